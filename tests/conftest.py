@@ -30,6 +30,12 @@ def private_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
 
 
 @pytest.fixture
+def anyio_backend() -> str:
+    """What runs async tests and fixtures: a loop of asyncio for each test; a test that needs uvloop parametrizes this."""
+    return "asyncio"
+
+
+@pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
 

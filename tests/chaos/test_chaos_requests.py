@@ -15,13 +15,13 @@ SEEDS = (101, 102, 103)
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("resource", resources(), ids=lambda r: f"{r.api_version}-{r.kind}")
-def test_every_kind_withstands_many_broken_requests(resource: Resource, seed: int) -> None:
-    attack_kind(resource, rounds=150, seed=seed)
+async def test_every_kind_withstands_many_broken_requests(resource: Resource, seed: int) -> None:
+    await attack_kind(resource, rounds=150, seed=seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_custom_resources_withstand_many_broken_requests(seed: int) -> None:
-    attack_custom_kind(rounds=600, seed=seed)
+async def test_custom_resources_withstand_many_broken_requests(seed: int) -> None:
+    await attack_custom_kind(rounds=600, seed=seed)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from random import Random
 
@@ -16,9 +15,9 @@ from shoal.testing.databases import postgres_server, redis_server
 @pytest.mark.parametrize("with_redis", [True, False], ids=["with Redis", "without Redis"])
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_nothing_is_lost_in_any_order_of_faults(tmp_path: Path, seed: int, count: int, with_redis: bool) -> None:
+async def test_nothing_is_lost_in_any_order_of_faults(tmp_path: Path, seed: int, count: int, with_redis: bool) -> None:
     faults = [*FAULTS, *FAULTS]
     Random(seed).shuffle(faults)
     with postgres_server() as postgres, redis_server() as redis:
-        recorder = asyncio.run(witness(tmp_path, count, postgres, redis, faults, with_redis=with_redis))
+        recorder = await witness(tmp_path, count, postgres, redis, faults, with_redis=with_redis)
     assert recorder.writes > 500

@@ -3,7 +3,6 @@ one instance after the other is killed."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -57,12 +56,14 @@ def test_versions_follow_each_other_and_no_request_fails(fleet: LocalFleet, load
     assert not failed(load.outcomes())
 
 
-def test_pods_are_replaced_without_a_control_plane_and_no_request_fails(fleet: LocalFleet, load: RequestLoad) -> None:
+async def test_pods_are_replaced_without_a_control_plane_and_no_request_fails(
+    fleet: LocalFleet, load: RequestLoad
+) -> None:
     since = time.monotonic() - 1
     old = answering(load, since)
     fleet.control.stop()
     try:
-        asyncio.run(restart(fleet))
+        await restart(fleet)
         until(lambda: len(answering(load, time.monotonic() - 2) - old) == REPLICAS, "new pods answering")
         until(lambda: not answering(load, time.monotonic() - 2) & old, "the end of the old pods")
         assert not failed(load.outcomes())

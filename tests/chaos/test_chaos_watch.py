@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from random import Random
 
 import pytest
@@ -32,15 +31,10 @@ def crowd(server: LocalServer, random: Random, each: int) -> list[Mirror]:
 
 @pytest.mark.parametrize("events", [50_000, 200, 12])
 @pytest.mark.parametrize("seed", range(5))
-def test_all_watchers_agree_with_the_list_after_a_long_storm(seed: int, events: int) -> None:
-    async def main() -> None:
-        config = ServerConfig(ca_certificate="x", bookmark_every_s=0.3)
-        async with server_with(RingLimits(max_events=events), config) as server:
-            await prepare(server)
-            mirrors = crowd(server, Random(seed), 12)
-            await storm(
-                server, mirrors, writers=20, writes=250, seed=seed, padding=Random(seed).choice((0, 2_000, 40_000))
-            )
-            assert sum(mirror.events for mirror in mirrors) > 5000
-
-    asyncio.run(main())
+async def test_all_watchers_agree_with_the_list_after_a_long_storm(seed: int, events: int) -> None:
+    config = ServerConfig(ca_certificate="x", bookmark_every_s=0.3)
+    async with server_with(RingLimits(max_events=events), config) as server:
+        await prepare(server)
+        mirrors = crowd(server, Random(seed), 12)
+        await storm(server, mirrors, writers=20, writes=250, seed=seed, padding=Random(seed).choice((0, 2_000, 40_000)))
+        assert sum(mirror.events for mirror in mirrors) > 5000

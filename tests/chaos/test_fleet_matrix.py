@@ -42,34 +42,31 @@ def faults(world: BrokenFleet, chance: random.Random) -> dict[str, Callable[[], 
 
 
 @pytest.mark.timeout(FOR_S + 300)
-def test_a_fleet_survives_every_fault_in_any_order(tmp_path: Path) -> None:
+async def test_a_fleet_survives_every_fault_in_any_order(tmp_path: Path) -> None:
     seed = int(os.environ.get("CHAOS_SEED", str(random.randrange(10**6))))
     print(f"\nCHAOS_SEED={seed}")
     chance = random.Random(seed)
 
-    async def main() -> None:
-        async with broken_fleet(tmp_path, CLUSTERS) as world:
-            for name in APPS:
-                await world.change(name, "eu")
-            await world.witness.settled()
-            known = faults(world, chance)
-            until = time.monotonic() + FOR_S
-            async with world.load(APPS, "eu") as said:
-                while time.monotonic() < until:
-                    chosen = chance.sample(sorted(known), 2)
-                    print(f"{until - time.monotonic():6.1f} s left: {' and '.join(chosen)}", flush=True)
-                    await asyncio.gather(*(known[name]() for name in chosen))
-                    await asyncio.sleep(chance.uniform(0, 3))
-                    if chance.random() < 0.3:
-                        name = chance.choice(APPS)
-                        regions = (await asyncio.to_thread(world.fleet.api.app_status, name))["regions"]
-                        to = "eu-2" if regions[0]["cluster"] == "eu-1" else "eu-1"
-                        print(f"{until - time.monotonic():6.1f} s left: move {name} to {to}", flush=True)
-                        await world.move(name, "eu", to)
-                for hop in HOPS:
-                    for link in world.hop(hop):
-                        link.heal()
-            await world.check(APPS, timeout_s=180)
-            print(f"{said.changes} changes acknowledged after {said.attempts} attempts")
-
-    asyncio.run(main())
+    async with broken_fleet(tmp_path, CLUSTERS) as world:
+        for name in APPS:
+            await world.change(name, "eu")
+        await world.witness.settled()
+        known = faults(world, chance)
+        until = time.monotonic() + FOR_S
+        async with world.load(APPS, "eu") as said:
+            while time.monotonic() < until:
+                chosen = chance.sample(sorted(known), 2)
+                print(f"{until - time.monotonic():6.1f} s left: {' and '.join(chosen)}", flush=True)
+                await asyncio.gather(*(known[name]() for name in chosen))
+                await asyncio.sleep(chance.uniform(0, 3))
+                if chance.random() < 0.3:
+                    name = chance.choice(APPS)
+                    regions = (await asyncio.to_thread(world.fleet.api.app_status, name))["regions"]
+                    to = "eu-2" if regions[0]["cluster"] == "eu-1" else "eu-1"
+                    print(f"{until - time.monotonic():6.1f} s left: move {name} to {to}", flush=True)
+                    await world.move(name, "eu", to)
+            for hop in HOPS:
+                for link in world.hop(hop):
+                    link.heal()
+        await world.check(APPS, timeout_s=180)
+        print(f"{said.changes} changes acknowledged after {said.attempts} attempts")

@@ -18,7 +18,7 @@ NEW = tuple(f"forgotten{at}" for at in range(7))  # more than the brake lets pas
 AGENT = "eu-1-default"
 
 
-def test_after_an_old_backup_is_restored_what_is_unknown_runs_on_until_a_person_agrees(tmp_path: Path) -> None:
+async def test_after_an_old_backup_is_restored_what_is_unknown_runs_on_until_a_person_agrees(tmp_path: Path) -> None:
     control, saved = tmp_path / "fleet" / "control", tmp_path / "saved"
 
     def save(to: Path, source: Path) -> None:
@@ -28,48 +28,45 @@ def test_after_an_old_backup_is_restored_what_is_unknown_runs_on_until_a_person_
         for file in source.glob("fleet.db*"):
             shutil.copy2(file, to / file.name)
 
-    async def main() -> None:
-        with LocalFleet(tmp_path / "fleet") as fleet:
-            await asyncio.to_thread(fleet.start, {"eu-1": "eu"})
-            await asyncio.to_thread(fleet.start_agents, [("eu-1", "default")])
-            async with FleetRecorder(fleet) as witness:
-                for name in OLD:
-                    await asyncio.to_thread(fleet.api.put, app(name, {"eu": 1}, marker="before"))
-                await witness.settled()
-                await asyncio.to_thread(fleet.control.stop)
-                save(saved, control)
-                await asyncio.to_thread(fleet.control.start)
-                for name in NEW:
-                    await asyncio.to_thread(fleet.api.put, app(name, {"eu": 1}, marker="after"))
-                await asyncio.to_thread(fleet.api.put, app(OLD[0], {"eu": 1}, marker="after"))
-                await witness.settled()
-                position = max(row.number for row in await witness.desired())
-                await witness.asked(lambda: version_seen(fleet) >= position)
+    with LocalFleet(tmp_path / "fleet") as fleet:
+        await asyncio.to_thread(fleet.start, {"eu-1": "eu"})
+        await asyncio.to_thread(fleet.start_agents, [("eu-1", "default")])
+        async with FleetRecorder(fleet) as witness:
+            for name in OLD:
+                await asyncio.to_thread(fleet.api.put, app(name, {"eu": 1}, marker="before"))
+            await witness.settled()
+            await asyncio.to_thread(fleet.control.stop)
+            save(saved, control)
+            await asyncio.to_thread(fleet.control.start)
+            for name in NEW:
+                await asyncio.to_thread(fleet.api.put, app(name, {"eu": 1}, marker="after"))
+            await asyncio.to_thread(fleet.api.put, app(OLD[0], {"eu": 1}, marker="after"))
+            await witness.settled()
+            position = max(row.number for row in await witness.desired())
+            await witness.asked(lambda: version_seen(fleet) >= position)
 
-                await asyncio.to_thread(fleet.control.stop)
-                save(control, saved)
-                await asyncio.to_thread(fleet.control.start)
-                # what the database has counts for what it knows; the rest is held, all of it, and runs
-                await witness.until(lambda: [marker_of(obj) for obj in witness.of_app(OLD[0], "eu-1")] == ["before"])
-                await witness.asked(lambda: len(held(fleet)) >= len(NEW))
-                assert not witness.deleted
-                assert all(witness.of_app(name, "eu-1") for name in NEW)
-                assert await asyncio.to_thread(
-                    lambda: fleet.api.metric("shoal_control_hellos_total", result="observe_only")
-                )
-                assert await asyncio.to_thread(lambda: fleet.api.metric("shoal_control_incarnations_total")) == 1
+            await asyncio.to_thread(fleet.control.stop)
+            save(control, saved)
+            await asyncio.to_thread(fleet.control.start)
+            # what the database has counts for what it knows; the rest is held, all of it, and runs
+            await witness.until(lambda: [marker_of(obj) for obj in witness.of_app(OLD[0], "eu-1")] == ["before"])
+            await witness.asked(lambda: len(held(fleet)) >= len(NEW))
+            assert not witness.deleted
+            assert all(witness.of_app(name, "eu-1") for name in NEW)
+            assert await asyncio.to_thread(
+                lambda: fleet.api.metric("shoal_control_hellos_total", result="observe_only")
+            )
+            assert await asyncio.to_thread(lambda: fleet.api.metric("shoal_control_incarnations_total")) == 1
 
-                # new changes are not in the way of what is held
-                await asyncio.to_thread(fleet.api.put, app(OLD[0], {"eu": 1}, marker="again"))
-                await witness.until(lambda: [marker_of(obj) for obj in witness.of_app(OLD[0], "eu-1")] == ["again"])
-                assert not witness.deleted
-                await asyncio.to_thread(fleet.api.request, "POST", "/agents/eu-1/default/confirm-deletes")
-                rows = await witness.settled(timeout_s=90)
-                witness.assert_nothing_wanted_was_deleted(rows)
-                assert not any(witness.of_app(name, "eu-1") for name in NEW)
-                assert witness.of_app(OLD[0], "eu-1")
-
-    asyncio.run(main())
+            # new changes are not in the way of what is held
+            await asyncio.to_thread(fleet.api.put, app(OLD[0], {"eu": 1}, marker="again"))
+            await witness.until(lambda: [marker_of(obj) for obj in witness.of_app(OLD[0], "eu-1")] == ["again"])
+            assert not witness.deleted
+            await asyncio.to_thread(fleet.api.request, "POST", "/agents/eu-1/default/confirm-deletes")
+            rows = await witness.settled(timeout_s=90)
+            witness.assert_nothing_wanted_was_deleted(rows)
+            assert not any(witness.of_app(name, "eu-1") for name in NEW)
+            assert witness.of_app(OLD[0], "eu-1")
 
 
 def version_seen(fleet: LocalFleet) -> float:

@@ -31,11 +31,12 @@ VICTIMS = ("edge", "manager", "server")
         (VICTIMS, ""),
     ],
 )
-def test_killing_at_any_moment_converges(tmp_path: Path, victims: tuple[str, ...], name: str) -> None:
+async def test_killing_at_any_moment_converges(tmp_path: Path, victims: tuple[str, ...], name: str) -> None:
     processes = Processes(tmp_path, edge_name=name)
     random = Random(f"{victims} {name}")
 
-    async def main() -> None:
+    try:
+        processes.start()
         async with processes.client() as client:
             await fill(client)
         writing = asyncio.create_task(Writer(processes, random.random).run(), name="writer")
@@ -49,9 +50,5 @@ def test_killing_at_any_moment_converges(tmp_path: Path, victims: tuple[str, ...
         finally:
             await cancel_all(writing)
         await processes.converged(timeout_s=90)
-
-    try:
-        processes.start()
-        asyncio.run(main())
     finally:
         processes.stop()

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster" / "sharding"))
 
@@ -19,7 +18,8 @@ ONE_WAY_S = 420.0
 
 
 @pytest.mark.timeout(1200)
-def test_the_example_goes_from_two_shards_to_ten_and_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
+async def test_the_example_goes_from_two_shards_to_ten_and_back(tmp_path: Path) -> None:
     async def main(kubeconfig: str) -> None:
         # decisions after seconds instead of minutes; all else is the example's, or the default
         async with trial(tmp_path, kubeconfig, sustainedFor="6s", cooldown="8s") as made:
@@ -35,4 +35,4 @@ def test_the_example_goes_from_two_shards_to_ten_and_back(tmp_path: Path) -> Non
         assert len(ups) >= 3  # at most twice as many at a time
 
     with cluster(tmp_path) as server:
-        uvloop.run(main(server.kubeconfig))
+        await main(server.kubeconfig)

@@ -11,7 +11,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-import uvloop
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -82,7 +81,8 @@ async def children_are_as_wanted(world: World) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_everything_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
+async def test_everything_at_once(tmp_path: Path) -> None:
     random = Random(SEED)
 
     async def main() -> None:
@@ -123,12 +123,15 @@ def test_everything_at_once(tmp_path: Path) -> None:
         assert violations(accepted) == []
         assert world.watch.gaps == []
 
-    uvloop.run(main())
+    await main()
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
 @pytest.mark.parametrize("guard", ["whole", "broken"])
-def test_a_worker_that_wakes_up_late_does_no_harm_and_is_caught_without_its_guards(tmp_path: Path, guard: str) -> None:
+async def test_a_worker_that_wakes_up_late_does_no_harm_and_is_caught_without_its_guards(
+    tmp_path: Path, guard: str
+) -> None:
     """Everybody writes all the time; one worker is paused until its slots have been given away, and goes on."""
 
     async def main() -> None:
@@ -150,4 +153,4 @@ def test_a_worker_that_wakes_up_late_does_no_harm_and_is_caught_without_its_guar
             found = violations(world.accepted())
             assert bool(found) is (guard == "broken"), found[:3]
 
-    uvloop.run(main())
+    await main()

@@ -152,7 +152,7 @@ def test_custom_objects(api: kr8s.Api, group: str) -> None:
     widget.wait("delete", timeout=10)
 
 
-def test_watch_sees_changes_as_they_happen(cluster: ServerProcess, namespace: str) -> None:
+async def test_watch_sees_changes_as_they_happen(cluster: ServerProcess, namespace: str) -> None:
     async def main() -> list[tuple[str, Any]]:
         async with connected(cluster, namespace) as api, asyncio.timeout(20):
             body = {"metadata": {"name": "s", "namespace": namespace, "labels": {"mine": "yes"}}}
@@ -171,10 +171,10 @@ def test_watch_sees_changes_as_they_happen(cluster: ServerProcess, namespace: st
                         return seen
             return seen
 
-    assert asyncio.run(main()) == [("ADDED", None), ("MODIFIED", "1"), ("DELETED", "1")]
+    assert await main() == [("ADDED", None), ("MODIFIED", "1"), ("DELETED", "1")]
 
 
-def test_watch_of_custom_objects_from_a_version(cluster: ServerProcess, namespace: str, group: str) -> None:
+async def test_watch_of_custom_objects_from_a_version(cluster: ServerProcess, namespace: str, group: str) -> None:
     async def main() -> list[tuple[str, int]]:
         async with connected(cluster, namespace) as api, asyncio.timeout(20):
             definition = await kr8s.asyncio.objects.CustomResourceDefinition(a_definition(group), api=api)
@@ -196,10 +196,10 @@ def test_watch_of_custom_objects_from_a_version(cluster: ServerProcess, namespac
                         break
             return seen
 
-    assert asyncio.run(main()) == [("MODIFIED", 2), ("DELETED", 2)]
+    assert await main() == [("MODIFIED", 2), ("DELETED", 2)]
 
 
-def test_many_requests_at_once_on_one_client(cluster: ServerProcess, namespace: str) -> None:
+async def test_many_requests_at_once_on_one_client(cluster: ServerProcess, namespace: str) -> None:
     async def main() -> set[str]:
         async with connected(cluster, namespace) as api, asyncio.timeout(20):
             made = [
@@ -209,4 +209,4 @@ def test_many_requests_at_once_on_one_client(cluster: ServerProcess, namespace: 
             await asyncio.gather(*(secret.create() for secret in made))
             return {cast(Any, found).name async for found in api.get("secrets", namespace=namespace)}
 
-    assert asyncio.run(main()) == {f"s{n}" for n in range(50)}
+    assert await main() == {f"s{n}" for n in range(50)}

@@ -196,7 +196,7 @@ spec: {{ports: [{{port: 80}}]}}
     assert service.spec.clusterIP
 
 
-def test_asyncio_client(cluster: ServerProcess, namespace: str) -> None:
+async def test_asyncio_client(cluster: ServerProcess, namespace: str) -> None:
     async def main() -> list[str]:
         config = KubeConfig.from_file(cluster.kubeconfig)
         async with AsyncClient(config, namespace=namespace, field_manager="lightkube") as kube, asyncio.timeout(20):
@@ -207,4 +207,4 @@ def test_asyncio_client(cluster: ServerProcess, namespace: str) -> None:
                 await kube.delete(Secret, "s3")
             return [found.metadata.name or "" async for found in kube.list(Secret) if found.metadata]
 
-    assert asyncio.run(main()) == [f"s{n}" for n in range(10) if n != 3]
+    assert await main() == [f"s{n}" for n in range(10) if n != 3]

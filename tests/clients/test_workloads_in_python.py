@@ -110,7 +110,7 @@ def test_the_official_client_runs_a_job(api: Any, namespace: str) -> None:
     assert batch.read_namespaced_job("work", namespace).status.completion_time is not None
 
 
-def test_lightkube_waits_for_conditions_and_scales(cluster: ServerProcess, namespace: str) -> None:
+async def test_lightkube_waits_for_conditions_and_scales(cluster: ServerProcess, namespace: str) -> None:
     async def main() -> int:
         kube = AsyncClient(KubeConfig.from_file(cluster.kubeconfig), namespace=namespace)
         try:
@@ -128,7 +128,7 @@ def test_lightkube_waits_for_conditions_and_scales(cluster: ServerProcess, names
         finally:
             await kube.close()
 
-    assert asyncio.run(main()) == 4
+    assert await main() == 4
 
 
 def test_lightkube_evicts(cluster: ServerProcess, namespace: str) -> None:

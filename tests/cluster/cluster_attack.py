@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from random import Random
 from typing import Any
 
@@ -119,43 +118,40 @@ async def attack(
             await probe.check_stored(where, valid["metadata"]["name"])
 
 
-def run(
+async def run(
     where: str, valid: Obj, kind: Type, subresources: tuple[str, ...], *, rounds: int, seed: int,
     before: tuple[tuple[str, Obj], ...] = (),
 ) -> None:  # fmt: skip
     """``rounds`` attacks on a server of their own; the same ones for the same seed."""
 
-    async def main() -> None:
-        async with local_server() as server:
-            probe = Probe(server)
-            for target, obj in before:
-                await probe.ok("POST", target, obj)
-            for round_ in range(rounds):
-                breaker = Breaker(Random(f"{seed}/{where}/{round_}"))
-                try:
-                    await attack(probe, breaker, where, valid, kind, subresources)
-                except AssertionError as error:
-                    error.add_note(f"in round {round_} of seed {seed}")
-                    raise
-            name = valid["metadata"]["name"]
-            if (await probe.send("GET", f"{where}/{name}")).status == 200:
-                await probe.check_stored(where, name)
-                await probe.remove(where, name)
-            assert probe.accepted > rounds and probe.refused > 1
-
-    asyncio.run(main())
+    async with local_server() as server:
+        probe = Probe(server)
+        for target, obj in before:
+            await probe.ok("POST", target, obj)
+        for round_ in range(rounds):
+            breaker = Breaker(Random(f"{seed}/{where}/{round_}"))
+            try:
+                await attack(probe, breaker, where, valid, kind, subresources)
+            except AssertionError as error:
+                error.add_note(f"in round {round_} of seed {seed}")
+                raise
+        name = valid["metadata"]["name"]
+        if (await probe.send("GET", f"{where}/{name}")).status == 200:
+            await probe.check_stored(where, name)
+            await probe.remove(where, name)
+        assert probe.accepted > rounds and probe.refused > 1
 
 
-def attack_kind(resource: Resource, *, rounds: int, seed: int) -> None:
+async def attack_kind(resource: Resource, *, rounds: int, seed: int) -> None:
     skipped = {"log", "exec", "attach", "portforward", "proxy"}
     if resource.kind in ("CustomResourceDefinition", "Node"):
         skipped.add("status")  # can be set to what no later write of the object itself may have
     subresources = tuple(s.name for s in resource.subresources if s.name not in skipped)
     valid = example(resource.api_version, resource.kind)
-    run(collection(resource), valid, type_of(resource), subresources, rounds=rounds, seed=seed)
+    await run(collection(resource), valid, type_of(resource), subresources, rounds=rounds, seed=seed)
 
 
-def attack_custom_kind(*, rounds: int, seed: int) -> None:
+async def attack_custom_kind(*, rounds: int, seed: int) -> None:
     from shoal.kube.crd import serving
 
     definition, valid = (
@@ -164,4 +160,4 @@ def attack_custom_kind(*, rounds: int, seed: int) -> None:
     )
     (version,) = serving.serve(definition)
     subresources, before = ("status", "scale"), ((CRDS, definition),)
-    run(BACKUPS, valid, version.structural.type, subresources, rounds=rounds, seed=seed, before=before)
+    await run(BACKUPS, valid, version.structural.type, subresources, rounds=rounds, seed=seed, before=before)

@@ -109,40 +109,34 @@ def test_writers_who_share_a_quota_get_what_is_there_and_no_more() -> None:
         wait_for(lambda: used(client) == {"pods": "0", "limits.cpu": "0"})
 
 
-def test_writers_on_two_servers_share_a_quota() -> None:
+async def test_writers_on_two_servers_share_a_quota() -> None:
     """Each server has its own view of the database, a little behind the other's."""
 
-    async def main() -> None:
-        url = shared_postgres().create_database()
-        async with local_server(url) as one, local_server(url) as two:
-            await one.post("/api/v1/namespaces", {"metadata": {"name": "team"}})
-            await one.post(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "20"}}})
-            await two.get(QUOTAS)  # a read is never older than what was acknowledged before it
+    url = shared_postgres().create_database()
+    async with local_server(url) as one, local_server(url) as two:
+        await one.post("/api/v1/namespaces", {"metadata": {"name": "team"}})
+        await one.post(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "20"}}})
+        await two.get(QUOTAS)  # a read is never older than what was acknowledged before it
 
-            async def fill(server: LocalServer, writer: int) -> list[int]:
-                return [(await server.call("POST", PODS, a_pod(f"p-{writer}-{n}"))).status for n in range(6)]
+        async def fill(server: LocalServer, writer: int) -> list[int]:
+            return [(await server.call("POST", PODS, a_pod(f"p-{writer}-{n}"))).status for n in range(6)]
 
-            rounds = await asyncio.gather(*(fill((one, two)[writer % 2], writer) for writer in range(8)))
-            answers = Counter(status for statuses in rounds for status in statuses)
-            assert answers == {201: 20, 403: 28}
-            assert len((await two.get(PODS))["items"]) == 20
-            assert (await two.get(f"{QUOTAS}/q"))["status"]["used"] == {"pods": "20"}
-
-    asyncio.run(main())
+        rounds = await asyncio.gather(*(fill((one, two)[writer % 2], writer) for writer in range(8)))
+        answers = Counter(status for statuses in rounds for status in statuses)
+        assert answers == {201: 20, 403: 28}
+        assert len((await two.get(PODS))["items"]) == 20
+        assert (await two.get(f"{QUOTAS}/q"))["status"]["used"] == {"pods": "20"}
 
 
-def test_a_server_does_not_refuse_what_another_has_just_made_possible() -> None:
-    async def main() -> None:
-        url = shared_postgres().create_database()
-        async with local_server(url) as one, local_server(url) as two:
-            for number in range(10):
-                namespace = f"/api/v1/namespaces/n{number}"
-                await one.post("/api/v1/namespaces", {"metadata": {"name": f"n{number}"}})
-                await two.post(f"{namespace}/pods", a_pod("a"))
-                await one.post(f"{namespace}/serviceaccounts", {"metadata": {"name": "robot"}})
-                await two.post(f"{namespace}/pods", a_pod("b", serviceAccountName="robot"))
-                await one.post(CLASSES, {"metadata": {"name": f"c{number}"}, "value": number})
-                made = await two.post(f"{namespace}/pods", a_pod("c", priorityClassName=f"c{number}"))
-                assert made["spec"]["priority"] == number
-
-    asyncio.run(main())
+async def test_a_server_does_not_refuse_what_another_has_just_made_possible() -> None:
+    url = shared_postgres().create_database()
+    async with local_server(url) as one, local_server(url) as two:
+        for number in range(10):
+            namespace = f"/api/v1/namespaces/n{number}"
+            await one.post("/api/v1/namespaces", {"metadata": {"name": f"n{number}"}})
+            await two.post(f"{namespace}/pods", a_pod("a"))
+            await one.post(f"{namespace}/serviceaccounts", {"metadata": {"name": "robot"}})
+            await two.post(f"{namespace}/pods", a_pod("b", serviceAccountName="robot"))
+            await one.post(CLASSES, {"metadata": {"name": f"c{number}"}, "value": number})
+            made = await two.post(f"{namespace}/pods", a_pod("c", priorityClassName=f"c{number}"))
+            assert made["spec"]["priority"] == number

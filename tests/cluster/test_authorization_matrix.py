@@ -6,7 +6,6 @@ the line to add. Every cell is asked by a real request and by a SubjectAccessRev
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -233,34 +232,28 @@ async def found(server: LocalServer, route: Route) -> dict[str, str]:
     return allowed
 
 
-def test_everything_served_has_a_line_and_every_line_is_served() -> None:
-    async def main() -> None:
-        async with a_cluster_with_a_node() as server:
-            rows = table()
-            served = list(routes(server)) + [Route(path, "g") for path in await paths(server)]
-            missing = [
-                column_line(route.name, route.verbs, {})
-                for route in served
-                if route.name not in rows or rows[route.name].verbs != route.verbs
-            ]
-            assert not missing, f"decide who may, and put these lines into {TABLE.name}:\n" + "\n".join(missing)
-            gone = set(rows) - {route.name for route in served}
-            assert not gone, f"{TABLE.name} has lines for what is not served: {sorted(gone)}"
-
-    asyncio.run(main())
+async def test_everything_served_has_a_line_and_every_line_is_served() -> None:
+    async with a_cluster_with_a_node() as server:
+        rows = table()
+        served = list(routes(server)) + [Route(path, "g") for path in await paths(server)]
+        missing = [
+            column_line(route.name, route.verbs, {})
+            for route in served
+            if route.name not in rows or rows[route.name].verbs != route.verbs
+        ]
+        assert not missing, f"decide who may, and put these lines into {TABLE.name}:\n" + "\n".join(missing)
+        gone = set(rows) - {route.name for route in served}
+        assert not gone, f"{TABLE.name} has lines for what is not served: {sorted(gone)}"
 
 
-def test_everybody_may_do_what_the_table_says_and_nothing_else() -> None:
-    async def main() -> None:
-        async with a_cluster_with_people() as server:
-            rows = table()
-            served = list(routes(server)) + [Route(path, "g") for path in await paths(server)]
-            wrong = []
-            for route in served:
-                allowed = await found(server, route)
-                expected = rows[route.name].allowed if route.name in rows else {}
-                if allowed != expected:
-                    wrong.append(column_line(route.name, route.verbs, allowed))
-            assert not wrong, f"{TABLE.name} says otherwise; what was found:\n" + "\n".join(wrong)
-
-    asyncio.run(main())
+async def test_everybody_may_do_what_the_table_says_and_nothing_else() -> None:
+    async with a_cluster_with_people() as server:
+        rows = table()
+        served = list(routes(server)) + [Route(path, "g") for path in await paths(server)]
+        wrong = []
+        for route in served:
+            allowed = await found(server, route)
+            expected = rows[route.name].allowed if route.name in rows else {}
+            if allowed != expected:
+                wrong.append(column_line(route.name, route.verbs, allowed))
+        assert not wrong, f"{TABLE.name} says otherwise; what was found:\n" + "\n".join(wrong)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -60,23 +59,20 @@ content_types = st.sampled_from(
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(("POST", "PUT", "PATCH", "DELETE", "GET")), st.sampled_from(PATHS),
     st.sampled_from(("", "/x", "/x/status", "/x/scale", "/x/nothing", "/..", "/%00")), queries, content_types, bodies), max_size=20))  # fmt: skip
-def test_no_request_gives_a_500(requests: list[tuple[str, str, str, str, str, bytes]]) -> None:
-    async def check() -> None:
-        async with local_server() as server:
-            for method, path, rest, query, content_type, body in requests:
-                target = path + rest + query
-                if "watch" in query and method == "GET":
-                    reply = await server.transport.stream(method, target)
-                    assert reply.status < 500, target
-                    await reply.close()
-                    continue
-                answer = await server.call(method, target, body, {"content-type": content_type})
-                assert answer.status < 500, (method, target, content_type, body, answer.body)
-                if answer.status >= 400:
-                    assert answer.json["kind"] == "Status" and answer.json["message"], answer.body
-            await _still_works(server)
-
-    asyncio.run(check())
+async def test_no_request_gives_a_500(requests: list[tuple[str, str, str, str, str, bytes]]) -> None:
+    async with local_server() as server:
+        for method, path, rest, query, content_type, body in requests:
+            target = path + rest + query
+            if "watch" in query and method == "GET":
+                reply = await server.transport.stream(method, target)
+                assert reply.status < 500, target
+                await reply.close()
+                continue
+            answer = await server.call(method, target, body, {"content-type": content_type})
+            assert answer.status < 500, (method, target, content_type, body, answer.body)
+            if answer.status >= 400:
+                assert answer.json["kind"] == "Status" and answer.json["message"], answer.body
+        await _still_works(server)
 
 
 async def _still_works(server: LocalServer) -> None:

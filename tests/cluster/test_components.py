@@ -80,34 +80,31 @@ async def keep_scaling(up: Cluster, name: str) -> None:
 
 @pytest.mark.chaos
 @pytest.mark.timeout(240)
-def test_whatever_is_killed_under_load_the_cluster_converges(tmp_path: Path) -> None:
-    async def main() -> None:
-        chance = Random(4)
-        async with cluster(tmp_path) as up:
-            parts = {"apiserver": up.server, **await up.add_all()}
-            victims = [*chance.sample(sorted(parts), k=len(parts)), *chance.sample(sorted(parts), k=len(parts))]
-            await up.create(deployment("web", 6))
-            await up.create(deployment("busy", 1))
-            await up.rolled_out("web")
-            load = asyncio.create_task(keep_scaling(up, "busy"))
-            for number, victim in enumerate(victims):
-                await start_rollout(up, "web", f"app:{number}")
-                await create_surely(up, job(f"sum-{number}"))
-                await asyncio.sleep(chance.random() * 0.8)  # any moment
-                await parts[victim].kill()
-                await asyncio.sleep(chance.random() * 0.3)
-                await parts[victim].start()
-            await cancel_all(load)
-            await start_rollout(up, "busy", "app:last")
-            for name in ("web", "busy"):
-                await up.rolled_out(name)
-            for number in range(len(victims)):
-                await completed(up, f"sum-{number}")
-            images = {pod["spec"]["containers"][0]["image"] for pod in await up.pods("app=web")}
-            assert images == {f"app:{len(victims) - 1}"}
-            assert all(times == 1 for times in (await up.bindings()).values())
-
-    asyncio.run(main())
+async def test_whatever_is_killed_under_load_the_cluster_converges(tmp_path: Path) -> None:
+    chance = Random(4)
+    async with cluster(tmp_path) as up:
+        parts = {"apiserver": up.server, **await up.add_all()}
+        victims = [*chance.sample(sorted(parts), k=len(parts)), *chance.sample(sorted(parts), k=len(parts))]
+        await up.create(deployment("web", 6))
+        await up.create(deployment("busy", 1))
+        await up.rolled_out("web")
+        load = asyncio.create_task(keep_scaling(up, "busy"))
+        for number, victim in enumerate(victims):
+            await start_rollout(up, "web", f"app:{number}")
+            await create_surely(up, job(f"sum-{number}"))
+            await asyncio.sleep(chance.random() * 0.8)  # any moment
+            await parts[victim].kill()
+            await asyncio.sleep(chance.random() * 0.3)
+            await parts[victim].start()
+        await cancel_all(load)
+        await start_rollout(up, "busy", "app:last")
+        for name in ("web", "busy"):
+            await up.rolled_out(name)
+        for number in range(len(victims)):
+            await completed(up, f"sum-{number}")
+        images = {pod["spec"]["containers"][0]["image"] for pod in await up.pods("app=web")}
+        assert images == {f"app:{len(victims) - 1}"}
+        assert all(times == 1 for times in (await up.bindings()).values())
 
 
 async def create_surely(up: Cluster, obj: Obj) -> None:
@@ -122,44 +119,41 @@ async def create_surely(up: Cluster, obj: Obj) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_containers_go_on_whatever_is_killed(tmp_path: Path) -> None:
+async def test_containers_go_on_whatever_is_killed(tmp_path: Path) -> None:
     """The same processes before, meanwhile and after; and what watches over them finds them again."""
 
-    async def main() -> None:
-        async with cluster(tmp_path) as up:
-            shared = ("--credentials", str(up.server.folder))
-            parts = {
-                "nodes": up.part("nodes", "nodes", "--nodes", "1", *shared),
-                "others": up.part("others", "scheduler,controllers"),
-                "apiserver": up.server,
-            }
+    async with cluster(tmp_path) as up:
+        shared = ("--credentials", str(up.server.folder))
+        parts = {
+            "nodes": up.part("nodes", "nodes", "--nodes", "1", *shared),
+            "others": up.part("others", "scheduler,controllers"),
+            "apiserver": up.server,
+        }
+        await asyncio.gather(parts["nodes"].start(), parts["others"].start())
+        own = f"{tmp_path}/$HOSTNAME"  # two dollars are one to the cluster
+        script = f"echo $$$$ > {own}.new; mv {own}.new {own}.pid; exec sleep {CONTAINER_S}"
+        container = {"name": "main", "image": "app:1", "command": ["sh", "-c", script]}
+        pod = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
+        await up.create(deployment("web", 2, template=pod))
+        try:
+            await up.rolled_out("web")
+            pids = await eventually(lambda: written_pids(tmp_path, 2))
+            before = containers_of(await up.pods("app=web"))
+            assert len(before) == 2
+            for part in parts.values():
+                await part.kill()
+            assert all(is_running(pid) for pid in pids)
+            await up.server.start()
             await asyncio.gather(parts["nodes"].start(), parts["others"].start())
-            own = f"{tmp_path}/$HOSTNAME"  # two dollars are one to the cluster
-            script = f"echo $$$$ > {own}.new; mv {own}.new {own}.pid; exec sleep {CONTAINER_S}"
-            container = {"name": "main", "image": "app:1", "command": ["sh", "-c", script]}
-            pod = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
-            await up.create(deployment("web", 2, template=pod))
-            try:
-                await up.rolled_out("web")
-                pids = await eventually(lambda: written_pids(tmp_path, 2))
-                before = containers_of(await up.pods("app=web"))
-                assert len(before) == 2
-                for part in parts.values():
-                    await part.kill()
-                assert all(is_running(pid) for pid in pids)
-                await up.server.start()
-                await asyncio.gather(parts["nodes"].start(), parts["others"].start())
-                await up.patch("deployments", "web", {"spec": {"replicas": 3}})
-                await up.rolled_out("web")
-                after = containers_of(await up.pods("app=web"))
-                assert len(after) == 3 and before < after
-                assert all(is_running(pid) for pid in pids)
-            finally:
-                await up.patch("deployments", "web", {"spec": {"replicas": 0}})
-                await eventually(lambda: all_run(up, "app=web", 0))
-            assert not any(is_running(pid) for pid in pids)
-
-    asyncio.run(main())
+            await up.patch("deployments", "web", {"spec": {"replicas": 3}})
+            await up.rolled_out("web")
+            after = containers_of(await up.pods("app=web"))
+            assert len(after) == 3 and before < after
+            assert all(is_running(pid) for pid in pids)
+        finally:
+            await up.patch("deployments", "web", {"spec": {"replicas": 0}})
+            await eventually(lambda: all_run(up, "app=web", 0))
+        assert not any(is_running(pid) for pid in pids)
 
 
 def containers_of(pods: list[Obj]) -> set[tuple[str, str, int]]:
@@ -172,7 +166,7 @@ def containers_of(pods: list[Obj]) -> set[tuple[str, str, int]]:
 
 
 async def written_pids(folder: Path, count: int) -> list[int]:
-    found = [int(path.read_text()) for path in sorted(folder.glob("*.pid"))]  # noqa: ASYNC240 - a few small files
+    found = [int(path.read_text()) for path in sorted(folder.glob("*.pid"))]
     return found if len(found) == count else []
 
 
@@ -181,25 +175,22 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.mark.timeout(180)
-def test_everything_in_one_process_goes_on_at_once_after_a_kill(tmp_path: Path) -> None:
+async def test_everything_in_one_process_goes_on_at_once_after_a_kill(tmp_path: Path) -> None:
     """Long before the leases that it held before the kill would have run out; once in three, on a busy machine."""
 
-    async def main() -> None:
-        async with cluster(tmp_path, ALL, *NODES) as up:
-            await up.create(deployment("web", 3))
+    async with cluster(tmp_path, ALL, *NODES) as up:
+        await up.create(deployment("web", 3))
+        await up.rolled_out("web")
+        for replicas in (5, 2, 4):
+            await up.server.kill()
+            killed_s = time.monotonic()
+            await up.server.start()
+            await up.patch("deployments", "web", {"spec": {"replicas": replicas}})
             await up.rolled_out("web")
-            for replicas in (5, 2, 4):
-                await up.server.kill()
-                killed_s = time.monotonic()
-                await up.server.start()
-                await up.patch("deployments", "web", {"spec": {"replicas": replicas}})
-                await up.rolled_out("web")
-                assert {await up.holder(components) for components in LEASES} == {up.server.identity}
-                if time.monotonic() - killed_s < LEASE_S - 5:
-                    return
-            pytest.fail("it waited for its own leases to run out")
-
-    asyncio.run(main())
+            assert {await up.holder(components) for components in LEASES} == {up.server.identity}
+            if time.monotonic() - killed_s < LEASE_S - 5:
+                return
+        pytest.fail("it waited for its own leases to run out")
 
 
 def test_a_copied_directory_is_another_candidate(tmp_path: Path) -> None:
@@ -241,48 +232,45 @@ async def is_refused(up: Cluster) -> bool:
 
 @pytest.mark.chaos
 @pytest.mark.timeout(180)
-def test_late_writes_of_a_paused_leader_are_refused_and_it_stands_down(tmp_path: Path) -> None:
+async def test_late_writes_of_a_paused_leader_are_refused_and_it_stands_down(tmp_path: Path) -> None:
     """What the leader sends is held back on its way, and it is stopped; when another leads it all arrives."""
 
-    async def main() -> None:
-        async with cluster(tmp_path) as up, TcpProxy(up.port) as proxy:
-            both = "controllers,scheduler"
-            first = up.part("first", both, "--server", f"https://127.0.0.1:{proxy.port}")
-            await asyncio.gather(first.start(), up.part("nodes", "nodes", *NODES).start())
-            await leads(up, first)
-            second = await up.add("second", both)
-            await up.create(deployment("web", 2))
-            await up.create(replica_set("set", 2))
-            await up.rolled_out("web")
-            await eventually(lambda: all_run(up, "app=set", 2))
-            version = await up.version()
+    async with cluster(tmp_path) as up, TcpProxy(up.port) as proxy:
+        both = "controllers,scheduler"
+        first = up.part("first", both, "--server", f"https://127.0.0.1:{proxy.port}")
+        await asyncio.gather(first.start(), up.part("nodes", "nodes", *NODES).start())
+        await leads(up, first)
+        second = await up.add("second", both)
+        await up.create(deployment("web", 2))
+        await up.create(replica_set("set", 2))
+        await up.rolled_out("web")
+        await eventually(lambda: all_run(up, "app=set", 2))
+        version = await up.version()
 
-            proxy.deafen()
-            await more_replicas(up)
-            await pod_that_fits_nowhere(up)
-            await until_all_is_held(proxy)
-            assert not await has_replicas(up) and not await is_refused(up)
-            first.send(signal.SIGSTOP)
-            await leads(up, second)
-            await eventually(lambda: has_replicas(up))
-            await eventually(lambda: is_refused(up))
-            assert await up.fenced_off() == set()
+        proxy.deafen()
+        await more_replicas(up)
+        await pod_that_fits_nowhere(up)
+        await until_all_is_held(proxy)
+        assert not await has_replicas(up) and not await is_refused(up)
+        first.send(signal.SIGSTOP)
+        await leads(up, second)
+        await eventually(lambda: has_replicas(up))
+        await eventually(lambda: is_refused(up))
+        assert await up.fenced_off() == set()
 
-            proxy.heal()
-            await eventually(lambda: refused(up, REPLICA_SETS, SCHEDULER))
-            first.send(signal.SIGCONT)
-            await up.rolled_out("web")
-            await eventually(lambda: all_run(up, "app=set", 6))
-            assert {await up.holder(components) for components in LEASES} == {second.identity}
+        proxy.heal()
+        await eventually(lambda: refused(up, REPLICA_SETS, SCHEDULER))
+        first.send(signal.SIGCONT)
+        await up.rolled_out("web")
+        await eventually(lambda: all_run(up, "app=set", 6))
+        assert {await up.holder(components) for components in LEASES} == {second.identity}
 
-            await second.stop()  # the one that was paused is a candidate again, not a leader gone mad
-            await leads(up, first)
-            await up.patch("deployments", "web", {"spec": {"replicas": 3}})
-            await up.rolled_out("web")
-            assert len(await up.made_since(version, "app=set")) == 4
-            assert all(times == 1 for times in (await up.bindings()).values())
-
-    asyncio.run(main())
+        await second.stop()  # the one that was paused is a candidate again, not a leader gone mad
+        await leads(up, first)
+        await up.patch("deployments", "web", {"spec": {"replicas": 3}})
+        await up.rolled_out("web")
+        assert len(await up.made_since(version, "app=set")) == 4
+        assert all(times == 1 for times in (await up.bindings()).values())
 
 
 async def until_all_is_held(proxy: TcpProxy) -> None:
@@ -320,50 +308,42 @@ async def refused(up: Cluster, *users: str) -> bool:
 
 
 @pytest.mark.timeout(120)
-def test_components_act_under_their_own_names_also_over_the_network(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with cluster(tmp_path) as up:
-            await up.add_all()
-            await up.create(deployment("web", 2))
-            await up.rolled_out("web")
-            entries = await up.audit()
-            acted = {
-                (entry["impersonatedUser"]["username"], entry.get("objectRef", {}).get("resource"))
-                for entry in entries
-                if "impersonatedUser" in entry and entry["responseStatus"]["code"] in (200, 201)
-            }
-            wanted = {
-                (f"{ACCOUNTS}:deployment-controller", "replicasets"),
-                (REPLICA_SETS, "pods"),
-                (SCHEDULER, "pods"),
-                ("shoal:simulated-nodes", "pods"),
-            }
-            assert wanted <= acted
-            assert [entry for entry in entries if entry["responseStatus"]["code"] == 403] == []
-
-    asyncio.run(main())
+async def test_components_act_under_their_own_names_also_over_the_network(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as up:
+        await up.add_all()
+        await up.create(deployment("web", 2))
+        await up.rolled_out("web")
+        entries = await up.audit()
+        acted = {
+            (entry["impersonatedUser"]["username"], entry.get("objectRef", {}).get("resource"))
+            for entry in entries
+            if "impersonatedUser" in entry and entry["responseStatus"]["code"] in (200, 201)
+        }
+        wanted = {
+            (f"{ACCOUNTS}:deployment-controller", "replicasets"),
+            (REPLICA_SETS, "pods"),
+            (SCHEDULER, "pods"),
+            ("shoal:simulated-nodes", "pods"),
+        }
+        assert wanted <= acted
+        assert [entry for entry in entries if entry["responseStatus"]["code"] == 403] == []
 
 
 @pytest.mark.timeout(120)
-def test_components_are_the_kubeconfigs_user_where_that_may_not_act_as_others(
+async def test_components_are_the_kubeconfigs_user_where_that_may_not_act_as_others(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async def main() -> None:
-        async with cluster(tmp_path) as up:
-            plain = ("--kubeconfig", str(await plain_user(up)))
-            parts = [up.part(name, name, *plain) for name in ("controllers", "scheduler")]
-            parts.append(up.part("nodes", "nodes", *NODES))
-            await asyncio.gather(*(part.start() for part in parts))
-            await up.create(deployment("web", 2))
-            await up.rolled_out("web")
-            entries = [entry for entry in await up.audit() if entry["user"].get("username") == "plain"]
-            assert {"replicasets", "pods"} <= {entry.get("objectRef", {}).get("resource") for entry in entries}
-            acted = [
-                entry for entry in entries if "impersonatedUser" in entry and entry["responseStatus"]["code"] < 300
-            ]
-            assert acted == []
-
-    asyncio.run(main())
+    async with cluster(tmp_path) as up:
+        plain = ("--kubeconfig", str(await plain_user(up)))
+        parts = [up.part(name, name, *plain) for name in ("controllers", "scheduler")]
+        parts.append(up.part("nodes", "nodes", *NODES))
+        await asyncio.gather(*(part.start() for part in parts))
+        await up.create(deployment("web", 2))
+        await up.rolled_out("web")
+        entries = [entry for entry in await up.audit() if entry["user"].get("username") == "plain"]
+        assert {"replicasets", "pods"} <= {entry.get("objectRef", {}).get("resource") for entry in entries}
+        acted = [entry for entry in entries if "impersonatedUser" in entry and entry["responseStatus"]["code"] < 300]
+        assert acted == []
     assert capfd.readouterr().err.count("components act as the kubeconfig's user") == 2
 
 
@@ -393,19 +373,16 @@ async def plain_user(up: Cluster) -> Path:
 
 
 @pytest.mark.timeout(120)
-def test_a_component_waits_for_its_server_or_until_it_is_told_to_end(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with cluster(tmp_path) as up:
-            await up.server.kill()
-            part, other = up.part("part", "controllers,scheduler"), up.part("other", "scheduler")
-            starting = asyncio.create_task(part.start())
-            await ends_while_it_waits(other)
-            assert not starting.done()
-            await up.server.start()
-            await starting
-            await leads(up, part)
-
-    asyncio.run(main())
+async def test_a_component_waits_for_its_server_or_until_it_is_told_to_end(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as up:
+        await up.server.kill()
+        part, other = up.part("part", "controllers,scheduler"), up.part("other", "scheduler")
+        starting = asyncio.create_task(part.start())
+        await ends_while_it_waits(other)
+        assert not starting.done()
+        await up.server.start()
+        await starting
+        await leads(up, part)
 
 
 async def ends_while_it_waits(part: Part) -> None:

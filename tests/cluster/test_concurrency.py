@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,13 @@ SERVICES = "/api/v1/namespaces/default/services"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-def serve(path: Path, test: Callable[[LocalServer], Awaitable[None]], config: ServerConfig | None = None) -> None:
+@asynccontextmanager
+async def serving(path: Path, config: ServerConfig | None = None) -> AsyncIterator[LocalServer]:
     """With a store on disk: commits take time, so that requests really overlap."""
 
-    async def main() -> None:
-        async with local_server(f"sqlite:///{path}/store.db", config=config) as server:
-            async with asyncio.timeout(60):
-                await test(server)
-
-    asyncio.run(main())
+    async with local_server(f"sqlite:///{path}/store.db", config=config) as server:
+        async with asyncio.timeout(60):
+            yield server
 
 
 async def call(server: LocalServer, method: str, target: str, body: Any = None, patch: str = "") -> int:
@@ -63,8 +62,9 @@ def check_allocations(server: LocalServer, services: list[Any]) -> None:
     assert reserved == {f"{port}-tcp" for port in ports}
 
 
-def test_addresses_and_node_ports_of_services_are_unique(tmp_path: Path) -> None:
-    async def check(server: LocalServer) -> None:
+async def test_addresses_and_node_ports_of_services_are_unique(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+
         async def client(number: int) -> None:
             for turn in range(4):
                 target = f"{SERVICES}/s{number}-{turn}"
@@ -77,11 +77,11 @@ def test_addresses_and_node_ports_of_services_are_unique(tmp_path: Path) -> None
         await asyncio.gather(*map(client, range(50)))
         check_allocations(server, (await server.get(SERVICES))["items"])
 
-    serve(tmp_path, check)
 
-
-def test_a_range_that_is_full_refuses_and_gives_again_what_is_freed(tmp_path: Path) -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_range_that_is_full_refuses_and_gives_again_what_is_freed(tmp_path: Path) -> None:
+    async with serving(
+        tmp_path, ServerConfig(ca_certificate="x", service_cidr="10.0.0.0/28", node_ports=(30000, 30039))
+    ) as server:
         names = [f"s{n}" for n in range(30)]
         statuses = await asyncio.gather(*(call(server, "POST", SERVICES, a_service(name)) for name in names))
         free = 14 - 1 - 1  # network, broadcast; and the server's own service
@@ -97,11 +97,9 @@ def test_a_range_that_is_full_refuses_and_gives_again_what_is_freed(tmp_path: Pa
             assert await call(server, "POST", SERVICES, a_service(name)) == 201
         check_allocations(server, (await server.get(SERVICES))["items"])
 
-    serve(tmp_path, check, ServerConfig(ca_certificate="x", service_cidr="10.0.0.0/28", node_ports=(30000, 30039)))
 
-
-def test_a_counter_raised_by_test_and_replace_loses_no_count(tmp_path: Path) -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_counter_raised_by_test_and_replace_loses_no_count(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         await server.post(CONFIGMAPS, {"metadata": {"name": "count"}, "data": {"n": "0"}})
 
         async def client() -> None:
@@ -119,11 +117,9 @@ def test_a_counter_raised_by_test_and_replace_loses_no_count(tmp_path: Path) -> 
         await asyncio.gather(*(client() for _ in range(20)))
         assert (await server.get(f"{CONFIGMAPS}/count"))["data"]["n"] == "200"
 
-    serve(tmp_path, check)
 
-
-def test_a_counter_raised_by_conditional_puts_loses_no_count(tmp_path: Path) -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_counter_raised_by_conditional_puts_loses_no_count(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         await server.post(CONFIGMAPS, {"metadata": {"name": "count"}, "data": {"n": "0"}})
 
         async def client() -> None:
@@ -138,11 +134,9 @@ def test_a_counter_raised_by_conditional_puts_loses_no_count(tmp_path: Path) -> 
         await asyncio.gather(*(client() for _ in range(20)))
         assert (await server.get(f"{CONFIGMAPS}/count"))["data"]["n"] == "200"
 
-    serve(tmp_path, check)
 
-
-def test_patches_of_different_keys_that_were_acknowledged_are_all_there(tmp_path: Path) -> None:
-    async def check(server: LocalServer) -> None:
+async def test_patches_of_different_keys_that_were_acknowledged_are_all_there(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         target = f"{CONFIGMAPS}/shared"
         await server.post(CONFIGMAPS, {"metadata": {"name": "shared"}})
         kinds = ("merge", "strategic", "apply")
@@ -164,11 +158,9 @@ def test_patches_of_different_keys_that_were_acknowledged_are_all_there(tmp_path
         assert acknowledged == set(stored["data"])
         assert len(acknowledged) > 30
 
-    serve(tmp_path, check)
 
-
-def test_a_namespace_deleted_under_creates_leaves_no_orphans(tmp_path: Path) -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_namespace_deleted_under_creates_leaves_no_orphans(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         kinds = ("configmaps", "secrets", "services", "serviceaccounts", "pods")
 
         async def client(namespace: str, kind: str, number: int) -> None:
@@ -196,13 +188,11 @@ def test_a_namespace_deleted_under_creates_leaves_no_orphans(tmp_path: Path) -> 
             assert server.store.count("namespaces.terminating") == 0
         check_allocations(server, (await server.get(SERVICES))["items"])
 
-    serve(tmp_path, check)
 
-
-def test_a_definition_deleted_under_creates_leaves_no_orphans(tmp_path: Path) -> None:
+async def test_a_definition_deleted_under_creates_leaves_no_orphans(tmp_path: Path) -> None:
     """Or the next definition of that name would find objects nobody made."""
 
-    async def check(server: LocalServer) -> None:
+    async with serving(tmp_path) as server:
         definition, backup = (
             example("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
             example("shop.example/v1", "Backup"),
@@ -232,11 +222,9 @@ def test_a_definition_deleted_under_creates_leaves_no_orphans(tmp_path: Path) ->
         stop.set()
         await asyncio.gather(*clients)
 
-    serve(tmp_path, check)
 
-
-def test_generated_names_never_meet(tmp_path: Path) -> None:
-    async def check(server: LocalServer) -> None:
+async def test_generated_names_never_meet(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         ids = server.server.core.ids
 
         class FewSuffixes:
@@ -265,5 +253,3 @@ def test_generated_names_never_meet(tmp_path: Path) -> None:
                 )
         for each in made:
             assert (await server.get(f"{CONFIGMAPS}/{each['metadata']['name']}")) == each
-
-    serve(tmp_path, check)

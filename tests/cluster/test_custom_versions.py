@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -18,13 +19,11 @@ CRD = f"{CRDS}/backups.shop.example"
 V1, V2 = BACKUPS, BACKUPS.replace("/v1/", "/v2/")
 
 
-def serve(test: Callable[[LocalServer], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            async with asyncio.timeout(30):
-                await test(server)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def serving() -> AsyncIterator[LocalServer]:
+    async with local_server() as server:
+        async with asyncio.timeout(30):
+            yield server
 
 
 def two_versions(storage: str) -> dict[str, Any]:
@@ -43,8 +42,8 @@ def two_versions(storage: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("storage", ["v1", "v2"])
 @pytest.mark.parametrize("made_as", ["v1", "v2"])
-def test_an_object_can_be_written_through_every_version(storage: str, made_as: str) -> None:
-    async def check(server: LocalServer) -> None:
+async def test_an_object_can_be_written_through_every_version(storage: str, made_as: str) -> None:
+    async with serving() as server:
         await server.post(CRDS, two_versions(storage))
         backup = {**example("shop.example/v1", "Backup"), "apiVersion": f"shop.example/{made_as}"}
         await server.post({"v1": V1, "v2": V2}[made_as], backup)
@@ -74,11 +73,9 @@ def test_an_object_can_be_written_through_every_version(storage: str, made_as: s
                 assert (await take(events, 1))[0]["object"] == item
             assert ("level" in item["spec"]) == (version == "v2") and not (version == "v2" and "port" in item["spec"])
 
-    serve(check)
 
-
-def test_objects_follow_a_definition_that_changes() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_objects_follow_a_definition_that_changes() -> None:
+    async with serving() as server:
         probe = Probe(server)
         await server.post(CRDS, example("apiextensions.k8s.io/v1", "CustomResourceDefinition"))
         await server.post(V1, example("shop.example/v1", "Backup"))
@@ -96,11 +93,9 @@ def test_objects_follow_a_definition_that_changes() -> None:
         await probe.check_stored(V1, "nightly")
         await probe.remove(V2, "nightly")
 
-    serve(check)
 
-
-def test_a_watch_of_a_definition_that_changes_or_goes_is_ended() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_watch_of_a_definition_that_changes_or_goes_is_ended() -> None:
+    async with serving() as server:
         await server.post(CRDS, example("apiextensions.k8s.io/v1", "CustomResourceDefinition"))
         for change in ("PUT", "DELETE"):
             async with server.watch(f"{V1}?watch=1") as events:
@@ -110,5 +105,3 @@ def test_a_watch_of_a_definition_that_changes_or_goes_is_ended() -> None:
                 async with asyncio.timeout(5):
                     assert [event async for event in events] == []
         assert (await server.call("GET", V1)).status == 404
-
-    serve(check)

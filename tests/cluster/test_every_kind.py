@@ -10,9 +10,9 @@ from shoal.kube.resources import Resource
 
 
 @pytest.mark.parametrize("resource", resources(), ids=lambda r: f"{r.api_version}-{r.kind}")
-def test_what_is_accepted_is_sound_and_what_is_refused_leaves_nothing(resource: Resource) -> None:
-    attack_kind(resource, rounds=12, seed=1)
+async def test_what_is_accepted_is_sound_and_what_is_refused_leaves_nothing(resource: Resource) -> None:
+    await attack_kind(resource, rounds=12, seed=1)
 
 
-def test_the_same_holds_for_custom_resources() -> None:
-    attack_custom_kind(rounds=40, seed=1)
+async def test_the_same_holds_for_custom_resources() -> None:
+    await attack_custom_kind(rounds=40, seed=1)

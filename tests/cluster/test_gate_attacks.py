@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -16,14 +15,6 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SPEC = {"containers": [{"name": "c", "image": "i"}]}
-
-
-def run(test: Callable[[LocalServer], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            await test(server)
-
-    asyncio.run(main())
 
 
 async def grant(server: LocalServer, user: str, *rules: Obj, namespace: str = "") -> None:
@@ -70,8 +61,10 @@ async def define(server: LocalServer, plural: str, kind: str) -> str:
     ("resource", "method", "query", "kind"),
     [("endpoints", "PUT", "", "application/json"), ("configmaps", "PATCH", "?fieldManager=f", "apply")],
 )
-def test_a_write_that_creates_needs_the_right_to_create(resource: str, method: str, query: str, kind: str) -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_write_that_creates_needs_the_right_to_create(
+    resource: str, method: str, query: str, kind: str
+) -> None:
+    async with local_server() as server:
         await grant(server, "writer", rule("get,update,patch", resource), namespace="default")
         body = {"apiVersion": "v1", "kind": {"endpoints": "Endpoints"}.get(resource, "ConfigMap")}
         body |= {"metadata": {"name": "a", "labels": {"k": "v"}}}
@@ -88,32 +81,26 @@ def test_a_write_that_creates_needs_the_right_to_create(resource: str, method: s
         body["metadata"]["name"] = "b"
         assert (await ask(server, "creator", method, f"{path}/b{query}", body, kind)).status == 201
 
-    run(test)
-
 
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-def test_a_subresource_of_nothing_is_not_the_collection(method: str) -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_subresource_of_nothing_is_not_the_collection(method: str) -> None:
+    async with local_server() as server:
         await grant(server, "u", rule("*", "pods/status"), namespace="default")
         await server.post(PODS, {"metadata": {"name": "a"}, "spec": SPEC})
         answer = await ask(server, "u", method, f"{PODS}//status", {"metadata": {"name": "b"}, "spec": SPEC})
         assert answer.status in (403, 404)
         assert [pod["metadata"]["name"] for pod in (await server.get(PODS))["items"]] == ["a"]
 
-    run(test)
-
 
 @pytest.mark.parametrize("path", ["/api/v1/namespaces//pods", "/apis//v1/pods", "/api/v1/namespaces//configmaps"])
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-def test_a_path_with_an_empty_part_names_nothing(method: str, path: str) -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_path_with_an_empty_part_names_nothing(method: str, path: str) -> None:
+    async with local_server() as server:
         assert (await server.call(method, path, {"metadata": {"name": "a"}})).status == 404
 
-    run(test)
 
-
-def test_the_watch_prefix_is_for_watching_objects_alone() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_the_watch_prefix_is_for_watching_objects_alone() -> None:
+    async with local_server() as server:
         await server.post(PODS, {"metadata": {"name": "a"}, "spec": SPEC})
         watched = "/api/v1/watch/namespaces/default/pods"
         assert (await server.call("DELETE", watched)).status == 405
@@ -122,11 +109,9 @@ def test_the_watch_prefix_is_for_watching_objects_alone() -> None:
         assert (await server.call("GET", f"{watched}/a/status")).status == 404
         assert [pod["metadata"]["name"] for pod in (await server.get(PODS))["items"]] == ["a"]
 
-    run(test)
 
-
-def test_objects_of_a_kind_called_namespaces_are_judged_by_the_namespace_they_are_in() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_objects_of_a_kind_called_namespaces_are_judged_by_the_namespace_they_are_in() -> None:
+    async with local_server() as server:
         collection = await define(server, "namespaces", "Space")
         for name in ("mine", "theirs"):
             await server.post("/api/v1/namespaces", {"metadata": {"name": name}})
@@ -137,35 +122,29 @@ def test_objects_of_a_kind_called_namespaces_are_judged_by_the_namespace_they_ar
         assert (await ask(server, "u", "DELETE", f"{collection.format('theirs')}/mine")).status == 403
         assert (await ask(server, "u", "POST", collection.format("mine"), body)).status == 201
 
-    run(test)
 
-
-def test_who_may_list_one_namespace_may_list_it_by_its_name() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_who_may_list_one_namespace_may_list_it_by_its_name() -> None:
+    async with local_server() as server:
         await grant(server, "u", rule("list", "namespaces", names="default"))
         found = await ask(server, "u", "GET", "/api/v1/namespaces?fieldSelector=metadata.name%3Ddefault")
         assert [item["metadata"]["name"] for item in found.ok()["items"]] == ["default"]
         assert (await ask(server, "u", "GET", "/api/v1/namespaces")).status == 403
-
-    run(test)
 
 
 # -- writes that reach further than their path ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("subresource", ["ephemeralcontainers", "resize"])
-def test_a_slice_of_a_pod_leaves_its_metadata_alone(subresource: str) -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_slice_of_a_pod_leaves_its_metadata_alone(subresource: str) -> None:
+    async with local_server() as server:
         await server.post(PODS, {"metadata": {"name": "a", "labels": {"app": "own"}}, "spec": SPEC})
         change = {"metadata": {"labels": {"app": "taken"}, "annotations": {"a": "b"}, "finalizers": ["x.io/stay"]}}
         changed = await server.patch(f"{PODS}/a/{subresource}", change)
         assert changed["metadata"]["labels"] == {"app": "own"}
         assert "annotations" not in changed["metadata"] and "finalizers" not in changed["metadata"]
 
-    run(test)
 
-
-def test_a_policy_cannot_write_what_only_the_server_or_another_path_says() -> None:
+async def test_a_policy_cannot_write_what_only_the_server_or_another_path_says() -> None:
     forged = (
         '[JSONPatch{op: "add", path: "/metadata/deletionTimestamp", value: "2020-01-01T00:00:00Z"},'
         ' JSONPatch{op: "add", path: "/metadata/generation", value: 99},'
@@ -174,7 +153,7 @@ def test_a_policy_cannot_write_what_only_the_server_or_another_path_says() -> No
         ' JSONPatch{op: "add", path: "/spec", value: {"by": "policy"}}]'
     )
 
-    async def test(server: LocalServer) -> None:
+    async with local_server() as server:
         collection = (await define(server, "things", "Thing")).format("default")
         body = {"apiVersion": "x.io/v1", "kind": "Thing", "metadata": {"name": "old"}, "spec": {"by": "hand"}}
         await server.post(collection, body)
@@ -206,14 +185,12 @@ def test_a_policy_cannot_write_what_only_the_server_or_another_path_says() -> No
         assert status["spec"] == restored["spec"] == {"by": "hand"}
         assert status["status"] == {"forged": True}  # a policy may change what the path is about
 
-    run(test)
-
 
 # -- what costs more than it should --------------------------------------------------------------------------------------
 
 
-def test_an_administrator_of_a_namespace_cannot_hold_up_the_server_with_a_role() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_an_administrator_of_a_namespace_cannot_hold_up_the_server_with_a_role() -> None:
+    async with local_server() as server:
         await grant(server, "u", rule("create", "roles", "rbac.authorization.k8s.io"), namespace="default")
         many = [f"x{number}" for number in range(300)]
         role = {"metadata": {"name": "r"}, "rules": [{"verbs": many, "apiGroups": many, "resources": many}]}
@@ -221,30 +198,24 @@ def test_an_administrator_of_a_namespace_cannot_hold_up_the_server_with_a_role()
             answer = await ask(server, "u", "POST", f"{RBAC}/namespaces/default/roles", role)
         assert answer.status == 403 and "not currently held" in answer.json["message"]
 
-    run(test)
 
-
-def test_the_answer_to_a_thousand_faults_is_not_a_thousand_times_as_large() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_the_answer_to_a_thousand_faults_is_not_a_thousand_times_as_large() -> None:
+    async with local_server() as server:
         labels = {f"!{number}": "!" for number in range(10_000)}
         body = {"metadata": {"name": "a", "labels": labels}}
         answer = await server.call("POST", "/api/v1/namespaces/default/configmaps", body)
         assert answer.status == 422 and len(answer.body) < 200_000
         assert len(answer.json["details"]["causes"]) == 250 and "and 19750 more]" in answer.json["message"]
 
-    run(test)
 
-
-def test_a_path_longer_than_any_name_is_remembered_nowhere() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_path_longer_than_any_name_is_remembered_nowhere() -> None:
+    async with local_server() as server:
         await grant(server, "u", rule("get", "pods"), namespace="default")
         index, gate = server.server.handler.authorizer.index, server.server.handler.protection.gate
         for target in ("/long/" + "a" * 50_000, f"{PODS}/" + "a" * 50_000, "/apis/" + "a" * 50_000 + "/v1/pods/p"):
             assert (await ask(server, "u", "GET", target)).status == 404
         kept = [key for held in index._permissions.values() for key in held.decided] + list(gate._passages)
         assert all(len(str(key)) < 5_000 for key in kept)
-
-    run(test)
 
 
 @pytest.mark.parametrize(
@@ -255,8 +226,8 @@ def test_a_path_longer_than_any_name_is_remembered_nowhere() -> None:
         ("leases", "coordination.k8s.io", "v1"),
     ],
 )
-def test_nobody_defines_anew_what_is_built_in(plural: str, group: str, version: str) -> None:
-    async def test(server: LocalServer) -> None:
+async def test_nobody_defines_anew_what_is_built_in(plural: str, group: str, version: str) -> None:
+    async with local_server() as server:
         name = f"{plural}.{group}"
         schema = {"openAPIV3Schema": {"type": "object"}}
         spec = {
@@ -270,11 +241,9 @@ def test_nobody_defines_anew_what_is_built_in(plural: str, group: str, version: 
         assert (await server.call("DELETE", f"{DEFINITIONS}/{name}")).status == 404
         assert len((await server.get(f"{RBAC}/clusterroles"))["items"]) > 10
 
-    run(test)
 
-
-def test_an_eviction_of_another_pod_costs_no_budget() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_an_eviction_of_another_pod_costs_no_budget() -> None:
+    async with local_server() as server:
         await server.post(PODS, {"metadata": {"name": "a", "labels": {"app": "x"}}, "spec": SPEC})
         ready = [{"type": "Ready", "status": "True"}]
         await server.patch(f"{PODS}/a/status", {"status": {"phase": "Running", "conditions": ready}})
@@ -288,11 +257,9 @@ def test_an_eviction_of_another_pod_costs_no_budget() -> None:
         assert (await server.call("POST", f"{PODS}/a/eviction", body)).status == 409
         assert (await server.get(f"{budgets}/b"))["status"]["disruptionsAllowed"] == 1
 
-    run(test)
 
-
-def test_a_review_of_somebody_in_endless_groups_is_answered_and_forgotten() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_review_of_somebody_in_endless_groups_is_answered_and_forgotten() -> None:
+    async with local_server() as server:
         asked = {"namespace": "default", "verb": "get", "resource": "pods"}
         groups = [f"group-{number}" for number in range(10_000)]
         spec = {"user": "a", "groups": groups, "resourceAttributes": asked}
@@ -303,5 +270,3 @@ def test_a_review_of_somebody_in_endless_groups_is_answered_and_forgotten() -> N
         index = server.server.handler.authorizer.index
         kept = [*index._permissions, *(key for held in index._permissions.values() for key in held.decided)]
         assert max(len(str(key)) for key in kept) < 5_000
-
-    run(test)

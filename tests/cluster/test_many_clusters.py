@@ -17,7 +17,7 @@ CLUSTERS, NODES = 20, 2
 
 @pytest.mark.chaos
 @pytest.mark.timeout(120)
-def test_twenty_clusters_in_one_process_work_side_by_side(tmp_path: Path) -> None:
+async def test_twenty_clusters_in_one_process_work_side_by_side(tmp_path: Path) -> None:
     async def bring_up(cluster: EmbeddedCluster, replicas: int) -> None:
         resource = cluster.client.of(builtin("deployments", "apps"))
         await resource.create(deployment("web", replicas))
@@ -31,17 +31,11 @@ def test_twenty_clusters_in_one_process_work_side_by_side(tmp_path: Path) -> Non
         assert len(pods) == replicas
         assert {pod["spec"]["nodeName"] for pod in pods} <= {"node-1", "node-2"}
 
-    async def main() -> None:
-        async with clusters(tmp_path, CLUSTERS, nodes=NODES) as up:
-            assert len({cluster.config.port for cluster in up}) == CLUSTERS
-            await asyncio.gather(*(bring_up(cluster, at % 4 + 1) for at, cluster in enumerate(up)))
-
-    asyncio.run(main())
+    async with clusters(tmp_path, CLUSTERS, nodes=NODES) as up:
+        assert len({cluster.config.port for cluster in up}) == CLUSTERS
+        await asyncio.gather(*(bring_up(cluster, at % 4 + 1) for at, cluster in enumerate(up)))
 
 
-def test_the_nodes_of_a_cluster_that_is_ready_are_registered(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with embedded_cluster(tmp_path, nodes=200) as cluster:
-            assert len((await cluster.client.of(builtin("nodes")).list()).items) == 200
-
-    asyncio.run(main())
+async def test_the_nodes_of_a_cluster_that_is_ready_are_registered(tmp_path: Path) -> None:
+    async with embedded_cluster(tmp_path, nodes=200) as cluster:
+        assert len((await cluster.client.of(builtin("nodes")).list()).items) == 200

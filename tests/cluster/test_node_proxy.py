@@ -7,7 +7,7 @@ import base64
 import os
 import shutil
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -99,12 +99,10 @@ async def a_cluster(folder: Path, **nodes: Any) -> AsyncIterator[Cluster]:
         yield Cluster(server, kubelet, pki, folder, port)
 
 
-def run(folder: Path, test: Callable[[Cluster], Awaitable[None]], **nodes: Any) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(100), a_cluster(folder, **nodes) as cluster:
-            await test(cluster)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def bounded_cluster(folder: Path, **nodes: Any) -> AsyncIterator[Cluster]:
+    async with asyncio.timeout(100), a_cluster(folder, **nodes) as cluster:
+        yield cluster
 
 
 async def eventually(holds: Callable[[], bool], within_s: float = 10.0) -> None:
@@ -117,8 +115,8 @@ async def eventually(holds: Callable[[], bool], within_s: float = 10.0) -> None:
 
 
 @needs_kubectl
-def test_logs_come_from_the_kubelet_who_sees_the_api_servers_certificate(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_logs_come_from_the_kubelet_who_sees_the_api_servers_certificate(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         cluster.kubelet.logs["c"] = "one\ntwo\nthree\n"
         await cluster.pod("p")
         assert await cluster.kubectl("logs", "p") == "one\ntwo\nthree\n"
@@ -128,12 +126,10 @@ def test_logs_come_from_the_kubelet_who_sees_the_api_servers_certificate(tmp_pat
         assert cluster.kubelet.seen[-1][1] == "/containerLogs/default/p/c?previous=true&sinceSeconds=10&timestamps=true"
         assert set(cluster.kubelet.peers) == {KUBELET_CLIENT}
 
-    run(tmp_path, test)
-
 
 @needs_kubectl
-def test_a_followed_log_comes_line_by_line_and_ends_with_either_side(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_a_followed_log_comes_line_by_line_and_ends_with_either_side(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         cluster.kubelet.logs["c"] = "first\n"
         await cluster.pod("p")
         process = await cluster.start("logs", "-f", "p")
@@ -153,11 +149,9 @@ def test_a_followed_log_comes_line_by_line_and_ends_with_either_side(tmp_path: P
         await process.wait()
         await eventually(lambda: cluster.kubelet.sessions == 0)
 
-    run(tmp_path, test)
 
-
-def test_logs_that_cannot_be_had_are_refused_in_kubernetes_words(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_logs_that_cannot_be_had_are_refused_in_kubernetes_words(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         get = cluster.server.call
         pods = "/api/v1/namespaces/default/pods"
         await cluster.pod("p", "a", "b")
@@ -176,20 +170,18 @@ def test_logs_that_cannot_be_had_are_refused_in_kubernetes_words(tmp_path: Path)
         assert (answer.status, answer.json["message"]) == (422, text)
         assert (await get("POST", f"{pods}/p/log")).status == 405
 
-    run(tmp_path, test)
-
 
 # -- exec, attach, cp ----------------------------------------------------------------------------------------------
 
 
 @needs_kubectl
 @pytest.mark.parametrize("websockets", ["true", "false"])  # kubectl falls back to SPDY
-def test_exec_carries_input_output_errors_and_the_exit_code(
+async def test_exec_carries_input_output_errors_and_the_exit_code(
     tmp_path: Path, websockets: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets)
 
-    async def test(cluster: Cluster) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         await cluster.pod("p")
         assert await cluster.kubectl("exec", "p", "--", "echo", "hello world") == "hello world\n"
         assert await cluster.kubectl("exec", "-i", "p", "--", "sh", "-c", "wc -c", given=b"x" * 300_000) == "300000\n"
@@ -199,12 +191,10 @@ def test_exec_carries_input_output_errors_and_the_exit_code(
         assert len(many) == 5_000_000
         assert await cluster.kubectl("attach", "-i", "p", given=b"to and fro\n") >= "to and fro\n"
 
-    run(tmp_path, test)
-
 
 @needs_kubectl
-def test_exec_with_a_terminal_has_one_on_both_sides(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_exec_with_a_terminal_has_one_on_both_sides(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         await cluster.pod("p")
         command = f"kubectl --kubeconfig {cluster.kubeconfig} exec -it p -- sh -c 'test -t 1 && read x && echo got $x'"
         pipe = asyncio.subprocess.PIPE
@@ -222,12 +212,10 @@ def test_exec_with_a_terminal_has_one_on_both_sides(tmp_path: Path) -> None:
         process.stdin.close()
         assert await process.wait() == 0
 
-    run(tmp_path, test)
-
 
 @needs_kubectl
-def test_cp_brings_files_there_and_back(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_cp_brings_files_there_and_back(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         await cluster.pod("p")
         content = os.urandom(2_000_000)
         (tmp_path / "up").write_bytes(content)
@@ -236,12 +224,10 @@ def test_cp_brings_files_there_and_back(tmp_path: Path) -> None:
         await cluster.kubectl("cp", "p:there", "down")
         assert (tmp_path / "down").read_bytes() == content
 
-    run(tmp_path, test)
-
 
 @needs_kubectl
-def test_a_killed_client_ends_the_command(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_a_killed_client_ends_the_command(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         await cluster.pod("p")
         process = await cluster.start("exec", "-i", "p", "--", "sh", "-c", "echo up; exec sleep 1000")
         assert process.stdout is not None
@@ -249,8 +235,6 @@ def test_a_killed_client_ends_the_command(tmp_path: Path) -> None:
         process.kill()
         await process.wait()
         await eventually(lambda: cluster.kubelet.sessions == 0)
-
-    run(tmp_path, test)
 
 
 # -- port-forward --------------------------------------------------------------------------------------------------
@@ -283,12 +267,12 @@ async def _page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @needs_kubectl
 @pytest.mark.parametrize("websockets", ["true", "false"])
-def test_port_forward_carries_http_over_both_protocols(
+async def test_port_forward_carries_http_over_both_protocols(
     tmp_path: Path, websockets: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets)
 
-    async def test(cluster: Cluster) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         web = await _http_server(_page)
         remote = web.sockets[0].getsockname()[1]
         await cluster.pod("p")
@@ -311,8 +295,6 @@ def test_port_forward_carries_http_over_both_protocols(
         await eventually(lambda: cluster.kubelet.sessions == 0)
         web.close()
 
-    run(tmp_path, test)
-
 
 async def _counts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answers only when nothing more comes."""
@@ -321,8 +303,8 @@ async def _counts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 @needs_kubectl
-def test_a_forwarded_connection_may_be_closed_in_one_direction_only(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_a_forwarded_connection_may_be_closed_in_one_direction_only(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         web = await _http_server(_counts)
         await cluster.pod("p")
         process = await cluster.start("port-forward", "pod/p", f":{web.sockets[0].getsockname()[1]}")
@@ -343,8 +325,6 @@ def test_a_forwarded_connection_may_be_closed_in_one_direction_only(tmp_path: Pa
         if process.returncode is None:
             process.kill()
         await process.wait()
-
-    run(tmp_path, test)
 
 
 # -- proxies -------------------------------------------------------------------------------------------------------
@@ -390,8 +370,8 @@ async def _reply(reader: asyncio.StreamReader, method: str = "GET") -> Reply:
     return Reply(int(first.split(" ")[1]), headers, body)
 
 
-def test_a_pod_is_reached_through_its_proxy_with_path_query_and_body(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_a_pod_is_reached_through_its_proxy_with_path_query_and_body(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         web = await _http_server(_page)
         port = web.sockets[0].getsockname()[1]
         await cluster.pod("p", "c", port=port)
@@ -421,11 +401,9 @@ def test_a_pod_is_reached_through_its_proxy_with_path_query_and_body(tmp_path: P
         assert reply.status == 503 and text in reply.body.decode()
         assert (await ask(cluster, "GET", f"{base}/ftp:p:1/proxy/")).status == 400
 
-    run(tmp_path, test)
 
-
-def test_a_request_body_in_chunks_goes_through_while_it_comes_in(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_a_request_body_in_chunks_goes_through_while_it_comes_in(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         arrived: asyncio.Queue[bytes] = asyncio.Queue()
 
         async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -453,11 +431,9 @@ def test_a_request_body_in_chunks_goes_through_while_it_comes_in(tmp_path: Path)
         writer.close()
         web.close()
 
-    run(tmp_path, test)
 
-
-def test_nobody_is_read_from_faster_than_the_other_side_takes_it(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_nobody_is_read_from_faster_than_the_other_side_takes_it(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         sent = 0
         enough = 64 * 1024 * 1024
 
@@ -489,11 +465,10 @@ def test_nobody_is_read_from_faster_than_the_other_side_takes_it(tmp_path: Path)
         writer.close()
         web.close()
 
-    run(tmp_path, test)
 
+async def test_links_of_pages_behind_a_proxy_lead_through_it(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
 
-def test_links_of_pages_behind_a_proxy_lead_through_it(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
         async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             head = await reader.readuntil(b"\r\n\r\n")
             if head.startswith(b"GET /old"):
@@ -513,11 +488,9 @@ def test_links_of_pages_behind_a_proxy_lead_through_it(tmp_path: Path) -> None:
         assert (await ask(cluster, "GET", f"{base}/old")).headers["location"] == f"{base}/new?a=1"
         web.close()
 
-    run(tmp_path, test)
 
-
-def test_a_websocket_goes_through_the_proxy(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_a_websocket_goes_through_the_proxy(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         gone = asyncio.Event()
 
         async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -547,11 +520,9 @@ def test_a_websocket_goes_through_the_proxy(tmp_path: Path) -> None:
         await asyncio.wait_for(gone.wait(), 5)
         web.close()
 
-    run(tmp_path, test)
 
-
-def test_a_service_leads_to_a_ready_pod_and_a_node_to_its_kubelet(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_a_service_leads_to_a_ready_pod_and_a_node_to_its_kubelet(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         web = await _http_server(_page)
         port = web.sockets[0].getsockname()[1]
         await cluster.pod("p")
@@ -592,8 +563,6 @@ def test_a_service_leads_to_a_ready_pod_and_a_node_to_its_kubelet(tmp_path: Path
         assert (await ask(cluster, "GET", f"/api/v1/nodes/http:n1:{port}/proxy/x")).body.startswith(b"GET /x ")
         web.close()
 
-    run(tmp_path, test)
-
 
 def _call(cluster: Cluster, name: str) -> Call:
     core = cluster.server.server.core
@@ -603,21 +572,19 @@ def _call(cluster: Cluster, name: str) -> Call:
     return Call(Request("GET", b"/", {}), target, served, {}, User("u"))
 
 
-def test_a_proxy_does_not_lead_into_the_servers_own_machine(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_a_proxy_does_not_lead_into_the_servers_own_machine(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path, loopback=("127.9.0.0/16",)) as cluster:
         await cluster.pod("p", "c", port=80)
         for path in ("/api/v1/namespaces/default/pods/p:6443/proxy/", "/api/v1/nodes/n1/proxy/healthz"):
             reply = await ask(cluster, "GET", path)
             assert reply.status == 400 and b"address not allowed" in reply.body
 
-    run(tmp_path, test, loopback=("127.9.0.0/16",))
-
 
 # -- rights and admission ------------------------------------------------------------------------------------------
 
 
-def test_exec_needs_the_right_to_create_even_by_get(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_exec_needs_the_right_to_create_even_by_get(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         await cluster.pod("p")
         rules = [
             {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get"]},
@@ -636,11 +603,9 @@ def test_exec_needs_the_right_to_create_even_by_get(tmp_path: Path) -> None:
         assert (await ask(cluster, "GET", f"{base}/exec?command=id&stdout=1")).status == 400  # no upgrade was asked for
         assert (await ask(cluster, "PUT", f"{base}/exec")).status == 405
 
-    run(tmp_path, test)
 
-
-def test_admission_sees_a_connection_with_its_options(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_admission_sees_a_connection_with_its_options(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         await cluster.pod("p")
         match = {
             "resourceRules": [
@@ -663,11 +628,9 @@ def test_admission_sees_a_connection_with_its_options(tmp_path: Path) -> None:
         assert reply.status in (403, 422) and b"not that" in reply.body
         assert b"Upgrade request required" in (await ask(cluster, "POST", f"{path}ls")).body
 
-    run(tmp_path, test)
 
-
-def test_who_waits_for_a_pod_takes_no_seats(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_who_waits_for_a_pod_takes_no_seats(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         asked, answer = asyncio.Event(), asyncio.Event()
 
         async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -688,8 +651,6 @@ def test_who_waits_for_a_pod_takes_no_seats(tmp_path: Path) -> None:
         assert (await waiting).body == b"late"
         web.close()
 
-    run(tmp_path, test)
-
 
 async def _bind(cluster: Cluster, user: str, role: str) -> None:
     group = "rbac.authorization.k8s.io"
@@ -703,8 +664,8 @@ async def _bind(cluster: Cluster, user: str, role: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["binary.k8s.io", "base64.binary.k8s.io"])
-def test_a_log_comes_as_messages_of_a_websocket(tmp_path: Path, protocol: str) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_a_log_comes_as_messages_of_a_websocket(tmp_path: Path, protocol: str) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         cluster.kubelet.logs["c"] = "over the socket\n"
         await cluster.pod("p")
         reader, writer = await _connected(cluster)
@@ -724,8 +685,6 @@ def test_a_log_comes_as_messages_of_a_websocket(tmp_path: Path, protocol: str) -
         assert text == b"over the socket\n"
         writer.close()
 
-    run(tmp_path, test)
-
 
 # -- metrics -------------------------------------------------------------------------------------------------------
 
@@ -740,8 +699,8 @@ def _summary(seconds: float, memory: int) -> Obj:
 
 
 @needs_kubectl
-def test_top_shows_what_kubelets_tell(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_top_shows_what_kubelets_tell(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
         kubelet = cluster.kubelet
         kubelet.summary = _summary(100, 64 << 20)
         await cluster.pod("p")
@@ -775,11 +734,10 @@ def test_top_shows_what_kubelets_tell(tmp_path: Path) -> None:
         document = await cluster.server.get("/openapi/v3/apis/metrics.k8s.io/v1beta1")
         assert f"{base}/nodes/{{name}}" in document["paths"]
 
-    run(tmp_path, test)
 
+async def test_the_metrics_group_is_there_while_there_are_nodes(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
 
-def test_the_metrics_group_is_there_while_there_are_nodes(tmp_path: Path) -> None:
-    async def test(cluster: Cluster) -> None:
         async def groups() -> list[str]:
             return [group["name"] for group in (await cluster.server.get("/apis"))["groups"]]
 
@@ -787,5 +745,3 @@ def test_the_metrics_group_is_there_while_there_are_nodes(tmp_path: Path) -> Non
         await cluster.server.delete("/api/v1/nodes/n1")
         assert "metrics.k8s.io" not in await groups()
         assert (await cluster.server.call("GET", "/apis/metrics.k8s.io/v1beta1/nodes")).status == 404
-
-    run(tmp_path, test)

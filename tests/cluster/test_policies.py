@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -19,14 +17,6 @@ EVERYTHING = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "re
 def rule(*resources: str, group: str = "", operations: tuple[str, ...] = ("CREATE", "UPDATE"), **more: Any) -> Obj:
     found = {"apiGroups": [group], "apiVersions": ["v1"], "operations": list(operations), "resources": list(resources)}
     return {**found, **more}
-
-
-def run(test: Callable[[LocalServer], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            await test(server)
-
-    asyncio.run(main())
 
 
 async def validating(
@@ -80,8 +70,8 @@ def deployment(name: str, replicas: int = 1) -> Obj:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-def test_a_policy_refuses_what_does_not_hold_until_its_binding_is_gone() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_policy_refuses_what_does_not_hold_until_its_binding_is_gone() -> None:
+    async with local_server() as server:
         await validating(server, {"expression": "object.data.?a.orValue('') == 'x'", "message": " needs a = x "})
         answer = await server.call("POST", MAPS, config(a="y"))
         assert answer.json["message"] == (
@@ -99,24 +89,20 @@ def test_a_policy_refuses_what_does_not_hold_until_its_binding_is_gone() -> None
         await server.call("DELETE", f"{ADMISSION}/validatingadmissionpolicybindings/p")
         await server.post(MAPS, config("b", a="y"))
 
-    run(test)
-
 
 @pytest.mark.parametrize(
     ("reason", "code"), [("", 422), ("Invalid", 422), ("Forbidden", 403), ("RequestEntityTooLarge", 413)]
 )
-def test_the_reason_decides_the_code(reason: str, code: int) -> None:
-    async def test(server: LocalServer) -> None:
+async def test_the_reason_decides_the_code(reason: str, code: int) -> None:
+    async with local_server() as server:
         await validating(server, {"expression": "false", **({"reason": reason} if reason else {})})
         answer = await server.call("POST", MAPS, config())
         assert denial(answer, code) == "failed expression: false"
         assert answer.json["reason"] == (reason or "Invalid")
 
-    run(test)
 
-
-def test_messages_come_from_their_expression_if_that_makes_one_line() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_messages_come_from_their_expression_if_that_makes_one_line() -> None:
+    async with local_server() as server:
         for place, (written, expected) in enumerate(
             [
                 ("'got ' + object.metadata.name", "got a"),
@@ -132,21 +118,17 @@ def test_messages_come_from_their_expression_if_that_makes_one_line() -> None:
             assert denial(await server.call("POST", MAPS, config())) == expected
             await server.call("DELETE", f"{ADMISSION}/validatingadmissionpolicybindings/{name}")
 
-    run(test)
 
-
-def test_warnings_and_audit_let_the_write_pass() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_warnings_and_audit_let_the_write_pass() -> None:
+    async with local_server() as server:
         await validating(server, {"expression": "false", "message": "no"}, actions=("Warn", "Audit"))
         answer = await server.call("POST", MAPS, config())
         assert answer.status == 201
         assert "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'p': no" in answer.headers["warning"]
 
-    run(test)
 
-
-def test_an_error_is_a_denial_unless_failures_are_ignored() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_an_error_is_a_denial_unless_failures_are_ignored() -> None:
+    async with local_server() as server:
         await validating(server, "object.data.missing == 'x'")
         text = denial(await server.call("POST", MAPS, config()))
         assert text.startswith("expression 'object.data.missing == 'x'' resulted in error: no such key: ")
@@ -154,11 +136,9 @@ def test_an_error_is_a_denial_unless_failures_are_ignored() -> None:
         await validating(server, "object.data.missing == 'x'", name="lenient", failurePolicy="Ignore")
         await server.post(MAPS, config())
 
-    run(test)
 
-
-def test_variables_are_computed_late_and_once() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_variables_are_computed_late_and_once() -> None:
+    async with local_server() as server:
         variables = [
             {"name": "boom", "expression": "object.data.nowhere"},
             {"name": "a", "expression": "object.data.a"},
@@ -172,11 +152,9 @@ def test_variables_are_computed_late_and_once() -> None:
         text = denial(await server.call("POST", MAPS, config(a="safe")))
         assert 'composited variable "boom" fails to evaluate: no such key: nowhere' in text
 
-    run(test)
 
-
-def test_match_conditions_narrow_a_policy_down() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_match_conditions_narrow_a_policy_down() -> None:
+    async with local_server() as server:
         conditions = [
             {"name": "named", "expression": "object.metadata.name.startsWith('x')"},
             {"name": "not-admin", "expression": "!('system:nodes' in request.userInfo.groups)"},
@@ -192,11 +170,9 @@ def test_match_conditions_narrow_a_policy_down() -> None:
         await validating(server, "false", name="c", matchConditions=decided)
         await server.post(MAPS, config("a3"))
 
-    run(test)
 
-
-def test_expressions_see_the_request_the_old_object_and_the_namespace() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_expressions_see_the_request_the_old_object_and_the_namespace() -> None:
+    async with local_server() as server:
         await validating(
             server,
             "request.operation == 'CREATE' ? oldObject == null : oldObject.data.a == 'x'",
@@ -209,11 +185,9 @@ def test_expressions_see_the_request_the_old_object_and_the_namespace() -> None:
         await server.put(f"{MAPS}/a", config(a="y"))
         assert "oldObject" in denial(await server.call("PUT", f"{MAPS}/a", config(a="z")))
 
-    run(test)
 
-
-def test_deletions_have_no_object() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_deletions_have_no_object() -> None:
+    async with local_server() as server:
         match = {"resourceRules": [rule("configmaps", operations=("DELETE",))]}
         await validating(server, "object == null && !oldObject.?data.keep.hasValue()", match=match)
         await server.post(MAPS, config("a", keep="yes"))
@@ -223,11 +197,9 @@ def test_deletions_have_no_object() -> None:
         assert (await server.call("DELETE", MAPS)).status == 422
         assert (await server.get(f"{MAPS}/a"))["data"] == {"keep": "yes"}
 
-    run(test)
 
-
-def test_the_authorizer_answers_what_the_user_may_do() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_the_authorizer_answers_what_the_user_may_do() -> None:
+    async with local_server() as server:
         await validating(
             server,
             "authorizer.group('').resource('secrets').namespace('default').check('get').allowed()",
@@ -242,8 +214,6 @@ def test_the_authorizer_answers_what_the_user_may_do() -> None:
             name="q",
         )
         assert denial(await server.call("POST", MAPS, config("b")))
-
-    run(test)
 
 
 async def parameters(server: LocalServer, **found: str) -> None:
@@ -262,8 +232,8 @@ WITHIN: Obj = {
 }
 
 
-def test_parameters_are_found_by_name_and_followed() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_parameters_are_found_by_name_and_followed() -> None:
+    async with local_server() as server:
         reference = {"name": "limits", "namespace": "default", "parameterNotFoundAction": "Deny"}
         await validating(server, WITHIN, binding={"paramRef": reference}, **LIMITED)
         assert denial(await server.call("POST", DEPLOYMENTS, deployment("d"))) == (
@@ -274,11 +244,9 @@ def test_parameters_are_found_by_name_and_followed() -> None:
         await server.put(f"{MAPS}/limits", {"metadata": {"name": "limits"}, "data": {"max": "5"}})
         await server.post(DEPLOYMENTS, deployment("d", 4))
 
-    run(test)
 
-
-def test_every_selected_parameter_must_agree_and_none_may_be_enough() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_every_selected_parameter_must_agree_and_none_may_be_enough() -> None:
+    async with local_server() as server:
         reference = {"selector": {"matchLabels": {"limit": "yes"}}, "parameterNotFoundAction": "Allow"}
         await validating(server, WITHIN, binding={"paramRef": reference}, **LIMITED)
         await server.post(DEPLOYMENTS, deployment("free", 50))
@@ -286,11 +254,9 @@ def test_every_selected_parameter_must_agree_and_none_may_be_enough() -> None:
         assert denial(await server.call("POST", DEPLOYMENTS, deployment("d", 10))) == "at most 3 by small ConfigMap"
         await server.post(DEPLOYMENTS, deployment("d", 3))
 
-    run(test)
 
-
-def test_without_a_reference_params_are_null_and_unknown_kinds_are_told() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_without_a_reference_params_are_null_and_unknown_kinds_are_told() -> None:
+    async with local_server() as server:
         await validating(server, "params == null", **LIMITED)
         await server.post(DEPLOYMENTS, deployment("d"))
         kind = {"apiVersion": "rules.example.com/v1", "kind": "Limit"}
@@ -301,11 +267,9 @@ def test_without_a_reference_params_are_null_and_unknown_kinds_are_told() -> Non
             "policy: failed to find resource referenced by paramKind: 'rules.example.com/v1, Kind=Limit'"
         )
 
-    run(test)
 
-
-def test_bindings_choose_namespaces_and_objects() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_bindings_choose_namespaces_and_objects() -> None:
+    async with local_server() as server:
         for name, labels in (("prod", {"env": "prod"}), ("test", {})):
             await server.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
         match = {
@@ -318,11 +282,9 @@ def test_bindings_choose_namespaces_and_objects() -> None:
         await server.post("/api/v1/namespaces/prod/configmaps", config("loose"))
         assert denial(await server.call("POST", "/api/v1/namespaces/prod/configmaps", strict))
 
-    run(test)
 
-
-def test_other_versions_of_a_kind_are_seen_as_the_rule_wants_them() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_other_versions_of_a_kind_are_seen_as_the_rule_wants_them() -> None:
+    async with local_server() as server:
         match = {
             "resourceRules": [{**rule("horizontalpodautoscalers", group="autoscaling"), "apiVersions": ["v1"]}],
             "matchPolicy": "Equivalent",
@@ -344,19 +306,15 @@ def test_other_versions_of_a_kind_are_seen_as_the_rule_wants_them() -> None:
         cpu["resource"]["target"]["averageUtilization"] = 80  # type: ignore[index]
         assert denial(await server.call("POST", path, {"metadata": {"name": "b"}, "spec": spec}))
 
-    run(test)
 
-
-def test_subresources_are_only_seen_by_rules_that_name_them() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_subresources_are_only_seen_by_rules_that_name_them() -> None:
+    async with local_server() as server:
         match = {"resourceRules": [rule("deployments/scale", group="apps")]}
         await validating(server, "object.kind == 'Scale' && object.spec.replicas < 5", match=match)
         await server.post(DEPLOYMENTS, deployment("d", 9))
         scale = {"metadata": {"name": "d"}, "spec": {"replicas": 7}}
         assert denial(await server.call("PUT", f"{DEPLOYMENTS}/d/scale", scale))
         await server.put(f"{DEPLOYMENTS}/d/scale", {"metadata": {"name": "d"}, "spec": {"replicas": 2}})
-
-    run(test)
 
 
 CRONTABS: Obj = {
@@ -388,8 +346,8 @@ CRONTABS: Obj = {
 CRONTAB_RULES: Obj = {"resourceRules": [rule("crontabs", group="stable.example.com")]}
 
 
-def test_custom_resources_are_validated_changed_and_type_checked() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_custom_resources_are_validated_changed_and_type_checked() -> None:
+    async with local_server() as server:
         await server.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRONTABS)
         made = await validating(server, "object.spec.replicas > 1", match=CRONTAB_RULES)
         assert made["status"] == {"observedGeneration": 1, "typeChecking": {}}
@@ -415,11 +373,9 @@ def test_custom_resources_are_validated_changed_and_type_checked() -> None:
         assert stored["spec"]["steps"] == [{"name": "first", "run": "x"}, {"name": "last", "run": "plain"}]
         assert denial(await server.call("POST", path, {**head, "metadata": {"name": "b"}, "spec": {"replicas": 1}}))
 
-    run(test)
 
-
-def test_built_in_kinds_are_type_checked_when_the_policy_is_written() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_built_in_kinds_are_type_checked_when_the_policy_is_written() -> None:
+    async with local_server() as server:
         match = {"resourceRules": [rule("deployments", group="apps")]}
         confused = {
             "expression": "object.spec.replicas > '1'",
@@ -443,11 +399,9 @@ def test_built_in_kinds_are_type_checked_when_the_policy_is_written() -> None:
         changed["metadata"]["labels"] = {"a": "b"}
         assert (await server.put(path, changed))["status"] == changed["status"]
 
-    run(test)
 
-
-def test_policies_that_do_not_compile_are_refused() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_policies_that_do_not_compile_are_refused() -> None:
+    async with local_server() as server:
         for expression, fault in (
             ("object.metadata.name", "must evaluate to bool but got dyn"),
             ("'x'", "must evaluate to bool but got string"),
@@ -476,11 +430,9 @@ def test_policies_that_do_not_compile_are_refused() -> None:
             answer = await server.call("POST", f"{ADMISSION}/mutatingadmissionpolicies", body)
             assert answer.status == 422 and fault in answer.json["message"], answer.json["message"]
 
-    run(test)
 
-
-def test_policies_about_everything_never_lock_out_their_own_repair() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_policies_about_everything_never_lock_out_their_own_repair() -> None:
+    async with local_server() as server:
         await validating(server, "false", match={"resourceRules": [EVERYTHING]})
         assert denial(await server.call("POST", MAPS, config()))
         assert denial(await server.call("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}}))
@@ -488,22 +440,18 @@ def test_policies_about_everything_never_lock_out_their_own_repair() -> None:
         assert gone.status == 200
         await server.post(MAPS, config())
 
-    run(test)
 
-
-def test_an_endless_expression_runs_out_of_budget() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_an_endless_expression_runs_out_of_budget() -> None:
+    async with local_server() as server:
         loop = "object.data.all(a, object.data.all(b, object.data.all(c, object.data.all(d, a + b + c + d != 'x'))))"
         await validating(server, loop)
         many = {f"k{number}": "v" for number in range(100)}
         text = denial(await server.call("POST", MAPS, {"metadata": {"name": "a"}, "data": many}))
         assert text.endswith("resulted in error: operation cancelled: actual cost limit exceeded")
 
-    run(test)
 
-
-def test_applied_objects_are_merged_as_server_side_apply_does() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_applied_objects_are_merged_as_server_side_apply_does() -> None:
+    async with local_server() as server:
         match = {"resourceRules": [rule("deployments", group="apps")]}
         await mutating(
             server,
@@ -524,8 +472,6 @@ def test_applied_objects_are_merged_as_server_side_apply_does() -> None:
         assert container["env"] == [{"name": "N", "value": "2"}]
         assert made["metadata"]["labels"] == {"team": "default"}
         assert (await server.get(f"{DEPLOYMENTS}/d"))["spec"] == made["spec"]
-
-    run(test)
 
 
 @pytest.mark.parametrize(
@@ -552,8 +498,8 @@ def test_applied_objects_are_merged_as_server_side_apply_does() -> None:
         (apply("Object{spec: Object.spec{replicas: object.spec.gone}}"), "no such key: gone"),
     ],
 )  # fmt: skip
-def test_a_mutation_that_does_not_work_denies_unless_failures_are_ignored(mutation: Obj, fault: str) -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_mutation_that_does_not_work_denies_unless_failures_are_ignored(mutation: Obj, fault: str) -> None:
+    async with local_server() as server:
         match = {"resourceRules": [rule("deployments", group="apps")]}
         await mutating(server, mutation, match=match)
         answer = await server.call("POST", DEPLOYMENTS, deployment("d"))
@@ -565,11 +511,9 @@ def test_a_mutation_that_does_not_work_denies_unless_failures_are_ignored(mutati
         await mutating(server, mutation, name="lenient", match=match, failurePolicy="Ignore")
         await server.post(DEPLOYMENTS, deployment("d"))
 
-    run(test)
 
-
-def test_json_patches_are_carried_out_and_tests_in_them_decide() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_json_patches_are_carried_out_and_tests_in_them_decide() -> None:
+    async with local_server() as server:
         await mutating(
             server,
             patch("""[
@@ -585,17 +529,13 @@ def test_json_patches_are_carried_out_and_tests_in_them_decide() -> None:
         made = await server.post(MAPS, config("b", own="1"))
         assert made["data"] == {"own": "1"} and made["metadata"]["labels"] == {"got": "none"}
 
-    run(test)
 
-
-def test_a_patch_to_an_unknown_field_is_an_error_of_the_policy() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_patch_to_an_unknown_field_is_an_error_of_the_policy() -> None:
+    async with local_server() as server:
         await mutating(server, patch("[JSONPatch{op: 'add', path: '/wrong', value: 'x'}]"), failurePolicy="Ignore")
         answer = await server.call("POST", MAPS, config())
         assert answer.status == 500
         assert answer.json["message"] == 'Internal error occurred: strict decoding error: unknown field "wrong"'
-
-    run(test)
 
 
 def chained(name: str, text: str) -> Obj:
@@ -609,8 +549,8 @@ def chained(name: str, text: str) -> Obj:
 
 
 @pytest.mark.parametrize(("repeat", "trail"), [(False, "ab"), (True, "abc")])
-def test_policies_run_in_the_order_of_names_and_again_if_they_ask_for_it(repeat: bool, trail: str) -> None:
-    async def test(server: LocalServer) -> None:
+async def test_policies_run_in_the_order_of_names_and_again_if_they_ask_for_it(repeat: bool, trail: str) -> None:
+    async with local_server() as server:
         await mutating(server, chained("b", "c"), name="m1", repeat=repeat)  # has something to do only after the others
         await mutating(server, chained("", "a"), name="m2", matchConditions=[
             {"name": "first", "expression": "!has(object.data)"}
@@ -619,19 +559,15 @@ def test_policies_run_in_the_order_of_names_and_again_if_they_ask_for_it(repeat:
         made = await server.post(MAPS, {"metadata": {"name": "a"}})
         assert made["data"] == {"trail": trail}
 
-    run(test)
 
-
-def test_a_policy_is_not_repeated_for_its_own_change() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_policy_is_not_repeated_for_its_own_change() -> None:
+    async with local_server() as server:
         await mutating(server, chained("", "a"), name="m1", repeat=True)
         assert (await server.post(MAPS, {"metadata": {"name": "a"}}))["data"] == {"trail": "a"}
 
-    run(test)
 
-
-def test_mutations_see_parameters_variables_and_the_old_object() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_mutations_see_parameters_variables_and_the_old_object() -> None:
+    async with local_server() as server:
         await parameters(server, limits="3")
         await mutating(
             server,
@@ -647,20 +583,16 @@ def test_mutations_see_parameters_variables_and_the_old_object() -> None:
         assert changed["spec"]["replicas"] == 2
         assert changed["metadata"]["annotations"]["was"] == "3"
 
-    run(test)
 
-
-def test_validation_sees_what_mutation_has_made() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_validation_sees_what_mutation_has_made() -> None:
+    async with local_server() as server:
         await mutating(server, apply("Object{metadata: Object.metadata{labels: {'owner': request.userInfo.username}}}"))
         await validating(server, "object.metadata.labels.owner == 'admin'")
         assert (await server.post(MAPS, config()))["metadata"]["labels"] == {"owner": "admin"}
 
-    run(test)
 
-
-def test_a_mutation_in_another_version_comes_back_in_that_of_the_request() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_mutation_in_another_version_comes_back_in_that_of_the_request() -> None:
+    async with local_server() as server:
         match = {"resourceRules": [rule("horizontalpodautoscalers", group="autoscaling")], "matchPolicy": "Equivalent"}
         await mutating(server, apply("Object{spec: Object.spec{targetCPUUtilizationPercentage: 33}}"), match=match)
         target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
@@ -669,22 +601,16 @@ def test_a_mutation_in_another_version_comes_back_in_that_of_the_request() -> No
         assert made["apiVersion"] == "autoscaling/v2"
         assert made["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 33
 
-    run(test)
 
-
-def test_names_and_identity_are_not_the_policies_to_change() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_names_and_identity_are_not_the_policies_to_change() -> None:
+    async with local_server() as server:
         await mutating(server, patch("[JSONPatch{op: 'add', path: '/metadata/name', value: 'other'}]"))
         made = await server.post(MAPS, config("a"))
         assert made["metadata"]["name"] == "a"
 
-    run(test)
 
-
-def test_dry_runs_are_decided_too() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_dry_runs_are_decided_too() -> None:
+    async with local_server() as server:
         await validating(server, "request.dryRun")
         assert (await server.call("POST", f"{MAPS}?dryRun=All", config())).status == 201
         assert denial(await server.call("POST", MAPS, config()))
-
-    run(test)

@@ -191,7 +191,9 @@ async def afterwards(server: ServerProcess, tokens: dict[str, str], admin: Clien
 
 
 @pytest.mark.parametrize("pipeline", [1, 32], ids=["one request at a time", "32 requests on their way"])
-def test_a_storm_of_an_ordinary_user_leaves_the_control_plane_and_watches_alone(tmp_path: Path, pipeline: int) -> None:
+async def test_a_storm_of_an_ordinary_user_leaves_the_control_plane_and_watches_alone(
+    tmp_path: Path, pipeline: int
+) -> None:
     tokens = {user: token_of(tmp_path, user) for user in ("mallory", "alice", "system:kube-controller-manager")}
     with server_process(tmp_path, "--port", "0") as server:
-        asyncio.run(weather(server, tokens, pipeline))
+        await weather(server, tokens, pipeline)

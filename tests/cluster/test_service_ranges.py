@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from shoal.apiserver.context import ServerConfig
@@ -15,12 +15,10 @@ SERVICES = "/api/v1/namespaces/default/services"
 RANGES = "/apis/networking.k8s.io/v1/servicecidrs"
 
 
-def run(test: Callable[[LocalServer], Awaitable[None]], **config: Any) -> None:
-    async def main() -> None:
-        async with local_server(config=ServerConfig(ca_certificate="test CA", **config)) as server:
-            await test(server)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def serving(**config: Any) -> AsyncIterator[LocalServer]:
+    async with local_server(config=ServerConfig(ca_certificate="test CA", **config)) as server:
+        yield server
 
 
 async def add_range(server: LocalServer, name: str, cidr: str) -> None:
@@ -47,8 +45,8 @@ def inside(found: list[str], cidr: str) -> int:
     return sum(ipaddress.ip_address(each) in ipaddress.ip_network(cidr) for each in found)
 
 
-def test_a_second_range_gives_out_addresses_when_the_first_is_full() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_second_range_gives_out_addresses_when_the_first_is_full() -> None:
+    async with serving(service_cidr="10.96.0.0/29") as server:
         assert inside(await addresses(server, 5), "10.96.0.0/29") == 5  # the sixth is the API server's
         assert "range is full" in await refusal(server)
         await add_range(server, "more", "10.97.0.0/29")
@@ -60,11 +58,9 @@ def test_a_second_range_gives_out_addresses_when_the_first_is_full() -> None:
         await server.delete(f"{SERVICES}/s0")
         assert inside(await addresses(server, 1, "u"), "10.96.0.0/29") == 1
 
-    run(test, service_cidr="10.96.0.0/29")
 
-
-def test_an_address_may_be_asked_for_in_any_range() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_an_address_may_be_asked_for_in_any_range() -> None:
+    async with serving(service_cidr="10.96.0.0/29") as server:
         wanted = {"clusterIP": "10.97.0.3"}
         assert "does not match the current range" in await refusal(server, **wanted)
         await add_range(server, "more", "10.97.0.0/29")
@@ -73,11 +69,9 @@ def test_an_address_may_be_asked_for_in_any_range() -> None:
         assert "already allocated" in await refusal(server, **wanted)
         assert "does not match" in await refusal(server, clusterIP="10.97.0.7")  # the range's last
 
-    run(test, service_cidr="10.96.0.0/29")
 
-
-def test_a_range_that_is_not_ready_or_going_gives_out_nothing() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_range_that_is_not_ready_or_going_gives_out_nothing() -> None:
+    async with serving(service_cidr="10.96.0.0/29") as server:
         await addresses(server, 5)
         kept = {"metadata": {"name": "going", "finalizers": ["example.com/kept"]}, "spec": {"cidrs": ["10.97.0.0/29"]}}
         await server.post(RANGES, kept)
@@ -92,18 +86,14 @@ def test_a_range_that_is_not_ready_or_going_gives_out_nothing() -> None:
         await server.patch(f"{RANGES}/unready/status", {"status": {"conditions": [{**condition, "status": "True"}]}})
         assert inside(await addresses(server, 1, "t"), "10.98.0.0/29") == 1
 
-    run(test, service_cidr="10.96.0.0/29")
 
-
-def test_services_on_the_loopback_interface_stay_there() -> None:
+async def test_services_on_the_loopback_interface_stay_there() -> None:
     """Nobody could listen elsewhere, and what pods and nodes have is not the services'."""
 
-    async def test(server: LocalServer) -> None:
+    async with serving(service_cidr="127.5.128.0/29", nodes=NodesConfig(loopback=("127.5.0.0/16",))) as server:
         await addresses(server, 5)
         await add_range(server, "elsewhere", "10.97.0.0/28")
         await add_range(server, "of-the-pods", "127.5.1.0/28")
         assert "range is full" in await refusal(server)
         await add_range(server, "loopback", "127.200.0.0/28")
         assert inside(await addresses(server, 3, "t"), "127.200.0.0/28") == 3
-
-    run(test, service_cidr="127.5.128.0/29", nodes=NodesConfig(loopback=("127.5.0.0/16",)))

@@ -37,52 +37,49 @@ def redis() -> Iterator[RedisServer]:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("with_redis", [True, False], ids=["with Redis", "without Redis"])
-def test_what_one_server_acknowledges_holds_on_the_others(
+async def test_what_one_server_acknowledges_holds_on_the_others(
     tmp_path: Path, postgres: PostgresServer, redis: RedisServer, with_redis: bool
 ) -> None:
-    recorder = asyncio.run(witness(tmp_path, 2, postgres, redis, [nothing, nothing], with_redis=with_redis))
+    recorder = await witness(tmp_path, 2, postgres, redis, [nothing, nothing], with_redis=with_redis)
     assert recorder.writes > 200
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(300)
-def test_nothing_is_lost_repeated_or_reordered_while_things_break(
+async def test_nothing_is_lost_repeated_or_reordered_while_things_break(
     tmp_path: Path, postgres: PostgresServer, redis: RedisServer
 ) -> None:
-    asyncio.run(witness(tmp_path, 3, postgres, redis, FAULTS, with_redis=True))
+    await witness(tmp_path, 3, postgres, redis, FAULTS, with_redis=True)
 
 
 @pytest.mark.timeout(180)
-def test_a_restored_backup_ends_every_watch_and_starts_a_new_history(
+async def test_a_restored_backup_ends_every_watch_and_starts_a_new_history(
     tmp_path: Path, postgres: PostgresServer, redis: RedisServer
 ) -> None:
-    async def main() -> None:
-        recorder, url = Recorder(), postgres.create_database()
-        async with servers(tmp_path, 2, url, redis.url) as up:
-            watching = Load(up, recorder, Random(2), writers=0)
-            async with watching.running():
-                await _write_for_a_while(up, recorder, "kept")
-                await asyncio.to_thread(postgres.stop)
-                postgres.save("backup")
-                await asyncio.to_thread(postgres.start)
-                saved = recorder.newest
-                await _write_for_a_while(up, recorder, "lost")
-                await until(lambda: all(session.last >= recorder.newest for session in watching.sessions))
-                gone = {id(session): (session, len(session.events)) for session in watching.sessions}
-                await asyncio.to_thread(postgres.stop)
-                postgres.restore("backup")
-                assert recorder.turn_back(saved) == []
-                await asyncio.to_thread(postgres.start)
-                await until(lambda: watching.relists >= watching.watchers)
-                await _write_for_a_while(up, recorder, "new")
-                for session, count in gone.values():
-                    assert len(session.events) == count, "a watch went on after the restore"
-            final = await final_states(up)
-            assert recorder.problems(final) == []
-            assert not [name for name in final["server-0"] if name.startswith("lost")]
-            assert [name for name in final["server-0"] if name.startswith("new")]
-
-    asyncio.run(main())
+    recorder, url = Recorder(), postgres.create_database()
+    async with servers(tmp_path, 2, url, redis.url) as up:
+        watching = Load(up, recorder, Random(2), writers=0)
+        async with watching.running():
+            await _write_for_a_while(up, recorder, "kept")
+            await asyncio.to_thread(postgres.stop)
+            postgres.save("backup")
+            await asyncio.to_thread(postgres.start)
+            saved = recorder.newest
+            await _write_for_a_while(up, recorder, "lost")
+            await until(lambda: all(session.last >= recorder.newest for session in watching.sessions))
+            gone = {id(session): (session, len(session.events)) for session in watching.sessions}
+            await asyncio.to_thread(postgres.stop)
+            postgres.restore("backup")
+            assert recorder.turn_back(saved) == []
+            await asyncio.to_thread(postgres.start)
+            await until(lambda: watching.relists >= watching.watchers)
+            await _write_for_a_while(up, recorder, "new")
+            for session, count in gone.values():
+                assert len(session.events) == count, "a watch went on after the restore"
+        final = await final_states(up)
+        assert recorder.problems(final) == []
+        assert not [name for name in final["server-0"] if name.startswith("lost")]
+        assert [name for name in final["server-0"] if name.startswith("new")]
 
 
 async def _write_for_a_while(up: Sequence[Server], recorder: Recorder, prefix: str) -> None:
@@ -91,7 +88,9 @@ async def _write_for_a_while(up: Sequence[Server], recorder: Recorder, prefix: s
         await until(lambda: recorder.writes > before + 100)
 
 
-def test_the_witness_catches_a_server_that_swallows_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_witness_catches_a_server_that_swallows_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same clients against a server with a bug planted in it: one event in fifty is not sent to watchers."""
     whole, sent = watch._plain_line, itertools.count()
 
@@ -100,28 +99,22 @@ def test_the_witness_catches_a_server_that_swallows_events(tmp_path: Path, monke
 
     monkeypatch.setattr(watch, "_plain_line", swallowing)
 
-    async def main() -> None:
-        async with local_server() as server:
-            client = Client(server.transport, clock=RealClock(), retry_after=RetryAfter(attempts=1))
-            up = [Server(tmp_path / "only", (), None, client, None)]  # type: ignore[arg-type]
-            recorder = Recorder()
-            async with Load(up, recorder, Random(3)).running():
-                await until(lambda: recorder.writes > 300)
-            assert any("nothing came for" in problem for problem in recorder.problems(await final_states(up)))
-
-    asyncio.run(main())
+    async with local_server() as server:
+        client = Client(server.transport, clock=RealClock(), retry_after=RetryAfter(attempts=1))
+        up = [Server(tmp_path / "only", (), None, client, None)]  # type: ignore[arg-type]
+        recorder = Recorder()
+        async with Load(up, recorder, Random(3)).running():
+            await until(lambda: recorder.writes > 300)
+        assert any("nothing came for" in problem for problem in recorder.problems(await final_states(up)))
 
 
-def test_a_server_with_other_keys_is_refused(tmp_path: Path, postgres: PostgresServer) -> None:
+async def test_a_server_with_other_keys_is_refused(tmp_path: Path, postgres: PostgresServer) -> None:
     url = postgres.create_database()
     command = [sys.executable, "-m", "shoal", "cluster", "start", "--store", url, "--port", "0", "--dir"]
 
-    async def main() -> None:
-        async with servers(tmp_path, 1, url):
-            stranger = await asyncio.to_thread(
-                subprocess.run, [*command, str(tmp_path / "stranger")], capture_output=True, text=True, timeout=60
-            )
-            assert stranger.returncode != 0
-            assert "start it with --credentials DIR" in stranger.stderr
-
-    asyncio.run(main())
+    async with servers(tmp_path, 1, url):
+        stranger = await asyncio.to_thread(
+            subprocess.run, [*command, str(tmp_path / "stranger")], capture_output=True, text=True, timeout=60
+        )
+        assert stranger.returncode != 0
+        assert "start it with --credentials DIR" in stranger.stderr

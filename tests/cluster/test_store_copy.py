@@ -119,7 +119,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_copy_that_is_stopped_gives_the_writes_back(tmp_path: Path, how: signal.Signals) -> None:
+async def test_a_copy_that_is_stopped_gives_the_writes_back(tmp_path: Path, how: signal.Signals) -> None:
     """It is held where everything is frozen, by a lock on what it wants to write to."""
     postgres = shared_postgres().create_database()
     with serving(tmp_path / "a") as (_, client):
@@ -129,7 +129,7 @@ def test_a_copy_that_is_stopped_gives_the_writes_back(tmp_path: Path, how: signa
         def answer() -> tuple[int, Any]:
             return client.call("POST", CONFIGMAPS, {"metadata": {"name": f"w{next(made)}"}})
 
-        async def held() -> None:
+        async with asyncio.timeout(60):
             async with local_server(postgres):  # makes the tables
                 pass
             lock = await asyncpg.connect(postgres)
@@ -145,8 +145,6 @@ def test_a_copy_that_is_stopped_gives_the_writes_back(tmp_path: Path, how: signa
                     assert await copying.wait() == (-9 if how is signal.SIGKILL else 130)
             finally:
                 await lock.close()
-
-        asyncio.run(asyncio.wait_for(held(), 60))
         until(lambda: answer()[0] == 201)
     with serving(tmp_path / "a") as (_, client):
         client.ok("POST", CONFIGMAPS, {"metadata": {"name": "after-a-restart"}})

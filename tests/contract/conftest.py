@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,16 +55,15 @@ class StoreBackend:
             return int(count)
         return int(shared_postgres().sql("SELECT count(*) FROM shoal.log", _DATABASE))
 
-    def run(self, test: Callable[[LogStore], Awaitable[None]], **options: Any) -> None:
-        async def main() -> None:
+    @asynccontextmanager
+    async def opened(self, **options: Any) -> AsyncIterator[LogStore]:
+        async with asyncio.timeout(60):
             store = self.open(**options)
             await store.start()
             try:
-                await test(store)
+                yield store
             finally:
                 await store.stop()
-
-        asyncio.run(asyncio.wait_for(main(), 60))
 
     @staticmethod
     def put(
@@ -171,25 +171,23 @@ class ApiBackend:
     name: str
     process: ServerProcess | None
 
-    def run(self, test: Callable[[Api], Awaitable[None]], *, clock: Clock | None = None) -> None:
-        """Run ``test`` with a server. ``clock`` is the client's; the server has the real one."""
-
-        async def main() -> None:
+    @asynccontextmanager
+    async def opened(self, *, clock: Clock | None = None) -> AsyncIterator[Api]:
+        """A server and a new namespace in it. ``clock`` is the client's; the server has the real one."""
+        async with asyncio.timeout(60):
             own = clock or RealClock()
             if self.process is None:
                 async with local_server() as server:
-                    await self._with_namespace(test, server.transport, own)
+                    yield Api(server.transport, own, await self._namespace(server.transport))
             else:
                 transport = HttpTransport(load(self.process.kubeconfig), clock=RealClock(), user_agent="contract/1")
                 try:
-                    await self._with_namespace(test, transport, own)
+                    yield Api(transport, own, await self._namespace(transport))
                 finally:
                     await transport.close()
 
-        asyncio.run(asyncio.wait_for(main(), 60))
-
     @staticmethod
-    async def _with_namespace(test: Callable[[Api], Awaitable[None]], transport: Transport, clock: Clock) -> None:
+    async def _namespace(transport: Transport) -> str:
         namespace = f"test-{next(_numbers)}"
         client = Client(transport, clock=RealClock())
         await client.of(builtin("namespaces")).create({"metadata": {"name": namespace}})
@@ -198,7 +196,7 @@ class ApiBackend:
             async for event in watch:
                 if event.object["metadata"].get("name") == "kube-root-ca.crt":
                     break
-        await test(Api(transport, clock, namespace))
+        return namespace
 
 
 @pytest.fixture(scope="session")

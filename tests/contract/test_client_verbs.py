@@ -22,8 +22,8 @@ async def fill(maps: ResourceClient, namespace: str, count: int) -> None:
         await maps.create(config_map(f"m{number:03}", namespace))
 
 
-def test_an_object_is_created_read_replaced_and_deleted(api) -> None:
-    async def test(cluster) -> None:
+async def test_an_object_is_created_read_replaced_and_deleted(api) -> None:
+    async with api.opened() as cluster:
         maps, ns = cluster.client().of(CONFIG_MAPS), cluster.namespace
         made = await maps.create(config_map("a", ns, colour="red"))
         assert made["metadata"]["uid"]
@@ -38,11 +38,9 @@ def test_an_object_is_created_read_replaced_and_deleted(api) -> None:
         with pytest.raises(NotFound):
             await maps.get("a", ns)
 
-    api.run(test)
 
-
-def test_errors_come_back_as_the_classes_the_server_raised(api) -> None:
-    async def test(cluster) -> None:
+async def test_errors_come_back_as_the_classes_the_server_raised(api) -> None:
+    async with api.opened() as cluster:
         client, ns = cluster.client(), cluster.namespace
         maps = client.of(CONFIG_MAPS)
         made = await maps.create(config_map("a", ns))
@@ -64,11 +62,9 @@ def test_errors_come_back_as_the_classes_the_server_raised(api) -> None:
         with pytest.raises(Conflict):
             await maps.delete("a", ns, uid="another")
 
-    api.run(test)
 
-
-def test_each_kind_of_patch_does_what_its_name_says(api) -> None:
-    async def test(cluster) -> None:
+async def test_each_kind_of_patch_does_what_its_name_says(api) -> None:
+    async with api.opened() as cluster:
         client, ns = cluster.client(), cluster.namespace
         maps, pods = client.of(CONFIG_MAPS), client.of(builtin("pods"))
         await maps.create(config_map("a", ns, one="1", two="2"))
@@ -85,11 +81,9 @@ def test_each_kind_of_patch_does_what_its_name_says(api) -> None:
         status = await pods.patch("p", {"status": {"phase": "Running"}}, ns, subresource="status")
         assert status["status"]["phase"] == "Running"
 
-    api.run(test)
 
-
-def test_apply_owns_its_fields_and_meets_others_with_a_conflict(api) -> None:
-    async def test(cluster) -> None:
+async def test_apply_owns_its_fields_and_meets_others_with_a_conflict(api) -> None:
+    async with api.opened() as cluster:
         maps, ns = cluster.client().of(CONFIG_MAPS), cluster.namespace
         await maps.apply(config_map("a", ns, colour="red", size="1"), field_manager="one")
         with pytest.raises(Conflict) as conflict:
@@ -100,11 +94,9 @@ def test_apply_owns_its_fields_and_meets_others_with_a_conflict(api) -> None:
         dropped = await maps.apply(config_map("a", ns), field_manager="one")
         assert dropped["data"] == {"colour": "blue"}
 
-    api.run(test)
 
-
-def test_a_list_in_pages_has_every_object_once_at_one_revision(api) -> None:
-    async def test(cluster) -> None:
+async def test_a_list_in_pages_has_every_object_once_at_one_revision(api) -> None:
+    async with api.opened() as cluster:
         maps, scope = cluster.client().of(CONFIG_MAPS), Scope(namespace=cluster.namespace, label_selector="")
         await fill(maps, cluster.namespace, 12)
         pages = [page async for page in maps.pages(scope, limit=5)]
@@ -116,11 +108,9 @@ def test_a_list_in_pages_has_every_object_once_at_one_revision(api) -> None:
         assert listed.items == [item for page in pages for item in page.items]
         assert listed.items[0]["kind"] == "ConfigMap"
 
-    api.run(test)
 
-
-def test_pages_show_the_first_pages_revision_while_objects_change(api) -> None:
-    async def test(cluster) -> None:
+async def test_pages_show_the_first_pages_revision_while_objects_change(api) -> None:
+    async with api.opened() as cluster:
         maps, ns = cluster.client().of(CONFIG_MAPS), cluster.namespace
         await fill(maps, ns, 6)
         seen = []
@@ -129,11 +119,9 @@ def test_pages_show_the_first_pages_revision_while_objects_change(api) -> None:
             await maps.create(config_map(f"z{len(seen)}", ns))
         assert not [name for name in seen if name.startswith("z")]
 
-    api.run(test)
 
-
-def test_delete_collection_removes_what_is_selected(api) -> None:
-    async def test(cluster) -> None:
+async def test_delete_collection_removes_what_is_selected(api) -> None:
+    async with api.opened() as cluster:
         maps, ns = cluster.client().of(CONFIG_MAPS), cluster.namespace
         await fill(maps, ns, 3)
         await maps.patch("m001", {"metadata": {"labels": {"keep": "no"}}}, ns)
@@ -141,11 +129,9 @@ def test_delete_collection_removes_what_is_selected(api) -> None:
         left = [item["metadata"]["name"] for item in (await maps.list(Scope(namespace=ns))).items]
         assert [name for name in left if name.startswith("m")] == ["m000", "m002"]
 
-    api.run(test)
 
-
-def test_status_scale_binding_and_eviction_are_reached(api) -> None:
-    async def test(cluster) -> None:
+async def test_status_scale_binding_and_eviction_are_reached(api) -> None:
+    async with api.opened() as cluster:
         client, ns = cluster.client(), cluster.namespace
         sets, pods = client.of(builtin("deployments", "apps")), client.of(builtin("pods"))
         template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -166,11 +152,9 @@ def test_status_scale_binding_and_eviction_are_reached(api) -> None:
         with pytest.raises(NotFound):
             await pods.get("p", ns)
 
-    api.run(test)
 
-
-def test_a_service_account_gets_a_token(api) -> None:
-    async def test(cluster) -> None:
+async def test_a_service_account_gets_a_token(api) -> None:
+    async with api.opened() as cluster:
         accounts = cluster.client().of(builtin("serviceaccounts"))
         await accounts.create({"metadata": {"name": "robot", "namespace": cluster.namespace}})
         asked = accounts.token("robot", cluster.namespace, audiences=("shoal",), expires_s=600)
@@ -180,17 +164,13 @@ def test_a_service_account_gets_a_token(api) -> None:
         else:
             assert (await asked).count(".") == 2
 
-    api.run(test)
 
-
-def test_dry_run_answers_but_keeps_nothing(api) -> None:
-    async def test(cluster) -> None:
+async def test_dry_run_answers_but_keeps_nothing(api) -> None:
+    async with api.opened() as cluster:
         maps, ns = cluster.client().of(CONFIG_MAPS), cluster.namespace
         assert (await maps.create(config_map("a", ns), dry_run=True))["metadata"]["name"] == "a"
         with pytest.raises(NotFound):
             await maps.get("a", ns)
-
-    api.run(test)
 
 
 DEFINITION = {
@@ -213,8 +193,8 @@ DEFINITION = {
 }
 
 
-def test_a_kind_defined_after_the_first_look_is_found(api) -> None:
-    async def test(cluster) -> None:
+async def test_a_kind_defined_after_the_first_look_is_found(api) -> None:
+    async with api.opened() as cluster:
         client, ns = cluster.client(), cluster.namespace
         assert (await client.by_kind("Deployment")).type == builtin("deployments", "apps")
         with pytest.raises(NotFound):
@@ -229,11 +209,9 @@ def test_a_kind_defined_after_the_first_look_is_found(api) -> None:
         finally:
             await definitions.delete("boats.harbour.example")
 
-    api.run(test)
 
-
-def test_many_who_miss_a_kind_at_once_ask_the_server_once(api) -> None:
-    async def test(cluster) -> None:
+async def test_many_who_miss_a_kind_at_once_ask_the_server_once(api) -> None:
+    async with api.opened() as cluster:
         asked = []
 
         class Counting:
@@ -246,11 +224,10 @@ def test_many_who_miss_a_kind_at_once_ask_the_server_once(api) -> None:
         assert {each.type for each in found} == {builtin("pods")}
         assert asked == ["/api", "/apis"]
 
-    api.run(test)
 
+async def test_a_server_without_the_aggregated_form_is_asked_group_by_group(api) -> None:
+    async with api.opened() as cluster:
 
-def test_a_server_without_the_aggregated_form_is_asked_group_by_group(api) -> None:
-    async def test(cluster) -> None:
         class Legacy:
             async def request(self, method, target, *, headers=None, body=b""):
                 return await cluster.transport.request(
@@ -259,5 +236,3 @@ def test_a_server_without_the_aggregated_form_is_asked_group_by_group(api) -> No
 
         types = set(await cluster.client(Legacy()).resource_types())
         assert types == set(await cluster.client().resource_types())
-
-    api.run(test)

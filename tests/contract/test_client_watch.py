@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-import uvloop
 
 from shoal.base.clock import RealClock
 from shoal.client import ResourceClient, Scope, Unreachable, WatchEvent, builtin, connect, explicit, load
@@ -32,8 +31,8 @@ def told(events: list[WatchEvent]) -> list[tuple[str, str]]:
     return [(event.type, event.object["metadata"].get("name", "")) for event in events]
 
 
-def test_changes_arrive_in_order_from_the_revision_asked_for(api) -> None:
-    async def test(cluster) -> None:
+async def test_changes_arrive_in_order_from_the_revision_asked_for(api) -> None:
+    async with api.opened() as cluster:
         maps, ns = cluster.client().of(CONFIG_MAPS), cluster.namespace
         await maps.create(config_map("before", ns))
         start = (await maps.list(Scope(namespace=ns))).resource_version
@@ -46,11 +45,9 @@ def test_changes_arrive_in_order_from_the_revision_asked_for(api) -> None:
         versions = [int(event.resource_version) for event in found]
         assert versions == sorted(set(versions))
 
-    api.run(test)
 
-
-def test_a_resumed_watch_misses_and_repeats_nothing(api) -> None:
-    async def test(cluster) -> None:
+async def test_a_resumed_watch_misses_and_repeats_nothing(api) -> None:
+    async with api.opened() as cluster:
         maps, ns = cluster.client().of(CONFIG_MAPS), cluster.namespace
         version = (await maps.list(Scope(namespace=ns))).resource_version
         seen = []
@@ -63,11 +60,9 @@ def test_a_resumed_watch_misses_and_repeats_nothing(api) -> None:
                         version = event.resource_version
         assert seen == [f"m{number}" for number in range(6)]
 
-    api.run(test)
 
-
-def test_initial_events_are_ended_by_a_bookmark(api) -> None:
-    async def test(cluster) -> None:
+async def test_initial_events_are_ended_by_a_bookmark(api) -> None:
+    async with api.opened() as cluster:
         maps, ns = cluster.client().of(CONFIG_MAPS), cluster.namespace
         await maps.create(config_map("a", ns, colour="red"))
         await maps.create(config_map("b", ns, colour="blue"))
@@ -81,11 +76,9 @@ def test_initial_events_are_ended_by_a_bookmark(api) -> None:
             await maps.create(config_map("c", ns, colour="red"))
             assert told(await take(events, 2)) == [("DELETED", "b"), ("ADDED", "c")]
 
-    api.run(test)
 
-
-def test_the_server_ends_a_watch_cleanly_when_its_time_is_over(api) -> None:
-    async def test(cluster) -> None:
+async def test_the_server_ends_a_watch_cleanly_when_its_time_is_over(api) -> None:
+    async with api.opened() as cluster:
         maps = cluster.client().of(CONFIG_MAPS)
         version = (await maps.list(Scope(namespace=cluster.namespace))).resource_version
         scope = Scope(namespace=cluster.namespace)
@@ -93,22 +86,18 @@ def test_the_server_ends_a_watch_cleanly_when_its_time_is_over(api) -> None:
             found = [event.type async for event in watch]
         assert set(found) <= {"BOOKMARK"}
 
-    api.run(test)
 
-
-def test_a_watch_that_is_refused_raises_before_it_begins(api) -> None:
-    async def test(cluster) -> None:
+async def test_a_watch_that_is_refused_raises_before_it_begins(api) -> None:
+    async with api.opened() as cluster:
         client = cluster.client()
         with pytest.raises(NotFound):
             await client.resource("nobody.example", "v1", "things").watch()
         with pytest.raises(Invalid):
             await client.stream("GET", CONFIG_MAPS.path(), params={"watch": True, "sendInitialEvents": True})
 
-    api.run(test)
 
-
-def test_many_watches_are_closed_without_traces(api) -> None:
-    async def test(cluster) -> None:
+async def test_many_watches_are_closed_without_traces(api) -> None:
+    async with api.opened() as cluster:
         maps, scope = cluster.client().of(CONFIG_MAPS), Scope(namespace=cluster.namespace)
         await maps.list(scope)
         before = len(asyncio.all_tasks())
@@ -116,8 +105,6 @@ def test_many_watches_are_closed_without_traces(api) -> None:
             async with await maps.watch(scope, initial_events=True) as watch:
                 await anext(aiter(watch))
         assert len(asyncio.all_tasks()) == before
-
-    api.run(test)
 
 
 async def forget(leases: ResourceClient, namespace: str) -> None:
@@ -131,8 +118,8 @@ async def forget(leases: ResourceClient, namespace: str) -> None:
     await asyncio.gather(*(write(worker) for worker in range(8)))
 
 
-def test_a_revision_that_the_server_has_forgotten_is_expired(api) -> None:
-    async def test(cluster) -> None:
+async def test_a_revision_that_the_server_has_forgotten_is_expired(api) -> None:
+    async with api.opened() as cluster:
         leases = cluster.client().of(builtin("leases", "coordination.k8s.io"))
         version = (await leases.list()).resource_version
         await forget(leases, cluster.namespace)
@@ -140,11 +127,9 @@ def test_a_revision_that_the_server_has_forgotten_is_expired(api) -> None:
             async with await leases.watch(resource_version=version) as watch:
                 await take(aiter(watch), 1)
 
-    api.run(test)
 
-
-def test_a_list_whose_pages_expire_on_the_way_is_fetched_in_one_piece(api) -> None:
-    async def test(cluster) -> None:
+async def test_a_list_whose_pages_expire_on_the_way_is_fetched_in_one_piece(api) -> None:
+    async with api.opened() as cluster:
         leases, ns = cluster.client().of(builtin("leases", "coordination.k8s.io")), cluster.namespace
         for name in ("a", "b", "c"):
             await leases.create({"metadata": {"name": name, "namespace": ns}})
@@ -167,28 +152,21 @@ def test_a_list_whose_pages_expire_on_the_way_is_fetched_in_one_piece(api) -> No
         names = [lease["metadata"]["name"] for lease in listed.items]
         assert names == ["a", "b", *(f"busy-{worker}" for worker in range(8)), "c"]
 
-    api.run(test)
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
+async def test_the_network_transport_works_on_uvloop_too(api_process: ServerProcess) -> None:
+    async with connect(load(api_process.kubeconfig), clock=RealClock()) as client:
+        maps = client.of(CONFIG_MAPS)
+        version = (await maps.list()).resource_version
+        async with await maps.watch(resource_version=version, bookmarks=False) as watch:
+            await maps.create(config_map("uvloop", "default"))
+            assert told(await take(aiter(watch), 1)) == [("ADDED", "uvloop")]
 
 
-def test_the_network_transport_works_on_uvloop_too(api_process: ServerProcess) -> None:
-    async def main() -> None:
-        async with connect(load(api_process.kubeconfig), clock=RealClock()) as client:
-            maps = client.of(CONFIG_MAPS)
-            version = (await maps.list()).resource_version
-            async with await maps.watch(resource_version=version, bookmarks=False) as watch:
-                await maps.create(config_map("uvloop", "default"))
-                assert told(await take(aiter(watch), 1)) == [("ADDED", "uvloop")]
-
-    uvloop.run(main())
-
-
-def test_a_server_that_another_authority_vouches_for_is_not_trusted(api_process: ServerProcess) -> None:
-    async def main() -> None:
-        async with connect(explicit(api_process.url, token=api_process.token), clock=RealClock()) as client:
-            with pytest.raises(Unreachable, match="not trusted"):
-                await client.of(CONFIG_MAPS).list()
-        async with connect(explicit(api_process.url, ca_file=api_process.ca_file), clock=RealClock()) as client:
-            with pytest.raises((Unauthorized, Forbidden)):
-                await client.of(CONFIG_MAPS).list()
-
-    asyncio.run(main())
+async def test_a_server_that_another_authority_vouches_for_is_not_trusted(api_process: ServerProcess) -> None:
+    async with connect(explicit(api_process.url, token=api_process.token), clock=RealClock()) as client:
+        with pytest.raises(Unreachable, match="not trusted"):
+            await client.of(CONFIG_MAPS).list()
+    async with connect(explicit(api_process.url, ca_file=api_process.ca_file), clock=RealClock()) as client:
+        with pytest.raises((Unauthorized, Forbidden)):
+            await client.of(CONFIG_MAPS).list()

@@ -19,10 +19,6 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 WAIT_S = 15.0
 
 
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(main(), 60.0))  # type: ignore[arg-type]
-
-
 @asynccontextmanager
 async def one_cluster(tmp_path: Path, **options: Any) -> AsyncIterator[tuple[ControlPlane, AgentClient]]:
     async with control_plane(tmp_path, **options) as control:
@@ -39,8 +35,8 @@ async def eventually(look: Callable[[], Awaitable[Any]], expected: Any) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_a_new_agent_gets_everything_and_then_every_change(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_new_agent_gets_everything_and_then_every_change(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             key = await control.deploy("c1", "web", image="nginx:1")
             async with watching(agent) as watch:
@@ -59,11 +55,9 @@ def test_a_new_agent_gets_everything_and_then_every_change(tmp_path: Path) -> No
                 assert item.action.field == "delete" and item.action.value.name == "web"
                 assert await watch.until("progress")
 
-    run(main)
 
-
-def test_resuming_from_the_cursor_sends_no_object_that_did_not_change(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_resuming_from_the_cursor_sends_no_object_that_did_not_change(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             for n in range(5):
                 await control.deploy("c1", f"web{n}")
@@ -82,12 +76,10 @@ def test_resuming_from_the_cursor_sends_no_object_that_did_not_change(tmp_path: 
                 field, item = await watch.next()
                 assert field == "item" and item.key == "deployment/dep_web1"
 
-    run(main)
-
 
 @pytest.mark.parametrize("sentinels", [False, True])
-def test_a_malformed_cursor_is_refused_and_changes_nothing(tmp_path: Path, sentinels: bool) -> None:
-    async def main() -> None:
+async def test_a_malformed_cursor_is_refused_and_changes_nothing(tmp_path: Path, sentinels: bool) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             before = await control.database.position()
             async with watching(agent) as other:
@@ -100,13 +92,11 @@ def test_a_malformed_cursor_is_refused_and_changes_nothing(tmp_path: Path, senti
                 await control.deploy("c1", "web")
                 assert await other.until("item")
 
-    run(main)
 
-
-def test_a_cursor_from_the_future_proves_that_the_database_went_back(tmp_path: Path) -> None:
+async def test_a_cursor_from_the_future_proves_that_the_database_went_back(tmp_path: Path) -> None:
     from shoal.sync.versions import Cursor, encode_cursor
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             key = await control.deploy("c1", "web")
             before = await control.database.position()
@@ -121,13 +111,11 @@ def test_a_cursor_from_the_future_proves_that_the_database_went_back(tmp_path: P
             async with watching(agent, old) as watch:
                 assert (await watch.until("welcome")).observe_only
 
-    run(main)
 
-
-def test_a_cursor_older_than_what_is_kept_leads_to_a_full_sync(tmp_path: Path) -> None:
+async def test_a_cursor_older_than_what_is_kept_leads_to_a_full_sync(tmp_path: Path) -> None:
     from shoal.control.database.changes import forget
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             await control.deploy("c1", "web")
             async with watching(agent) as watch:
@@ -144,11 +132,9 @@ def test_a_cursor_older_than_what_is_kept_leads_to_a_full_sync(tmp_path: Path) -
                 assert keys == {"deployment/dep_web"}
                 assert items[key].action.field == "delete", "an agent that was away long hears of deletes all the same"
 
-    run(main)
 
-
-def test_identity_must_be_complete_and_what_the_token_is_bound_to(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_identity_must_be_complete_and_what_the_token_is_bound_to(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             await control.add_cluster("c2", region="us", shards=("s1", "s2"))
             cases = [
@@ -181,14 +167,12 @@ def test_identity_must_be_complete_and_what_the_token_is_bound_to(tmp_path: Path
                     await other.join()
                 assert caught.value.code is Code.PERMISSION_DENIED
 
-    run(main)
-
 
 @pytest.mark.parametrize("header", [{}, {"authorization": "Bearer wrong"}, {"authorization": "Basic x"}])
-def test_every_method_refuses_who_has_no_valid_token(tmp_path: Path, header: dict[str, str]) -> None:
+async def test_every_method_refuses_who_has_no_valid_token(tmp_path: Path, header: dict[str, str]) -> None:
     from shoal.wire.fleet.v1.cluster_connect import ClusterService
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (_, agent):
             stranger = AgentClient(agent.client, agent.identity, header)
             methods = {method.name for method in ClusterService.desc().methods}
@@ -208,11 +192,9 @@ def test_every_method_refuses_who_has_no_valid_token(tmp_path: Path, header: dic
                 async with watching(stranger, sentinels=sentinels) as watch:
                     assert (await watch.error()).code is Code.UNAUTHENTICATED
 
-    run(main)
 
-
-def test_a_token_of_a_user_opens_no_method(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_token_of_a_user_opens_no_method(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             text, _ = await control.tokens.create(kind="user", name="u", workspace_id="ws_1", role="admin")
             with pytest.raises(ConnectError) as caught:
@@ -221,11 +203,9 @@ def test_a_token_of_a_user_opens_no_method(tmp_path: Path) -> None:
                 )
             assert caught.value.code is Code.PERMISSION_DENIED
 
-    run(main)
 
-
-def test_a_newer_epoch_fences_the_older_one_within_a_second(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_newer_epoch_fences_the_older_one_within_a_second(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent), watching(agent) as deployments:
             await deployments.until("sync_end")
             async with (
@@ -244,13 +224,11 @@ def test_a_newer_epoch_fences_the_older_one_within_a_second(tmp_path: Path) -> N
                 async with watching(standby) as watch:
                     assert await watch.until("sync_end")
 
-    run(main)
 
-
-def test_a_join_at_another_control_plane_fences_here_too(tmp_path: Path) -> None:
+async def test_a_join_at_another_control_plane_fences_here_too(tmp_path: Path) -> None:
     from shoal.control.database.tables import Agent
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent), watching(agent) as watch:
             await watch.until("sync_end")
             async with control.database.transaction() as tx:  # as another process would
@@ -260,11 +238,9 @@ def test_a_join_at_another_control_plane_fences_here_too(tmp_path: Path) -> None
             async with asyncio.timeout(1.0):
                 assert (await watch.error()).code is Code.FAILED_PRECONDITION
 
-    run(main)
 
-
-def test_the_streams_of_a_revoked_token_end_within_a_second_and_those_of_others_go_on(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_the_streams_of_a_revoked_token_end_within_a_second_and_those_of_others_go_on(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent), watching(agent) as other:
             await other.until("sync_end")
             text, row = await control.tokens.create(kind="agent", name="leaked", cluster="c1", region="eu")
@@ -277,11 +253,9 @@ def test_the_streams_of_a_revoked_token_end_within_a_second_and_those_of_others_
             await control.deploy("c1", "web")
             assert await other.until("item")
 
-    run(main)
 
-
-def test_a_replaced_token_ends_the_streams_of_its_old_text_when_that_stops_working(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_replaced_token_ends_the_streams_of_its_old_text_when_that_stops_working(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             text, row = await control.tokens.create(kind="agent", name="old", cluster="c1", region="eu")
             holder = AgentClient(agent.client, agent.identity, {"authorization": f"Bearer {text}"})
@@ -306,16 +280,14 @@ def test_a_replaced_token_ends_the_streams_of_its_old_text_when_that_stops_worki
                 async with watching(holder) as again:
                     assert await again.until("sync_end")
 
-    run(main)
 
-
-def test_a_digest_that_differs_gets_the_buckets_that_differ(tmp_path: Path) -> None:
+async def test_a_digest_that_differs_gets_the_buckets_that_differ(tmp_path: Path) -> None:
     from dataclasses import replace
 
     from shoal.sync.digest import Digest, bucket_of, differing
     from shoal.testing.fleet import QUICK
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path, config=replace(QUICK, digest_every_s=0.2)) as (control, agent):
             keys = [await control.deploy("c1", f"web{n}") for n in range(8)]
             async with watching(agent) as watch:
@@ -331,11 +303,9 @@ def test_a_digest_that_differs_gets_the_buckets_that_differ(tmp_path: Path) -> N
                 assert list(begin.buckets) == [bucket]
                 assert items.keys() == named == {key for key in keys if bucket_of(key) == bucket}
 
-    run(main)
 
-
-def test_one_object_can_be_asked_for_and_only_an_unknown_one_is_not_found(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_one_object_can_be_asked_for_and_only_an_unknown_one_is_not_found(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
 
             async def get(key: str) -> pb.Item:
@@ -356,11 +326,9 @@ def test_one_object_can_be_asked_for_and_only_an_unknown_one_is_not_found(tmp_pa
                     await get(wrong)
                 assert caught.value.code is code
 
-    run(main)
 
-
-def test_a_complete_sync_can_be_asked_for_once(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_complete_sync_can_be_asked_for_once(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             keys = {await control.deploy("c1", f"web{n}") for n in range(250)}
             events = [
@@ -373,11 +341,9 @@ def test_a_complete_sync_can_be_asked_for_once(tmp_path: Path) -> None:
             assert {event.value.key for event in events if event.field == "item"} == keys
             assert {key for event in events if event.field == "sync_keys" for key in event.value.keys} == keys
 
-    run(main)
 
-
-def test_u1_a_load_that_fails_for_a_while_loses_nothing_and_blocks_nobody(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_u1_a_load_that_fails_for_a_while_loses_nothing_and_blocks_nobody(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             async with watching(agent) as watch:
                 start = (await full_sync(watch))[3].cursor
@@ -407,19 +373,15 @@ def test_u1_a_load_that_fails_for_a_while_loses_nothing_and_blocks_nobody(tmp_pa
                 assert item.action.value.secrets[0].wrapped_key == b"for kkkk: data-key"
                 assert start
 
-    run(main)
 
-
-def test_a_secret_that_is_not_there_any_more_is_sent_as_missing_and_not_left_out(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_secret_that_is_not_there_any_more_is_sent_as_missing_and_not_left_out(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             await add_secret(control, "db")
             key = await control.deploy("c1", "web", template={"secrets": ["db", "gone"]})
             async with watching(agent) as watch:
                 secrets = (await full_sync(watch))[1][key].action.value.secrets
                 assert [(each.secret, bool(each.ciphertext)) for each in secrets] == [("sec_db", True), ("gone", False)]
-
-    run(main)
 
 
 async def add_secret(control: ControlPlane, name: str) -> None:
@@ -478,8 +440,8 @@ async def get_item(agent: AgentClient, key: str) -> pb.Item:
     return await agent.client.get_desired_deployment(request, headers=agent.headers)
 
 
-def test_reports_are_stored_in_order_and_missing_instances_go(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_reports_are_stored_in_order_and_missing_instances_go(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             key = await control.deploy("c1", "web")
             item = await get_item(agent, key)
@@ -508,11 +470,9 @@ def test_reports_are_stored_in_order_and_missing_instances_go(tmp_path: Path) ->
             await send(agent, 4, report(key, gone=True))
             assert await instances_of(control) == {} and (await desired_row(control, key)).gone_at > 0
 
-    run(main)
 
-
-def test_reports_that_are_wrong_fail_alone(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_reports_that_are_wrong_fail_alone(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             key = await control.deploy("c1", "web")
             sent = [send(agent, n, report(key, None, instance(f"u{n}"))) for n in range(1, 20)]
@@ -528,11 +488,9 @@ def test_reports_that_are_wrong_fail_alone(tmp_path: Path) -> None:
             )
             assert (await desired_row(control, key)).report_sequence == 19
 
-    run(main)
 
-
-def test_reports_of_a_replaced_agent_are_refused(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_reports_of_a_replaced_agent_are_refused(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             key = await control.deploy("c1", "web")
             async with control.agent("c1", "eu", name="standby") as standby:
@@ -541,10 +499,8 @@ def test_reports_of_a_replaced_agent_are_refused(tmp_path: Path) -> None:
                     await send(agent, 100, report(key, None, instance("old")))
             assert (await instances_of(control)).keys() == {"new"}
 
-    run(main)
 
-
-def test_what_follows_from_reports_is_in_their_transaction(tmp_path: Path) -> None:
+async def test_what_follows_from_reports_is_in_their_transaction(tmp_path: Path) -> None:
     from shoal.control.service.reports.reports import Consequences
 
     seen: list[set[str]] = []
@@ -555,8 +511,7 @@ def test_what_follows_from_reports_is_in_their_transaction(tmp_path: Path) -> No
         if failing:
             raise ValueError("a fault")
 
-    async def main() -> None:
-        nonlocal failing
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path, consequences=Consequences(after, after)) as (control, agent):
             key = await control.deploy("c1", "web")
             with pytest.raises(ConnectError):
@@ -570,17 +525,15 @@ def test_what_follows_from_reports_is_in_their_transaction(tmp_path: Path) -> No
             assert len(seen) == count, "a report that says the same again has no consequences"
             assert (await desired_row(control, key)).report_sequence == 2
 
-    run(main)
 
-
-def test_heartbeats_are_stored_and_ask_for_the_reports_that_are_missing(tmp_path: Path) -> None:
+async def test_heartbeats_are_stored_and_ask_for_the_reports_that_are_missing(tmp_path: Path) -> None:
     from sqlalchemy import select, update
 
     from shoal.control.database.tables import Agent
     from shoal.sync.digest import Digest, bucket_of
     from shoal.sync.fingerprint import stamp_of
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             key = await control.deploy("c1", "web")
             said = report(key, None, instance("u1"))
@@ -612,16 +565,14 @@ def test_heartbeats_are_stored_and_ask_for_the_reports_that_are_missing(tmp_path
                 row.state["deployments"]["brake"]["keys"] == ["deployment/x"] and row.last_heartbeat_at > row.joined_at
             )
 
-    run(main)
 
-
-def test_heartbeats_on_a_stream_are_taken_like_calls_and_answered_also_during_a_sync(tmp_path: Path) -> None:
+async def test_heartbeats_on_a_stream_are_taken_like_calls_and_answered_also_during_a_sync(tmp_path: Path) -> None:
     from sqlalchemy import select
 
     from shoal.control.database.tables import Agent
     from shoal.sync.digest import Digest, bucket_of
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent), watching(agent) as watch:
             assert (await watch.until("welcome")).heartbeats
             digest = Digest()
@@ -640,10 +591,8 @@ def test_heartbeats_on_a_stream_are_taken_like_calls_and_answered_also_during_a_
 
             await eventually(stored, "")  # what came last counts
 
-    run(main)
 
-
-def test_whoever_says_anything_on_a_stream_is_not_lost_and_its_state_stays(tmp_path: Path) -> None:
+async def test_whoever_says_anything_on_a_stream_is_not_lost_and_its_state_stays(tmp_path: Path) -> None:
     from dataclasses import replace
 
     from sqlalchemy import select, update
@@ -651,7 +600,7 @@ def test_whoever_says_anything_on_a_stream_is_not_lost_and_its_state_stays(tmp_p
     from shoal.control.database.tables import Agent
     from shoal.testing.fleet import QUICK
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         config = replace(QUICK, heartbeat_flush_s=0.1)
         async with one_cluster(tmp_path, config=config) as (control, agent), watching(agent) as watch:
             await full_sync(watch)
@@ -680,10 +629,8 @@ def test_whoever_says_anything_on_a_stream_is_not_lost_and_its_state_stays(tmp_p
             found = await row()
             assert (found.software, found.state["deployments"]["objects"]) == ("shoal/2", 3)
 
-    run(main)
 
-
-def test_an_agent_that_is_silent_is_lost_and_comes_back_with_its_reports(tmp_path: Path) -> None:
+async def test_an_agent_that_is_silent_is_lost_and_comes_back_with_its_reports(tmp_path: Path) -> None:
     from dataclasses import replace
 
     from sqlalchemy import select
@@ -695,7 +642,7 @@ def test_an_agent_that_is_silent_is_lost_and_comes_back_with_its_reports(tmp_pat
 
     config = replace(QUICK, heartbeat_s=0.3, missed_heartbeats=2, heartbeat_flush_s=0.1)
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path, config=config) as (control, agent):
             key = await control.deploy("c1", "web")
             said = report(key, None, instance("u1"))
@@ -722,11 +669,9 @@ def test_an_agent_that_is_silent_is_lost_and_comes_back_with_its_reports(tmp_pat
                 reasons = set((await session.execute(select(Event.reason))).scalars())
             assert {"AgentJoined", "AgentLost", "AgentReturned"} <= reasons
 
-    run(main)
 
-
-def test_two_streams_of_an_agent_fail_apart(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_two_streams_of_an_agent_fail_apart(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             async with watching(agent) as deployments:
                 await deployments.until("sync_end")
@@ -737,11 +682,9 @@ def test_two_streams_of_an_agent_fail_apart(tmp_path: Path) -> None:
                 await control.deploy("c1", "web")
                 assert await deployments.until("item")
 
-    run(main)
 
-
-def test_a_restarted_control_plane_goes_on_from_the_cursor(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_restarted_control_plane_goes_on_from_the_cursor(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             await control.deploy("c1", "web")
             async with watching(agent) as watch:
@@ -755,11 +698,9 @@ def test_a_restarted_control_plane_goes_on_from_the_cursor(tmp_path: Path) -> No
                     assert (await watch.until("welcome")).resumed
                     assert (await watch.until("item")).key == "deployment/dep_web2"
 
-    run(main)
 
-
-def test_a_client_that_goes_away_is_noticed_while_nothing_happens(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_client_that_goes_away_is_noticed_while_nothing_happens(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             async with watching(agent) as watch:
                 await watch.until("sync_end")
@@ -769,5 +710,3 @@ def test_a_client_that_goes_away_is_noticed_while_nothing_happens(tmp_path: Path
                 return len(control.server.hub.streams)
 
             await eventually(open_streams, 0)
-
-    run(main)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +34,6 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'control.db'}" if request.param == "sqlite" else shared_postgres().create_database()
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(main(), 60.0))  # type: ignore[arg-type]
 
 
 def named(id_: str, name: str, **spec: Any) -> dict[str, Any]:
@@ -91,10 +86,10 @@ async def add_gateways(control: ControlPlane) -> None:
         )
 
 
-def test_gateways_routes_policies_and_keys_travel_on_their_own_stream(url: str, tmp_path: Path) -> None:
+async def test_gateways_routes_policies_and_keys_travel_on_their_own_stream(url: str, tmp_path: Path) -> None:
     import orjson
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with control_plane(tmp_path, url=url) as control:
             await add_gateways(control)
             async with control.agent("c1", "eu") as agent:
@@ -115,8 +110,6 @@ def test_gateways_routes_policies_and_keys_travel_on_their_own_stream(url: str, 
                     assert orjson.loads(custom["keys/env_1"].spec)["keys"][0]["digest"] == "d" * 64
                 async with watching(agent) as watch:
                     assert (await full_sync(watch))[2] == set(), "deployments have a stream of their own"
-
-    run(main)
 
 
 async def report_gateway(agent: AgentClient, sequence: int, item: pb.Item, **fields: Any) -> None:
@@ -164,12 +157,14 @@ def test_u29_a_gateway_is_ready_only_when_every_dimension_is_as_desired(url: str
                     assert list(told.action.value.peers[0].addresses) == moved["entries"]
 
 
-def test_gateways_are_sent_the_certificate_of_their_workspace_wrapped_for_their_agent(url: str, tmp_path: Path) -> None:
+async def test_gateways_are_sent_the_certificate_of_their_workspace_wrapped_for_their_agent(
+    url: str, tmp_path: Path
+) -> None:
     from shoal.base.ids import Ids
     from shoal.control.domain import entry
     from shoal.testing.fleet import PlainSealer
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with control_plane(tmp_path, url=url) as control:
             await add_gateways(control)
             now_ms = round(control.clock.wall_s() * 1000)
@@ -186,17 +181,15 @@ def test_gateways_are_sent_the_certificate_of_their_workspace_wrapped_for_their_
                     found = list(await session.scalars(select(GatewayCertificate)))
                 assert len(found) == 1 and found[0].shown and found[0].workspace_id == "ws_1"
 
-    run(main)
 
-
-def test_reports_heartbeats_and_loss_are_stored(url: str, tmp_path: Path) -> None:
+async def test_reports_heartbeats_and_loss_are_stored(url: str, tmp_path: Path) -> None:
     from dataclasses import replace
 
     from shoal.testing.fleet import QUICK
 
     config = replace(QUICK, heartbeat_s=0.3, missed_heartbeats=2, heartbeat_flush_s=0.1)
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with control_plane(tmp_path, url=url, config=config) as control:
             await control.add_cluster("c1", region="eu")
             async with control.agent("c1", "eu") as agent:
@@ -239,13 +232,11 @@ def test_reports_heartbeats_and_loss_are_stored(url: str, tmp_path: Path) -> Non
                 assert desired.error is None and desired.report_sequence == 2 and desired.fingerprint == 0
                 assert {"ApplyFailed", "Drifted", "AgentLost"} <= reasons
 
-    run(main)
 
-
-def test_two_control_planes_on_one_database_are_one_to_the_agents(tmp_path: Path) -> None:
+async def test_two_control_planes_on_one_database_are_one_to_the_agents(tmp_path: Path) -> None:
     url = shared_postgres().create_database()
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with control_plane(tmp_path / "b", url=url) as second:
             async with control_plane(tmp_path / "a", url=url) as first:
                 await first.add_cluster("c1", region="eu")
@@ -272,8 +263,6 @@ def test_two_control_planes_on_one_database_are_one_to_the_agents(tmp_path: Path
                                         beat = pb.HeartbeatRequest(identity=identity)
                                         await same.client.heartbeat(beat, headers=same.headers)
                                         await asyncio.sleep(0.02)
-
-    run(main)
 
 
 class first_again:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,6 @@ from shoal.control.service.desired.marks import MarkedChange
 from shoal.sync.versions import Cursor, decode_cursor, encode_cursor, read_cursor
 from shoal.testing.fleet import control_plane
 from shoal.testing.watching import full_sync, watching
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(main(), 60.0))  # type: ignore[arg-type]
 
 
 async def a_lost_history(folder: Path) -> tuple[str, str, int]:
@@ -55,8 +50,8 @@ def backup(source: Path, target: Path) -> None:
     other.close()
 
 
-def test_a_restored_database_that_has_passed_every_cursor_is_noticed_all_the_same(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_restored_database_that_has_passed_every_cursor_is_noticed_all_the_same(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         token, cursor, number = await a_lost_history(tmp_path)
         async with control_plane(tmp_path) as control:
             made = [await control.deploy("c1", f"made{n}") for n in range(5)]
@@ -74,11 +69,9 @@ def test_a_restored_database_that_has_passed_every_cursor_is_noticed_all_the_sam
                     assert (await watch.until("welcome")).resumed, "of one history: nothing is suspected"
                 assert (await control.database.position()).incarnation == before.incarnation + 1
 
-    run(main)
 
-
-def test_a_cursor_of_the_same_history_resumes_also_after_a_restart_and_without_a_mark(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_cursor_of_the_same_history_resumes_also_after_a_restart_and_without_a_mark(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with control_plane(tmp_path) as control:
             await control.add_cluster("c1", region="eu")
             async with control.agent("c1", "eu") as agent:
@@ -97,14 +90,12 @@ def test_a_cursor_of_the_same_history_resumes_also_after_a_restart_and_without_a
                         assert (await watch.until("welcome")).resumed, cursor
                 assert await control.database.position() == before
 
-    run(main)
-
 
 @pytest.mark.parametrize("same", [True, False])
-def test_a_control_plane_whose_database_was_away_looks_whether_it_is_still_the_same(
+async def test_a_control_plane_whose_database_was_away_looks_whether_it_is_still_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: bool
 ) -> None:
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with control_plane(tmp_path) as control:
             await control.add_cluster("c1", region="eu")
             await control.deploy("c1", "web")
@@ -131,8 +122,6 @@ def test_a_control_plane_whose_database_was_away_looks_whether_it_is_still_the_s
                 _, items, _, _ = await full_sync(watch)
                 assert items[key].version.incarnation == expected
             assert (await control.database.position()).incarnation == expected
-
-    run(main)
 
 
 def test_a_mark_is_signed_with_its_position() -> None:

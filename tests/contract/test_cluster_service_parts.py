@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,6 @@ from shoal.sync.versions import read_cursor
 from shoal.testing.fleet import AgentClient, ControlPlane, control_plane, want_deployment
 from shoal.testing.watching import EventWatch, full_sync, watching
 from shoal.wire.fleet.v1 import cluster_pb as pb
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(main(), 60.0))  # type: ignore[arg-type]
 
 
 @asynccontextmanager
@@ -61,8 +57,8 @@ async def items(watch: EventWatch, count: int) -> dict[str, pb.Item]:
     return found
 
 
-def test_a_cursor_has_a_part_of_each_database_and_resumes_in_both(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_cursor_has_a_part_of_each_database_and_resumes_in_both(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with two_databases(tmp_path) as (control, second, agent):
             one, two = await control.deploy("c1", "one"), await deploy(second, "two")
             async with watching(agent) as watch:
@@ -83,13 +79,11 @@ def test_a_cursor_has_a_part_of_each_database_and_resumes_in_both(tmp_path: Path
                 field, item = await watch.next()
                 assert (field, item.key) == ("item", two), "only what is new in one of them"
 
-    run(main)
 
-
-def test_while_one_database_is_away_agents_go_on_with_the_other_and_nothing_is_lost(
+async def test_while_one_database_is_away_agents_go_on_with_the_other_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with two_databases(tmp_path) as (control, second, agent):
             one, two = await control.deploy("c1", "one"), await deploy(second, "two")
             async with watching(agent) as watch:
@@ -107,13 +101,11 @@ def test_while_one_database_is_away_agents_go_on_with_the_other_and_nothing_is_l
             async with watching(agent) as anew:
                 assert (await full_sync(anew))[2] == {one, two}
 
-    run(main)
 
-
-def test_one_database_that_went_back_begins_anew_alone(tmp_path: Path) -> None:
+async def test_one_database_that_went_back_begins_anew_alone(tmp_path: Path) -> None:
     from shoal.sync.versions import Cursor, encode_cursor
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with two_databases(tmp_path) as (control, second, agent):
             one, two = await control.deploy("c1", "one"), await deploy(second, "two")
             first, other = await control.database.position(), await second.position()
@@ -125,15 +117,13 @@ def test_one_database_that_went_back_begins_anew_alone(tmp_path: Path) -> None:
                 assert found[two].version.incarnation == other.incarnation + 1
                 assert found[one].version.incarnation == first.incarnation, "the other's history goes on"
 
-    run(main)
 
-
-def test_a_report_goes_to_the_database_of_its_object(tmp_path: Path) -> None:
+async def test_a_report_goes_to_the_database_of_its_object(tmp_path: Path) -> None:
     from sqlalchemy import select
 
     from shoal.control.database.tables import Desired
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with two_databases(tmp_path) as (control, second, agent):
             one, two = await control.deploy("c1", "one"), await deploy(second, "two")
             async with watching(agent) as watch:
@@ -145,5 +135,3 @@ def test_a_report_goes_to_the_database_of_its_object(tmp_path: Path) -> None:
                 async with database.reading() as session:
                     rows = (await session.execute(select(Desired.key, Desired.applied_number, Desired.number))).all()
                 assert [(row[0], row[1] == row[2]) for row in rows] == [(key, True)]
-
-    run(main)

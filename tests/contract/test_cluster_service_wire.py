@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -21,10 +20,6 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 from shoal.wire.fleet.v1.cluster_connect import ClusterService
 
 SERVICE = ClusterService.desc().type_name
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(main(), 60.0))  # type: ignore[arg-type]
 
 
 def channel(control: ControlPlane) -> grpc.aio.Channel:
@@ -43,8 +38,8 @@ def method(name: str) -> dict[str, Any]:
     }
 
 
-def test_a_stock_grpc_client_joins_watches_and_reports(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_stock_grpc_client_joins_watches_and_reports(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with control_plane(tmp_path) as control:
             await control.add_cluster("c1", region="eu")
             key = await control.deploy("c1", "web")
@@ -83,8 +78,6 @@ def test_a_stock_grpc_client_joins_watches_and_reports(tmp_path: Path) -> None:
                     )
                 assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
-    run(main)
-
 
 async def curl(control: ControlPlane, folder: Path, name: str, body: str, *headers: str) -> tuple[int, Any]:
     """Status and decoded body."""
@@ -103,8 +96,8 @@ async def curl(control: ControlPlane, folder: Path, name: str, body: str, *heade
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_unary_calls_work_with_curl_and_say_what_is_wrong(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_unary_calls_work_with_curl_and_say_what_is_wrong(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with control_plane(tmp_path) as control:
             await control.add_cluster("c1", region="eu")
             key = await control.deploy("c1", "web")
@@ -128,15 +121,13 @@ def test_unary_calls_work_with_curl_and_say_what_is_wrong(tmp_path: Path) -> Non
             status, error = await curl(control, tmp_path, "Heartbeat", "{")
             assert (status, error["code"]) == (401, "unauthenticated"), "who is not known learns nothing else"
 
-    run(main)
 
-
-def test_an_oversized_message_is_refused_and_streams_of_others_go_on(tmp_path: Path) -> None:
+async def test_an_oversized_message_is_refused_and_streams_of_others_go_on(tmp_path: Path) -> None:
     from dataclasses import replace
 
     from shoal.testing.fleet import QUICK
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with control_plane(tmp_path, config=replace(QUICK, read_max_bytes=100_000)) as control:
             await control.add_cluster("c1", region="eu")
             async with control.agent("c1", "eu") as agent:
@@ -158,8 +149,6 @@ def test_an_oversized_message_is_refused_and_streams_of_others_go_on(tmp_path: P
                 stop.set()
                 task.cancel()
                 await asyncio.wait([task])
-
-    run(main)
 
 
 async def hello(agent: AgentClient, cursor: str = "", stop: asyncio.Event | None = None) -> Any:

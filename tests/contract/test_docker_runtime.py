@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
@@ -94,19 +94,11 @@ async def a_node(**pod: Any) -> AsyncIterator[Node]:
         await runtime.close()
 
 
-def on_node(test: Callable[[Node], Awaitable[None]], **pod: Any) -> None:
-    async def main() -> None:
-        async with a_node(**pod) as node:
-            await test(node)
-
-    asyncio.run(main())
-
-
 # images
 
 
-def test_an_image_behind_a_password_is_pulled_with_the_credentials_of_its_registry() -> None:
-    async def test(node: Node) -> None:
+async def test_an_image_behind_a_password_is_pulled_with_the_credentials_of_its_registry() -> None:
+    async with a_node() as node:
         wrong = RegistryCredentials(server="elsewhere.example", username=USER[0], password=USER[1])
         with pytest.raises(ImageFailure) as caught:
             await node.runtime.pull(podman.PRIVATE_IMAGE, credentials=(wrong,))
@@ -114,27 +106,21 @@ def test_an_image_behind_a_password_is_pulled_with_the_credentials_of_its_regist
         right = RegistryCredentials(server=podman.REGISTRY, username=USER[0], password=USER[1])
         assert (await node.runtime.pull(podman.PRIVATE_IMAGE, credentials=(wrong, right))).id
 
-    on_node(test)
 
-
-def test_pulls_of_one_image_at_a_time_share_one_and_a_cancelled_one_does_not_end_it() -> None:
-    async def test(node: Node) -> None:
+async def test_pulls_of_one_image_at_a_time_share_one_and_a_cancelled_one_does_not_end_it() -> None:
+    async with a_node() as node:
         impatient = asyncio.create_task(node.runtime.pull(podman.IMAGE), name="impatient")
         patient = asyncio.create_task(node.runtime.pull(podman.IMAGE), name="patient")
         await asyncio.sleep(0)
         impatient.cancel()
         assert (await patient).names
 
-    on_node(test)
 
-
-def test_a_registry_that_does_not_answer_is_told_apart_from_a_missing_image() -> None:
-    async def test(node: Node) -> None:
+async def test_a_registry_that_does_not_answer_is_told_apart_from_a_missing_image() -> None:
+    async with a_node() as node:
         with pytest.raises(ImageFailure) as caught:
             await node.runtime.pull("127.0.0.1:1/any:1")
         assert caught.value.fault is ImageFault.REGISTRY
-
-    on_node(test)
 
 
 # pods
@@ -144,8 +130,8 @@ def _loopback_server() -> tuple[str, ...]:
     return ("httpd", "-f", "-p", "127.0.0.1:9000", "-h", "/etc")
 
 
-def test_containers_of_a_pod_share_its_name_and_its_loopback() -> None:
-    async def test(node: Node) -> None:
+async def test_containers_of_a_pod_share_its_name_and_its_loopback() -> None:
+    async with a_node(hostname="web-0") as node:
         await node.run(*_loopback_server())
         other = await node.run("sleep", "1000", name="other")
         assert (await node.said(other, "hostname")).strip() == "web-0"
@@ -155,11 +141,9 @@ def test_containers_of_a_pod_share_its_name_and_its_loopback() -> None:
 
         await eventually(answered, timeout_s=15)
 
-    on_node(test, hostname="web-0")
 
-
-def test_a_port_on_the_pods_own_loopback_can_be_forwarded() -> None:
-    async def test(node: Node) -> None:
+async def test_a_port_on_the_pods_own_loopback_can_be_forwarded() -> None:
+    async with a_node() as node:
         await node.run(*_loopback_server())
 
         async def answered() -> bytes:
@@ -174,26 +158,21 @@ def test_a_port_on_the_pods_own_loopback_can_be_forwarded() -> None:
 
         assert (await eventually(answered, timeout_s=15)).startswith(b"HTTP/1")
 
-    on_node(test)
+
+async def test_host_ports_and_sysctls_are_taken_by_the_engine() -> None:
+    ports = (PortMapping(container_port=80, host_port=18999),)
+    async with a_node(ports=ports, sysctls={"net.ipv4.ip_unprivileged_port_start": "79"}) as node:
+        container = await node.run("sleep", "1000")
+        found = await node.said(container, "cat", "/proc/sys/net/ipv4/ip_unprivileged_port_start")
+        assert found.strip() == "79"
+        with pytest.raises(CreateFailure):
+            again = SandboxSpec(pod_uid="other", namespace="default", name="q", ports=ports)
+            await node.runtime.create_sandbox(again)
+        assert len((await node.runtime.list()).sandboxes) == 1
 
 
-def test_host_ports_and_sysctls_are_taken_by_the_engine() -> None:
-    async def main() -> None:
-        ports = (PortMapping(container_port=80, host_port=18999),)
-        async with a_node(ports=ports, sysctls={"net.ipv4.ip_unprivileged_port_start": "79"}) as node:
-            container = await node.run("sleep", "1000")
-            found = await node.said(container, "cat", "/proc/sys/net/ipv4/ip_unprivileged_port_start")
-            assert found.strip() == "79"
-            with pytest.raises(CreateFailure):
-                again = SandboxSpec(pod_uid="other", namespace="default", name="q", ports=ports)
-                await node.runtime.create_sandbox(again)
-            assert len((await node.runtime.list()).sandboxes) == 1
-
-    asyncio.run(main())
-
-
-def test_a_pod_whose_sandbox_was_killed_from_outside_is_told_and_can_be_made_again() -> None:
-    async def test(node: Node) -> None:
+async def test_a_pod_whose_sandbox_was_killed_from_outside_is_told_and_can_be_made_again() -> None:
+    async with a_node() as node:
         seen = []
 
         async def follow() -> None:
@@ -214,23 +193,19 @@ def test_a_pod_whose_sandbox_was_killed_from_outside_is_told_and_can_be_made_aga
         await asyncio.wait_for(task, 10)
         await node.runtime.open()
 
-    on_node(test)
-
 
 # containers
 
 
-def test_a_container_that_takes_too_much_memory_is_killed() -> None:
-    async def test(node: Node) -> None:
+async def test_a_container_that_takes_too_much_memory_is_killed() -> None:
+    async with a_node() as node:
         limits = ContainerResources(memory_limit_bytes=16 << 20, cpu_request_milli=100, cpu_limit_milli=500)
         hungry = await node.run("sh", "-c", "x=0123456789abcdef; while :; do x=$x$x; done", resources=limits)
         assert (await node.ended(hungry)).exit_code == 137
 
-    on_node(test)
 
-
-def test_users_groups_rights_and_the_root_are_as_the_pod_says() -> None:
-    async def test(node: Node) -> None:
+async def test_users_groups_rights_and_the_root_are_as_the_pod_says() -> None:
+    async with a_node() as node:
         security = Security(
             user=1000, group=2000, supplemental_groups=(3000,), fs_group=4000, read_only_root=True,
             allow_privilege_escalation=False, dropped_capabilities=("ALL",), added_capabilities=("CAP_NET_RAW",),
@@ -242,34 +217,28 @@ def test_users_groups_rights_and_the_root_are_as_the_pod_says() -> None:
         assert "CapBnd:\t0000000000002000" in status
         assert "Read-only file system" in await node.said(container, "touch", "/new")
 
-    on_node(test)
 
-
-def test_an_image_that_runs_as_root_is_refused_where_that_is_not_allowed() -> None:
-    async def test(node: Node) -> None:
+async def test_an_image_that_runs_as_root_is_refused_where_that_is_not_allowed() -> None:
+    async with a_node() as node:
         with pytest.raises(CreateFailure, match="runAsNonRoot"):
             await node.run("sleep", "1000", security=Security(run_as_non_root=True))
         assert (await node.runtime.list()).containers == ()
 
-    on_node(test)
 
-
-def test_an_ephemeral_container_sees_the_processes_of_its_target() -> None:
-    async def test(node: Node) -> None:
+async def test_an_ephemeral_container_sees_the_processes_of_its_target() -> None:
+    async with a_node() as node:
         await node.run("sleep", "12345")
         debugger = await node.run("sleep", "1000", name="debugger", target="main")
         assert "sleep 12345" in await node.said(debugger, "ps")
         with pytest.raises(CreateFailure, match="nobody"):
             await node.run("sleep", "1000", name="other", target="nobody")
 
-    on_node(test)
-
 
 # sessions
 
 
-def test_a_terminal_has_the_size_that_it_is_given() -> None:
-    async def test(node: Node) -> None:
+async def test_a_terminal_has_the_size_that_it_is_given() -> None:
+    async with a_node() as node:
         container = await node.run("sleep", "1000")
         command = ("sh", "-c", "read line; stty size; exit 4")
         session = await node.runtime.exec(container.id, command, SessionOptions(stdin=True, tty=True))
@@ -279,11 +248,9 @@ def test_a_terminal_has_the_size_that_it_is_given() -> None:
         assert b"37 101" in output
         assert await session.wait() == 4
 
-    on_node(test)
 
-
-def test_the_command_of_a_session_that_is_given_up_is_killed_with_its_children() -> None:
-    async def test(node: Node) -> None:
+async def test_the_command_of_a_session_that_is_given_up_is_killed_with_its_children() -> None:
+    async with a_node() as node:
         container = await node.run("sleep", "1000")
         command = ("sh", "-c", "sleep 54321 & echo up; sleep 54322; echo")
         session = await node.runtime.exec(container.id, command, SessionOptions())
@@ -295,11 +262,9 @@ def test_the_command_of_a_session_that_is_given_up_is_killed_with_its_children()
 
         await eventually(gone, timeout_s=15)
 
-    on_node(test)
 
-
-def test_a_command_ends_with_its_container() -> None:
-    async def test(node: Node) -> None:
+async def test_a_command_ends_with_its_container() -> None:
+    async with a_node() as node:
         container = await node.run("sleep", "1000")
         session = await node.runtime.exec(container.id, ("sleep", "1000"), SessionOptions())
         await node.runtime.stop(container.id, grace_s=0)
@@ -307,15 +272,13 @@ def test_a_command_ends_with_its_container() -> None:
         assert await asyncio.wait_for(session.wait(), 10) == 137
         await session.close()
 
-    on_node(test)
-
 
 async def _first(session: RuntimeSession) -> bytes:
     return (await asyncio.wait_for(anext(session.output()), 10))[1]
 
 
-def test_the_input_of_a_terminal_outlives_an_attach() -> None:
-    async def test(node: Node) -> None:
+async def test_the_input_of_a_terminal_outlives_an_attach() -> None:
+    async with a_node() as node:
         container = await node.run("sh", "-c", "stty -echo; echo up; cat", stdin=True, tty=True)
         await eventually(lambda: node.log(container), timeout_s=15)
         for text in (b"one\n", b"two\n"):
@@ -326,11 +289,9 @@ def test_the_input_of_a_terminal_outlives_an_attach() -> None:
             await session.write(b"ignored\n")
             await session.close()
 
-    on_node(test)
 
-
-def test_several_attached_see_the_same_and_a_terminal_is_one_stream() -> None:
-    async def test(node: Node) -> None:
+async def test_several_attached_see_the_same_and_a_terminal_is_one_stream() -> None:
+    async with a_node() as node:
         container = await node.run("sh", "-c", "read line; echo out; echo err >&2; sleep 1000", stdin=True, tty=True)
         both = [await node.runtime.attach(container.id, SessionOptions(stdin=True)) for _ in range(2)]
         await both[0].write(b"go\n")
@@ -344,32 +305,26 @@ def test_several_attached_see_the_same_and_a_terminal_is_one_stream() -> None:
             assert b"out\r\nerr" in found
             await session.close()
 
-    on_node(test)
-
 
 # logs
 
 
-def test_the_log_of_a_terminal_has_its_lines() -> None:
-    async def test(node: Node) -> None:
+async def test_the_log_of_a_terminal_has_its_lines() -> None:
+    async with a_node() as node:
         container = await node.ended(await node.run("sh", "-c", "echo one; echo; echo three", tty=True))
         assert [line.rstrip() for line in await node.log(container)] == [b"one", b"", b"three"]
 
-    on_node(test)
 
-
-def test_lines_come_whole_whatever_is_in_them() -> None:
-    async def test(node: Node) -> None:
+async def test_lines_come_whole_whatever_is_in_them() -> None:
+    async with a_node() as node:
         script = "printf ' lead\\n'; echo; echo 'trail '; printf '\\342\\202\\254\\n'; head -c 40000 /dev/zero | tr '\\0' x; echo"
         container = await node.ended(await node.run("sh", "-c", script))
         joined = b"".join(await node.log(container))
         assert joined == b" lead\n\ntrail \n\xe2\x82\xac\n" + b"x" * 40000 + b"\n"
 
-    on_node(test)
 
-
-def test_the_tail_of_one_stream_counts_its_own_lines_also_when_it_is_followed() -> None:
-    async def test(node: Node) -> None:
+async def test_the_tail_of_one_stream_counts_its_own_lines_also_when_it_is_followed() -> None:
+    async with a_node() as node:
         script = "for n in 1 2 3; do echo out $n; echo err $n >&2; done; while read line; do echo err $line >&2; done"
         container = await node.run("sh", "-c", script, stdin=True)
         await eventually(lambda: _has(node, container, 6), timeout_s=15)
@@ -399,8 +354,6 @@ def test_the_tail_of_one_stream_counts_its_own_lines_also_when_it_is_followed() 
         assert set(new) == {b"err new\n"}
         await session.close()
 
-    on_node(test)
-
 
 async def _true(value: object) -> bool:
     return bool(value)
@@ -410,8 +363,8 @@ async def _has(node: Node, container: Container, lines: int) -> bool:
     return len(await node.log(container)) >= lines
 
 
-def test_a_followed_log_and_the_events_end_when_the_runtime_is_closed() -> None:
-    async def test(node: Node) -> None:
+async def test_a_followed_log_and_the_events_end_when_the_runtime_is_closed() -> None:
+    async with a_node() as node:
         container = await node.run("sh", "-c", "echo here; sleep 1000")
         lines: list[bytes] = []
 
@@ -426,14 +379,12 @@ def test_a_followed_log_and_the_events_end_when_the_runtime_is_closed() -> None:
         await node.runtime.open()
         assert (await node.runtime.inspect(container.id)).phase is ContainerPhase.RUNNING
 
-    on_node(test)
-
 
 # faults
 
 
-def test_containers_outlive_the_engines_service_and_exits_meanwhile_are_told() -> None:
-    async def test(node: Node) -> None:
+async def test_containers_outlive_the_engines_service_and_exits_meanwhile_are_told() -> None:
+    async with a_node() as node:
         engine = podman.shared_podman()
         lasting = await node.run("sleep", "1000")
         short = await node.run("sleep", "3", name="short")
@@ -458,25 +409,20 @@ def test_containers_outlive_the_engines_service_and_exits_meanwhile_are_told() -
         await asyncio.wait_for(task, 10)
         await node.runtime.open()
 
-    on_node(test)
+
+async def test_a_node_sees_and_removes_only_what_is_its_own() -> None:
+    async with a_node() as node, a_node() as other:
+        container = await node.run("sleep", "1000")
+        assert container.id not in {each.id for each in (await other.runtime.list()).containers}
+        await other.runtime.remove_all()
+        await other.runtime.remove(container.id)
+        assert (await node.runtime.inspect(container.id)).phase is ContainerPhase.RUNNING
+        await node.runtime.remove_all()
+        assert await node.runtime.list() == type(await node.runtime.list())((), ())
 
 
-def test_a_node_sees_and_removes_only_what_is_its_own() -> None:
-    async def main() -> None:
-        async with a_node() as node, a_node() as other:
-            container = await node.run("sleep", "1000")
-            assert container.id not in {each.id for each in (await other.runtime.list()).containers}
-            await other.runtime.remove_all()
-            await other.runtime.remove(container.id)
-            assert (await node.runtime.inspect(container.id)).phase is ContainerPhase.RUNNING
-            await node.runtime.remove_all()
-            assert await node.runtime.list() == type(await node.runtime.list())((), ())
-
-    asyncio.run(main())
-
-
-def test_what_was_left_without_a_sandbox_is_removed_when_the_runtime_opens() -> None:
-    async def test(node: Node) -> None:
+async def test_what_was_left_without_a_sandbox_is_removed_when_the_runtime_opens() -> None:
+    async with a_node() as node:
         container = await node.run("sleep", "1000")
         await node.runtime.close()
         podman.shared_podman().command("rm", "--force", "--time=0", "--depend", node.sandbox.id)
@@ -484,10 +430,8 @@ def test_what_was_left_without_a_sandbox_is_removed_when_the_runtime_opens() -> 
         inventory = await node.runtime.list()
         assert container.id not in {each.id for each in inventory.containers}
 
-    on_node(test)
 
-
-def test_an_engine_that_is_not_there_says_where_and_what_to_do(tmp_path: Any) -> None:
+async def test_an_engine_that_is_not_there_says_where_and_what_to_do(tmp_path: Any) -> None:
     runtime = podman.shared_podman().runtime("c", socket=str(tmp_path / "no.sock"))
     with pytest.raises(RuntimeFailure, match=r"no\.sock.*podman system service"):
-        asyncio.run(runtime.open())
+        await runtime.open()

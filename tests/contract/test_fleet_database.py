@@ -9,8 +9,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -51,15 +51,14 @@ class Backend:
     async def open(self, **options: Any) -> Database:
         return await Database.open(self.url, **{"clock": self.clock, "ids": Ids(), "events": self.events, **options})
 
-    def run(self, test: Callable[[Database], Awaitable[None]], **options: Any) -> None:
-        async def main() -> None:
+    @asynccontextmanager
+    async def opened(self, **options: Any) -> AsyncIterator[Database]:
+        async with asyncio.timeout(60):
             database = await self.open(**options)
             try:
-                await test(database)
+                yield database
             finally:
                 await database.close()
-
-        asyncio.run(asyncio.wait_for(main(), 60))
 
     @property
     def is_shared(self) -> bool:
@@ -67,27 +66,25 @@ class Backend:
         return self.url.startswith("postgresql")
 
 
-def _make_template(url: str) -> None:
+async def _make_template(url: str) -> None:
     """Tables in a database that is nobody's yet: copying it takes a fraction of the time of making another."""
 
-    async def forget_who_it_is(database: Database) -> None:
+    async with Backend(url).opened() as database:
         async with database.transaction() as tx:
             await tx.session.execute(text("DELETE FROM counters"))
-
-    Backend(url).run(forget_who_it_is)
 
 
 @cache
 def _sqlite_template() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        _make_template(f"sqlite:///{folder}/fleet.db")
+        asyncio.run(_make_template(f"sqlite:///{folder}/fleet.db"))
         return Path(folder, "fleet.db").read_bytes()
 
 
 @cache
 def _postgres_template() -> str:
     name = f"fleet_template_{os.getpid()}"
-    _make_template(shared_postgres().create_database(name))
+    asyncio.run(_make_template(shared_postgres().create_database(name)))
     return name
 
 
@@ -156,8 +153,8 @@ async def want(database: Database, key: str, place: Place = HERE, **options: Any
 # Opening
 
 
-def test_a_database_stays_who_it_is(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_a_database_stays_who_it_is(backend: Backend) -> None:
+    async with backend.opened() as database:
         assert database.fleet.startswith("fleet-")
         assert len(database.signing_key) >= 32
         again = await backend.open(fleet=database.fleet)
@@ -171,22 +168,19 @@ def test_a_database_stays_who_it_is(backend: Backend) -> None:
         with pytest.raises(ConfigError, match="belongs to the fleet"):
             await backend.open(fleet="fleet-of-others")
 
-    backend.run(test)
 
-
-def test_the_migrations_make_the_tables_of_the_models(empty: Backend) -> None:
+async def test_the_migrations_make_the_tables_of_the_models(empty: Backend) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
-    async def test(database: Database) -> None:
+    async with empty.opened() as database:
+
         def differences(connection: Any) -> Any:
             context = MigrationContext.configure(connection, opts={"compare_type": True})
             return compare_metadata(context, Base.metadata)
 
         async with database.reading() as session:
             assert await (await session.connection()).run_sync(differences) == []
-
-    empty.run(test)
 
 
 def test_the_newest_revision_is_the_one_that_is_named() -> None:
@@ -197,33 +191,28 @@ def test_the_newest_revision_is_the_one_that_is_named() -> None:
     assert [step.revision for step in script.walk_revisions()] == list(reversed(migrations.REVISIONS))
 
 
-def test_a_database_of_a_later_version_is_refused(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_a_database_of_a_later_version_is_refused(backend: Backend) -> None:
+    async with backend.opened() as database:
         async with database.transaction() as tx:
             await tx.session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
         with pytest.raises(ConfigError, match="'9999'.*does not know"):
             await backend.open()
 
-    backend.run(test)
 
-
-def test_a_migration_that_fails_leaves_nothing_behind(empty: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_migration_that_fails_leaves_nothing_behind(empty: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(connection: Any) -> None:
         upgrade(connection)
         raise RuntimeError("no")
 
-    async def main() -> None:
-        with monkeypatch.context() as patched:
-            patched.setattr("shoal.control.database.migrate.upgrade", failing)
-            with pytest.raises(RuntimeError):
-                await empty.open()
-        database = await empty.open()
-        try:
-            assert (await database.position()).number == 0
-        finally:
-            await database.close()
-
-    asyncio.run(main())
+    with monkeypatch.context() as patched:
+        patched.setattr("shoal.control.database.migrate.upgrade", failing)
+        with pytest.raises(RuntimeError):
+            await empty.open()
+    database = await empty.open()
+    try:
+        assert (await database.position()).number == 0
+    finally:
+        await database.close()
 
 
 OPENER = """
@@ -250,10 +239,10 @@ def test_processes_that_start_at_once_make_the_tables_once(empty: Backend) -> No
     assert len(said) == 1
 
 
-def test_who_opens_a_file_waits_for_whoever_is_making_its_tables(tmp_path: Path) -> None:
+async def test_who_opens_a_file_waits_for_whoever_is_making_its_tables(tmp_path: Path) -> None:
     backend = Backend(f"sqlite:///{tmp_path}/fleet.db")
 
-    async def main() -> None:
+    async with asyncio.timeout(30):
         with (tmp_path / "fleet.db.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             opening = asyncio.create_task(backend.open())
@@ -261,36 +250,29 @@ def test_who_opens_a_file_waits_for_whoever_is_making_its_tables(tmp_path: Path)
             assert not done
         await (await opening).close()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
 
-
-def test_sqlite_keeps_what_it_acknowledged_and_is_private(tmp_path: Path) -> None:
+async def test_sqlite_keeps_what_it_acknowledged_and_is_private(tmp_path: Path) -> None:
     backend = Backend(f"sqlite:///{tmp_path}/deep/fleet.db")
 
-    async def test(database: Database) -> None:
+    async with backend.opened() as database:
         async with database.transaction() as tx:
             for pragma, value in (("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1)):
                 assert (await tx.session.execute(text(f"PRAGMA {pragma}"))).scalar() == value
         for path in (tmp_path / "deep").iterdir():
             assert path.stat().st_mode & 0o077 == 0, path
 
-    backend.run(test)
 
-
-def test_urls_of_other_databases_are_refused_without_their_password() -> None:
-    async def main() -> None:
-        with pytest.raises(ConfigError, match="use sqlite:///PATH or postgresql://") as refused:
-            await Database.open("mysql://me:hunter2@host/db", clock=RealClock(), ids=Ids())
-        assert "hunter2" not in str(refused.value)
-
-    asyncio.run(main())
+async def test_urls_of_other_databases_are_refused_without_their_password() -> None:
+    with pytest.raises(ConfigError, match="use sqlite:///PATH or postgresql://") as refused:
+        await Database.open("mysql://me:hunter2@host/db", clock=RealClock(), ids=Ids())
+    assert "hunter2" not in str(refused.value)
 
 
 # Transactions
 
 
-def test_a_change_is_in_both_tables_with_its_number(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_a_change_is_in_both_tables_with_its_number(backend: Backend) -> None:
+    async with backend.opened() as database:
         async with database.transaction(actor="eve", by_user=True, trace="00-ab-cd-01") as tx:
             first = await tx.want(HERE, "deployment/dep_1", workspace_id="ws_1", namespace="ns", name="web")
             second = await tx.want(HERE, "route/rt_1", workspace_id="ws_2")
@@ -309,11 +291,9 @@ def test_a_change_is_in_both_tables_with_its_number(backend: Backend) -> None:
         assert await changes_after(database, 1) == found[1:]
         assert (await database.position()).number == 2
 
-    backend.run(test)
 
-
-def test_a_transaction_that_fails_changes_nothing_and_uses_no_number(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_a_transaction_that_fails_changes_nothing_and_uses_no_number(backend: Backend) -> None:
+    async with backend.opened() as database:
         with pytest.raises(ZeroDivisionError):
             async with database.transaction() as tx:
                 await tx.want(HERE, "deployment/dep_1", workspace_id="ws_1")
@@ -324,22 +304,18 @@ def test_a_transaction_that_fails_changes_nothing_and_uses_no_number(backend: Ba
         assert await count(database, Event) == await count(database, Audit) == 0
         assert await want(database, "deployment/dep_2") == 1
 
-    backend.run(test)
 
-
-def test_a_broken_rule_is_not_taken_for_an_outage(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_a_broken_rule_is_not_taken_for_an_outage(backend: Backend) -> None:
+    async with backend.opened() as database:
         async with database.transaction() as tx:
             tx.session.add(Workspace(id="ws_1", name="one", created_at=tx.now))
         with pytest.raises(IntegrityError):
             async with database.transaction() as tx:
                 tx.session.add(Workspace(id="ws_2", name="one", created_at=tx.now))
 
-    backend.run(test)
 
-
-def test_a_block_is_not_committed_by_hand_and_not_nested(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_a_block_is_not_committed_by_hand_and_not_nested(backend: Backend) -> None:
+    async with backend.opened() as database:
         with pytest.raises(RuntimeError, match="when its block ends"):
             async with database.transaction() as tx:
                 await tx.session.commit()
@@ -348,11 +324,9 @@ def test_a_block_is_not_committed_by_hand_and_not_nested(backend: Backend) -> No
                 pass
         assert await want(database, "deployment/dep_1") == 1
 
-    backend.run(test)
 
-
-def test_events_and_audit_are_kept_with_who_did_it(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_events_and_audit_are_kept_with_who_did_it(backend: Backend) -> None:
+    async with backend.opened() as database:
         async with database.transaction(actor="eve", correlation="c-1") as tx:
             tx.event(
                 workspace_id="w", kind="App", object_id="a", name="p/e/a", reason="Placed", message="m", region="eu"
@@ -364,13 +338,11 @@ def test_events_and_audit_are_kept_with_who_did_it(backend: Backend) -> None:
         assert (event_.reason, event_.type, event_.region, event_.at > 0) == ("Placed", "Normal", "eu", True)
         assert (audit.actor, audit.correlation, audit.diff) == ("eve", "c-1", [{"path": "x"}])
 
-    backend.run(test)
 
-
-def test_transactions_do_not_see_each_other_half_done(backend: Backend) -> None:
+async def test_transactions_do_not_see_each_other_half_done(backend: Backend) -> None:
     """Read, wait, write: nobody's addition is lost."""
 
-    async def test(database: Database) -> None:
+    async with backend.opened() as database:
         async with database.transaction() as tx:
             tx.session.add(Workspace(id="ws_1", name="0", created_at=0))
         others = [database, await backend.open()] if backend.is_shared else [database]
@@ -390,11 +362,9 @@ def test_transactions_do_not_see_each_other_half_done(backend: Backend) -> None:
             for other in others[1:]:
                 await other.close()
 
-    backend.run(test)
 
-
-def test_a_transaction_that_is_cancelled_is_undone_and_in_nobodys_way(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_a_transaction_that_is_cancelled_is_undone_and_in_nobodys_way(backend: Backend) -> None:
+    async with backend.opened() as database:
         inside = asyncio.Event()
 
         async def stuck() -> None:
@@ -411,11 +381,9 @@ def test_a_transaction_that_is_cancelled_is_undone_and_in_nobodys_way(backend: B
         assert await want(database, "deployment/dep_2") == 1
         assert [row.key async for row in desired_index(database)] == ["deployment/dep_2"]
 
-    backend.run(test)
 
-
-def test_cancelling_at_any_moment_leaves_a_database_that_works(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_cancelling_at_any_moment_leaves_a_database_that_works(backend: Backend) -> None:
+    async with backend.opened() as database:
         for turns in range(40):
             task = asyncio.create_task(want(database, f"deployment/dep_{turns}"))
             for _ in range(turns):
@@ -430,11 +398,9 @@ def test_cancelling_at_any_moment_leaves_a_database_that_works(backend: Backend)
         assert kept == told
         assert number == max(told.values()) == (await database.position()).number
 
-    backend.run(test)
 
-
-def test_reading_is_of_one_moment_and_cannot_write(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_reading_is_of_one_moment_and_cannot_write(backend: Backend) -> None:
+    async with backend.opened() as database:
         await want(database, "deployment/dep_1")
         async with database.reading() as session:
             asked = select(func.count()).select_from(Desired)
@@ -446,14 +412,12 @@ def test_reading_is_of_one_moment_and_cannot_write(backend: Backend) -> None:
             async with database.reading() as session:
                 await session.execute(insert(Workspace).values(id="w", name="w", created_at=0))
 
-    backend.run(test)
-
 
 # Wanting
 
 
-def test_what_is_no_longer_wanted_stays_as_a_tombstone(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_what_is_no_longer_wanted_stays_as_a_tombstone(backend: Backend) -> None:
+    async with backend.opened() as database:
         await want(database, "deployment/dep_1")
         async with database.transaction() as tx:
             gone = await tx.unwant(HERE, "deployment/dep_1")
@@ -466,11 +430,9 @@ def test_what_is_no_longer_wanted_stays_as_a_tombstone(backend: Backend) -> None
             assert await tx.unwant(HERE, "deployment/dep_1") == gone
         assert len(await changes_after(database, 1)) == 1
 
-    backend.run(test)
 
-
-def test_a_person_who_deletes_what_was_already_going_is_heard(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_a_person_who_deletes_what_was_already_going_is_heard(backend: Backend) -> None:
+    async with backend.opened() as database:
         await want(database, "deployment/dep_1")
         async with database.transaction() as tx:
             first = await tx.unwant(HERE, "deployment/dep_1")
@@ -481,11 +443,9 @@ def test_a_person_who_deletes_what_was_already_going_is_heard(backend: Backend) 
         assert first < second == third
         assert (await row_of(database, "deployment/dep_1")).by_user
 
-    backend.run(test)
 
-
-def test_release_and_delete_are_different_wishes(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_release_and_delete_are_different_wishes(backend: Backend) -> None:
+    async with backend.opened() as database:
         await want(database, "deployment/dep_1")
         async with database.transaction() as tx:
             released = await tx.unwant(HERE, "deployment/dep_1", action="release")
@@ -494,10 +454,8 @@ def test_release_and_delete_are_different_wishes(backend: Backend) -> None:
             assert await tx.unwant(HERE, "deployment/dep_1") > released
         assert (await row_of(database, "deployment/dep_1")).action == "delete"
 
-    backend.run(test)
 
-
-def test_what_is_wanted_again_forgets_what_was_said_of_the_old_one(backend: Backend) -> None:
+async def test_what_is_wanted_again_forgets_what_was_said_of_the_old_one(backend: Backend) -> None:
     reported = {
         "applied_incarnation": 1, "applied_number": 1, "applied_at": 5, "observed": {"available": 1},
         "error": {"reason": "x"}, "report_epoch": 3, "report_sequence": 9, "fingerprint": 7,
@@ -507,7 +465,7 @@ def test_what_is_wanted_again_forgets_what_was_said_of_the_old_one(backend: Back
         async with database.transaction(serial=False) as tx:
             await tx.session.execute(update(Desired).values(**values))
 
-    async def test(database: Database) -> None:
+    async with backend.opened() as database:
         await want(database, "deployment/dep_1")
         await report(database, **reported)
         async with database.transaction() as tx:
@@ -523,10 +481,8 @@ def test_what_is_wanted_again_forgets_what_was_said_of_the_old_one(backend: Back
         assert (row.action, row.gone_at, row.applied_number, row.observed, row.error) == ("apply", 0, 0, None, None)
         assert (row.report_epoch, row.report_sequence) == (3, 9), "an old report must not be taken for a new one"
 
-    backend.run(test)
 
-
-def test_a_thousand_places_take_as_many_statements_as_one(backend: Backend) -> None:
+async def test_a_thousand_places_take_as_many_statements_as_one(backend: Backend) -> None:
     async def statements_for(database: Database, places: int) -> int:
         said: list[str] = []
 
@@ -549,18 +505,16 @@ def test_a_thousand_places_take_as_many_statements_as_one(backend: Backend) -> N
             event.remove(engine, "before_cursor_execute", note)
         return len(said)
 
-    async def test(database: Database) -> None:
+    async with backend.opened() as database:
         assert await statements_for(database, 1000) == await statements_for(database, 1)
         assert await count(database, Desired) == 1000
         async with database.transaction() as tx:
             numbers = await tx.unwant_many([(Place(f"clu_{n}", "s0"), "deployment/dep_1") for n in range(1000)])
         assert [change.number for change in await changes_after(database, numbers[0] - 1)] == numbers
 
-    backend.run(test)
 
-
-def test_of_the_same_object_twice_the_later_wins(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_of_the_same_object_twice_the_later_wins(backend: Backend) -> None:
+    async with backend.opened() as database:
         one = DesiredObject(place=HERE, key="deployment/dep_1", workspace_id="w", namespace="a", name="a")
         two = DesiredObject(place=HERE, key="deployment/dep_1", workspace_id="w", namespace="b", name="b")
         async with database.transaction() as tx:
@@ -569,29 +523,25 @@ def test_of_the_same_object_twice_the_later_wins(backend: Backend) -> None:
         assert (row.number, row.namespace) == (second, "b")
         assert [change.number for change in await changes_after(database, 0)] == [first, second]
 
-    backend.run(test)
 
-
-def test_texts_of_every_kind_pass_unharmed(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_texts_of_every_kind_pass_unharmed(backend: Backend) -> None:
+    async with backend.opened() as database:
         odd = "ünï \"quoted\" 'single' \\ {json} :bind %s 🐟"
         async with database.transaction(trace="'; DROP") as tx:
             await tx.want(HERE, "deployment/dep_1", workspace_id="w", namespace="n", name=odd)
         row = await row_of(database, "deployment/dep_1")
         assert (row.name, row.trace) == (odd, "'; DROP")
 
-    backend.run(test)
-
 
 # The order of changes
 
 
-def test_whoever_follows_the_numbers_misses_nothing(backend: Backend) -> None:
+async def test_whoever_follows_the_numbers_misses_nothing(backend: Backend) -> None:
     """Writers of several control planes dawdle between taking a number and the commit, and some give up; a reader
     asks for what is after the last number it saw."""
     writers, rounds = 6, 8
 
-    async def test(database: Database) -> None:
+    async with backend.opened() as database:
         planes = [database]
         if backend.is_shared:
             planes += [await backend.open(), await backend.open()]
@@ -638,11 +588,9 @@ def test_whoever_follows_the_numbers_misses_nothing(backend: Backend) -> None:
             for plane in planes[1:]:
                 await plane.close()
 
-    backend.run(test)
 
-
-def test_whoever_takes_a_number_late_waits_and_is_still_in_order(shared: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_whoever_takes_a_number_late_waits_and_is_still_in_order(shared: Backend) -> None:
+    async with shared.opened() as database:
         other = await shared.open()
         took, finish = asyncio.Event(), asyncio.Event()
 
@@ -665,13 +613,11 @@ def test_whoever_takes_a_number_late_waits_and_is_still_in_order(shared: Backend
         finally:
             await other.close()
 
-    shared.run(test)
 
-
-def test_the_index_has_every_object_once(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_index_has_every_object_once(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.control.database.changes._PAGE", 7)
 
-    async def test(database: Database) -> None:
+    async with backend.opened() as database:
         wanted = [
             DesiredObject(place=Place(f"clu_{c}", f"s{s}"), key=f"{kind}/x{n}", workspace_id="w")
             for c in range(2) for s in range(2) for kind in ("deployment", "route") for n in range(5)
@@ -681,11 +627,9 @@ def test_the_index_has_every_object_once(backend: Backend, monkeypatch: pytest.M
         found = {(row.place, row.key): (row.number, row.action) async for row in desired_index(database)}
         assert found == {(w.place, w.key): (n, "apply") for w, n in zip(wanted, numbers, strict=True)}
 
-    backend.run(test)
 
-
-def test_a_new_incarnation_is_begun_once_by_those_who_agree(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_a_new_incarnation_is_begun_once_by_those_who_agree(backend: Backend) -> None:
+    async with backend.opened() as database:
         await want(database, "deployment/dep_1")
         assert (await database.position()).incarnation == 1
         await asyncio.gather(*(database.new_incarnation("backup", after=1) for _ in range(3)))
@@ -696,14 +640,12 @@ def test_a_new_incarnation_is_begun_once_by_those_who_agree(backend: Backend) ->
         assert await want(database, "deployment/dep_1") == position.number + 1
         assert (await database.new_incarnation("again")).incarnation == 3
 
-    backend.run(test)
-
 
 # Wake-ups
 
 
-def test_who_waits_is_woken_by_a_commit_of_this_process(backend: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_who_waits_is_woken_by_a_commit_of_this_process(backend: Backend) -> None:
+    async with backend.opened() as database:
         waiting = asyncio.create_task(database.wait_for_change(0, 30))
         await asyncio.sleep(0)
         await want(database, "deployment/dep_1")
@@ -711,11 +653,9 @@ def test_who_waits_is_woken_by_a_commit_of_this_process(backend: Backend) -> Non
             await waiting
             await database.wait_for_change(0, 30)  # it is there already
 
-    backend.run(test)
 
-
-def test_who_waits_is_woken_by_a_commit_of_another_control_plane(shared: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_who_waits_is_woken_by_a_commit_of_another_control_plane(shared: Backend) -> None:
+    async with shared.opened() as database:
         other = await shared.open()
         try:
             for n in range(1, 4):  # hints are not promised: whoever waits looks again after a while
@@ -727,13 +667,11 @@ def test_who_waits_is_woken_by_a_commit_of_another_control_plane(shared: Backend
         finally:
             await other.close()
 
-    shared.run(test)
 
-
-def test_waiting_ends_by_itself(backend: Backend) -> None:
+async def test_waiting_ends_by_itself(backend: Backend) -> None:
     backend.clock = clock = FakeClock()
 
-    async def test(database: Database) -> None:
+    async with backend.opened() as database:
         last = await want(database, "deployment/dep_1")
         waiting = asyncio.create_task(database.wait_for_change(last, 1.0))
         await clock.settle()
@@ -745,14 +683,12 @@ def test_waiting_ends_by_itself(backend: Backend) -> None:
         await clock.advance(0.7)
         await asyncio.wait_for(waiting, 5)
 
-    backend.run(test)
 
-
-def test_hints_come_back_after_redis_was_away() -> None:
+async def test_hints_come_back_after_redis_was_away() -> None:
     with redis_server() as redis:
         backend = Backend(_postgres(), events=redis.url)
 
-        async def test(database: Database) -> None:
+        async with backend.opened() as database:
             other = await backend.open()
             try:
                 await asyncio.to_thread(redis.kill)
@@ -770,8 +706,6 @@ def test_hints_come_back_after_redis_was_away() -> None:
             finally:
                 await other.close()
 
-        backend.run(test)
-
 
 # Forgetting
 
@@ -781,10 +715,10 @@ async def _reported_gone(database: Database, key: str) -> None:
         await tx.session.execute(update(Desired).where(Desired.key == key).values(gone_at=tx.now))
 
 
-def test_old_changes_are_forgotten_and_readers_behind_them_are_told(backend: Backend) -> None:
+async def test_old_changes_are_forgotten_and_readers_behind_them_are_told(backend: Backend) -> None:
     backend.clock = clock = FakeClock()
 
-    async def test(database: Database) -> None:
+    async with backend.opened() as database:
         await want(database, "deployment/old")
         second = await want(database, "deployment/older")
         await clock.advance(3600)
@@ -797,16 +731,14 @@ def test_old_changes_are_forgotten_and_readers_behind_them_are_told(backend: Bac
         assert await count(database, Desired) == 3, "what is wanted is never forgotten"
         assert await forget(database, 1800 * 1000, DAY_MS) == (0, 0)
 
-    backend.run(test)
 
-
-def test_tombstones_outlive_the_changes_until_the_object_is_gone(backend: Backend) -> None:
+async def test_tombstones_outlive_the_changes_until_the_object_is_gone(backend: Backend) -> None:
     backend.clock = clock = FakeClock()
 
     async def keys(database: Database) -> set[str]:
         return {row.key async for row in desired_index(database)}
 
-    async def test(database: Database) -> None:
+    async with backend.opened() as database:
         for name in ("gone", "unheard"):
             await want(database, f"deployment/{name}")
             async with database.transaction() as tx:
@@ -820,14 +752,12 @@ def test_tombstones_outlive_the_changes_until_the_object_is_gone(backend: Backen
         assert (await forget(database, DAY_MS, 90 * DAY_MS)).tombstones == 1
         assert await keys(database) == set()
 
-    backend.run(test)
 
-
-def test_a_tombstone_stays_while_its_change_is_kept(backend: Backend) -> None:
+async def test_a_tombstone_stays_while_its_change_is_kept(backend: Backend) -> None:
     """A reader from before it would otherwise never learn of it."""
     backend.clock = clock = FakeClock()
 
-    async def test(database: Database) -> None:
+    async with backend.opened() as database:
         await want(database, "deployment/first")
         await want(database, "deployment/dep_1")
         await clock.advance(2 * DAY_MS / 1000)
@@ -842,10 +772,8 @@ def test_a_tombstone_stays_while_its_change_is_kept(backend: Backend) -> None:
         }
         assert (await row_of(database, "deployment/dep_1")).action == "delete"
 
-    backend.run(test)
 
-
-def test_everything_old_goes_in_small_steps(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_everything_old_goes_in_small_steps(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     backend.clock = clock = FakeClock()
     monkeypatch.setattr("shoal.control.database.changes._STEP", 3)
     monkeypatch.setattr("shoal.control.database.retention._STEP", 3)
@@ -861,7 +789,7 @@ def test_everything_old_goes_in_small_steps(backend: Backend, monkeypatch: pytes
                     Idempotency(workspace_id="w", key=key, request="", status=200, answer={}, created_at=tx.now)
                 )
 
-    async def test(database: Database) -> None:
+    async with backend.opened() as database:
         await fill(database)
         await clock.advance(10)
         await fill(database)
@@ -871,16 +799,14 @@ def test_everything_old_goes_in_small_steps(backend: Backend, monkeypatch: pytes
             assert await count(database, table) == 7
         assert await sweep(database, kept) == (0, 0, 0, 0, 0)
 
-    backend.run(test)
-
 
 # Away
 
 
-def test_a_database_that_is_away_is_said_to_be_and_comes_back(own_postgres: PostgresServer) -> None:
+async def test_a_database_that_is_away_is_said_to_be_and_comes_back(own_postgres: PostgresServer) -> None:
     backend = Backend(own_postgres.create_database())
 
-    async def test(database: Database) -> None:
+    async with backend.opened(patience=QUICK) as database:
         await want(database, "deployment/dep_1")
         for stop in (own_postgres.kill, own_postgres.stop):
             await asyncio.to_thread(stop)
@@ -893,24 +819,20 @@ def test_a_database_that_is_away_is_said_to_be_and_comes_back(own_postgres: Post
             await want(database, "deployment/dep_3")  # at once: whoever begins takes a connection that lives
             assert (await database.position()).number == len(await changes_after(database, 0))
 
-    backend.run(test, patience=QUICK)
 
-
-def test_a_restart_that_nobody_saw_is_not_noticed(own_postgres: PostgresServer) -> None:
+async def test_a_restart_that_nobody_saw_is_not_noticed(own_postgres: PostgresServer) -> None:
     backend = Backend(own_postgres.create_database())
 
-    async def test(database: Database) -> None:
+    async with backend.opened() as database:
         for ask in (database.position, lambda: want(database, "deployment/dep_1"), lambda: changes_after(database, 0)):
             await asyncio.to_thread(own_postgres.restart)
             assert await ask() is not None
 
-    backend.run(test)
 
-
-def test_work_is_done_again_when_the_database_went_in_the_middle(own_postgres: PostgresServer) -> None:
+async def test_work_is_done_again_when_the_database_went_in_the_middle(own_postgres: PostgresServer) -> None:
     backend = Backend(own_postgres.create_database())
 
-    async def test(database: Database) -> None:
+    async with backend.opened(patience=QUICK) as database:
         runs: list[int] = []
 
         async def work(tx: Tx) -> int:
@@ -924,25 +846,23 @@ def test_work_is_done_again_when_the_database_went_in_the_middle(own_postgres: P
         assert runs == [1, 1]
         assert [change.number for change in await changes_after(database, 0)] == [1]
 
-    backend.run(test, patience=QUICK)
 
-
-def test_a_commit_without_an_answer_is_not_called_undone(own_postgres: PostgresServer) -> None:
+async def test_a_commit_without_an_answer_is_not_called_undone(own_postgres: PostgresServer) -> None:
     backend = Backend(own_postgres.create_database())
 
-    async def test(database: Database) -> None:
+    async with backend.opened(patience=QUICK) as database:
         with pytest.raises(Unsure, match="not known"):
             async with database.transaction(serial=False) as tx:
                 await tx.session.execute(insert(Workspace).values(id="w", name="w", created_at=0))
                 await asyncio.to_thread(own_postgres.kill)
 
-    backend.run(test, patience=QUICK)
 
-
-def test_a_database_that_hangs_makes_nobody_wait_for_ever(own_postgres: PostgresServer) -> None:
+async def test_a_database_that_hangs_makes_nobody_wait_for_ever(own_postgres: PostgresServer) -> None:
     backend = Backend(own_postgres.create_database())
 
-    async def test(database: Database) -> None:
+    async with backend.opened(
+        patience=DatabaseTimeouts(connect_s=2.0, statement_s=2.0, queue_s=6.0, begin_s=0.3)
+    ) as database:
         await want(database, "deployment/dep_1")
         own_postgres.pause()
         try:
@@ -960,11 +880,9 @@ def test_a_database_that_hangs_makes_nobody_wait_for_ever(own_postgres: Postgres
                 except ServiceUnavailable:
                     await asyncio.sleep(0.05)
 
-    backend.run(test, patience=DatabaseTimeouts(connect_s=2.0, statement_s=2.0, queue_s=6.0, begin_s=0.3))
 
-
-def test_two_that_lock_each_other_out_are_both_done_in_the_end(shared: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_two_that_lock_each_other_out_are_both_done_in_the_end(shared: Backend) -> None:
+    async with shared.opened() as database:
         async with database.transaction() as tx:
             tx.session.add_all([Workspace(id=id_, name=id_, created_at=0) for id_ in "ab"])
         both, undone = asyncio.Barrier(2), 0
@@ -992,11 +910,9 @@ def test_two_that_lock_each_other_out_are_both_done_in_the_end(shared: Backend) 
         async with database.reading() as session:
             assert [row.created_at for row in (await session.execute(select(Workspace))).scalars()] == [2, 2]
 
-    shared.run(test)
 
-
-def test_a_control_plane_that_hangs_in_a_transaction_loses_it(shared: Backend) -> None:
-    async def test(database: Database) -> None:
+async def test_a_control_plane_that_hangs_in_a_transaction_loses_it(shared: Backend) -> None:
+    async with shared.opened() as database:
         other = await shared.open(patience=DatabaseTimeouts(idle_s=1.0))
         inside, go_on = asyncio.Event(), asyncio.Event()
 
@@ -1016,15 +932,13 @@ def test_a_control_plane_that_hangs_in_a_transaction_loses_it(shared: Backend) -
         finally:
             await other.close()
 
-    shared.run(test)
 
-
-def test_a_locked_file_is_an_answer_and_not_a_hang(tmp_path: Path) -> None:
+async def test_a_locked_file_is_an_answer_and_not_a_hang(tmp_path: Path) -> None:
     import sqlite3
 
     backend = Backend(f"sqlite:///{tmp_path}/fleet.db")
 
-    async def test(database: Database) -> None:
+    async with backend.opened(patience=DatabaseTimeouts(statement_s=0.2, begin_s=0.1)) as database:
         with ExitStack() as stack:
             other = sqlite3.connect(tmp_path / "fleet.db", isolation_level=None)
             stack.callback(other.close)
@@ -1035,5 +949,3 @@ def test_a_locked_file_is_an_answer_and_not_a_hang(tmp_path: Path) -> None:
             assert (await database.position()).number == 0  # readers go on
             other.execute("ROLLBACK")
         assert await want(database, "deployment/dep_1") == 1
-
-    backend.run(test, patience=DatabaseTimeouts(statement_s=0.2, begin_s=0.1))

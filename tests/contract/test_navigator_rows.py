@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -50,17 +51,16 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     return lambda: PostgresRows(url)
 
 
-def run(backend: Backend, test: Callable[[Rows], Awaitable[None]]) -> None:
-    async def main() -> None:
+@asynccontextmanager
+async def opened(backend: Backend) -> AsyncIterator[Rows]:
+    async with asyncio.timeout(60):
         rows = backend()
         await rows.open()
         try:
             await rows.prepare(NOW_MS)
-            await test(rows)
+            yield rows
         finally:
             await rows.close()
-
-    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def put(key: str, data: bytes = b"{}", kind: str = "pods") -> Put:
@@ -89,8 +89,8 @@ def cluster(epoch: int = 1, *, name: str = "east", heard_ms: int = NOW_MS) -> St
     )
 
 
-def test_rows_are_stored_replaced_and_removed(backend: Backend) -> None:
-    async def test(rows: Rows) -> None:
+async def test_rows_are_stored_replaced_and_removed(backend: Backend) -> None:
+    async with opened(backend) as rows:
         await rows.commit([changed(NOW_MS, put("a/1", b'{"v":1}'), put("a/2", b""), put("a/3"))])
         await rows.commit([changed(NOW_MS + 5, put("a/1", b'{"v":2}'), gone=["a/3", "a/4"])])
         found = await everything(rows.load())
@@ -102,11 +102,9 @@ def test_rows_are_stored_replaced_and_removed(backend: Backend) -> None:
         assert await rows.objects(wanted) == [None, b'{"v":2}', None]
         assert await rows.objects([]) == []
 
-    run(backend, test)
 
-
-def test_committing_the_same_twice_changes_nothing(backend: Backend) -> None:
-    async def test(rows: Rows) -> None:
+async def test_committing_the_same_twice_changes_nothing(backend: Backend) -> None:
+    async with opened(backend) as rows:
         writes = [
             ClusterClaimed(cluster()),
             changed(NOW_MS, put("a/1", b"1"), put("a/2")),
@@ -119,29 +117,23 @@ def test_committing_the_same_twice_changes_nothing(backend: Backend) -> None:
         again = await everything(rows.load()), await rows.between(0, NOW_MS * 2), await rows.sessions(NOW_MS * 2)
         assert once == again
 
-    run(backend, test)
 
-
-def test_everything_survives_reopening_and_is_read_in_pieces(backend: Backend) -> None:
+async def test_everything_survives_reopening_and_is_read_in_pieces(backend: Backend) -> None:
     puts = [put(f"ns/{number}", b"%d" % number) for number in range(PIECE_ROWS + 7)]
 
-    async def write(rows: Rows) -> None:
+    async with opened(backend) as rows:
         await rows.commit(
             [ClusterClaimed(cluster()), changed(NOW_MS, *puts), changed(NOW_MS, *puts[:5], cluster="west")]
         )
-
-    async def read(rows: Rows) -> None:
+    async with opened(backend) as rows:
         found = await everything(rows.load())
         assert len(found) == len(puts) + 5
         assert {(row.key, row.data) for row in found if row.cluster == "east"} == {(p.key, p.data) for p in puts}
         assert await rows.clusters() == [cluster()]
 
-    run(backend, write)
-    run(backend, read)
 
-
-def test_the_past_is_what_held_at_the_moment(backend: Backend) -> None:
-    async def test(rows: Rows) -> None:
+async def test_the_past_is_what_held_at_the_moment(backend: Backend) -> None:
+    async with opened(backend) as rows:
         await rows.commit([changed(NOW_MS, put("a/1", b"1"), put("a/2", b"x"))])
         await rows.commit([changed(NOW_MS + 10, put("a/1", b"2"))])
         await rows.commit([changed(NOW_MS + 20, gone=["a/1"]), changed(NOW_MS + 20, put("b/1", b"y"), cluster="west")])
@@ -156,23 +148,19 @@ def test_the_past_is_what_held_at_the_moment(backend: Backend) -> None:
         wanted = [(key, NOW_MS + 10), (key, NOW_MS), (key, 7), (RowKey("east", "pods", "a/2"), NOW_MS)]
         assert await rows.versions(wanted) == [b"2", b"1", None, b"x"]
 
-    run(backend, test)
 
-
-def test_the_past_is_read_in_pieces(backend: Backend) -> None:
+async def test_the_past_is_read_in_pieces(backend: Backend) -> None:
     count = PIECE_ROWS * 2 + 3
 
-    async def test(rows: Rows) -> None:
+    async with opened(backend) as rows:
         await rows.commit([changed(NOW_MS, *(put(f"a/{n}", b"1") for n in range(count)))])
         await rows.commit([changed(NOW_MS + 10, *(put(f"a/{n}", b"2") for n in range(count)))])
         found = await everything(rows.past(NOW_MS + 5))
         assert len({row.key for row in found}) == len(found) == count
 
-    run(backend, test)
 
-
-def test_what_happened_between_two_moments_in_order(backend: Backend) -> None:
-    async def test(rows: Rows) -> None:
+async def test_what_happened_between_two_moments_in_order(backend: Backend) -> None:
+    async with opened(backend) as rows:
         await rows.commit([changed(NOW_MS, put("a/1", b"1"), put("a/2", b"x"))])
         await rows.commit([changed(NOW_MS + 10, put("a/1", b"2"), put("c", b"n", kind="nodes"))])
         await rows.commit([changed(NOW_MS + 20, gone=["a/1"])])
@@ -190,11 +178,9 @@ def test_what_happened_between_two_moments_in_order(backend: Backend) -> None:
         ]  # fmt: skip
         assert len(await rows.between(NOW_MS, NOW_MS + 30, limit=2)) == 2
 
-    run(backend, test)
 
-
-def test_retention_takes_what_ended_before_and_leaves_what_holds(backend: Backend) -> None:
-    async def test(rows: Rows) -> None:
+async def test_retention_takes_what_ended_before_and_leaves_what_holds(backend: Backend) -> None:
+    async with opened(backend) as rows:
         for day in range(4):
             await rows.prepare(NOW_MS + day * DAY_MS)
         await rows.commit([ClusterClaimed(cluster()), changed(NOW_MS, put("a/1", b"0"), put("a/old", b"old"))])
@@ -212,11 +198,9 @@ def test_retention_takes_what_ended_before_and_leaves_what_holds(backend: Backen
         assert {row.data for row in await everything(rows.load())} == {b"3", b"old"}
         assert len(await rows.sessions(before_ms)) == 1, "a session that goes on is not old"
 
-    run(backend, test)
 
-
-def test_sessions_tell_who_held_a_cluster_when(backend: Backend) -> None:
-    async def write(rows: Rows) -> None:
+async def test_sessions_tell_who_held_a_cluster_when(backend: Backend) -> None:
+    async with opened(backend) as rows:
         await rows.commit([ClusterClaimed(cluster(1, heard_ms=NOW_MS))])
         await rows.commit([ClusterHeard("east", NOW_MS + 50, (KindStatus(kind="pods", state="synced"),))])
         await rows.commit([SessionEnded("east", 1, NOW_MS + 60)])
@@ -228,17 +212,13 @@ def test_sessions_tell_who_held_a_cluster_when(backend: Backend) -> None:
         ]  # fmt: skip
         (east, _) = await rows.clusters()
         assert (east.epoch, east.heard_ms, east.first_ms, east.statuses) == (2, NOW_MS + 150, NOW_MS, ())
-
-    async def read(rows: Rows) -> None:
+    async with opened(backend) as rows:
         found = {one.cluster: one for one in await rows.sessions(NOW_MS + 1000)}
         assert found["east"].ended_ms == NOW_MS + 150, "ended when it was last heard of: the process was killed"
 
-    run(backend, write)
-    run(backend, read)
 
-
-def test_a_forgotten_cluster_is_gone_but_for_its_past(backend: Backend) -> None:
-    async def test(rows: Rows) -> None:
+async def test_a_forgotten_cluster_is_gone_but_for_its_past(backend: Backend) -> None:
+    async with opened(backend) as rows:
         await rows.commit([ClusterClaimed(cluster()), ClusterClaimed(cluster(name="west"))])
         await rows.commit([changed(NOW_MS, put("a/1", b"1")), changed(NOW_MS, put("a/1", b"w"), cluster="west")])
         await rows.commit([ClusterRemoved("east", NOW_MS + 10)])
@@ -246,11 +226,9 @@ def test_a_forgotten_cluster_is_gone_but_for_its_past(backend: Backend) -> None:
         assert [row.cluster for row in await everything(rows.load())] == ["west"]
         assert [row.data for row in await everything(rows.past(NOW_MS + 5))] == [b"1"]
 
-    run(backend, test)
 
-
-def test_tokens_are_kept_replaced_and_seen_by_other_processes(backend: Backend) -> None:
-    async def test(rows: Rows) -> None:
+async def test_tokens_are_kept_replaced_and_seen_by_other_processes(backend: Backend) -> None:
+    async with opened(backend) as rows:
         token = StoredToken(id="t1", kind="edge", cluster="east", digest="d1", created_ms=1, expires_ms=5)
         other = backend()
         await other.open(manager=False)
@@ -266,11 +244,9 @@ def test_tokens_are_kept_replaced_and_seen_by_other_processes(backend: Backend) 
         finally:
             await other.close()
 
-    run(backend, test)
 
-
-def test_there_is_one_manager_per_postgresql(postgres_url: str) -> None:
-    async def main() -> None:
+async def test_there_is_one_manager_per_postgresql(postgres_url: str) -> None:
+    async with asyncio.timeout(30):
         first, second = PostgresRows(postgres_url), PostgresRows(postgres_url)
         await first.open()
         with pytest.raises(ConfigError, match="another navigator manager"):
@@ -280,24 +256,17 @@ def test_there_is_one_manager_per_postgresql(postgres_url: str) -> None:
         await third.open()
         await third.close()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
 
-
-def test_tables_of_a_newer_version_are_left_alone(backend: Backend) -> None:
+async def test_tables_of_a_newer_version_are_left_alone(backend: Backend) -> None:
     from shoal.navigator.manager import schema
 
-    async def test(rows: Rows) -> None:
-        """Only made."""
-
-    run(backend, test)
+    async with opened(backend):
+        pass  # only made
     rows = backend()
     steps = schema.SQLITE if isinstance(rows, SqliteRows) else schema.POSTGRES
 
-    async def newer() -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(schema, "SQLITE" if isinstance(rows, SqliteRows) else "POSTGRES", steps[:0])
-            with pytest.raises(ConfigError, match="newer Shoal"):
-                await rows.open()
-        await rows.close()
-
-    asyncio.run(newer())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema, "SQLITE" if isinstance(rows, SqliteRows) else "POSTGRES", steps[:0])
+        with pytest.raises(ConfigError, match="newer Shoal"):
+            await rows.open()
+    await rows.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,14 +19,6 @@ from shoal.testing.managers import QUICK, RunningManager, SimulatedEdge, edge_me
 from shoal.wire.navigator.v1 import navigator_pb as pb
 
 Code = pb.RejectionCode
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await main()
-
-    asyncio.run(bounded())
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -57,8 +49,8 @@ async def parts(answer: AsyncIterator[bytes]) -> list[bytes]:
     return [part async for part in answer]
 
 
-def test_what_an_edge_sends_can_be_asked_for_once_it_is_acknowledged(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_what_an_edge_sends_can_be_asked_for_once_it_is_acknowledged(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running, running.edge("east", metadata={"region": "eu"}) as edge:
             manager = running.manager
             assert edge.accepted is not None and edge.accepted.epoch == 1
@@ -78,11 +70,9 @@ def test_what_an_edge_sends_can_be_asked_for_once_it_is_acknowledged(tmp_path: P
             cluster = manager.view.cluster("east")
             assert cluster is not None and cluster.region == "eu" and cluster.kinds[0].rows == 1200
 
-    run(main)
 
-
-def test_a_manager_that_comes_back_knows_everything_and_asks_for_nothing_again(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_manager_that_comes_back_knows_everything_and_asks_for_nothing_again(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running:
             token, port = await running.token("east"), running.port
             async with running.edge("east", token=token) as edge:
@@ -98,11 +88,9 @@ def test_a_manager_that_comes_back_knows_everything_and_asks_for_nothing_again(t
                 await again.verify()
                 assert again.resyncs == [] and freshness(running.manager) is Freshness.HEALTHY
 
-    run(main)
 
-
-def test_one_edge_per_cluster_and_the_same_one_may_return_at_once(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_one_edge_per_cluster_and_the_same_one_may_return_at_once(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         config = replace(QUICK, grace_s=60.0)
         async with running_manager(tmp_path, config=config) as running, running.edge("east", "first") as first:
             async with running.edge("east", "second") as second:
@@ -121,10 +109,8 @@ def test_one_edge_per_cluster_and_the_same_one_may_return_at_once(tmp_path: Path
                 assert second.rejected is not None and second.rejected.code == Code.RECENT_DISCONNECTION
                 assert 50 < second.rejected.retry_after_seconds <= 60
 
-    run(main)
 
-
-def test_a_standby_takes_over_within_a_second_of_the_end_of_the_grace_period(tmp_path: Path) -> None:
+async def test_a_standby_takes_over_within_a_second_of_the_end_of_the_grace_period(tmp_path: Path) -> None:
     grace_s = 0.5
 
     async def takeover_s(running: RunningManager, cluster: str) -> float:
@@ -141,7 +127,7 @@ def test_a_standby_takes_over_within_a_second_of_the_end_of_the_grace_period(tmp
                 wait_s = standby.rejected.retry_after_seconds
             await asyncio.sleep(wait_s)
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with running_manager(tmp_path, config=replace(QUICK, grace_s=grace_s)) as running:
             for number in range(3):  # a machine that is busy with something else may be late once
                 took_s = await takeover_s(running, f"c{number}")
@@ -150,11 +136,9 @@ def test_a_standby_takes_over_within_a_second_of_the_end_of_the_grace_period(tmp
                     return
             raise AssertionError(f"it took {took_s} s")
 
-    run(main)
 
-
-def test_a_silent_edge_is_asked_whether_it_is_there_and_stays(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_silent_edge_is_asked_whether_it_is_there_and_stays(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         config = replace(QUICK, keep_alive_s=0.05, keep_alive_timeout_s=10.0)
         async with running_manager(tmp_path, config=config) as running, running.edge("east") as edge:
             await edge.until(lambda: edge.sequence >= 4)
@@ -162,11 +146,9 @@ def test_a_silent_edge_is_asked_whether_it_is_there_and_stays(tmp_path: Path) ->
             cluster = running.manager.view.cluster("east")
             assert cluster is not None and running.manager.view.at_s - cluster.heard_at_s < 5
 
-    run(main)
 
-
-def test_an_edge_that_does_not_answer_is_given_up_and_its_state_stays(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_an_edge_that_does_not_answer_is_given_up_and_its_state_stays(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         config = replace(QUICK, keep_alive_s=0.1, keep_alive_timeout_s=1.0)
         async with running_manager(tmp_path, config=config) as running:
             async with running.edge("east") as edge:
@@ -175,11 +157,9 @@ def test_an_edge_that_does_not_answer_is_given_up_and_its_state_stays(tmp_path: 
                 await until(lambda: freshness(running.manager) is Freshness.DISCONNECTED)
                 assert len(names(running.manager)) == 2
 
-    run(main)
 
-
-def test_n2_an_answer_that_nobody_waits_for_is_counted_and_the_stream_goes_on(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_n2_an_answer_that_nobody_waits_for_is_counted_and_the_stream_goes_on(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running, running.edge("east") as edge:
             edge.send("reply", pb.Reply(id="never asked", part=b"x", last=True))
             edge.send("reply", pb.Reply(id="", error="no", reason="NotFound"))
@@ -192,11 +172,9 @@ def test_n2_an_answer_that_nobody_waits_for_is_counted_and_the_stream_goes_on(tm
             await edge.sync("pods", pods(2))
             assert not edge.ended and len(names(running.manager)) == 2
 
-    run(main)
 
-
-def test_n6_after_a_disconnect_the_last_known_state_stays_with_its_age_until_it_expires(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_n6_after_a_disconnect_the_last_known_state_stays_with_its_age_until_it_expires(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with running_manager(tmp_path, config=replace(QUICK, forget_after_s=600.0)) as running:
             manager = running.manager
             async with running.edge("east") as edge:
@@ -218,11 +196,9 @@ def test_n6_after_a_disconnect_the_last_known_state_stays_with_its_age_until_it_
             async with running.edge("east", "other") as again:
                 assert again.accepted is not None
 
-    run(main)
 
-
-def test_n8_a_cluster_is_claimed_with_a_token_that_is_bound_to_it(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_n8_a_cluster_is_claimed_with_a_token_that_is_bound_to_it(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running:
             token = await running.token("east")
             viewer, _ = await running.manager.tokens.create(kind="viewer")
@@ -236,11 +212,9 @@ def test_n8_a_cluster_is_claimed_with_a_token_that_is_bound_to_it(tmp_path: Path
             stored = (tmp_path / "navigator.db").read_bytes() + (tmp_path / "navigator.db-wal").read_bytes()
             assert token.encode() not in stored, "only its digest is kept"
 
-    run(main)
 
-
-def test_a_revoked_token_ends_its_stream_within_a_second_and_a_rotated_one_does_not(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_revoked_token_ends_its_stream_within_a_second_and_a_rotated_one_does_not(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running:
             tokens = running.manager.tokens
             old, stored = await tokens.create(kind="edge", cluster="east")
@@ -261,11 +235,9 @@ def test_a_revoked_token_ends_its_stream_within_a_second_and_a_rotated_one_does_
                 assert asyncio.get_running_loop().time() - begun < 1.0
                 assert edge.rejected is not None and edge.rejected.code == Code.BAD_TOKEN
 
-    run(main)
 
-
-def test_n14_late_cancelled_and_broken_answers_reach_nobody_and_break_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_n14_late_cancelled_and_broken_answers_reach_nobody_and_break_nothing(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running, running.edge("east") as edge:
             ask = running.manager.edges.ask
 
@@ -304,8 +276,6 @@ def test_n14_late_cancelled_and_broken_answers_reach_nobody_and_break_nothing(tm
             with pytest.raises(ServiceUnavailable):
                 await parts(ask("nowhere", pb.PodLogs(), deadline_s=1))
 
-    run(main)
-
 
 @pytest.mark.parametrize(
     "message",
@@ -321,8 +291,8 @@ def test_n14_late_cancelled_and_broken_answers_reach_nobody_and_break_nothing(tm
         pb.EdgeMessage(edge="e1", epoch=1, sequence=1, body=identification().body),
     ],
 )
-def test_a_bad_message_ends_its_own_stream_and_no_other(tmp_path: Path, message: pb.EdgeMessage) -> None:
-    async def main() -> None:
+async def test_a_bad_message_ends_its_own_stream_and_no_other(tmp_path: Path, message: pb.EdgeMessage) -> None:
+    async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running, running.edge("west") as other:
             async with running.edge("east") as edge:
                 edge.send_raw(message)
@@ -331,11 +301,9 @@ def test_a_bad_message_ends_its_own_stream_and_no_other(tmp_path: Path, message:
                 assert edge.rejected.message
             await other.sync("pods", pods(1))
 
-    run(main)
 
-
-def test_the_largest_message_is_a_setting(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_the_largest_message_is_a_setting(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         config = replace(QUICK, max_message_bytes=200_000)
         async with running_manager(tmp_path, config=config) as running, running.edge("east") as edge:
             assert edge.accepted is not None and edge.accepted.max_message_bytes == 200_000
@@ -345,11 +313,9 @@ def test_the_largest_message_is_a_setting(tmp_path: Path) -> None:
             assert edge.rejected is not None and edge.rejected.code == Code.INVALID_MESSAGE
             assert names(running.manager) == {"ok"}
 
-    run(main)
 
-
-def test_a_damaged_copy_is_found_by_the_next_verification_and_sent_again(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_damaged_copy_is_found_by_the_next_verification_and_sent_again(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running, running.edge("east") as edge:
             await edge.sync("pods", pods(10))
             running.manager.index.cluster("east").remove("pods", "default/p3")
@@ -359,11 +325,9 @@ def test_a_damaged_copy_is_found_by_the_next_verification_and_sent_again(tmp_pat
             await edge.verify()
             assert len(names(running.manager)) == 10 and edge.resyncs == ["pods"]
 
-    run(main)
 
-
-def test_a_stream_that_does_not_say_who_it_is_ends(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_stream_that_does_not_say_who_it_is_ends(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with running_manager(tmp_path, config=replace(QUICK, identify_s=0.1)) as running:
             edge = await running.new_edge("east")
             edge.identify = False
@@ -371,11 +335,9 @@ def test_a_stream_that_does_not_say_who_it_is_ends(tmp_path: Path) -> None:
             assert edge.rejected is not None and edge.rejected.code == Code.INVALID_IDENTIFICATION
             await edge.close()
 
-    run(main)
 
-
-def test_time_travel_shows_rows_labels_and_objects_as_they_were(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_time_travel_shows_rows_labels_and_objects_as_they_were(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running, running.edge("east") as edge:
             manager = running.manager
             await edge.sync("pods", {"default/a": pod("a", v="1"), "default/b": pod("b", v="1")})
@@ -396,8 +358,6 @@ def test_time_travel_shows_rows_labels_and_objects_as_they_were(tmp_path: Path) 
             (cluster,) = past.clusters()
             assert (cluster.name, cluster.freshness) == ("east", Freshness.HEALTHY)
 
-    run(main)
-
 
 async def connected(running: RunningManager, count: int) -> list[SimulatedEdge]:
     edges = [await running.new_edge(f"c{number}", rows={"pods": pods(20, n=str(number))}) for number in range(count)]
@@ -405,8 +365,8 @@ async def connected(running: RunningManager, count: int) -> list[SimulatedEdge]:
     return edges
 
 
-def test_many_clusters_sync_at_the_same_time_and_do_not_mix(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_many_clusters_sync_at_the_same_time_and_do_not_mix(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running:
             edges = await connected(running, 10)
             await asyncio.gather(*(edge.sync("pods") for edge in edges))
@@ -415,14 +375,12 @@ def test_many_clusters_sync_at_the_same_time_and_do_not_mix(tmp_path: Path) -> N
                 assert len(names(running.manager, edge.cluster)) == 20
             await asyncio.gather(*(edge.close() for edge in edges))
 
-    run(main)
 
-
-def test_a_database_that_goes_away_and_comes_back_loses_nothing(tmp_path: Path) -> None:
+async def test_a_database_that_goes_away_and_comes_back_loses_nothing(tmp_path: Path) -> None:
     with postgres_server() as postgres:
         url = postgres.create_database()
 
-        async def main() -> None:
+        async with asyncio.timeout(60):
             async with running_manager(tmp_path, rows=PostgresRows(url)) as running, running.edge("east") as edge:
                 await edge.sync("pods", pods(50))
                 await edge.sync("services", {})
@@ -436,5 +394,3 @@ def test_a_database_that_goes_away_and_comes_back_loses_nothing(tmp_path: Path) 
                 assert edge.resyncs == [] and running.manager.ready[0]
             async with running_manager(tmp_path, rows=PostgresRows(url)) as running:
                 assert names(running.manager) == {key.partition("/")[2] for key in edge.rows["pods"]}
-
-        run(main)

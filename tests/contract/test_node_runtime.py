@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -224,52 +224,38 @@ async def a_node(harness: Harness) -> AsyncIterator[Node]:
         await harness.halt()
 
 
-def on_node(harness: Harness, test: Callable[[Node], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with a_node(harness) as node:
-            await test(node)
-
-    asyncio.run(main())
-
-
 # images
 
 
-def test_an_image_is_there_after_it_was_pulled(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_an_image_is_there_after_it_was_pulled(harness: Harness) -> None:
+    async with a_node(harness) as node:
         pulled = await node.runtime.pull(harness.image)
         found = await node.runtime.image(harness.image)
         assert found is not None
         assert found.id == pulled.id
         assert pulled.id in {each.id for each in await node.runtime.images()}
 
-    on_node(harness, test)
 
-
-def test_an_image_that_nobody_has_is_a_pull_error(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_an_image_that_nobody_has_is_a_pull_error(harness: Harness) -> None:
+    async with a_node(harness) as node:
         assert await node.runtime.image(harness.missing_image) is None
         with pytest.raises(ImageFailure) as caught:
             await node.runtime.pull(harness.missing_image)
         assert caught.value.fault in (ImageFault.PULL, ImageFault.REGISTRY)
 
-    on_node(harness, test)
 
-
-def test_a_name_that_cannot_be_an_image_is_refused(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_a_name_that_cannot_be_an_image_is_refused(harness: Harness) -> None:
+    async with a_node(harness) as node:
         with pytest.raises(ImageFailure) as caught:
             await node.runtime.image("Not An Image!")
         assert caught.value.fault is ImageFault.INVALID_NAME
-
-    on_node(harness, test)
 
 
 # sandboxes
 
 
-def test_sandboxes_have_addresses_of_their_own(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_sandboxes_have_addresses_of_their_own(harness: Harness) -> None:
+    async with a_node(harness) as node:
         other = await node.runtime.create_sandbox(SandboxSpec(pod_uid="another", namespace="default", name="q"))
         try:
             assert node.sandbox.ready and other.ready
@@ -278,19 +264,15 @@ def test_sandboxes_have_addresses_of_their_own(harness: Harness) -> None:
         finally:
             await node.runtime.remove_sandbox(other.id)
 
-    on_node(harness, test)
 
-
-def test_creating_the_same_sandbox_again_gives_the_one_there_is(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_creating_the_same_sandbox_again_gives_the_one_there_is(harness: Harness) -> None:
+    async with a_node(harness) as node:
         spec = SandboxSpec(pod_uid=node.sandbox.pod_uid, namespace="default", name="p")
         assert (await node.runtime.create_sandbox(spec)).id == node.sandbox.id
 
-    on_node(harness, test)
 
-
-def test_a_stopped_sandbox_is_not_ready_and_nothing_runs_in_it(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_a_stopped_sandbox_is_not_ready_and_nothing_runs_in_it(harness: Harness) -> None:
+    async with a_node(harness) as node:
         container = await node.run("sleep 1000")
         await node.runtime.stop_sandbox(node.sandbox.id)
         found = next(each for each in (await node.runtime.list()).sandboxes if each.id == node.sandbox.id)
@@ -298,11 +280,9 @@ def test_a_stopped_sandbox_is_not_ready_and_nothing_runs_in_it(harness: Harness)
         assert (await node.runtime.inspect(container.id)).phase is ContainerPhase.EXITED
         await node.runtime.stop_sandbox(node.sandbox.id)
 
-    on_node(harness, test)
 
-
-def test_a_removed_sandbox_takes_its_containers_along(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_a_removed_sandbox_takes_its_containers_along(harness: Harness) -> None:
+    async with a_node(harness) as node:
         container = await node.run("sleep 1000")
         await node.runtime.remove_sandbox(node.sandbox.id)
         inventory = await node.runtime.list()
@@ -310,14 +290,12 @@ def test_a_removed_sandbox_takes_its_containers_along(harness: Harness) -> None:
         assert container.id not in {each.id for each in inventory.containers}
         await node.runtime.remove_sandbox(node.sandbox.id)
 
-    on_node(harness, test)
-
 
 # the life of a container
 
 
-def test_a_container_is_made_started_and_exits_with_its_code(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_a_container_is_made_started_and_exits_with_its_code(harness: Harness) -> None:
+    async with a_node(harness) as node:
         made = await node.create(harness.script("exit 3"), hash="h1", labels={"a": "b"})
         assert made.phase is ContainerPhase.CREATED
         started = await node.runtime.start(made.id)
@@ -327,28 +305,22 @@ def test_a_container_is_made_started_and_exits_with_its_code(harness: Harness) -
         assert found.finished_at is not None and found.started_at is not None
         assert found.finished_at >= found.started_at
 
-    on_node(harness, test)
 
-
-def test_a_container_that_exits_with_zero_has_completed(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_a_container_that_exits_with_zero_has_completed(harness: Harness) -> None:
+    async with a_node(harness) as node:
         found = await node.until(await node.run("exit 0"))
         assert (found.exit_code, found.reason) == (0, ExitReason.COMPLETED)
 
-    on_node(harness, test)
 
-
-def test_creating_the_same_container_again_gives_the_one_there_is(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_creating_the_same_container_again_gives_the_one_there_is(harness: Harness) -> None:
+    async with a_node(harness) as node:
         first = await node.create(harness.script("sleep 1000"))
         assert (await node.create(harness.script("sleep 1000"))).id == first.id
         assert (await node.create(harness.script("sleep 1000"), attempt=1)).id != first.id
 
-    on_node(harness, test)
 
-
-def test_a_program_that_does_not_exist_is_a_start_error(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_a_program_that_does_not_exist_is_a_start_error(harness: Harness) -> None:
+    async with a_node(harness) as node:
         made = await node.create(("/no/such/program",))
         with pytest.raises(StartFailure) as caught:
             await node.runtime.start(made.id)
@@ -357,22 +329,18 @@ def test_a_program_that_does_not_exist_is_a_start_error(harness: Harness) -> Non
         assert (found.phase, found.reason) == (ContainerPhase.EXITED, ExitReason.START_ERROR)
         assert found.exit_code in (127, 128)
 
-    on_node(harness, test)
 
-
-def test_stop_sends_the_signal_and_waits_for_the_exit(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_stop_sends_the_signal_and_waits_for_the_exit(harness: Harness) -> None:
+    async with a_node(harness) as node:
         container = await node.run("sleep 1000")
         found = await node.runtime.stop(container.id, grace_s=30)
         assert (found.phase, found.exit_code) == (ContainerPhase.EXITED, 143)
         again = await node.runtime.stop(container.id, grace_s=30)
         assert again.exit_code == 143
 
-    on_node(harness, test)
 
-
-def test_one_that_does_not_listen_is_killed_after_its_grace(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_one_that_does_not_listen_is_killed_after_its_grace(harness: Harness) -> None:
+    async with a_node(harness) as node:
         container = await node.run("trap '' TERM; echo set; sleep 1000")
         await eventually(lambda: node.log(container))
         stopping = asyncio.create_task(node.runtime.stop(container.id, grace_s=1.0), name="stop")
@@ -382,11 +350,9 @@ def test_one_that_does_not_listen_is_killed_after_its_grace(harness: Harness) ->
         found = await asyncio.wait_for(stopping, 10)
         assert found.exit_code == 137
 
-    on_node(harness, test)
 
-
-def test_stopping_again_with_less_grace_makes_it_shorter(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_stopping_again_with_less_grace_makes_it_shorter(harness: Harness) -> None:
+    async with a_node(harness) as node:
         container = await node.run("trap '' TERM; echo set; sleep 1000")
         await eventually(lambda: node.log(container))
         patient = asyncio.create_task(node.runtime.stop(container.id, grace_s=1000), name="stop")
@@ -394,31 +360,25 @@ def test_stopping_again_with_less_grace_makes_it_shorter(harness: Harness) -> No
         assert (await node.runtime.stop(container.id, grace_s=0)).exit_code == 137
         assert (await asyncio.wait_for(patient, 10)).exit_code == 137
 
-    on_node(harness, test)
 
-
-def test_a_container_that_never_started_ends_when_it_is_stopped(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_a_container_that_never_started_ends_when_it_is_stopped(harness: Harness) -> None:
+    async with a_node(harness) as node:
         made = await node.create(harness.script("sleep 1000"))
         found = await node.runtime.stop(made.id, grace_s=10)
         assert (found.phase, found.exit_code) == (ContainerPhase.EXITED, 137)
 
-    on_node(harness, test)
 
-
-def test_what_is_removed_is_gone_and_removing_it_again_is_harmless(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_what_is_removed_is_gone_and_removing_it_again_is_harmless(harness: Harness) -> None:
+    async with a_node(harness) as node:
         container = await node.run("sleep 1000")
         await node.runtime.remove(container.id)
         await node.runtime.remove(container.id)
         with pytest.raises(NoSuchContainer):
             await node.runtime.inspect(container.id)
 
-    on_node(harness, test)
 
-
-def test_containers_get_their_environment_and_mounts(harness: Harness, tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_containers_get_their_environment_and_mounts(harness: Harness, tmp_path: Path) -> None:
+    async with a_node(harness) as node:
         (tmp_path / "shared").mkdir()
         (tmp_path / "shared" / "file").write_text("content")
         mount = Mount(host_path=str(tmp_path / "shared"), container_path="/shared")
@@ -431,55 +391,47 @@ def test_containers_get_their_environment_and_mounts(harness: Harness, tmp_path:
         assert b"".join([data async for _, data in session.output()]) == b"content"
         assert await session.wait() == 0
 
-    on_node(harness, test)
-
 
 # after a restart
 
 
-def test_another_runtime_on_the_same_machine_finds_and_stops_what_runs(harness: Harness) -> None:
-    async def main() -> None:
-        async with a_node(harness) as node:
-            container = await node.run("echo before; sleep 1000", hash="h", labels={"crashes": "2"}, attempt=4)
-            await eventually(lambda: node.log(container))
-            await node.runtime.close()
-            node.runtime = harness.open()
-            await node.runtime.open()
-            inventory = await node.runtime.list()
-            found = next(each for each in inventory.containers if each.id == container.id)
-            assert (found.phase, found.attempt, found.hash, dict(found.labels)["crashes"]) == (
-                ContainerPhase.RUNNING,
-                4,
-                "h",
-                "2",
-            )
-            assert found.started_at == pytest.approx(container.started_at, abs=1.0)
-            sandbox = next(each for each in inventory.sandboxes if each.id == node.sandbox.id)
-            assert sandbox.addresses == node.sandbox.addresses
-            assert [record.data for record in await node.log(container)] == [b"before\n"]
-            assert (await node.runtime.stop(container.id, grace_s=10)).exit_code == 143
-
-    asyncio.run(main())
+async def test_another_runtime_on_the_same_machine_finds_and_stops_what_runs(harness: Harness) -> None:
+    async with a_node(harness) as node:
+        container = await node.run("echo before; sleep 1000", hash="h", labels={"crashes": "2"}, attempt=4)
+        await eventually(lambda: node.log(container))
+        await node.runtime.close()
+        node.runtime = harness.open()
+        await node.runtime.open()
+        inventory = await node.runtime.list()
+        found = next(each for each in inventory.containers if each.id == container.id)
+        assert (found.phase, found.attempt, found.hash, dict(found.labels)["crashes"]) == (
+            ContainerPhase.RUNNING,
+            4,
+            "h",
+            "2",
+        )
+        assert found.started_at == pytest.approx(container.started_at, abs=1.0)
+        sandbox = next(each for each in inventory.sandboxes if each.id == node.sandbox.id)
+        assert sandbox.addresses == node.sandbox.addresses
+        assert [record.data for record in await node.log(container)] == [b"before\n"]
+        assert (await node.runtime.stop(container.id, grace_s=10)).exit_code == 143
 
 
-def test_an_exit_while_nobody_looked_is_known_afterwards(harness: Harness) -> None:
-    async def main() -> None:
-        async with a_node(harness) as node:
-            container = await node.run("sleep 1; exit 7")
-            await node.runtime.close()
-            await harness.pass_time(1.5)
-            node.runtime = harness.open()
-            await node.runtime.open()
-            assert (await node.until(container)).exit_code == 7
-
-    asyncio.run(main())
+async def test_an_exit_while_nobody_looked_is_known_afterwards(harness: Harness) -> None:
+    async with a_node(harness) as node:
+        container = await node.run("sleep 1; exit 7")
+        await node.runtime.close()
+        await harness.pass_time(1.5)
+        node.runtime = harness.open()
+        await node.runtime.open()
+        assert (await node.until(container)).exit_code == 7
 
 
 # events
 
 
-def test_starts_and_exits_are_told(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_starts_and_exits_are_told(harness: Harness) -> None:
+    async with a_node(harness) as node:
         events = node.runtime.events()
         seen: list[tuple[RuntimeEventKind, str]] = []
 
@@ -497,14 +449,12 @@ def test_starts_and_exits_are_told(harness: Harness) -> None:
         await asyncio.wait_for(task, 10)
         await node.runtime.open()
 
-    on_node(harness, test)
-
 
 # logs
 
 
-def test_logs_have_both_streams_in_order_with_times(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_logs_have_both_streams_in_order_with_times(harness: Harness) -> None:
+    async with a_node(harness) as node:
         container = await node.until(await node.run("echo one; echo two >&2; echo three"))
         records = await node.log(container)
         assert sorted(record.data for record in records) == [b"one\n", b"three\n", b"two\n"]
@@ -514,21 +464,17 @@ def test_logs_have_both_streams_in_order_with_times(harness: Harness) -> None:
         only = await node.log(container, streams=frozenset({OutputStream.STDERR}))
         assert [record.data for record in only] == [b"two\n"]
 
-    on_node(harness, test)
 
-
-def test_the_tail_of_a_log(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_the_tail_of_a_log(harness: Harness) -> None:
+    async with a_node(harness) as node:
         container = await node.until(await node.run("; ".join(f"echo {n}" for n in range(20))))
         assert [record.data for record in await node.log(container, tail=3)] == [b"17\n", b"18\n", b"19\n"]
         assert await node.log(container, tail=0) == []
         assert len(await node.log(container, tail=100)) == 20
 
-    on_node(harness, test)
 
-
-def test_a_log_since_an_instant(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_a_log_since_an_instant(harness: Harness) -> None:
+    async with a_node(harness) as node:
         container = await node.run("echo early; sleep 2; echo late")
         await eventually(lambda: node.log(container))
         await harness.pass_time(2)
@@ -536,11 +482,9 @@ def test_a_log_since_an_instant(harness: Harness) -> None:
         records = await node.log(container)
         assert [record.data for record in await node.log(container, since_ns=records[1].at_ns)] == [b"late\n"]
 
-    on_node(harness, test)
 
-
-def test_a_followed_log_goes_on_until_the_container_ends(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_a_followed_log_goes_on_until_the_container_ends(harness: Harness) -> None:
+    async with a_node(harness) as node:
         container = await node.run("echo early; sleep 1; echo late")
         lines: list[bytes] = []
 
@@ -554,16 +498,12 @@ def test_a_followed_log_goes_on_until_the_container_ends(harness: Harness) -> No
         await asyncio.wait_for(task, 15)
         assert lines == [b"early\n", b"late\n"]
 
-    on_node(harness, test)
 
-
-def test_logs_of_what_is_not_there(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_logs_of_what_is_not_there(harness: Harness) -> None:
+    async with a_node(harness) as node:
         with pytest.raises(NoSuchContainer):
             async for _ in node.runtime.logs("nothing", LogOptions()):
                 pass
-
-    on_node(harness, test)
 
 
 # sessions
@@ -579,19 +519,17 @@ async def finished(session: Any) -> tuple[bytes, bytes, int]:
     return out, err, await session.wait()
 
 
-def test_exec_gives_output_errors_and_the_exit_code(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_exec_gives_output_errors_and_the_exit_code(harness: Harness) -> None:
+    async with a_node(harness) as node:
         container = await node.run("sleep 1000")
         session = await node.runtime.exec(
             container.id, harness.script("echo out; echo err >&2; exit 5"), SessionOptions()
         )
         assert await finished(session) == (b"out\n", b"err\n", 5)
 
-    on_node(harness, test)
 
-
-def test_exec_passes_input_on_and_ends_with_it(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_exec_passes_input_on_and_ends_with_it(harness: Harness) -> None:
+    async with a_node(harness) as node:
         container = await node.run("sleep 1000")
         session = await node.runtime.exec(container.id, ("cat",), SessionOptions(stdin=True))
         await session.write(b"hello ")
@@ -599,22 +537,18 @@ def test_exec_passes_input_on_and_ends_with_it(harness: Harness) -> None:
         await session.close_input()
         assert await finished(session) == (b"hello there", b"", 0)
 
-    on_node(harness, test)
 
-
-def test_a_session_that_is_given_up_ends(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_a_session_that_is_given_up_ends(harness: Harness) -> None:
+    async with a_node(harness) as node:
         container = await node.run("sleep 1000")
         session = await node.runtime.exec(container.id, harness.script("sleep 1000"), SessionOptions())
         await session.close()
         await session.close()
         assert (await node.runtime.inspect(container.id)).phase is ContainerPhase.RUNNING
 
-    on_node(harness, test)
 
-
-def test_exec_needs_a_program_and_a_running_container(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_exec_needs_a_program_and_a_running_container(harness: Harness) -> None:
+    async with a_node(harness) as node:
         container = await node.run("sleep 1000")
         with pytest.raises(StartFailure):
             await node.runtime.exec(container.id, ("/no/such/program",), SessionOptions())
@@ -622,11 +556,9 @@ def test_exec_needs_a_program_and_a_running_container(harness: Harness) -> None:
         with pytest.raises(NoSuchContainer):
             await node.runtime.exec(container.id, ("cat",), SessionOptions())
 
-    on_node(harness, test)
 
-
-def test_attach_shows_what_is_written_from_now_on_and_passes_input(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_attach_shows_what_is_written_from_now_on_and_passes_input(harness: Harness) -> None:
+    async with a_node(harness) as node:
         container = await node.create(("cat",), stdin=True, stdin_once=True)
         await node.runtime.start(container.id)
         session = await node.runtime.attach(container.id, SessionOptions(stdin=True))
@@ -637,14 +569,12 @@ def test_attach_shows_what_is_written_from_now_on_and_passes_input(harness: Harn
         assert await asyncio.wait_for(session.wait(), 10) == 0
         await session.close()
 
-    on_node(harness, test)
-
 
 # ports
 
 
-def test_a_port_of_a_pod_can_be_reached(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_a_port_of_a_pod_can_be_reached(harness: Harness) -> None:
+    async with a_node(harness) as node:
         made = await node.create(harness.server(18080))
         await node.runtime.start(made.id)
 
@@ -659,23 +589,19 @@ def test_a_port_of_a_pod_can_be_reached(harness: Harness) -> None:
         assert await asyncio.wait_for(connection.read(), 10) == b"ping"
         await connection.close()
 
-    on_node(harness, test)
 
-
-def test_a_port_that_nobody_listens_on_refuses(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_a_port_that_nobody_listens_on_refuses(harness: Harness) -> None:
+    async with a_node(harness) as node:
         await node.run("sleep 1000")
         with pytest.raises(ConnectionError):
             await node.runtime.connect(node.sandbox.id, 18081)
-
-    on_node(harness, test)
 
 
 # statistics
 
 
-def test_statistics_of_what_runs_and_of_nothing_else(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_statistics_of_what_runs_and_of_nothing_else(harness: Harness) -> None:
+    async with a_node(harness) as node:
         running, ended = await node.run("sleep 1000"), await node.run("exit 0", name="other")
         await node.until(ended)
         found = {each.container_id: each for each in await node.runtime.stats()}
@@ -686,12 +612,8 @@ def test_statistics_of_what_runs_and_of_nothing_else(harness: Harness) -> None:
         after = next(each for each in await node.runtime.stats() if each.container_id == running.id)
         assert after.cpu_total_ns >= before
 
-    on_node(harness, test)
 
-
-def test_the_runtime_says_what_it_is(harness: Harness) -> None:
-    async def test(node: Node) -> None:
+async def test_the_runtime_says_what_it_is(harness: Harness) -> None:
+    async with a_node(harness) as node:
         info = await node.runtime.info()
         assert info.name and info.version
-
-    on_node(harness, test)

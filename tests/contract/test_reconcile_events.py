@@ -59,8 +59,8 @@ def new_api(request: pytest.FixtureRequest) -> bool:
     return request.param
 
 
-def test_an_event_says_what_happened_to_what(api, clock: FakeClock, new_api: bool) -> None:
-    async def test(cluster) -> None:
+async def test_an_event_says_what_happened_to_what(api, clock: FakeClock, new_api: bool) -> None:
+    async with api.opened(clock=clock) as cluster:
         events = recorder(cluster, clock, new_api=new_api)
         async with running(events):
             events.record(pod(cluster), EventType.WARNING, "Failed", "it broke", action="Starting")
@@ -72,11 +72,9 @@ def test_an_event_says_what_happened_to_what(api, clock: FakeClock, new_api: boo
         assert event["reportingComponent"] == "example.com/tester"
         assert events.failed == 0
 
-    api.run(test, clock=clock)
 
-
-def test_repeats_become_a_count(api, clock: FakeClock, new_api: bool) -> None:
-    async def test(cluster) -> None:
+async def test_repeats_become_a_count(api, clock: FakeClock, new_api: bool) -> None:
+    async with api.opened(clock=clock) as cluster:
         events = recorder(cluster, clock, new_api=new_api)
         async with running(events):
             for _ in range(3):
@@ -89,11 +87,9 @@ def test_repeats_become_a_count(api, clock: FakeClock, new_api: bool) -> None:
         assert count == 3
         assert events.failed == 0
 
-    api.run(test, clock=clock)
 
-
-def test_a_repeat_after_a_long_pause_or_an_expired_event_begins_again(api, clock: FakeClock) -> None:
-    async def test(cluster) -> None:
+async def test_a_repeat_after_a_long_pause_or_an_expired_event_begins_again(api, clock: FakeClock) -> None:
+    async with api.opened(clock=clock) as cluster:
         events = recorder(cluster, clock, series_s=600.0)
         async with running(events):
             events.record(pod(cluster), EventType.NORMAL, "Pulled", "image is there")
@@ -105,11 +101,9 @@ def test_a_repeat_after_a_long_pause_or_an_expired_event_begins_again(api, clock
         [event] = await written(cluster)
         assert event["count"] == 1
 
-    api.run(test, clock=clock)
 
-
-def test_recording_never_waits_and_the_oldest_go_first(api, clock: FakeClock) -> None:
-    async def test(cluster) -> None:
+async def test_recording_never_waits_and_the_oldest_go_first(api, clock: FakeClock) -> None:
+    async with api.opened(clock=clock) as cluster:
         events = recorder(cluster, clock, queue=5)
         for number in range(12):
             events.record(pod(cluster), EventType.NORMAL, f"Reason{number}", "x")
@@ -120,11 +114,9 @@ def test_recording_never_waits_and_the_oldest_go_first(api, clock: FakeClock) ->
         events.record(pod(cluster), EventType.NORMAL, "Late", "after the end")
         assert events.failed == 1
 
-    api.run(test, clock=clock)
 
-
-def test_an_object_that_causes_too_many_is_muted_for_a_while(api, clock: FakeClock) -> None:
-    async def test(cluster) -> None:
+async def test_an_object_that_causes_too_many_is_muted_for_a_while(api, clock: FakeClock) -> None:
+    async with api.opened(clock=clock) as cluster:
         events = recorder(cluster, clock, burst=3, refill_s=300.0)
         async with running(events):
             for number in range(10):
@@ -137,11 +129,9 @@ def test_an_object_that_causes_too_many_is_muted_for_a_while(api, clock: FakeClo
         assert reasons == {"Reason0", "Reason1", "Reason2", "Quiet", "Again"}
         assert events.muted == 7
 
-    api.run(test, clock=clock)
 
-
-def test_objects_of_the_whole_cluster_have_their_events_in_default(api, clock: FakeClock) -> None:
-    async def test(cluster) -> None:
+async def test_objects_of_the_whole_cluster_have_their_events_in_default(api, clock: FakeClock) -> None:
+    async with api.opened(clock=clock) as cluster:
         events = recorder(cluster, clock)
         name = f"node-{cluster.namespace}"
         async with running(events):
@@ -153,11 +143,9 @@ def test_objects_of_the_whole_cluster_have_their_events_in_default(api, clock: F
         )
         assert [event["reason"] for event in listed.items] == ["Up"]
 
-    api.run(test, clock=clock)
 
-
-def test_long_messages_are_cut_not_refused(api, clock: FakeClock, new_api: bool) -> None:
-    async def test(cluster) -> None:
+async def test_long_messages_are_cut_not_refused(api, clock: FakeClock, new_api: bool) -> None:
+    async with api.opened(clock=clock) as cluster:
         events = recorder(cluster, clock, new_api=new_api)
         async with running(events):
             events.record(pod(cluster), EventType.NORMAL, "Long", "ü" * 2000)
@@ -165,11 +153,9 @@ def test_long_messages_are_cut_not_refused(api, clock: FakeClock, new_api: bool)
         assert event["message"].endswith("...")
         assert events.failed == 0
 
-    api.run(test, clock=clock)
 
-
-def test_events_have_names_in_the_order_of_time_and_the_component_they_come_from(api, clock: FakeClock) -> None:
-    async def test(cluster) -> None:
+async def test_events_have_names_in_the_order_of_time_and_the_component_they_come_from(api, clock: FakeClock) -> None:
+    async with api.opened(clock=clock) as cluster:
         events = recorder(cluster, clock)
         other = events.named("example.com/other")
         async with running(events):
@@ -179,5 +165,3 @@ def test_events_have_names_in_the_order_of_time_and_the_component_they_come_from
         found = sorted(await written(cluster), key=lambda event: event["metadata"]["name"])
         assert [event["message"] for event in found] == [f"step {number}" for number in range(12)]
         assert [event["source"]["component"] for event in found[:2]] == ["example.com/tester", "example.com/other"]
-
-    api.run(test, clock=clock)

@@ -169,8 +169,10 @@ async def record_of(cluster: Any, locks: Locks) -> LockRecord:
     return record
 
 
-def test_one_leads_and_the_other_follows_when_it_stops(api: Any, clock: FakeClock, locks: Callable[[], Locks]) -> None:
-    async def test(cluster: Any) -> None:
+async def test_one_leads_and_the_other_follows_when_it_stops(
+    api: Any, clock: FakeClock, locks: Callable[[], Locks]
+) -> None:
+    async with api.opened(clock=clock) as cluster:
         async with opened(locks) as used:
             one = Candidate(cluster, used, "one", clock).start()
             await until(clock, used, one.elector.leading.is_set)
@@ -192,13 +194,11 @@ def test_one_leads_and_the_other_follows_when_it_stops(api: Any, clock: FakeCloc
             await one.end()
             assert (await lease_of(cluster)).get("holderIdentity", "") == ""
 
-    api.run(test, clock=clock)
 
-
-def test_a_leader_cut_off_from_the_server_stops_before_the_next_one_starts(
+async def test_a_leader_cut_off_from_the_server_stops_before_the_next_one_starts(
     api: Any, clock: FakeClock, locks: Callable[[], Locks]
 ) -> None:
-    async def test(cluster: Any) -> None:
+    async with api.opened(clock=clock) as cluster:
         async with opened(locks) as used:
             one = Candidate(cluster, used, "one", clock).start()
             await until(clock, used, one.elector.leading.is_set)
@@ -231,11 +231,9 @@ def test_a_leader_cut_off_from_the_server_stops_before_the_next_one_starts(
                 await one.task
             await two.end()
 
-    api.run(test, clock=clock)
 
-
-def test_what_others_put_on_the_lease_is_kept(api: Any, clock: FakeClock, locks: Callable[[], Locks]) -> None:
-    async def test(cluster: Any) -> None:
+async def test_what_others_put_on_the_lease_is_kept(api: Any, clock: FakeClock, locks: Callable[[], Locks]) -> None:
+    async with api.opened(clock=clock) as cluster:
         async with opened(locks) as used:
             one = Candidate(cluster, used, "one", clock).start()
             await until(clock, used, one.elector.leading.is_set)
@@ -250,15 +248,13 @@ def test_what_others_put_on_the_lease_is_kept(api: Any, clock: FakeClock, locks:
             assert lease["metadata"]["labels"] == {"team": "a"}
             assert not lease["spec"].get("holderIdentity")
 
-    api.run(test, clock=clock)
 
-
-def test_a_paused_leader_cannot_write_once_another_leads(
+async def test_a_paused_leader_cannot_write_once_another_leads(
     api: Any, clock: FakeClock, locks: Callable[[], Locks]
 ) -> None:
     """Its own clock stands still while it is paused, so its client would let the write pass: the server does not."""
 
-    async def test(cluster: Any) -> None:
+    async with api.opened(clock=clock) as cluster:
         async with opened(locks) as used:
             standing = FakeClock()
             one = Candidate(cluster, used, "one", standing)
@@ -277,8 +273,6 @@ def test_a_paused_leader_cannot_write_once_another_leads(
             await theirs.delete("before", cluster.namespace)
             await two.end()
 
-    api.run(test, clock=clock)
-
 
 # What only the lock in Redis has to prove.
 
@@ -288,10 +282,10 @@ def redis_locks() -> Callable[[], RedisLocks]:
     return lambda: RedisLocks(shared_redis().url, f"test-{next(_scopes)}")
 
 
-def test_numbers_go_on_rising_when_redis_has_lost_its_memory(
+async def test_numbers_go_on_rising_when_redis_has_lost_its_memory(
     api: Any, clock: FakeClock, redis_locks: Callable[[], RedisLocks]
 ) -> None:
-    async def test(cluster: Any) -> None:
+    async with api.opened(clock=clock) as cluster:
         async with opened(redis_locks) as used:
             numbers = []
             for _ in range(3):
@@ -315,15 +309,13 @@ def test_numbers_go_on_rising_when_redis_has_lost_its_memory(
                 await holding
             assert new.elector.leader == "new"
 
-    api.run(test, clock=clock)
 
-
-def test_one_that_was_paused_before_it_led_does_not_lead(
+async def test_one_that_was_paused_before_it_led_does_not_lead(
     api: Any, clock: FakeClock, redis_locks: Callable[[], RedisLocks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has won in Redis, and its time runs out before it has written the Lease."""
 
-    async def test(cluster: Any) -> None:
+    async with api.opened(clock=clock) as cluster:
         async with opened(redis_locks) as used:
             first = Candidate(cluster, used, "first", clock)
             await first.elector.acquire()
@@ -351,13 +343,11 @@ def test_one_that_was_paused_before_it_led_does_not_lead(
             assert (await lease_of(cluster))["holderIdentity"] == "two"
             assert (await record_of(cluster, used)).holder == "two"
 
-    api.run(test, clock=clock)
 
-
-def test_redis_alone_says_when_the_lock_runs_out(
+async def test_redis_alone_says_when_the_lock_runs_out(
     api: Any, clock: FakeClock, redis_locks: Callable[[], RedisLocks]
 ) -> None:
-    async def test(cluster: Any) -> None:
+    async with api.opened(clock=clock) as cluster:
         async with opened(redis_locks) as used:
             one = Candidate(cluster, used, "one", clock)
             await one.elector.acquire()
@@ -377,13 +367,11 @@ def test_redis_alone_says_when_the_lock_runs_out(
             with pytest.raises(Conflict):
                 await one.lock.update(record)
 
-    api.run(test, clock=clock)
 
-
-def test_a_leader_whose_name_is_no_longer_in_the_lease_gives_up(
+async def test_a_leader_whose_name_is_no_longer_in_the_lease_gives_up(
     api: Any, clock: FakeClock, redis_locks: Callable[[], RedisLocks]
 ) -> None:
-    async def test(cluster: Any) -> None:
+    async with api.opened(clock=clock) as cluster:
         async with opened(redis_locks) as used:
             one = Candidate(cluster, used, "one", clock).start()
             await until(clock, used, one.elector.leading.is_set)
@@ -394,10 +382,8 @@ def test_a_leader_whose_name_is_no_longer_in_the_lease_gives_up(
             with pytest.raises(LostLease):
                 await one.task
 
-    api.run(test, clock=clock)
 
-
-def test_a_redis_that_is_away_is_a_transport_error(api: Any, clock: FakeClock) -> None:
+async def test_a_redis_that_is_away_is_a_transport_error(api: Any, clock: FakeClock) -> None:
     @asynccontextmanager
     async def away() -> AsyncIterator[RedisLocks]:
         server = redis_server()
@@ -407,11 +393,9 @@ def test_a_redis_that_is_away_is_a_transport_error(api: Any, clock: FakeClock) -
             yield locks
             await locks.close()
 
-    async def test(cluster: Any) -> None:
+    async with api.opened(clock=clock) as cluster:
         async with away() as used:
             lock = used.of(cluster.client(), cluster.namespace)
             for asking in (lock.get(), lock.create(LockRecord(holder="one", lease_s=15))):
                 with pytest.raises(TransportError, match="Redis did not respond"):
                     await asking
-
-    api.run(test, clock=clock)

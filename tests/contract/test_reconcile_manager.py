@@ -122,8 +122,8 @@ async def expected_state(cluster) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_world_becomes_as_wanted_whatever_happens_in_which_order(api, seed: int) -> None:
-    async def test(cluster) -> None:
+async def test_the_world_becomes_as_wanted_whatever_happens_in_which_order(api, seed: int) -> None:
+    async with api.opened() as cluster:
         random = Random(seed)
         maps, secrets, ns = cluster.client().of(CONFIG_MAPS), cluster.client().of(SECRETS), cluster.namespace
 
@@ -151,11 +151,9 @@ def test_the_world_becomes_as_wanted_whatever_happens_in_which_order(api, seed: 
             copies.failing = 0.0
             await eventually_as_wanted(cluster)
 
-    api.run(test)
 
-
-def test_a_restarted_controller_finds_what_it_missed(api) -> None:
-    async def test(cluster) -> None:
+async def test_a_restarted_controller_finds_what_it_missed(api) -> None:
+    async with api.opened() as cluster:
         maps, ns = cluster.client().of(CONFIG_MAPS), cluster.namespace
         await maps.create({"metadata": {"name": "a", "namespace": ns}, "data": {WANTED: "3"}})
         for count in ("3", "1", "2"):
@@ -165,11 +163,9 @@ def test_a_restarted_controller_finds_what_it_missed(api) -> None:
             async with running(manager):
                 await eventually_as_wanted(cluster)
 
-    api.run(test)
 
-
-def test_informers_are_shared_by_resource_and_scope(api) -> None:
-    async def test(cluster) -> None:
+async def test_informers_are_shared_by_resource_and_scope(api) -> None:
+    async with api.opened() as cluster:
         manager = manager_for(cluster)
         scope = Scope(namespace=cluster.namespace)
         one = manager.informer(CONFIG_MAPS, scope)
@@ -182,11 +178,9 @@ def test_informers_are_shared_by_resource_and_scope(api) -> None:
                 await late.cache.synced.wait()
             assert manager.health().ready
 
-    api.run(test)
 
-
-def test_health_names_what_is_not_there_yet(api) -> None:
-    async def test(cluster) -> None:
+async def test_health_names_what_is_not_there_yet(api) -> None:
+    async with api.opened() as cluster:
         manager = manager_for(cluster, reflector=ReflectorConfig(watch_list=False))
         manager.informer(cluster.client().resource("nobody.example", "v1", "things").type)
         task = asyncio.create_task(manager.run(), name="manager")
@@ -203,16 +197,14 @@ def test_health_names_what_is_not_there_yet(api) -> None:
         async with asyncio.timeout(5):
             await task
 
-    api.run(test)
-
 
 def elector_for(cluster, identity: str) -> Elector:
     lock = LeaseLock(cluster.client(), cluster.namespace, "leader")
     return Elector(lock, identity, clock=RealClock(), random=Random(1).random)
 
 
-def test_only_the_leader_works_and_stopping_hands_over(api) -> None:
-    async def test(cluster) -> None:
+async def test_only_the_leader_works_and_stopping_hands_over(api) -> None:
+    async with api.opened() as cluster:
         maps, ns = cluster.client().of(CONFIG_MAPS), cluster.namespace
         await maps.create({"metadata": {"name": "a", "namespace": ns}, "data": {WANTED: "1"}})
         one = manager_for(cluster, elector=elector_for(cluster, "one"))
@@ -231,11 +223,9 @@ def test_only_the_leader_works_and_stopping_hands_over(api) -> None:
                 spec = (await leases.get("leader", ns))["spec"]
                 assert spec.get("holderIdentity", "") == ""
 
-    api.run(test)
 
-
-def test_losing_the_lease_stops_the_controllers_and_ends_the_manager(api) -> None:
-    async def test(cluster) -> None:
+async def test_losing_the_lease_stops_the_controllers_and_ends_the_manager(api) -> None:
+    async with api.opened() as cluster:
         elector = elector_for(cluster, "one")
         manager = manager_for(cluster, elector=elector)
         stopped = asyncio.Event()
@@ -261,11 +251,9 @@ def test_losing_the_lease_stops_the_controllers_and_ends_the_manager(api) -> Non
                 await task
         assert stopped.is_set()
 
-    api.run(test)
 
-
-def test_the_failure_of_a_runnable_ends_the_manager(api) -> None:
-    async def test(cluster) -> None:
+async def test_the_failure_of_a_runnable_ends_the_manager(api) -> None:
+    async with api.opened() as cluster:
         manager = manager_for(cluster)
 
         class Worker:
@@ -281,11 +269,9 @@ def test_the_failure_of_a_runnable_ends_the_manager(api) -> None:
         with pytest.raises(ValueError, match="broken"):
             await manager.run()
 
-    api.run(test)
 
-
-def test_cancelling_the_manager_leaves_no_task(api) -> None:
-    async def test(cluster) -> None:
+async def test_cancelling_the_manager_leaves_no_task(api) -> None:
+    async with api.opened() as cluster:
         before = asyncio.all_tasks()
         manager = manager_for(cluster)
         Copies(manager, cluster.namespace, RealClock(), Random(1).random)
@@ -295,5 +281,3 @@ def test_cancelling_the_manager_leaves_no_task(api) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert asyncio.all_tasks() == before
-
-    api.run(test)

@@ -178,8 +178,8 @@ async def write_at_random(maps: ResourceClient, namespace: str, random: Random, 
 
 
 @pytest.mark.parametrize("watch_list", [True, False], ids=["watch list", "list"])
-def test_the_cache_follows_the_server(api, clock: FakeClock, watch_list: bool) -> None:
-    async def test(cluster) -> None:
+async def test_the_cache_follows_the_server(api, clock: FakeClock, watch_list: bool) -> None:
+    async with api.opened(clock=clock) as cluster:
         faults = Faults(cluster.transport)
         async with Setup(cluster, clock, faults, watch_list=watch_list) as setup:
             await setup.until(setup.cache.synced.is_set)
@@ -188,13 +188,13 @@ def test_the_cache_follows_the_server(api, clock: FakeClock, watch_list: bool) -
             assert setup.reflector.lists == 1
         assert any("sendInitialEvents" in target for target in faults.targets) is watch_list
 
-    api.run(test, clock=clock)
-
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("watch_list", [True, False], ids=["watch list", "list"])
-def test_the_cache_converges_whatever_is_cut_and_forgotten(api, clock: FakeClock, seed: int, watch_list: bool) -> None:
-    async def test(cluster) -> None:
+async def test_the_cache_converges_whatever_is_cut_and_forgotten(
+    api, clock: FakeClock, seed: int, watch_list: bool
+) -> None:
+    async with api.opened(clock=clock) as cluster:
         faults = Faults(cluster.transport, seed, odds=0.35)
         async with Setup(cluster, clock, faults, watch_list=watch_list) as setup:
             random = Random(seed)
@@ -204,11 +204,9 @@ def test_the_cache_converges_whatever_is_cut_and_forgotten(api, clock: FakeClock
             faults.odds = 0.0
             await setup.converged()
 
-    api.run(test, clock=clock)
 
-
-def test_a_server_that_refuses_watch_lists_is_listed_and_not_asked_again(api, clock: FakeClock) -> None:
-    async def test(cluster) -> None:
+async def test_a_server_that_refuses_watch_lists_is_listed_and_not_asked_again(api, clock: FakeClock) -> None:
+    async with api.opened(clock=clock) as cluster:
         faults = Faults(cluster.transport, refuse_lists=True)
         async with Setup(cluster, clock, faults) as setup:
             await setup.maps.create({"metadata": {"name": "a", "namespace": cluster.namespace}})
@@ -220,11 +218,10 @@ def test_a_server_that_refuses_watch_lists_is_listed_and_not_asked_again(api, cl
             await setup.converged()
         assert sum("sendInitialEvents" in target for target in faults.targets) == 1
 
-    api.run(test, clock=clock)
 
+async def test_a_server_that_ignores_the_option_is_found_out_by_its_silence(api, clock: FakeClock) -> None:
+    async with api.opened(clock=clock) as cluster:
 
-def test_a_server_that_ignores_the_option_is_found_out_by_its_silence(api, clock: FakeClock) -> None:
-    async def test(cluster) -> None:
         class Ignorant(Faults):
             async def stream(self, method, target, **options):
                 return await super().stream(
@@ -241,11 +238,9 @@ def test_a_server_that_ignores_the_option_is_found_out_by_its_silence(api, clock
             assert not setup.cache.synced.is_set()
             await setup.converged()
 
-    api.run(test, clock=clock)
 
-
-def test_a_watch_resumes_from_where_it_was(api, clock: FakeClock) -> None:
-    async def test(cluster) -> None:
+async def test_a_watch_resumes_from_where_it_was(api, clock: FakeClock) -> None:
+    async with api.opened(clock=clock) as cluster:
         faults = Faults(cluster.transport)
         async with Setup(cluster, clock, faults) as setup:
             await setup.until(lambda: setup.reflector.watching)
@@ -260,11 +255,9 @@ def test_a_watch_resumes_from_where_it_was(api, clock: FakeClock) -> None:
             assert setup.reflector.lists == 1  # it did not list again
             assert f"&resourceVersion={version_of(seen)}&" in faults.targets[-1]
 
-    api.run(test, clock=clock)
 
-
-def test_410_lists_again_and_tells_what_went_meanwhile(api, clock: FakeClock) -> None:
-    async def test(cluster) -> None:
+async def test_410_lists_again_and_tells_what_went_meanwhile(api, clock: FakeClock) -> None:
+    async with api.opened(clock=clock) as cluster:
         faults = Faults(cluster.transport)
         async with Setup(cluster, clock, faults) as setup:
             await setup.maps.create({"metadata": {"name": "a", "namespace": cluster.namespace}})
@@ -280,11 +273,9 @@ def test_410_lists_again_and_tells_what_went_meanwhile(api, clock: FakeClock) ->
             assert setup.reflector.lists == 2
             assert [(change.key.name, change.final_state_known) for change in gone] == [("a", False)]
 
-    api.run(test, clock=clock)
 
-
-def test_failures_are_spaced_out_and_a_healthy_time_wipes_them_out(api, clock: FakeClock) -> None:
-    async def test(cluster) -> None:
+async def test_failures_are_spaced_out_and_a_healthy_time_wipes_them_out(api, clock: FakeClock) -> None:
+    async with api.opened(clock=clock) as cluster:
         faults = Faults(cluster.transport)
         faults.fail_streams = 10**9
         async with Setup(cluster, clock, faults, healthy_s=120.0) as setup:
@@ -299,10 +290,8 @@ def test_failures_are_spaced_out_and_a_healthy_time_wipes_them_out(api, clock: F
             await clock.advance(700)  # past the watch's own time
             await setup.until(lambda: setup.reflector.failures <= 1)
 
-    api.run(test, clock=clock)
 
-
-def test_a_dead_connection_is_noticed(api, clock: FakeClock) -> None:
+async def test_a_dead_connection_is_noticed(api, clock: FakeClock) -> None:
     class Silent(FaultyStream):
         async def chunks(self) -> AsyncIterator[bytes]:
             async for piece in self._inner.chunks():
@@ -310,7 +299,8 @@ def test_a_dead_connection_is_noticed(api, clock: FakeClock) -> None:
                 if b"initial-events-end" in piece:
                     await asyncio.Event().wait()
 
-    async def test(cluster) -> None:
+    async with api.opened(clock=clock) as cluster:
+
         class Dying(Faults):
             streams = 0
 
@@ -328,11 +318,9 @@ def test_a_dead_connection_is_noticed(api, clock: FakeClock) -> None:
             await clock.advance(340)
             await setup.converged()
 
-    api.run(test, clock=clock)
 
-
-def test_selectors_narrow_what_is_kept(api, clock: FakeClock) -> None:
-    async def test(cluster) -> None:
+async def test_selectors_narrow_what_is_kept(api, clock: FakeClock) -> None:
+    async with api.opened(clock=clock) as cluster:
         ns = cluster.namespace
         maps = cluster.client().of(CONFIG_MAPS)
         cache = Cache()
@@ -353,5 +341,3 @@ def test_selectors_narrow_what_is_kept(api, clock: FakeClock) -> None:
         finally:
             task.cancel()
             await asyncio.wait([task])
-
-    api.run(test, clock=clock)

@@ -31,19 +31,17 @@ def pod(name: str) -> Key:
     return Key("pods", "default", name)
 
 
-def test_revisions_start_at_one_and_count_operations(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_revisions_start_at_one_and_count_operations(backend: Any) -> None:
+    async with backend.opened() as store:
         assert store.revision == 0
         (first,) = await store.commit([backend.put("a")])
         second, third = await store.commit([backend.put("b"), backend.put("c")])
         assert [first.revision, second.revision, third.revision] == [1, 2, 3]
         assert store.revision == 3
 
-    backend.run(test)
 
-
-def test_the_revision_stands_in_the_value_at_the_hole(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_the_revision_stands_in_the_value_at_the_hole(backend: Any) -> None:
+    async with backend.opened() as store:
         for _ in range(12):  # so that the number gets a second digit
             (entry,) = await store.commit([backend.put("a", spec="x")])
             assert json.loads(entry.value)["metadata"]["resourceVersion"] == str(entry.revision)
@@ -51,11 +49,9 @@ def test_the_revision_stands_in_the_value_at_the_hole(backend: Any) -> None:
             assert store.get(pod("a")) == entry
         assert entry.created == 1 and entry.revision == 12
 
-    backend.run(test)
 
-
-def test_a_deletion_carries_its_own_revision_and_the_last_state(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_a_deletion_carries_its_own_revision_and_the_last_state(backend: Any) -> None:
+    async with backend.opened() as store:
         for _ in range(9):
             await store.commit([backend.put("a", spec="last", indexed=["i"])])
         before = store.get(pod("a"))
@@ -68,21 +64,17 @@ def test_a_deletion_carries_its_own_revision_and_the_last_state(backend: Any) ->
         (again,) = await store.commit([backend.put("a")])
         assert again.created == again.revision == 11
 
-    backend.run(test)
 
-
-def test_deleting_a_missing_key_fails_as_unmet_exists(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_deleting_a_missing_key_fails_as_unmet_exists(backend: Any) -> None:
+    async with backend.opened() as store:
         with pytest.raises(RequirementFailed) as failed:
             await store.commit([backend.put("a"), Delete(pod("missing"))])
         assert failed.value.require == Exists(pod("missing")) and failed.value.current is None
         assert store.revision == 0 and store.get(pod("a")) is None
 
-    backend.run(test)
 
-
-def test_every_kind_of_requirement_is_enforced(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_every_kind_of_requirement_is_enforced(backend: Any) -> None:
+    async with backend.opened() as store:
         (entry,) = await store.commit([backend.put("a", fence="me/3")])
         met: list[Require] = [At(pod("a"), entry.revision), Exists(pod("a")), Absent(pod("b")), Fence(pod("a"), "me/3")]
         await store.commit([backend.put("c")], met)
@@ -101,11 +93,9 @@ def test_every_kind_of_requirement_is_enforced(backend: Any) -> None:
             assert failed.value.current == store.get(require.key)
         assert store.get(pod("d")) is None and store.revision == 2
 
-    backend.run(test)
 
-
-def test_requirements_see_earlier_transactions_of_the_same_batch(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_requirements_see_earlier_transactions_of_the_same_batch(backend: Any) -> None:
+    async with backend.opened() as store:
         results = await asyncio.gather(
             store.commit([backend.put("a")], [Absent(pod("a"))]),
             store.commit([backend.put("a")], [Absent(pod("a"))]),
@@ -120,11 +110,9 @@ def test_requirements_see_earlier_transactions_of_the_same_batch(backend: Any) -
         assert revisions == [1, None, 2, 3, None, 4]
         assert store.revision == 4
 
-    backend.run(test)
 
-
-def test_a_transaction_sees_its_own_earlier_operations(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_a_transaction_sees_its_own_earlier_operations(backend: Any) -> None:
+    async with backend.opened() as store:
         entries = await store.commit([backend.put("a"), backend.put("a"), Delete(pod("a")), backend.put("a")])
         assert [e.created for e in entries] == [1, 1, 1, 4]
         types = [event.type for event in store.watch("pods", 0).take()]
@@ -133,11 +121,9 @@ def test_a_transaction_sees_its_own_earlier_operations(backend: Any) -> None:
             await store.commit([Delete(pod("a")), Delete(pod("a"))])
         assert store.get(pod("a")) == entries[-1]
 
-    backend.run(test)
 
-
-def test_a_refused_transaction_leaves_nothing_and_burns_no_revision(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_a_refused_transaction_leaves_nothing_and_burns_no_revision(backend: Any) -> None:
+    async with backend.opened() as store:
         good = [store.commit([backend.put(f"good-{i}")]) for i in range(20)]
         bad = [store.commit([backend.put(f"bad-{i}")], [Exists(pod("never"))]) for i in range(20)]
         mixed = [commit for pair in zip(good, bad, strict=True) for commit in pair]
@@ -147,11 +133,9 @@ def test_a_refused_transaction_leaves_nothing_and_burns_no_revision(backend: Any
         assert [e.entry.revision for e in store.watch("pods", 0).take()] == list(range(1, 21))
         assert all(e.key.name.startswith("good") for e in store.range("pods").entries)
 
-    backend.run(test)
 
-
-def test_a_malformed_operation_fails_alone(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_a_malformed_operation_fails_alone(backend: Any) -> None:
+    async with backend.opened() as store:
         results = await asyncio.gather(
             store.commit([backend.put("a")]),
             store.commit([backend.put("b"), backend.put("half-\ud800")]),
@@ -162,21 +146,17 @@ def test_a_malformed_operation_fails_alone(backend: Any) -> None:
         assert [isinstance(r, Exception) for r in results] == [False, True, True, False]
         assert store.revision == 2
 
-    backend.run(test)
 
-
-def test_checking_requirements_without_operations_burns_no_revision(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_checking_requirements_without_operations_burns_no_revision(backend: Any) -> None:
+    async with backend.opened() as store:
         assert list(await store.commit([], [Absent(pod("a"))])) == []
         with pytest.raises(RequirementFailed):
             await store.commit([], [Exists(pod("a"))])
         assert store.revision == 0
 
-    backend.run(test)
 
-
-def test_fifty_writers_get_gapless_revisions_in_commit_order(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_fifty_writers_get_gapless_revisions_in_commit_order(backend: Any) -> None:
+    async with backend.opened() as store:
         acknowledged: list[int] = []
 
         async def writer(n: int) -> None:
@@ -191,11 +171,9 @@ def test_fifty_writers_get_gapless_revisions_in_commit_order(backend: Any) -> No
         events = store.watch("pods", 0).take(5000)
         assert [e.entry.revision for e in events] == list(range(1, 2001))
 
-    backend.run(test)
 
-
-def test_one_counter_increment_survives_per_acknowledged_compare_and_swap(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_one_counter_increment_survives_per_acknowledged_compare_and_swap(backend: Any) -> None:
+    async with backend.opened() as store:
         await store.commit([backend.put("n", spec="0")])
 
         async def writer() -> int:
@@ -217,11 +195,9 @@ def test_one_counter_increment_survives_per_acknowledged_compare_and_swap(backen
         assert final is not None and json.loads(final.value)["spec"] == "100"
         assert sum(conflicts) > 0 and store.revision == 101
 
-    backend.run(test)
 
-
-def test_cancelled_commits_disturb_nobody(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_cancelled_commits_disturb_nobody(backend: Any) -> None:
+    async with backend.opened() as store:
         tasks = [asyncio.ensure_future(store.commit([backend.put(f"p{i}")])) for i in range(100)]
         for i, task in enumerate(tasks):
             if i % 3 == 0:
@@ -238,25 +214,20 @@ def test_cancelled_commits_disturb_nobody(backend: Any) -> None:
         present = store.range("pods").entries
         assert sorted(e.revision for e in present) == list(range(1, store.revision + 1))
 
-    backend.run(test)
+
+async def test_stop_finishes_what_is_queued_and_refuses_the_rest(backend: Any) -> None:
+    store = backend.open()
+    await store.start()
+    queued = [asyncio.ensure_future(store.commit([backend.put(f"p{i}")])) for i in range(300)]
+    await asyncio.sleep(0)
+    await store.stop()
+    assert [len(entries) for entries in await asyncio.gather(*queued)] == [1] * 300
+    with pytest.raises(StoreClosed):
+        await store.commit([backend.put("late")])
 
 
-def test_stop_finishes_what_is_queued_and_refuses_the_rest(backend: Any) -> None:
-    async def main() -> None:
-        store = backend.open()
-        await store.start()
-        queued = [asyncio.ensure_future(store.commit([backend.put(f"p{i}")])) for i in range(300)]
-        await asyncio.sleep(0)
-        await store.stop()
-        assert [len(entries) for entries in await asyncio.gather(*queued)] == [1] * 300
-        with pytest.raises(StoreClosed):
-            await store.commit([backend.put("late")])
-
-    asyncio.run(main())
-
-
-def test_fresh_and_reached(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_fresh_and_reached(backend: Any) -> None:
+    async with backend.opened() as store:
         await store.commit([backend.put("a")])
         assert await store.fresh() == 1
         await store.reached(1, 0)
@@ -272,8 +243,6 @@ def test_fresh_and_reached(backend: Any) -> None:
         await store.commit([backend.put("c")])
         await waiting
 
-    backend.run(test)
-
 
 class _GatedJournal(MemoryJournal):
     """Takes as long to write as the test wants."""
@@ -287,26 +256,23 @@ class _GatedJournal(MemoryJournal):
         await self.gate.wait()
 
 
-def test_nothing_is_visible_before_it_is_durable(backend: Any) -> None:
-    async def main() -> None:
-        journal = _GatedJournal()
-        store = LogStore(journal)
-        await store.start()
-        heard: list[int] = []
-        store.subscribe("pods", lambda events: heard.append(len(events)))
-        watch = store.watch("pods", 0)
-        waiting = asyncio.ensure_future(watch.wait())
-        first = asyncio.ensure_future(store.commit([backend.put("a")]))
-        await asyncio.sleep(0.01)
-        rest = [asyncio.ensure_future(store.commit([backend.put(f"b{i}")])) for i in range(1000)]
-        await asyncio.sleep(0.01)
-        assert journal.batches == [1]
-        assert store.get(pod("a")) is None and store.revision == 0 and not first.done() and not waiting.done()
-        assert not store.range("pods").entries and not watch.take() and store.count("pods") == 0 and not heard
-        journal.gate.set()
-        await asyncio.gather(first, waiting, *rest)
-        assert journal.batches == [1, 256, 256, 256, 232], "what gathered meanwhile is written together, bounded"
-        assert heard == journal.batches, "one call per batch"
-        await store.stop()
-
-    asyncio.run(main())
+async def test_nothing_is_visible_before_it_is_durable(backend: Any) -> None:
+    journal = _GatedJournal()
+    store = LogStore(journal)
+    await store.start()
+    heard: list[int] = []
+    store.subscribe("pods", lambda events: heard.append(len(events)))
+    watch = store.watch("pods", 0)
+    waiting = asyncio.ensure_future(watch.wait())
+    first = asyncio.ensure_future(store.commit([backend.put("a")]))
+    await asyncio.sleep(0.01)
+    rest = [asyncio.ensure_future(store.commit([backend.put(f"b{i}")])) for i in range(1000)]
+    await asyncio.sleep(0.01)
+    assert journal.batches == [1]
+    assert store.get(pod("a")) is None and store.revision == 0 and not first.done() and not waiting.done()
+    assert not store.range("pods").entries and not watch.take() and store.count("pods") == 0 and not heard
+    journal.gate.set()
+    await asyncio.gather(first, waiting, *rest)
+    assert journal.batches == [1, 256, 256, 256, 232], "what gathered meanwhile is written together, bounded"
+    assert heard == journal.batches, "one call per batch"
+    await store.stop()

@@ -70,10 +70,6 @@ def content(store: LogStore) -> list[Entry]:
     return [entry for resource in ("pods", "nodes", "leases") for entry in store.range(resource).entries]
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 60))
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Callable[[str, str], str]:
     """A URL for a new store of a kind."""
@@ -92,8 +88,8 @@ pairs = pytest.mark.parametrize(("from_", "to"), PAIRS)
 
 
 @pairs
-def test_objects_revisions_counter_and_fences_are_the_same(place: Place, from_: str, to: str) -> None:
-    async def test() -> None:
+async def test_objects_revisions_counter_and_fences_are_the_same(place: Place, from_: str, to: str) -> None:
+    async with asyncio.timeout(60):
         source, target = place(from_, "a"), place(to, "b")
         async with running(source) as store:
             await fill(store)
@@ -114,12 +110,10 @@ def test_objects_revisions_counter_and_fences_are_the_same(place: Place, from_: 
         async with running(target) as store:
             assert store.get(entry.key) == entry and len(content(store)) == len(before)
 
-    run(test)
-
 
 @pairs
-def test_servers_of_the_source_go_on_reading_and_refuse_writes(place: Place, from_: str, to: str) -> None:
-    async def test() -> None:
+async def test_servers_of_the_source_go_on_reading_and_refuse_writes(place: Place, from_: str, to: str) -> None:
+    async with asyncio.timeout(60):
         source, target = place(from_, "a"), place(to, "b")
         async with running(source) as store:
             await fill(store)
@@ -138,8 +132,6 @@ def test_servers_of_the_source_go_on_reading_and_refuse_writes(place: Place, fro
         assert await thaw_store(source) == f"it was moved to {shown(target)}"
         async with running(source) as store:
             await store.commit([put("again")])
-
-    run(test)
 
 
 class Written:
@@ -184,10 +176,10 @@ def spoil(monkeypatch: pytest.MonkeyPatch, how: str, reached: asyncio.Event) -> 
 
 @pairs
 @pytest.mark.parametrize("how", ["error", "cancelled", "wrong"])
-def test_a_copy_that_fails_changes_nothing(
+async def test_a_copy_that_fails_changes_nothing(
     place: Place, from_: str, to: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test() -> None:
+    async with asyncio.timeout(60):
         source, target = place(from_, "a"), place(to, "b")
         async with running(target) as store:
             await store.commit([put("old")])
@@ -209,8 +201,6 @@ def test_a_copy_that_fails_changes_nothing(
             assert content(store) == old
             await store.commit([put("new")])
 
-    run(test)
-
 
 async def write_once(store: LogStore) -> str | None:
     try:
@@ -221,8 +211,8 @@ async def write_once(store: LogStore) -> str | None:
 
 
 @pairs
-def test_what_is_there_is_replaced_only_by_force(place: Place, from_: str, to: str) -> None:
-    async def test() -> None:
+async def test_what_is_there_is_replaced_only_by_force(place: Place, from_: str, to: str) -> None:
+    async with asyncio.timeout(60):
         source, target = place(from_, "a"), place(to, "b")
         async with running(target) as store:
             await store.commit([put(f"old-{i}") for i in range(200)])
@@ -236,12 +226,10 @@ def test_what_is_there_is_replaced_only_by_force(place: Place, from_: str, to: s
             assert content(store) == before
             await store.commit([put("p1")])
 
-    run(test)
-
 
 @pytest.mark.parametrize("how", ["taken over", "thawed"])
-def test_a_freeze_that_a_killed_copy_has_left_in_postgres_is_taken_over_or_thawed(place: Place, how: str) -> None:
-    async def test() -> None:
+async def test_a_freeze_that_a_killed_copy_has_left_in_postgres_is_taken_over_or_thawed(place: Place, how: str) -> None:
+    async with asyncio.timeout(60):
         source, target = place("postgres", "a"), place("sqlite", "b")
         async with running(source) as store:
             await fill(store)
@@ -259,8 +247,6 @@ def test_a_freeze_that_a_killed_copy_has_left_in_postgres_is_taken_over_or_thawe
                 await once_unlocked(lambda: copy_store(source, target))
                 assert await write_once(store) == f"it was moved to {target}"
 
-    run(test)
-
 
 async def once_unlocked(work: Callable[[], Awaitable[T]]) -> T:
     """The server notices only after a moment that a client is gone."""
@@ -273,8 +259,8 @@ async def once_unlocked(work: Callable[[], Awaitable[T]]) -> T:
                 await asyncio.sleep(0.01)
 
 
-def test_a_database_cannot_be_copied_onto_itself_by_another_name(place: Place) -> None:
-    async def test() -> None:
+async def test_a_database_cannot_be_copied_onto_itself_by_another_name(place: Place) -> None:
+    async with asyncio.timeout(60):
         source = place("postgres", "a")
         async with running(source) as store:
             await fill(store)
@@ -285,15 +271,13 @@ def test_a_database_cannot_be_copied_onto_itself_by_another_name(place: Place) -
             assert content(store) == before
             await store.commit([put("p1")])
 
-    run(test)
 
-
-def test_a_database_without_a_store_or_out_of_reach_is_named(place: Place, tmp_path: Path) -> None:
+async def test_a_database_without_a_store_or_out_of_reach_is_named(place: Place, tmp_path: Path) -> None:
     empty = place("postgres", "a")
     with pytest.raises(ConfigError, match="this database contains no store"):
-        asyncio.run(copy_store(empty, f"sqlite:///{tmp_path}/b.db"))
+        await copy_store(empty, f"sqlite:///{tmp_path}/b.db")
     away = f"postgresql://me:secret@/shoal?host={tmp_path}"
     with pytest.raises(ShoalError) as error:
-        asyncio.run(copy_store(away, f"sqlite:///{tmp_path}/b.db"))
+        await copy_store(away, f"sqlite:///{tmp_path}/b.db")
     assert "me:***@" in str(error.value) and "secret" not in str(error.value)
     assert not (tmp_path / "b.db").exists()

@@ -42,18 +42,17 @@ def disk_bytes(backend: Any) -> int:
     return sum(file.stat().st_size for file in path_of(backend).parent.iterdir())
 
 
-def test_everything_acknowledged_is_there_after_a_restart(durable: Any) -> None:
+async def test_everything_acknowledged_is_there_after_a_restart(durable: Any) -> None:
     kept: dict[str, Any] = {}
 
-    async def before(store: LogStore) -> None:
+    async with durable.opened() as store:
         await store.commit(
             [durable.put(f"p{i}", labels={"n": str(i)}, indexed=[f"i{i % 2}"], fence="f") for i in range(20)]
         )
         await store.commit([durable.put("p1", spec="changed"), Delete(Key("pods", "default", "p2"))])
         await store.commit([durable.put('ü-"quoted"-\'', namespace="")])
         kept.update(page=store.range("pods"), events=store.watch("pods", 5).take(), incarnation=store.incarnation)
-
-    async def after(store: LogStore) -> None:
+    async with durable.opened() as store:
         assert store.revision == kept["page"].revision == 23
         assert list(store.range("pods").entries) == list(kept["page"].entries)
         assert len(store.range("pods", index="i1").entries) == 9
@@ -63,19 +62,15 @@ def test_everything_acknowledged_is_there_after_a_restart(durable: Any) -> None:
         (entry,) = await store.commit([durable.put("p3")])
         assert (entry.revision, entry.created) == (24, 4)
 
-    durable.run(before)
-    durable.run(after)
 
-
-def test_forgotten_history_stays_forgotten_after_a_restart(durable: Any) -> None:
+async def test_forgotten_history_stays_forgotten_after_a_restart(durable: Any) -> None:
     limits = RingLimits(max_events=50, short_events=10)
 
-    async def before(store: LogStore) -> None:
+    async with durable.opened(limits=limits) as store:
         await store.commit([durable.put("n", resource="nodes")])
         for i in range(300):
             await store.commit([durable.put("a", spec=str(i)), durable.put("l", resource=LEASES, spec=str(i))])
-
-    async def after(store: LogStore) -> None:
+    async with durable.opened(limits=limits) as store:
         for resource, oldest in ("pods", 400), (LEASES, 500):
             with pytest.raises(Compacted) as compacted:
                 store.watch(resource, 100)
@@ -83,42 +78,31 @@ def test_forgotten_history_stays_forgotten_after_a_restart(durable: Any) -> None
             first = store.watch(resource, compacted.value.oldest).take()[0]
             assert first.previous is not None and first.previous.revision == compacted.value.oldest
         assert len(store.watch("nodes", 0).take()) == 1
-
-    durable.run(before, limits=limits)
-    durable.run(after, limits=limits)
     assert durable.rows() < 100
 
 
-def test_the_counter_never_goes_back_even_when_nothing_is_left(durable: Any) -> None:
-    async def before(store: LogStore) -> None:
+async def test_the_counter_never_goes_back_even_when_nothing_is_left(durable: Any) -> None:
+    async with durable.opened() as store:
         await store.commit([durable.put("a")])
         await store.commit([Delete(Key("pods", "default", "a"))])
         await store.compact(2)
-
-    async def after(store: LogStore) -> None:
+    assert durable.rows() == 0
+    async with durable.opened() as store:
         assert store.revision == 2 and store.count("pods") == 0
         await store.compact(2)
         (entry,) = await store.commit([durable.put("a")])
         assert entry.revision == entry.created == 3
 
-    durable.run(before)
-    assert durable.rows() == 0
-    durable.run(after)
 
-
-def test_a_smaller_history_takes_effect_at_the_next_start(durable: Any) -> None:
-    async def fill(store: LogStore) -> None:
+async def test_a_smaller_history_takes_effect_at_the_next_start(durable: Any) -> None:
+    async with durable.opened() as store:
         for i in range(500):
             await store.commit([durable.put("a", spec=str(i))])
-
-    async def nothing(store: LogStore) -> None:
+    assert durable.rows() == 500
+    async with durable.opened(limits=RingLimits(max_events=100)) as store:
         assert len(store.watch("pods", 450).take()) == 50
         with pytest.raises(Compacted):
             store.watch("pods", 300)
-
-    durable.run(fill)
-    assert durable.rows() == 500
-    durable.run(nothing, limits=RingLimits(max_events=100))
     assert durable.rows() == 101, "a hundred events and the state before the first"
 
 
@@ -149,7 +133,7 @@ asyncio.run(main(sys.argv[1], 0))
 """
 
 
-def test_kill_minus_nine_loses_no_acknowledged_write(durable: Any) -> None:
+async def test_kill_minus_nine_loses_no_acknowledged_write(durable: Any) -> None:
     acknowledged: dict[int, tuple[str, str, bytes]] = {}
     environment = {**os.environ, "PYTHONPATH": str(Path(shoal.__file__).parent.parent)}
     for _ in range(3):
@@ -191,18 +175,15 @@ def test_kill_minus_nine_loses_no_acknowledged_write(durable: Any) -> None:
                     later = [e for e in store.watch("pods", revision).take() if e.entry.key.name == name]
                     assert later and later[-1].type == "DELETED", f"{name} at {revision} was lost"
 
-        async def main() -> None:
-            store = open_store(durable.url, attrs_of=lambda key, value: Attrs())
-            await store.start()
-            await check(store)
-            await store.stop()
-
-        asyncio.run(main())
+        store = open_store(durable.url, attrs_of=lambda key, value: Attrs())
+        await store.start()
+        await check(store)
+        await store.stop()
     assert len(acknowledged) >= 4500
 
 
-def test_a_second_process_is_refused_with_a_clear_error(filed: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_a_second_process_is_refused_with_a_clear_error(filed: Any) -> None:
+    async with filed.opened() as store:
         code = (
             "import asyncio, sys\n"
             "from shoal.store import Attrs, open_store\n"
@@ -218,12 +199,11 @@ def test_a_second_process_is_refused_with_a_clear_error(filed: Any) -> None:
         with pytest.raises(ConfigError, match="is in use"):
             await filed.open().start()
         await store.commit([filed.put("still-works")])
+    async with filed.opened():
+        pass  # the lock is free again
 
-    filed.run(test)
-    filed.run(lambda store: asyncio.sleep(0))
 
-
-def test_files_and_urls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+async def test_files_and_urls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     def opened(url: str) -> LogStore:
         return open_store(url, attrs_of=lambda key, value: Attrs())
 
@@ -231,11 +211,11 @@ def test_files_and_urls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="is not supported"):
             opened(url)
     with pytest.raises(ConfigError, match="does not exist"):
-        asyncio.run(opened(f"sqlite:///{tmp_path}/none/store.db").start())
+        await opened(f"sqlite:///{tmp_path}/none/store.db").start()
     (tmp_path / "text.db").write_text("this is not a database, and long enough to be read as one" * 100)
     for _ in range(2):  # and the lock is given back
         with pytest.raises(sqlite3.DatabaseError):
-            asyncio.run(opened(f"sqlite:///{tmp_path}/text.db").start())
+            await opened(f"sqlite:///{tmp_path}/text.db").start()
 
 
 class _Broken(Exception):
@@ -268,8 +248,8 @@ def breakable(backend: Any) -> _BreakableMemory | _BreakableSqlite:
     return _BreakableSqlite(path_of(backend), lambda key, value: Attrs())
 
 
-def test_after_a_failed_fsync_nothing_is_acknowledged_or_shown(lone: Any) -> None:
-    async def main() -> None:
+async def test_after_a_failed_fsync_nothing_is_acknowledged_or_shown(lone: Any) -> None:
+    async with asyncio.timeout(30):
         journal = breakable(lone)
         fatal: list[BaseException] = []
         store = LogStore(journal, on_fatal=fatal.append)
@@ -294,10 +274,8 @@ def test_after_a_failed_fsync_nothing_is_acknowledged_or_shown(lone: Any) -> Non
             await store.commit([lone.put("after")])
         await store.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
 
-
-def test_a_full_disk_is_fatal_and_what_was_acknowledged_survives_it(filed: Any) -> None:
+async def test_a_full_disk_is_fatal_and_what_was_acknowledged_survives_it(filed: Any) -> None:
     class Small(SqliteJournal):
         def limit(self, pages: int) -> None:
             self._connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
@@ -317,12 +295,10 @@ def test_a_full_disk_is_fatal_and_what_was_acknowledged_survives_it(filed: Any) 
         await store.stop()
         return acknowledged
 
-    acknowledged = asyncio.run(asyncio.wait_for(main(), 30))
+    acknowledged = await asyncio.wait_for(main(), 30)
 
-    async def after(store: LogStore) -> None:
+    async with filed.opened() as store:
         assert store.revision == store.count("pods") == acknowledged > 100
-
-    filed.run(after)
 
 
 def test_by_default_a_broken_journal_ends_the_process(tmp_path: Path) -> None:
@@ -355,25 +331,22 @@ async def _in_parallel(store: LogStore, count: int, op: Callable[[int], Put | De
     await asyncio.gather(*(writer() for _ in range(32)))
 
 
-def test_lease_churn_leaves_small_files_and_little_memory(filed: Any) -> None:
+async def test_lease_churn_leaves_small_files_and_little_memory(filed: Any) -> None:
     put = filed.put("node-1", resource=LEASES, spec="x" * 300)
     largest = 0
 
-    async def test(store: LogStore) -> None:
-        nonlocal largest
+    async with filed.opened() as store:
         for _ in range(8):
             await _in_parallel(store, 2500, lambda i: put)
             largest = max(largest, disk_bytes(filed))
         assert store.revision == 20_000 and store.count(LEASES) == 1
         assert store.history_bytes < 2 << 20
-
-    filed.run(test)
     assert largest < 12e6, "the log before a checkpoint is most of it"
     assert disk_bytes(filed) < 3e6
 
 
-def test_the_file_shrinks_after_a_compaction_while_writes_go_on(filed: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_the_file_shrinks_after_a_compaction_while_writes_go_on(filed: Any) -> None:
+    async with filed.opened() as store:
         await _in_parallel(store, 4000, lambda i: filed.put(f"p{i}", spec="x" * 4000))
         await _in_parallel(store, 4000, lambda i: Delete(Key("pods", "default", f"p{i}")))
         assert path_of(filed).stat().st_size > 15e6
@@ -384,6 +357,4 @@ def test_the_file_shrinks_after_a_compaction_while_writes_go_on(filed: Any) -> N
             written += 1
         assert written > 2, "commits went through between the steps"
         await store.compact(store.revision)
-
-    filed.run(test)
     assert disk_bytes(filed) < 9.5e6

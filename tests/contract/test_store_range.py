@@ -27,8 +27,8 @@ def pages(store: LogStore, limit: int, **options: Any) -> list[Entry]:
         after = (entries[-1].key.namespace, entries[-1].key.name)
 
 
-def test_lists_are_in_bytewise_order_of_namespace_and_name(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_lists_are_in_bytewise_order_of_namespace_and_name(backend: Any) -> None:
+    async with backend.opened() as store:
         for namespace, name in [("b", "x"), ("a-b", "y"), ("a", "z"), ("a", "b.c"), ("a", "b-c"), ("", "cluster")]:
             await store.commit([backend.put(name, namespace=namespace)])
         await store.commit([backend.put("other", resource="nodes")])
@@ -44,11 +44,9 @@ def test_lists_are_in_bytewise_order_of_namespace_and_name(backend: Any) -> None
         )
         assert store.range("pods").revision == store.revision
 
-    backend.run(test)
 
-
-def test_a_list_does_not_change_after_it_was_returned(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_a_list_does_not_change_after_it_was_returned(backend: Any) -> None:
+    async with backend.opened() as store:
         await store.commit([backend.put("a"), backend.put("b")])
         before = store.range("pods")
         again = store.range("pods")
@@ -57,11 +55,9 @@ def test_a_list_does_not_change_after_it_was_returned(backend: Any) -> None:
         assert names(before) == ["default/a", "default/b"]
         assert names(store.range("pods")) == ["default/b"]
 
-    backend.run(test)
 
-
-def test_pages_add_up_to_the_list_and_count_what_remains(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_pages_add_up_to_the_list_and_count_what_remains(backend: Any) -> None:
+    async with backend.opened() as store:
         await store.commit([backend.put(f"p{i:03}", namespace=f"ns{i % 3}") for i in range(100)])
         assert pages(store, 7) == list(store.range("pods").entries)
         assert pages(store, 7, namespace="ns1") == list(store.range("pods", "ns1").entries)
@@ -74,11 +70,9 @@ def test_pages_add_up_to_the_list_and_count_what_remains(backend: Any) -> None:
         gone = store.range("pods", limit=2, after=("ns0", "p0015"))
         assert names(gone) == ["ns0/p003", "ns0/p006"], "the last entry of a page may have been deleted since"
 
-    backend.run(test)
 
-
-def test_the_index_follows_every_change(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_the_index_follows_every_change(backend: Any) -> None:
+    async with backend.opened() as store:
         key = Key("pods", "default", "a")
         await store.commit(
             [backend.put("a", indexed=["app=web", "@node=n1", "app=web"]), backend.put("b", indexed=["app=web"])]
@@ -97,11 +91,9 @@ def test_the_index_follows_every_change(backend: Any) -> None:
         assert names(store.range("pods", index="@node=n1", revision=2)) == ["default/a"]
         assert names(store.range("pods", index="@node=n1", revision=3)) == []
 
-    backend.run(test)
 
-
-def test_a_filter_is_applied_before_limit_and_remaining(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_a_filter_is_applied_before_limit_and_remaining(backend: Any) -> None:
+    async with backend.opened() as store:
         await store.commit(
             [backend.put(f"p{i:03}", labels={"odd": str(i % 2)}, indexed=[f"third={i % 3}"]) for i in range(60)]
         )
@@ -121,11 +113,9 @@ def test_a_filter_is_applied_before_limit_and_remaining(backend: Any) -> None:
         assert len(pages(store, 7, where=odd, revision=60)) == 30
         assert len(pages(store, 7, where=odd)) == 20
 
-    backend.run(test)
 
-
-def test_pages_at_a_revision_are_one_snapshot_while_writes_go_on(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_pages_at_a_revision_are_one_snapshot_while_writes_go_on(backend: Any) -> None:
+    async with backend.opened() as store:
         await store.commit([backend.put(f"p{i:03}", namespace=f"ns{i % 4}", spec="0") for i in range(80)])
         await store.commit([Delete(Key("pods", "ns0", "p000"))])
         snapshot = store.range("pods")
@@ -154,21 +144,17 @@ def test_pages_at_a_revision_are_one_snapshot_while_writes_go_on(backend: Any) -
         assert store.revision > snapshot.revision + 200
         assert list(store.range("pods", revision=snapshot.revision).entries) == list(snapshot.entries)
 
-    backend.run(test)
 
-
-def test_a_page_at_a_revision_is_full_even_when_later_objects_would_fill_it(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_a_page_at_a_revision_is_full_even_when_later_objects_would_fill_it(backend: Any) -> None:
+    async with backend.opened() as store:
         await store.commit([backend.put(f"m{i}") for i in range(10)])
         await store.commit([backend.put(f"a{i}") for i in range(20)])
         page = store.range("pods", limit=4, revision=10)
         assert [e.key.name for e in page.entries] == ["m0", "m1", "m2", "m3"] and page.remaining == 6
 
-    backend.run(test)
 
-
-def test_a_revision_outside_of_history_is_refused(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_a_revision_outside_of_history_is_refused(backend: Any) -> None:
+    async with backend.opened() as store:
         for i in range(10):
             await store.commit([backend.put(f"p{i}")])
         with pytest.raises(FutureRevision):
@@ -182,11 +168,9 @@ def test_a_revision_outside_of_history_is_refused(backend: Any) -> None:
         with pytest.raises(Compacted):
             store.range("nodes", revision=1)  # snapshots end with time for every resource, not with its next write
 
-    backend.run(test)
 
-
-def test_large_and_small_lists_agree_whatever_the_order_of_writes(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_large_and_small_lists_agree_whatever_the_order_of_writes(backend: Any) -> None:
+    async with backend.opened(limits=RingLimits(max_events=100)) as store:
         numbers = [i * 7919 % 3000 for i in range(3000)]
         for start in range(0, 3000, 300):
             await store.commit([backend.put(f"p{n:05}", indexed=["all"]) for n in numbers[start : start + 300]])
@@ -197,5 +181,3 @@ def test_large_and_small_lists_agree_whatever_the_order_of_writes(backend: Any) 
         assert [e.key.name for e in store.range("pods").entries] == left
         assert [e.key.name for e in store.range("pods", index="all", limit=9).entries] == left
         assert store.count("pods") == 5
-
-    backend.run(test, limits=RingLimits(max_events=100))

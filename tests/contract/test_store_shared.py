@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any
@@ -64,14 +64,13 @@ class Servers:
         await self._stack.aclose()
 
 
-def run(backend: Any, test: Callable[[Servers], Awaitable[None]], *, url: str = "", events: str | None = None) -> None:
-    async def main() -> None:
+@asynccontextmanager
+async def serving(backend: Any, *, url: str = "", events: str | None = None) -> AsyncIterator[Servers]:
+    async with asyncio.timeout(60):
         async with AsyncExitStack() as stack:
             servers = Servers(backend, url or backend.url, backend.events if events is None else events, stack)
-            await test(servers)
+            yield servers
             assert not servers.fatal
-
-    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
@@ -110,8 +109,8 @@ async def proxied(server: PostgresServer, url: str) -> AsyncIterator[tuple[Socke
         yield proxy, server.url(database, host=proxy.folder)
 
 
-def test_every_server_shows_every_write_once_in_the_same_order_with_the_same_bytes(shared: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_every_server_shows_every_write_once_in_the_same_order_with_the_same_bytes(shared: Any) -> None:
+    async with serving(shared) as servers:
         stores = [await servers.start() for _ in range(3)]
         following = [asyncio.ensure_future(follow(store, 450)) for store in stores]
         acknowledged: list[int] = []
@@ -133,22 +132,18 @@ def test_every_server_shows_every_write_once_in_the_same_order_with_the_same_byt
         assert list(later.range("pods").entries) == list(pages[0])
         assert later.watch("pods", 0).take(1000) == seen[0]
 
-    run(shared, test)
 
-
-def test_a_fresh_read_on_any_server_sees_every_acknowledged_write(shared: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_a_fresh_read_on_any_server_sees_every_acknowledged_write(shared: Any) -> None:
+    async with serving(shared) as servers:
         stores = [await servers.start() for _ in range(3)]
         for i in range(60):
             (entry,) = await stores[i % 3].commit([servers.put("a", spec=str(i))])
             assert await stores[(i + 1) % 3].fresh() >= entry.revision
             assert stores[(i + 1) % 3].get(pod("a")) == entry
 
-    run(shared, test)
 
-
-def test_fresh_reads_share_one_question_and_none_is_answered_by_an_earlier_one(shared: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_fresh_reads_share_one_question_and_none_is_answered_by_an_earlier_one(shared: Any) -> None:
+    async with serving(shared) as servers:
         writing, reading = await servers.start(), await servers.start()
         asked = 0
         follower = reading._journal._follower  # type: ignore[attr-defined]
@@ -166,11 +161,9 @@ def test_fresh_reads_share_one_question_and_none_is_answered_by_an_earlier_one(s
             assert min(await asyncio.gather(*(reading.fresh() for _ in range(50)))) >= entry.revision
             assert asked <= 3
 
-    run(shared, test)
 
-
-def test_compare_and_swap_holds_between_servers(shared: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_compare_and_swap_holds_between_servers(shared: Any) -> None:
+    async with serving(shared) as servers:
         stores = [await servers.start() for _ in range(3)]
         await stores[0].commit([servers.put("n", spec="0")])
         for store in stores:
@@ -199,11 +192,9 @@ def test_compare_and_swap_holds_between_servers(shared: Any) -> None:
         )
         assert sum(not isinstance(result, BaseException) for result in created) == 1
 
-    run(shared, test)
 
-
-def test_a_watch_is_told_soon(shared: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_a_watch_is_told_soon(shared: Any) -> None:
+    async with serving(shared) as servers:
         writing, watching = await servers.start(), await servers.start()
         await until(lambda: writing._journal._keeper.others and watching._journal._keeper.others)  # type: ignore[attr-defined]
         took: list[float] = []
@@ -214,11 +205,9 @@ def test_a_watch_is_told_soon(shared: Any) -> None:
             took.append(time.monotonic() - begun)
         assert sorted(took)[10] < 0.1, "by a hint, not by asking now and then"
 
-    run(shared, test)
 
-
-def test_lost_hints_only_cost_time(shared: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_lost_hints_only_cost_time(shared: Any) -> None:
+    async with serving(shared) as servers:
         writing, watching = await servers.start(), await servers.start()
         journal: Any = writing._journal
         journal._writer._notify = lambda: False
@@ -237,11 +226,11 @@ def test_lost_hints_only_cost_time(shared: Any) -> None:
             await writing.commit([servers.put(f"p{i}")])
         assert [event.entry.revision for event in await following] == list(range(1, 101))
 
-    run(shared, test)
 
-
-def test_redis_may_stop_come_back_empty_and_hold_anything(shared_url: str, own_redis: RedisServer, kind: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_redis_may_stop_come_back_empty_and_hold_anything(
+    shared_url: str, own_redis: RedisServer, kind: Any
+) -> None:
+    async with serving(kind, url=shared_url, events=own_redis.url) as servers:
         one, other = await servers.start(), await servers.start()
         following = asyncio.ensure_future(follow(other, 120))
         incarnation = one.incarnation.encode()
@@ -280,13 +269,11 @@ def test_redis_may_stop_come_back_empty_and_hold_anything(shared_url: str, own_r
         assert list(one.range("pods").entries) == list(other.range("pods").entries)
         assert longest < 2, "no commit waits for Redis"
 
-    run(kind, test, url=shared_url, events=own_redis.url)
 
-
-def test_a_redis_that_hangs_delays_no_commit_and_fills_no_memory(
+async def test_a_redis_that_hangs_delays_no_commit_and_fills_no_memory(
     shared_url: str, own_redis: RedisServer, kind: Any
 ) -> None:
-    async def test(servers: Servers) -> None:
+    async with serving(kind, url=shared_url, events=own_redis.url) as servers:
         one, other = await servers.start(), await servers.start()
         await one.commit([servers.put("a")])
         own_redis.pause()
@@ -298,11 +285,9 @@ def test_a_redis_that_hangs_delays_no_commit_and_fills_no_memory(
         finally:
             own_redis.resume()
 
-    run(kind, test, url=shared_url, events=own_redis.url)
 
-
-def test_a_transaction_held_open_stops_writers_for_a_while_and_readers_never(shared: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_a_transaction_held_open_stops_writers_for_a_while_and_readers_never(shared: Any) -> None:
+    async with serving(shared) as servers:
         one, other = await servers.start(unavailable_after_s=0.6), await servers.start()
         await one.commit([servers.put("a")])
         holder = await asyncpg.connect(servers.url)
@@ -323,11 +308,9 @@ def test_a_transaction_held_open_stops_writers_for_a_while_and_readers_never(sha
         assert (await one.commit([servers.put("after")]))[0].revision == 3
         assert one.get(pod("impatient")) is None, "a refused write did not happen later"
 
-    run(shared, test)
 
-
-def test_a_frozen_store_refuses_writes_with_its_reason(shared: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_a_frozen_store_refuses_writes_with_its_reason(shared: Any) -> None:
+    async with serving(shared) as servers:
         one, other = await servers.start(), await servers.start()
         await one.commit([servers.put("a")])
         connection = await asyncpg.connect(servers.url)
@@ -340,11 +323,9 @@ def test_a_frozen_store_refuses_writes_with_its_reason(shared: Any) -> None:
         await connection.close()
         assert (await other.commit([servers.put("b")]))[0].revision == 2
 
-    run(shared, test)
 
-
-def test_a_restart_of_the_database_is_waited_for(own_postgres: PostgresServer, kind: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_a_restart_of_the_database_is_waited_for(own_postgres: PostgresServer, kind: Any) -> None:
+    async with serving(kind, url=own_postgres.create_database()) as servers:
         one, other = await servers.start(), await servers.start()
         following = asyncio.ensure_future(follow(other, 60))
         done = 0
@@ -368,13 +349,11 @@ def test_a_restart_of_the_database_is_waited_for(own_postgres: PostgresServer, k
         assert revisions == list(range(1, 61)), "nothing was done twice"
         assert one.incarnation == other.incarnation and one.count("pods") == 60
 
-    run(kind, test, url=own_postgres.create_database())
 
-
-def test_while_the_database_is_away_writes_and_fresh_reads_fail_after_their_limit_and_the_rest_works(
+async def test_while_the_database_is_away_writes_and_fresh_reads_fail_after_their_limit_and_the_rest_works(
     own_postgres: PostgresServer, kind: Any
 ) -> None:
-    async def test(servers: Servers) -> None:
+    async with serving(kind, url=own_postgres.create_database()) as servers:
         one = await servers.start(unavailable_after_s=0.5)
         await one.commit([servers.put("a")])
         watch = one.watch("pods", 0)
@@ -404,11 +383,9 @@ def test_while_the_database_is_away_writes_and_fresh_reads_fail_after_their_limi
         await waiting
         assert [event.entry.key.name for event in watch.take()] == ["c"]
 
-    run(kind, test, url=own_postgres.create_database())
 
-
-def test_a_database_that_hangs_is_given_up_and_found_again(own_postgres: PostgresServer, kind: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_a_database_that_hangs_is_given_up_and_found_again(own_postgres: PostgresServer, kind: Any) -> None:
+    async with serving(kind, url=own_postgres.create_database()) as servers:
         one = await servers.start(unavailable_after_s=0.8)
         await one.commit([servers.put("a")])
         own_postgres.pause()
@@ -419,8 +396,6 @@ def test_a_database_that_hangs_is_given_up_and_found_again(own_postgres: Postgre
             own_postgres.resume()
         await until_written(one, servers.put("c"))
         assert one.get(pod("c")) is not None
-
-    run(kind, test, url=own_postgres.create_database())
 
 
 async def until_written(store: LogStore, put: Any) -> None:
@@ -434,8 +409,8 @@ async def until_written(store: LogStore, put: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", ["mute", "deafen", "cut"])
-def test_a_commit_whose_connection_broke_is_answered_rightly_and_done_once(shared: Any, fault: str) -> None:
-    async def test(servers: Servers) -> None:
+async def test_a_commit_whose_connection_broke_is_answered_rightly_and_done_once(shared: Any, fault: str) -> None:
+    async with serving(shared) as servers:
         async with proxied(shared_postgres(), servers.url) as (proxy, url):
             one, other = await servers.start(url=url), await servers.start()
             revision, newest = (await one.commit([servers.put("n")]))[0].revision, 1
@@ -461,11 +436,9 @@ def test_a_commit_whose_connection_broke_is_answered_rightly_and_done_once(share
                 assert one.get(pod("u")) == other.get(pod("u")) == free[0]
             await one.stop()
 
-    run(shared, test)
 
-
-def test_a_commit_that_still_waits_in_the_database_is_not_left_to_happen_later(shared: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_a_commit_that_still_waits_in_the_database_is_not_left_to_happen_later(shared: Any) -> None:
+    async with serving(shared) as servers:
         async with proxied(shared_postgres(), servers.url) as (proxy, url):
             one = await servers.start(url=url)
             await one.commit([servers.put("a")])
@@ -487,15 +460,13 @@ def test_a_commit_that_still_waits_in_the_database_is_not_left_to_happen_later(s
             assert await one.fresh() == 2
             await one.stop()
 
-    run(shared, test)
 
-
-def test_a_restored_backup_is_noticed_by_all_and_given_one_new_incarnation(
+async def test_a_restored_backup_is_noticed_by_all_and_given_one_new_incarnation(
     own_postgres: PostgresServer, kind: Any
 ) -> None:
     """Two servers have seen what the backup does not hold; both find out at the same time."""
 
-    async def test(servers: Servers) -> None:
+    async with serving(kind, url=own_postgres.create_database()) as servers:
         one, other = await servers.start(), await servers.start()
         await one.commit([servers.put("kept"), servers.put("changed", spec="old"), servers.put("deleted")])
         await other.fresh()
@@ -549,13 +520,11 @@ def test_a_restored_backup_is_noticed_by_all_and_given_one_new_incarnation(
         assert entry.revision == jumped + 1
         assert await one.fresh() == jumped + 1 and one.get(pod("after")) == entry
 
-    run(kind, test, url=own_postgres.create_database())
 
-
-def test_history_that_was_rewritten_is_noticed_though_the_counter_went_on(shared: Any) -> None:
+async def test_history_that_was_rewritten_is_noticed_though_the_counter_went_on(shared: Any) -> None:
     """As after a failover to a replica that lacked some writes, when others have written there since."""
 
-    async def test(servers: Servers) -> None:
+    async with serving(shared) as servers:
         async with proxied(shared_postgres(), servers.url) as (proxy, url):
             one = await servers.start(url=url)
             await one.commit([servers.put("a")])
@@ -580,11 +549,9 @@ def test_history_that_was_rewritten_is_noticed_though_the_counter_went_on(shared
             assert one.count("pods") == 6
             await one.stop()
 
-    run(shared, test)
 
-
-def test_a_server_that_missed_more_than_the_log_holds_loads_anew(shared: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_a_server_that_missed_more_than_the_log_holds_loads_anew(shared: Any) -> None:
+    async with serving(shared) as servers:
         async with proxied(shared_postgres(), servers.url) as (proxy, url):
             one, other = await servers.start(url=url, events=""), await servers.start()
             await one.commit([servers.put("a", spec="0"), servers.put("b")])
@@ -605,13 +572,11 @@ def test_a_server_that_missed_more_than_the_log_holds_loads_anew(shared: Any) ->
             assert entry.revision == 8
             await one.stop()
 
-    run(shared, test)
 
-
-def test_history_is_forgotten_by_all_together_and_never_before_a_slow_server_has_it(shared: Any) -> None:
+async def test_history_is_forgotten_by_all_together_and_never_before_a_slow_server_has_it(shared: Any) -> None:
     limits = RingLimits(max_events=20)
 
-    async def test(servers: Servers) -> None:
+    async with serving(shared) as servers:
         one, other = await servers.start(limits=limits), await servers.start()
         for i in range(200):
             await one.commit([servers.put("a", spec=str(i)), servers.put(f"p{i % 10}")])
@@ -636,11 +601,9 @@ def test_history_is_forgotten_by_all_together_and_never_before_a_slow_server_has
         await one.compact(one.revision)
         await until(lambda: shared.rows() == 11)
 
-    run(shared, test)
 
-
-def test_many_servers_may_start_at_once_on_an_empty_database(shared: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_many_servers_may_start_at_once_on_an_empty_database(shared: Any) -> None:
+    async with serving(shared) as servers:
         stores = await asyncio.gather(*(servers.start() for _ in range(6)))
         assert len({store.incarnation for store in stores}) == 1
         entries = await asyncio.gather(*(store.commit([servers.put(f"p{i}")]) for i, store in enumerate(stores)))
@@ -648,11 +611,9 @@ def test_many_servers_may_start_at_once_on_an_empty_database(shared: Any) -> Non
         for store in stores:
             assert await store.fresh() == 6 and store.count("pods") == 6
 
-    run(shared, test)
 
-
-def test_whatever_breaks_no_write_is_lost_doubled_or_seen_out_of_order(shared: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_whatever_breaks_no_write_is_lost_doubled_or_seen_out_of_order(shared: Any) -> None:
+    async with serving(shared) as servers:
         dice = Random(7)
         async with AsyncExitStack() as proxies:
             pairs = [await proxies.enter_async_context(proxied(shared_postgres(), servers.url)) for _ in range(3)]
@@ -704,11 +665,9 @@ def test_whatever_breaks_no_write_is_lost_doubled_or_seen_out_of_order(shared: A
             assert acknowledged > 50
             await servers.stop_all()
 
-    run(shared, test)
 
-
-def test_a_store_of_another_format_is_refused(shared: Any) -> None:
-    async def test(servers: Servers) -> None:
+async def test_a_store_of_another_format_is_refused(shared: Any) -> None:
+    async with serving(shared) as servers:
         await (await servers.start()).stop()
         connection = await asyncpg.connect(servers.url)
         await connection.execute("UPDATE shoal.counter SET format = 99")
@@ -716,15 +675,10 @@ def test_a_store_of_another_format_is_refused(shared: Any) -> None:
         with pytest.raises(Exception, match="format 99"):
             await servers.start()
 
-    run(shared, test)
 
-
-def test_a_database_that_cannot_be_reached_is_named_without_its_password(kind: Any) -> None:
-    async def main() -> None:
-        url = "postgresql://me:secret@/none?host=/nowhere"
-        store = open_store(url, attrs_of=kind.attrs_of, unavailable_after_s=0.2)
-        with pytest.raises(Exception, match="cannot be used") as failed:
-            await store.start()
-        assert "secret" not in str(failed.value)
-
-    asyncio.run(main())
+async def test_a_database_that_cannot_be_reached_is_named_without_its_password(kind: Any) -> None:
+    url = "postgresql://me:secret@/none?host=/nowhere"
+    store = open_store(url, attrs_of=kind.attrs_of, unavailable_after_s=0.2)
+    with pytest.raises(Exception, match="cannot be used") as failed:
+        await store.start()
+    assert "secret" not in str(failed.value)

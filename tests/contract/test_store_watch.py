@@ -29,8 +29,8 @@ def pod(name: str) -> Key:
     return Key("pods", "default", name)
 
 
-def test_a_watch_sees_every_later_event_of_its_resource_in_order(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_a_watch_sees_every_later_event_of_its_resource_in_order(backend: Any) -> None:
+    async with backend.opened() as store:
         (a,) = await store.commit([backend.put("a")])
         await store.commit([backend.put("n", resource="nodes")])
         watch = store.watch("pods", 0)
@@ -42,21 +42,17 @@ def test_a_watch_sees_every_later_event_of_its_resource_in_order(backend: Any) -
         assert watch.take(1) == [Event(EventType.DELETED, c, b)] and watch.revision == 4
         assert [e.entry.revision for e in store.watch("pods", 1).take()] == [3, 4]
 
-    backend.run(test)
 
-
-def test_a_watch_from_a_revision_to_come_starts_there(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_a_watch_from_a_revision_to_come_starts_there(backend: Any) -> None:
+    async with backend.opened() as store:
         watch = store.watch("pods", 2)
         for name in "abcd":
             await store.commit([backend.put(name)])
         assert [e.entry.revision for e in watch.take()] == [3, 4]
 
-    backend.run(test)
 
-
-def test_wait_returns_for_its_resource_only_and_survives_cancellation(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_wait_returns_for_its_resource_only_and_survives_cancellation(backend: Any) -> None:
+    async with backend.opened() as store:
         watch = store.watch("pods", 0)
         for _ in range(3):
             with pytest.raises(TimeoutError):
@@ -71,11 +67,10 @@ def test_wait_returns_for_its_resource_only_and_survives_cancellation(backend: A
         await watch.wait()
         assert len(watch.take()) == 1
 
-    backend.run(test)
 
+async def test_no_wake_up_is_lost_between_take_and_wait(backend: Any) -> None:
+    async with backend.opened() as store:
 
-def test_no_wake_up_is_lost_between_take_and_wait(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
         async def reader() -> list[int]:
             watch = store.watch("pods", 0)
             seen: list[int] = []
@@ -89,30 +84,25 @@ def test_no_wake_up_is_lost_between_take_and_wait(backend: Any) -> None:
             await asyncio.gather(*(store.commit([backend.put(f"p{i}-{j}")]) for j in range(3)))
         assert all(seen == list(range(1, 301)) for seen in await asyncio.gather(*readers))
 
-    backend.run(test)
 
-
-def test_closing_a_watch_or_the_store_ends_a_wait(backend: Any) -> None:
-    async def main() -> None:
-        store = backend.open()
-        await store.start()
-        closed, left = store.watch("pods", 0), store.watch("pods", 0)
-        waits = [asyncio.ensure_future(watch.wait()) for watch in (closed, left)]
-        await asyncio.sleep(0)
-        closed.close()
+async def test_closing_a_watch_or_the_store_ends_a_wait(backend: Any) -> None:
+    store = backend.open()
+    await store.start()
+    closed, left = store.watch("pods", 0), store.watch("pods", 0)
+    waits = [asyncio.ensure_future(watch.wait()) for watch in (closed, left)]
+    await asyncio.sleep(0)
+    closed.close()
+    with pytest.raises(StoreClosed):
+        await waits[0]
+    assert not waits[1].done() and closed.take() == ()
+    await store.stop()
+    for wait in (waits[1], left.wait(), closed.wait()):
         with pytest.raises(StoreClosed):
-            await waits[0]
-        assert not waits[1].done() and closed.take() == ()
-        await store.stop()
-        for wait in (waits[1], left.wait(), closed.wait()):
-            with pytest.raises(StoreClosed):
-                await wait
-
-    asyncio.run(main())
+            await wait
 
 
-def test_a_watcher_that_falls_behind_is_told_and_stalls_nobody(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_a_watcher_that_falls_behind_is_told_and_stalls_nobody(backend: Any) -> None:
+    async with backend.opened(limits=RingLimits(max_events=100)) as store:
         slow, quick = store.watch("pods", 0), store.watch("pods", 0)
         seen = 0
         for i in range(50):
@@ -128,11 +118,9 @@ def test_a_watcher_that_falls_behind_is_told_and_stalls_nobody(backend: Any) -> 
         with pytest.raises(Compacted):
             store.watch("pods", fallen.value.oldest - 1)
 
-    backend.run(test, limits=RingLimits(max_events=100))
 
-
-def test_a_quiet_resource_can_be_watched_from_far_back(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_a_quiet_resource_can_be_watched_from_far_back(backend: Any) -> None:
+    async with backend.opened(limits=RingLimits(max_events=100)) as store:
         await store.commit([backend.put("n", resource="nodes")])
         for i in range(100):
             await store.commit([backend.put(f"p{i}-{j}") for j in range(10)])
@@ -141,13 +129,11 @@ def test_a_quiet_resource_can_be_watched_from_far_back(backend: Any) -> None:
         with pytest.raises(Compacted):
             store.watch("pods", 0)
 
-    backend.run(test, limits=RingLimits(max_events=100))
 
-
-def test_history_keeps_to_its_bytes_and_the_busy_resource_pays(backend: Any) -> None:
+async def test_history_keeps_to_its_bytes_and_the_busy_resource_pays(backend: Any) -> None:
     budget = 1 << 20
 
-    async def test(store: LogStore) -> None:
+    async with backend.opened(limits=RingLimits(max_bytes=budget)) as store:
         quiet = [await store.commit([backend.put("n", resource="nodes", spec=str(i))]) for i in range(20)]
         for i in range(100):
             await store.commit([backend.put(f"p{j}", spec=f"{i}" * 1000) for j in range(20)])
@@ -159,11 +145,9 @@ def test_history_keeps_to_its_bytes_and_the_busy_resource_pays(backend: Any) -> 
         await store.compact(store.revision)
         assert store.history_bytes == 0
 
-    backend.run(test, limits=RingLimits(max_bytes=budget))
 
-
-def test_history_of_leases_is_short(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_history_of_leases_is_short(backend: Any) -> None:
+    async with backend.opened(limits=RingLimits(short_events=10)) as store:
         for i in range(30):
             await store.commit([backend.put("l", resource=LEASES, spec=str(i)), backend.put("a", spec=str(i))])
         assert len(store.watch("pods", 0).take()) == 30
@@ -171,14 +155,11 @@ def test_history_of_leases_is_short(backend: Any) -> None:
             store.watch(LEASES, 0)
         assert len(store.watch(LEASES, 40).take()) == 10
 
-    backend.run(test, limits=RingLimits(short_events=10))
 
-
-def test_history_ages(backend: Any) -> None:
+async def test_history_ages(backend: Any) -> None:
     now = 0.0
 
-    async def test(store: LogStore) -> None:
-        nonlocal now
+    async with backend.opened(limits=RingLimits(max_age_s=100), clock=lambda: now) as store:
         await store.commit([backend.put("old"), backend.put("n", resource="nodes")])
         now = 2.0
         await store.commit([backend.put("old")])
@@ -194,11 +175,9 @@ def test_history_ages(backend: Any) -> None:
             with pytest.raises(Compacted):
                 store.watch(resource, 0)
 
-    backend.run(test, limits=RingLimits(max_age_s=100), clock=lambda: now)
 
-
-def test_compaction_forgets_up_to_its_revision_and_not_beyond(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_compaction_forgets_up_to_its_revision_and_not_beyond(backend: Any) -> None:
+    async with backend.opened() as store:
         for i in range(10):
             await store.commit([backend.put("a", spec=str(i))])
         behind, at = store.watch("pods", 4), store.watch("pods", 5)
@@ -215,11 +194,9 @@ def test_compaction_forgets_up_to_its_revision_and_not_beyond(backend: Any) -> N
         await store.compact(10)
         assert store.watch("pods", 10).take() == [] and store.count("pods") == 1
 
-    backend.run(test)
 
-
-def test_subscribers_hear_every_batch_once_and_a_broken_one_harms_nobody(backend: Any) -> None:
-    async def test(store: LogStore) -> None:
+async def test_subscribers_hear_every_batch_once_and_a_broken_one_harms_nobody(backend: Any) -> None:
+    async with backend.opened() as store:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
         reported: list[Any] = []
         heard: list[list[int]] = []
@@ -243,8 +220,6 @@ def test_subscribers_hear_every_batch_once_and_a_broken_one_harms_nobody(backend
         await store.commit([backend.put("late")])
         assert len(heard) == count == len(reported)
 
-    backend.run(test)
-
 
 _STEPS = st.lists(
     st.lists(
@@ -259,7 +234,7 @@ _STEPS = st.lists(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=_STEPS, group=st.integers(1, 7), most=st.integers(3, 40), after_seed=st.integers(0, 10_000))
-def test_watches_and_lists_agree_with_a_model_of_all_revisions(
+async def test_watches_and_lists_agree_with_a_model_of_all_revisions(
     lonely: Any, steps: list[Any], group: int, most: int, after_seed: int
 ) -> None:
     """Random transactions, committed in groups; ``states[r]`` is what the world looked like at revision r."""
@@ -293,50 +268,47 @@ def test_watches_and_lists_agree_with_a_model_of_all_revisions(
             world = [entry for key, entry in sorted(states[after].items()) if key.resource == resource]
             assert list(page.entries) == world
 
-    async def main() -> None:
+    store = lonely.open(limits=RingLimits(max_events=most, short_events=most))
+    await store.start()
+    base = store.revision
+    if not states:  # a durable backend keeps its file between examples: begin from what it has
+        world = {e.key: e for resource in ("pods", "nodes") for e in store.range(resource).entries}
+        states.extend([world] * (base + 1))
+    live = {resource: store.watch(resource, base) for resource in ("pods", "nodes")}
+    followed: list[Event] = []
+    for start in range(0, len(steps), group):
+        chunk = [
+            [
+                lonely.put(name, resource=resource, spec=str(base))
+                if verb == "put"
+                else Delete(Key(resource, "default", name))
+                for verb, resource, name in step
+            ]
+            for step in steps[start : start + group]
+        ]
+        results = await asyncio.gather(*(store.commit(ops) for ops in chunk), return_exceptions=True)
+        for ops, result in zip(chunk, results, strict=True):
+            if not isinstance(result, RequirementFailed):
+                assert not isinstance(result, BaseException)
+                record(result, ops)
+        for watch in live.values():
+            try:
+                followed += watch.take()
+            except Compacted:
+                followed = []  # a batch larger than the ring; fresh cursors are checked below
+                live = {}
+                break
+    assert store.revision == len(states) - 1
+    if live:
+        assert sorted(followed, key=lambda e: e.entry.revision) == events
+    for resource in ("pods", "nodes"):
+        for after in {base, store.revision, base + after_seed % (store.revision - base + 1)}:
+            check(store, resource, after)
+    await store.stop()
+    if lonely.durable:
         store = lonely.open(limits=RingLimits(max_events=most, short_events=most))
         await store.start()
-        base = store.revision
-        if not states:  # a durable backend keeps its file between examples: begin from what it has
-            world = {e.key: e for resource in ("pods", "nodes") for e in store.range(resource).entries}
-            states.extend([world] * (base + 1))
-        live = {resource: store.watch(resource, base) for resource in ("pods", "nodes")}
-        followed: list[Event] = []
-        for start in range(0, len(steps), group):
-            chunk = [
-                [
-                    lonely.put(name, resource=resource, spec=str(base))
-                    if verb == "put"
-                    else Delete(Key(resource, "default", name))
-                    for verb, resource, name in step
-                ]
-                for step in steps[start : start + group]
-            ]
-            results = await asyncio.gather(*(store.commit(ops) for ops in chunk), return_exceptions=True)
-            for ops, result in zip(chunk, results, strict=True):
-                if not isinstance(result, RequirementFailed):
-                    assert not isinstance(result, BaseException)
-                    record(result, ops)
-            for watch in live.values():
-                try:
-                    followed += watch.take()
-                except Compacted:
-                    followed = []  # a batch larger than the ring; fresh cursors are checked below
-                    live = {}
-                    break
-        assert store.revision == len(states) - 1
-        if live:
-            assert sorted(followed, key=lambda e: e.entry.revision) == events
+        assert {e.key: e for r in ("pods", "nodes") for e in store.range(r).entries} == states[-1]
         for resource in ("pods", "nodes"):
-            for after in {base, store.revision, base + after_seed % (store.revision - base + 1)}:
-                check(store, resource, after)
+            check(store, resource, base + after_seed % (store.revision - base + 1))
         await store.stop()
-        if lonely.durable:
-            store = lonely.open(limits=RingLimits(max_events=most, short_events=most))
-            await store.start()
-            assert {e.key: e for r in ("pods", "nodes") for e in store.range(r).entries} == states[-1]
-            for resource in ("pods", "nodes"):
-                check(store, resource, base + after_seed % (store.revision - base + 1))
-            await store.stop()
-
-    asyncio.run(main())

@@ -38,10 +38,10 @@ def tracer() -> Iterator[Tracer]:
     tracing.use(None)
 
 
-def test_what_is_sent_and_what_is_reported_follow_from_the_change(tmp_path: Path, tracer: Tracer) -> None:
+async def test_what_is_sent_and_what_is_reported_follow_from_the_change(tmp_path: Path, tracer: Tracer) -> None:
     from shoal.testing.fleet import want_deployment
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         async with control_plane(tmp_path) as control:
             await control.add_cluster("c1", region="eu")
             async with control.agent("c1", "eu") as agent, watching(agent) as watch:
@@ -58,5 +58,3 @@ def test_what_is_sent_and_what_is_reported_follow_from_the_change(tmp_path: Path
             spans = {name: rest for name, *rest in tracer.spans}
             assert spans["stream.send"] == [TRACE, "d" * 16, {"key": key, "place": "clu_c1/default"}]
             assert spans["control.report"] == [TRACE, "e" * 16, {"reports": 1}]
-
-    asyncio.run(asyncio.wait_for(main(), 60))

@@ -148,91 +148,76 @@ def cpu(percent):
     return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
 
 
-def test_a_busy_workload_grows_at_once_and_an_idle_one_shrinks_after_five_minutes():
-    async def main():
-        async with scaled() as world:
-            await world.deployment(2)
-            world.metrics.used = {"p0": "900m", "p1": "900m"}
-            await world.hpa(cpu(60))
-            await world.scaled_to(3)
+async def test_a_busy_workload_grows_at_once_and_an_idle_one_shrinks_after_five_minutes():
+    async with scaled() as world:
+        await world.deployment(2)
+        world.metrics.used = {"p0": "900m", "p1": "900m"}
+        await world.hpa(cpu(60))
+        await world.scaled_to(3)
 
-            async def told():
-                hpa = await world.hpas.get("h", "default")
-                return hpa if hpa["status"].get("desiredReplicas") == 3 else None
+        async def told():
+            hpa = await world.hpas.get("h", "default")
+            return hpa if hpa["status"].get("desiredReplicas") == 3 else None
 
-            hpa = await eventually(told)
-            current = hpa["status"]["currentMetrics"][0]["resource"]["current"]
-            assert current == {"averageUtilization": 90, "averageValue": "900m"}
-            assert (await world.conditions())["ScalingActive"] == ("True", "ValidMetricFound")
-            world.metrics.used = {"p0": "10m", "p1": "10m"}
-            await world.clock.advance(120)
-            assert await world.replicas() == 3
-            assert (await world.conditions())["AbleToScale"] == ("True", "ScaleDownStabilized")
-            await world.clock.advance(300)
-            await world.scaled_to(1)
-            events = [e["message"] for e in (await world.context.resource("events").list()).items]
-            reason = "cpu resource utilization (percentage of request) above target"
-            assert f"New size: 3; reason: {reason}" in events
-
-    asyncio.run(main())
+        hpa = await eventually(told)
+        current = hpa["status"]["currentMetrics"][0]["resource"]["current"]
+        assert current == {"averageUtilization": 90, "averageValue": "900m"}
+        assert (await world.conditions())["ScalingActive"] == ("True", "ValidMetricFound")
+        world.metrics.used = {"p0": "10m", "p1": "10m"}
+        await world.clock.advance(120)
+        assert await world.replicas() == 3
+        assert (await world.conditions())["AbleToScale"] == ("True", "ScaleDownStabilized")
+        await world.clock.advance(300)
+        await world.scaled_to(1)
+        events = [e["message"] for e in (await world.context.resource("events").list()).items]
+        reason = "cpu resource utilization (percentage of request) above target"
+        assert f"New size: 3; reason: {reason}" in events
 
 
-def test_without_metrics_nothing_is_scaled_and_the_status_says_why():
-    async def main():
-        async with scaled() as world:
-            await world.deployment(2)
-            await world.hpa(cpu(50))
+async def test_without_metrics_nothing_is_scaled_and_the_status_says_why():
+    async with scaled() as world:
+        await world.deployment(2)
+        await world.hpa(cpu(50))
 
-            async def told():
-                return (await world.conditions()).get("ScalingActive") == ("False", "FailedGetResourceMetric")
+        async def told():
+            return (await world.conditions()).get("ScalingActive") == ("False", "FailedGetResourceMetric")
 
-            await eventually(told)
-            assert await world.replicas() == 2
-
-    asyncio.run(main())
+        await eventually(told)
+        assert await world.replicas() == 2
 
 
-def test_a_target_at_zero_or_absent_is_left_alone():
-    async def main():
-        async with scaled() as world:
-            await world.hpa(cpu(50))
+async def test_a_target_at_zero_or_absent_is_left_alone():
+    async with scaled() as world:
+        await world.hpa(cpu(50))
 
-            async def unable():
-                return (await world.conditions()).get("AbleToScale") == ("False", "FailedGetScale")
+        async def unable():
+            return (await world.conditions()).get("AbleToScale") == ("False", "FailedGetScale")
 
-            await eventually(unable)
-            await world.deployment(0)
-            await world.clock.advance(20)
+        await eventually(unable)
+        await world.deployment(0)
+        await world.clock.advance(20)
 
-            async def disabled():
-                return (await world.conditions()).get("ScalingActive") == ("False", "ScalingDisabled")
+        async def disabled():
+            return (await world.conditions()).get("ScalingActive") == ("False", "ScalingDisabled")
 
-            await eventually(disabled)
-
-    asyncio.run(main())
+        await eventually(disabled)
 
 
-def test_the_metric_that_wants_most_counts_and_a_failing_one_does_not_stop_growth():
-    async def main():
-        async with scaled() as world:
-            await world.deployment(2)
-            world.metrics.external = "12"
-            target = {"type": "AverageValue", "averageValue": "2"}
-            await world.hpa(cpu(50), {"type": "External", "external": {"metric": {"name": "queue"}, "target": target}})
-            await world.scaled_to(6)  # no cpu metrics, but the queue is long
-
-    asyncio.run(main())
+async def test_the_metric_that_wants_most_counts_and_a_failing_one_does_not_stop_growth():
+    async with scaled() as world:
+        await world.deployment(2)
+        world.metrics.external = "12"
+        target = {"type": "AverageValue", "averageValue": "2"}
+        await world.hpa(cpu(50), {"type": "External", "external": {"metric": {"name": "queue"}, "target": target}})
+        await world.scaled_to(6)  # no cpu metrics, but the queue is long
 
 
-def test_bounds_are_enforced_also_on_what_others_have_scaled():
-    async def main():
-        async with scaled() as world:
-            await world.deployment(6)
-            world.metrics.used = {f"p{n}": "500m" for n in range(6)}
-            await world.hpa(cpu(50), most=4)
-            await world.scaled_to(4)
-
-    asyncio.run(main())
+async def test_bounds_are_enforced_also_on_what_others_have_scaled():
+    async with scaled() as world:
+        await world.deployment(6)
+        world.metrics.used = {f"p{n}": "500m" for n in range(6)}
+        await world.hpa(cpu(50), most=4)
+        await world.scaled_to(4)
 
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default"
@@ -266,14 +251,11 @@ def of_object(kind, version, name):
         ),
     ],
 )  # fmt: skip
-def test_custom_and_external_metrics_are_asked_for_where_adapters_serve_them(metric, asked):
-    async def main():
-        adapter = Adapter("30", pods=("p0",))
-        async with scaled() as world, adapter.reached() as transport:
-            world.metrics.adapter = transport
-            await world.deployment(1)
-            await world.hpa(metric)
-            await world.scaled_to(3)
-            assert set(adapter.asked) == {asked}
-
-    asyncio.run(main())
+async def test_custom_and_external_metrics_are_asked_for_where_adapters_serve_them(metric, asked):
+    adapter = Adapter("30", pods=("p0",))
+    async with scaled() as world, adapter.reached() as transport:
+        world.metrics.adapter = transport
+        await world.deployment(1)
+        await world.hpa(metric)
+        await world.scaled_to(3)
+        assert set(adapter.asked) == {asked}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -71,121 +70,97 @@ async def world(play=lambda pod: Play.SUCCEEDED):
             yield World(context, clock, player)
 
 
-def test_ten_days_of_hours_start_each_once_and_keep_the_last_three():
-    async def main():
-        async with world() as w:
-            await w.create(a_cron())
-            await w.clock.advance(10 * 24 * HOUR + 30)
-            assert len(w.made) == len(set(w.made)) == 10 * 24
-            assert await w.names() == [w.minute(f"2024-01-{at}:00") for at in ("10T22", "10T23", "11T00")]
-            status = await w.status()
-            assert status["lastScheduleTime"] == "2024-01-11T00:00:00Z"
-            assert status["lastSuccessfulTime"].startswith("2024-01-11T00:00:") and "active" not in status
-            assert {"SuccessfulCreate", "SawCompletedJob", "SuccessfulDelete"} <= await w.reasons()
-
-    asyncio.run(main())
+async def test_ten_days_of_hours_start_each_once_and_keep_the_last_three():
+    async with world() as w:
+        await w.create(a_cron())
+        await w.clock.advance(10 * 24 * HOUR + 30)
+        assert len(w.made) == len(set(w.made)) == 10 * 24
+        assert await w.names() == [w.minute(f"2024-01-{at}:00") for at in ("10T22", "10T23", "11T00")]
+        status = await w.status()
+        assert status["lastScheduleTime"] == "2024-01-11T00:00:00Z"
+        assert status["lastSuccessfulTime"].startswith("2024-01-11T00:00:") and "active" not in status
+        assert {"SuccessfulCreate", "SawCompletedJob", "SuccessfulDelete"} <= await w.reasons()
 
 
-def test_time_zones_and_the_scheduled_time_that_a_job_carries():
-    async def main():
-        async with world() as w:
-            await w.create(a_cron("30 8 * * *", timeZone="Asia/Tokyo"))
-            await w.clock.advance(24 * HOUR)
-            job = (await w.jobs.list(PLACE)).items[0]
-            assert job["metadata"]["name"] == w.minute("2024-01-01T23:30")
-            stamp = job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"]
-            assert stamp == "2024-01-02T08:30:00+09:00"
-
-    asyncio.run(main())
+async def test_time_zones_and_the_scheduled_time_that_a_job_carries():
+    async with world() as w:
+        await w.create(a_cron("30 8 * * *", timeZone="Asia/Tokyo"))
+        await w.clock.advance(24 * HOUR)
+        job = (await w.jobs.list(PLACE)).items[0]
+        assert job["metadata"]["name"] == w.minute("2024-01-01T23:30")
+        stamp = job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"]
+        assert stamp == "2024-01-02T08:30:00+09:00"
 
 
-def test_while_a_job_runs_the_policy_decides():
-    async def main():
-        for policy, expected in (("Allow", 3), ("Forbid", 1), ("Replace", 1)):
-            async with world(lambda pod: Play.READY) as w:
-                await w.create(a_cron(concurrencyPolicy=policy))
-                await w.clock.advance(3 * HOUR + 60)
-                active = (await w.status())["active"]
-                assert len(active) == expected, policy
-                assert active[0]["kind"] == "Job" and active[0]["apiVersion"] == "batch/v1"
-                assert len(w.made) == {"Allow": 3, "Forbid": 1, "Replace": 3}[policy]
-                assert active[-1]["name"] == w.made[-1]
-                assert ("JobAlreadyActive" in await w.reasons()) == (policy == "Forbid")
-
-    asyncio.run(main())
-
-
-def test_a_suspended_cronjob_starts_nothing_and_its_missed_times_only_once_later():
-    async def main():
-        async with world() as w:
-            await w.create(a_cron(suspend=True))
-            await w.clock.advance(5 * HOUR + 60)
-            assert w.made == []
-            await w.crons.patch("c", {"spec": {"suspend": False}}, "default")
-            await w.clock.advance(60)
-            assert w.made == [w.minute("2024-01-01T05:00")]
-
-    asyncio.run(main())
-
-
-def test_too_late_is_not_started_and_too_many_missed_are_told():
-    async def main():
-        async with world() as w:
-            await w.create(a_cron("0 0 * * *", suspend=True, startingDeadlineSeconds=600))
-            await w.clock.advance(25 * HOUR)
-            await w.crons.patch("c", {"spec": {"suspend": False}}, "default")
-            await w.clock.advance(60)
-            assert w.made == []
-        async with world() as w:
-            await w.create(a_cron("* * * * *", suspend=True))
-            await w.clock.advance(3 * HOUR)
-            await w.crons.patch("c", {"spec": {"suspend": False}}, "default")
-            await w.clock.advance(1)
-            assert len(w.made) == 1 and "TooManyMissedTimes" in await w.reasons()
-
-    asyncio.run(main())
-
-
-def test_another_schedule_begins_with_its_next_time():
-    async def main():
-        async with world() as w:
-            await w.create(a_cron("0 0 1 1 *"))
-            await w.clock.advance(1.5 * HOUR)
-            await w.crons.patch("c", {"spec": {"schedule": "0 * * * *"}}, "default")
-            await w.clock.advance(60)
-            assert w.made == []
-            await w.clock.advance(HOUR)
-            assert w.made == [w.minute("2024-01-01T02:00")]
-
-    asyncio.run(main())
-
-
-def test_failed_jobs_have_a_history_of_their_own():
-    async def main():
-        async with world(lambda pod: Play.FAILED) as w:
-            cron = a_cron(failedJobsHistoryLimit=2)
-            cron["spec"]["jobTemplate"]["spec"]["backoffLimit"] = 0
-            await w.create(cron)
-            await w.clock.advance(5 * HOUR + 120)
-            assert len(w.made) == 5 and len(await w.names()) == 2
-            status = await w.status()
-            assert "lastSuccessfulTime" not in status and "active" not in status
-
-    asyncio.run(main())
-
-
-def test_a_job_that_was_made_before_a_crash_is_found_again():
-    async def main():
+async def test_while_a_job_runs_the_policy_decides():
+    for policy, expected in (("Allow", 3), ("Forbid", 1), ("Replace", 1)):
         async with world(lambda pod: Play.READY) as w:
-            cron = await w.create(a_cron())
-            await w.clock.advance(HOUR + 60)
-            # the status as it would be had the controller died before writing it
-            fresh = await w.crons.get("c", "default")
-            await w.crons.replace_status({**fresh, "status": {}})
-            await w.clock.advance(60)
-            status = await w.status()
-            assert [a["name"] for a in status["active"]] == w.made and len(w.made) == 1
-            assert status["lastScheduleTime"] == "2024-01-01T01:00:00Z"
-            assert cron["metadata"]["uid"]
+            await w.create(a_cron(concurrencyPolicy=policy))
+            await w.clock.advance(3 * HOUR + 60)
+            active = (await w.status())["active"]
+            assert len(active) == expected, policy
+            assert active[0]["kind"] == "Job" and active[0]["apiVersion"] == "batch/v1"
+            assert len(w.made) == {"Allow": 3, "Forbid": 1, "Replace": 3}[policy]
+            assert active[-1]["name"] == w.made[-1]
+            assert ("JobAlreadyActive" in await w.reasons()) == (policy == "Forbid")
 
-    asyncio.run(main())
+
+async def test_a_suspended_cronjob_starts_nothing_and_its_missed_times_only_once_later():
+    async with world() as w:
+        await w.create(a_cron(suspend=True))
+        await w.clock.advance(5 * HOUR + 60)
+        assert w.made == []
+        await w.crons.patch("c", {"spec": {"suspend": False}}, "default")
+        await w.clock.advance(60)
+        assert w.made == [w.minute("2024-01-01T05:00")]
+
+
+async def test_too_late_is_not_started_and_too_many_missed_are_told():
+    async with world() as w:
+        await w.create(a_cron("0 0 * * *", suspend=True, startingDeadlineSeconds=600))
+        await w.clock.advance(25 * HOUR)
+        await w.crons.patch("c", {"spec": {"suspend": False}}, "default")
+        await w.clock.advance(60)
+        assert w.made == []
+    async with world() as w:
+        await w.create(a_cron("* * * * *", suspend=True))
+        await w.clock.advance(3 * HOUR)
+        await w.crons.patch("c", {"spec": {"suspend": False}}, "default")
+        await w.clock.advance(1)
+        assert len(w.made) == 1 and "TooManyMissedTimes" in await w.reasons()
+
+
+async def test_another_schedule_begins_with_its_next_time():
+    async with world() as w:
+        await w.create(a_cron("0 0 1 1 *"))
+        await w.clock.advance(1.5 * HOUR)
+        await w.crons.patch("c", {"spec": {"schedule": "0 * * * *"}}, "default")
+        await w.clock.advance(60)
+        assert w.made == []
+        await w.clock.advance(HOUR)
+        assert w.made == [w.minute("2024-01-01T02:00")]
+
+
+async def test_failed_jobs_have_a_history_of_their_own():
+    async with world(lambda pod: Play.FAILED) as w:
+        cron = a_cron(failedJobsHistoryLimit=2)
+        cron["spec"]["jobTemplate"]["spec"]["backoffLimit"] = 0
+        await w.create(cron)
+        await w.clock.advance(5 * HOUR + 120)
+        assert len(w.made) == 5 and len(await w.names()) == 2
+        status = await w.status()
+        assert "lastSuccessfulTime" not in status and "active" not in status
+
+
+async def test_a_job_that_was_made_before_a_crash_is_found_again():
+    async with world(lambda pod: Play.READY) as w:
+        cron = await w.create(a_cron())
+        await w.clock.advance(HOUR + 60)
+        # the status as it would be had the controller died before writing it
+        fresh = await w.crons.get("c", "default")
+        await w.crons.replace_status({**fresh, "status": {}})
+        await w.clock.advance(60)
+        status = await w.status()
+        assert [a["name"] for a in status["active"]] == w.made and len(w.made) == 1
+        assert status["lastScheduleTime"] == "2024-01-01T01:00:00Z"
+        assert cron["metadata"]["uid"]

@@ -51,74 +51,65 @@ async def roll(context: ControllerContext, image: str, **spec: Any) -> None:
     await context.resource("daemonsets", "apps").patch("web", change, "default", type=PatchType.STRATEGIC)
 
 
-def test_every_node_that_fits_has_one() -> None:
-    async def main() -> None:
-        tainted = node("c", taints=[{"key": "k", "effect": "NoSchedule"}])
-        async with cluster(node("a", {"disk": "ssd"}), node("b"), tainted) as context:
-            sets = context.resource("daemonsets", "apps")
-            await sets.create(daemon_set("web"))
-            found = await rolled_out(context, "daemonsets", "web")
-            assert found["status"]["desiredNumberScheduled"] == 2
-            await placed(context, {"a": 1, "b": 1})
-            await context.resource("nodes").create(node("d"))
-            await placed(context, {"a": 1, "b": 1, "d": 1})
-            await context.resource("nodes").patch("c", {"spec": {"taints": None}})
-            await placed(context, {"a": 1, "b": 1, "c": 1, "d": 1})
-            await sets.patch("web", {"spec": {"template": {"spec": {"nodeSelector": {"disk": "ssd"}}}}}, "default")
-            await placed(context, {"a": 1})
-            await context.resource("nodes").patch("b", {"metadata": {"labels": {"disk": "ssd"}}})
-            await placed(context, {"a": 1, "b": 1})
-            await rolled_out(context, "daemonsets", "web")
-
-    asyncio.run(main())
+async def test_every_node_that_fits_has_one() -> None:
+    tainted = node("c", taints=[{"key": "k", "effect": "NoSchedule"}])
+    async with cluster(node("a", {"disk": "ssd"}), node("b"), tainted) as context:
+        sets = context.resource("daemonsets", "apps")
+        await sets.create(daemon_set("web"))
+        found = await rolled_out(context, "daemonsets", "web")
+        assert found["status"]["desiredNumberScheduled"] == 2
+        await placed(context, {"a": 1, "b": 1})
+        await context.resource("nodes").create(node("d"))
+        await placed(context, {"a": 1, "b": 1, "d": 1})
+        await context.resource("nodes").patch("c", {"spec": {"taints": None}})
+        await placed(context, {"a": 1, "b": 1, "c": 1, "d": 1})
+        await sets.patch("web", {"spec": {"template": {"spec": {"nodeSelector": {"disk": "ssd"}}}}}, "default")
+        await placed(context, {"a": 1})
+        await context.resource("nodes").patch("b", {"metadata": {"labels": {"disk": "ssd"}}})
+        await placed(context, {"a": 1, "b": 1})
+        await rolled_out(context, "daemonsets", "web")
 
 
-def test_a_cordoned_node_keeps_its_daemon_and_a_no_execute_taint_does_not() -> None:
-    async def main() -> None:
-        async with cluster(node("a"), node("b")) as context:
-            await context.resource("daemonsets", "apps").create(daemon_set("web"))
-            await placed(context, {"a": 1, "b": 1})
-            cordon = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
-            await context.resource("nodes").patch("a", {"spec": {"unschedulable": True, "taints": cordon}})
-            drain = [{"key": "maintenance", "effect": "NoExecute"}]
-            await context.resource("nodes").patch("b", {"spec": {"taints": drain}})
-            await placed(context, {"a": 1})
+async def test_a_cordoned_node_keeps_its_daemon_and_a_no_execute_taint_does_not() -> None:
+    async with cluster(node("a"), node("b")) as context:
+        await context.resource("daemonsets", "apps").create(daemon_set("web"))
+        await placed(context, {"a": 1, "b": 1})
+        cordon = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+        await context.resource("nodes").patch("a", {"spec": {"unschedulable": True, "taints": cordon}})
+        drain = [{"key": "maintenance", "effect": "NoExecute"}]
+        await context.resource("nodes").patch("b", {"spec": {"taints": drain}})
+        await placed(context, {"a": 1})
 
-            async def counted() -> bool:
-                found = await context.resource("daemonsets", "apps").get("web", "default")
-                return bool(found["status"]["desiredNumberScheduled"] == 1)
+        async def counted() -> bool:
+            found = await context.resource("daemonsets", "apps").get("web", "default")
+            return bool(found["status"]["desiredNumberScheduled"] == 1)
 
-            await eventually(counted)
-
-    asyncio.run(main())
+        await eventually(counted)
 
 
-def test_updates_roll_over_the_nodes_with_and_without_surge() -> None:
-    async def main() -> None:
-        async with cluster(*(node(f"n{number}") for number in range(5))) as context:
-            await context.resource("daemonsets", "apps").create(daemon_set("web"))
-            await rolled_out(context, "daemonsets", "web")
-            least = [99]
-            cache = context.informer("pods").cache
+async def test_updates_roll_over_the_nodes_with_and_without_surge() -> None:
+    async with cluster(*(node(f"n{number}") for number in range(5))) as context:
+        await context.resource("daemonsets", "apps").create(daemon_set("web"))
+        await rolled_out(context, "daemonsets", "web")
+        least = [99]
+        cache = context.informer("pods").cache
 
-            def look(_: Any) -> None:
-                nodes = {each["spec"].get("nodeName") for each in cache if _serves(each)}
-                least[0] = min(least[0], len(nodes))
+        def look(_: Any) -> None:
+            nodes = {each["spec"].get("nodeName") for each in cache if _serves(each)}
+            least[0] = min(least[0], len(nodes))
 
-            cache.add_handler(look)
-            await roll(context, "app:2")
-            await rolled_out(context, "daemonsets", "web")
-            assert least[0] == 4
-            least[0] = 99
-            surge = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 2}}
-            await roll(context, "app:3", updateStrategy=surge)
-            await rolled_out(context, "daemonsets", "web")
-            assert least[0] == 5
-            await placed(context, {f"n{number}": 1 for number in range(5)})
-            revisions = (await context.resource("controllerrevisions", "apps").list(Scope(namespace="default"))).items
-            assert sorted(each["revision"] for each in revisions) == [1, 2, 3]
-
-    asyncio.run(main())
+        cache.add_handler(look)
+        await roll(context, "app:2")
+        await rolled_out(context, "daemonsets", "web")
+        assert least[0] == 4
+        least[0] = 99
+        surge = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 2}}
+        await roll(context, "app:3", updateStrategy=surge)
+        await rolled_out(context, "daemonsets", "web")
+        assert least[0] == 5
+        await placed(context, {f"n{number}": 1 for number in range(5)})
+        revisions = (await context.resource("controllerrevisions", "apps").list(Scope(namespace="default"))).items
+        assert sorted(each["revision"] for each in revisions) == [1, 2, 3]
 
 
 def _serves(pod: Obj) -> bool:
@@ -127,55 +118,49 @@ def _serves(pod: Obj) -> bool:
     return ready and not pod["metadata"].get("deletionTimestamp")
 
 
-def test_a_failing_daemon_is_replaced_ever_more_slowly() -> None:
-    async def main() -> None:
-        clock = FakeClock()
-        player = PodPlayer(lambda pod: Play.FAILED)
-        async with cluster(node("a"), player=player, clock=clock) as context:
-            names: set[str] = set()
-            context.informer("pods").cache.add_handler(lambda change: names.add(change.key.name))
-            await context.resource("daemonsets", "apps").create(daemon_set("web"))
-            await eventually(lambda: len(names) >= 2)
+async def test_a_failing_daemon_is_replaced_ever_more_slowly() -> None:
+    clock = FakeClock()
+    player = PodPlayer(lambda pod: Play.FAILED)
+    async with cluster(node("a"), player=player, clock=clock) as context:
+        names: set[str] = set()
+        context.informer("pods").cache.add_handler(lambda change: names.add(change.key.name))
+        await context.resource("daemonsets", "apps").create(daemon_set("web"))
+        await eventually(lambda: len(names) >= 2)
 
-            async def elapse(seconds: int) -> int:
-                for _ in range(seconds):
-                    await clock.advance(1.0)
-                    for _ in range(50):
-                        await asyncio.sleep(0)
-                return len(names)
+        async def elapse(seconds: int) -> int:
+            for _ in range(seconds):
+                await clock.advance(1.0)
+                for _ in range(50):
+                    await asyncio.sleep(0)
+            return len(names)
 
-            after_minute = await elapse(60)
-            after_hour = await elapse(600)
-            assert 4 <= after_minute <= 9
-            assert after_hour - after_minute <= 5
-            player.play = lambda pod: Play.READY
-            await elapse(900)
-            await rolled_out(context, "daemonsets", "web")
-            events = (await context.resource("events").list(Scope(namespace="default"))).items
-            assert any(each["reason"] == "FailedDaemonPod" for each in events)
-
-    asyncio.run(main())
+        after_minute = await elapse(60)
+        after_hour = await elapse(600)
+        assert 4 <= after_minute <= 9
+        assert after_hour - after_minute <= 5
+        player.play = lambda pod: Play.READY
+        await elapse(900)
+        await rolled_out(context, "daemonsets", "web")
+        events = (await context.resource("events").list(Scope(namespace="default"))).items
+        assert any(each["reason"] == "FailedDaemonPod" for each in events)
 
 
-def test_on_delete_waits_for_the_user() -> None:
-    async def main() -> None:
-        async with cluster(node("a"), node("b")) as context:
-            sets = context.resource("daemonsets", "apps")
-            await sets.create(daemon_set("web", updateStrategy={"type": "OnDelete"}))
-            await rolled_out(context, "daemonsets", "web")
-            await roll(context, "app:2")
+async def test_on_delete_waits_for_the_user() -> None:
+    async with cluster(node("a"), node("b")) as context:
+        sets = context.resource("daemonsets", "apps")
+        await sets.create(daemon_set("web", updateStrategy={"type": "OnDelete"}))
+        await rolled_out(context, "daemonsets", "web")
+        await roll(context, "app:2")
 
-            async def seen() -> bool:
-                found = await sets.get("web", "default")
-                status = found["status"]
-                return bool(
-                    status["observedGeneration"] == found["metadata"]["generation"]
-                    and status.get("updatedNumberScheduled", 0) == 0
-                )
+        async def seen() -> bool:
+            found = await sets.get("web", "default")
+            status = found["status"]
+            return bool(
+                status["observedGeneration"] == found["metadata"]["generation"]
+                and status.get("updatedNumberScheduled", 0) == 0
+            )
 
-            await eventually(seen)
-            for each in (await context.resource("pods").list(Scope(namespace="default"))).items:
-                await context.resource("pods").delete(each["metadata"]["name"], "default")
-            await rolled_out(context, "daemonsets", "web")
-
-    asyncio.run(main())
+        await eventually(seen)
+        for each in (await context.resource("pods").list(Scope(namespace="default"))).items:
+            await context.resource("pods").delete(each["metadata"]["name"], "default")
+        await rolled_out(context, "daemonsets", "web")

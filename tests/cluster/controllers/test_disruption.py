@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
@@ -61,68 +60,56 @@ class World:
         await eventually(check, timeout_s=5)
 
 
-def test_evictions_take_from_the_budget_and_a_pod_that_does_not_go_gives_back_after_two_minutes():
-    async def main():
-        async with guarded() as world:
-            await world.budget(minAvailable=2)
-            for name in "abc":
-                await world.pod(name)
-            await world.shows(1, 3, 2, 3)
-            await world.pods.patch("a", {"metadata": {"finalizers": ["example.io/hold"]}}, "default")
+async def test_evictions_take_from_the_budget_and_a_pod_that_does_not_go_gives_back_after_two_minutes():
+    async with guarded() as world:
+        await world.budget(minAvailable=2)
+        for name in "abc":
+            await world.pod(name)
+        await world.shows(1, 3, 2, 3)
+        await world.pods.patch("a", {"metadata": {"finalizers": ["example.io/hold"]}}, "default")
+        await world.pods.evict("a", "default")
+        await world.shows(0, 2, 2, 3)
+        with pytest.raises(TooManyRequests):
+            await world.pods.evict("b", "default")
+
+
+async def test_an_eviction_that_is_not_followed_by_a_deletion_is_forgotten():
+    async with guarded() as world:
+        await world.budget(minAvailable=1)
+        for name in "ab":
+            await world.pod(name)
+        await world.shows(1, 2, 1, 2)
+        budget = await world.budgets.get("b", "default")
+        granted = {"a": world.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")}
+        spent = {**budget["status"], "disruptionsAllowed": 0, "disruptedPods": granted}
+        await world.budgets.replace_status({**budget, "status": spent})
+        await world.shows(0, 1, 1, 2)
+        await world.clock.advance(125)
+        await world.shows(1, 2, 1, 2)
+        assert "disruptedPods" not in (await world.budgets.get("b", "default"))["status"]
+
+
+async def test_the_owner_says_how_many_pods_there_should_be():
+    async with guarded() as world:
+        owner = await world.replica_set(4)
+        await world.budget(maxUnavailable="25%")
+        for name in "abcd":
+            await world.pod(name, owner)
+        await world.shows(1, 4, 3, 4)
+        await world.context.resource("replicasets", "apps").scale("rs", 8, "default")
+        await world.shows(0, 4, 6, 8)
+
+
+async def test_an_owner_without_a_scale_means_that_nothing_may_go():
+    async with guarded() as world:
+        owner = await world.context.resource("configmaps").create({"metadata": {"name": "m"}}, "default")
+        await world.budget(maxUnavailable=1)
+        await world.pod("a", owner)
+
+        async def refuses():
+            found = (await world.budgets.get("b", "default"))["status"]
+            return found["conditions"][0]["reason"] == "SyncFailed" and found["disruptionsAllowed"] == 0
+
+        await eventually(refuses)
+        with pytest.raises((TooManyRequests, NotFound)):
             await world.pods.evict("a", "default")
-            await world.shows(0, 2, 2, 3)
-            with pytest.raises(TooManyRequests):
-                await world.pods.evict("b", "default")
-
-    asyncio.run(main())
-
-
-def test_an_eviction_that_is_not_followed_by_a_deletion_is_forgotten():
-    async def main():
-        async with guarded() as world:
-            await world.budget(minAvailable=1)
-            for name in "ab":
-                await world.pod(name)
-            await world.shows(1, 2, 1, 2)
-            budget = await world.budgets.get("b", "default")
-            granted = {"a": world.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")}
-            spent = {**budget["status"], "disruptionsAllowed": 0, "disruptedPods": granted}
-            await world.budgets.replace_status({**budget, "status": spent})
-            await world.shows(0, 1, 1, 2)
-            await world.clock.advance(125)
-            await world.shows(1, 2, 1, 2)
-            assert "disruptedPods" not in (await world.budgets.get("b", "default"))["status"]
-
-    asyncio.run(main())
-
-
-def test_the_owner_says_how_many_pods_there_should_be():
-    async def main():
-        async with guarded() as world:
-            owner = await world.replica_set(4)
-            await world.budget(maxUnavailable="25%")
-            for name in "abcd":
-                await world.pod(name, owner)
-            await world.shows(1, 4, 3, 4)
-            await world.context.resource("replicasets", "apps").scale("rs", 8, "default")
-            await world.shows(0, 4, 6, 8)
-
-    asyncio.run(main())
-
-
-def test_an_owner_without_a_scale_means_that_nothing_may_go():
-    async def main():
-        async with guarded() as world:
-            owner = await world.context.resource("configmaps").create({"metadata": {"name": "m"}}, "default")
-            await world.budget(maxUnavailable=1)
-            await world.pod("a", owner)
-
-            async def refuses():
-                found = (await world.budgets.get("b", "default"))["status"]
-                return found["conditions"][0]["reason"] == "SyncFailed" and found["disruptionsAllowed"] == 0
-
-            await eventually(refuses)
-            with pytest.raises((TooManyRequests, NotFound)):
-                await world.pods.evict("a", "default")
-
-    asyncio.run(main())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 
 from shoal.controllers.namespace import wiring
@@ -33,57 +32,48 @@ async def absent(resource, name, namespace=""):
     return False
 
 
-def test_a_namespace_goes_with_all_that_is_in_it():
-    async def main():
-        async with emptied() as context:
-            namespaces, maps = context.resource("namespaces"), context.resource("configmaps")
-            await namespaces.create({"metadata": {"name": "n"}})
-            for number in range(20):
-                await maps.create({"metadata": {"name": f"m{number}"}}, "n")
-            await context.resource("roles", "rbac.authorization.k8s.io").create({"metadata": {"name": "r"}}, "n")
-            await namespaces.delete("n")
-            await eventually(lambda: absent(namespaces, "n"))
-            await namespaces.create({"metadata": {"name": "n"}})
-            assert await absent(maps, "m1", "n")
-
-    asyncio.run(main())
+async def test_a_namespace_goes_with_all_that_is_in_it():
+    async with emptied() as context:
+        namespaces, maps = context.resource("namespaces"), context.resource("configmaps")
+        await namespaces.create({"metadata": {"name": "n"}})
+        for number in range(20):
+            await maps.create({"metadata": {"name": f"m{number}"}}, "n")
+        await context.resource("roles", "rbac.authorization.k8s.io").create({"metadata": {"name": "r"}}, "n")
+        await namespaces.delete("n")
+        await eventually(lambda: absent(namespaces, "n"))
+        await namespaces.create({"metadata": {"name": "n"}})
+        assert await absent(maps, "m1", "n")
 
 
-def test_pods_go_first_and_the_status_says_what_is_waited_for():
-    async def main():
-        async with emptied() as context:
-            namespaces, maps, pods = (context.resource(each) for each in ("namespaces", "configmaps", "pods"))
-            await namespaces.create({"metadata": {"name": "n"}})
-            await maps.create({"metadata": {"name": "needed"}}, "n")
-            await pods.create(POD, "n")
-            await namespaces.delete("n")
+async def test_pods_go_first_and_the_status_says_what_is_waited_for():
+    async with emptied() as context:
+        namespaces, maps, pods = (context.resource(each) for each in ("namespaces", "configmaps", "pods"))
+        await namespaces.create({"metadata": {"name": "n"}})
+        await maps.create({"metadata": {"name": "needed"}}, "n")
+        await pods.create(POD, "n")
+        await namespaces.delete("n")
 
-            async def waits():
-                conditions = (await namespaces.get("n"))["status"].get("conditions") or ()
-                return any("pods. has 1 resource instances" in each["message"] for each in conditions)
+        async def waits():
+            conditions = (await namespaces.get("n"))["status"].get("conditions") or ()
+            return any("pods. has 1 resource instances" in each["message"] for each in conditions)
 
-            await eventually(waits)
-            assert not await absent(maps, "needed", "n")
-            await pods.delete("p", "n", grace_period_s=0)
-            await eventually(lambda: absent(namespaces, "n"))
-
-    asyncio.run(main())
+        await eventually(waits)
+        assert not await absent(maps, "needed", "n")
+        await pods.delete("p", "n", grace_period_s=0)
+        await eventually(lambda: absent(namespaces, "n"))
 
 
-def test_objects_with_finalizers_hold_the_namespace_until_they_are_let_go():
-    async def main():
-        async with emptied() as context:
-            namespaces, maps = context.resource("namespaces"), context.resource("configmaps")
-            await namespaces.create({"metadata": {"name": "n"}})
-            await maps.create({"metadata": {"name": "held", "finalizers": ["example.io/hold"]}}, "n")
-            await namespaces.delete("n")
+async def test_objects_with_finalizers_hold_the_namespace_until_they_are_let_go():
+    async with emptied() as context:
+        namespaces, maps = context.resource("namespaces"), context.resource("configmaps")
+        await namespaces.create({"metadata": {"name": "n"}})
+        await maps.create({"metadata": {"name": "held", "finalizers": ["example.io/hold"]}}, "n")
+        await namespaces.delete("n")
 
-            async def told():
-                conditions = (await namespaces.get("n"))["status"].get("conditions") or ()
-                return any("example.io/hold in 1 resource instances" in each["message"] for each in conditions)
+        async def told():
+            conditions = (await namespaces.get("n"))["status"].get("conditions") or ()
+            return any("example.io/hold in 1 resource instances" in each["message"] for each in conditions)
 
-            await eventually(told)
-            await maps.patch("held", {"metadata": {"finalizers": None}}, "n")
-            await eventually(lambda: absent(namespaces, "n"))
-
-    asyncio.run(main())
+        await eventually(told)
+        await maps.patch("held", {"metadata": {"finalizers": None}}, "n")
+        await eventually(lambda: absent(namespaces, "n"))

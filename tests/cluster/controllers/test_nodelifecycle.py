@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 
 from shoal.base.clock import FakeClock
@@ -102,108 +101,90 @@ async def fleet(*nodes, **zones):
 BOTH = {("unreachable", "NoSchedule"), ("unreachable", "NoExecute")}
 
 
-def test_a_lost_node_is_unknown_after_fifty_seconds_and_its_pods_leave_after_five_minutes():
-    async def main():
-        async with fleet("a", "b", "c") as world:
-            await world.pod("tolerant", "a", None)
-            await world.pod("usual", "a")
-            await world.pod("elsewhere", "b")
-            await world.live(30)
-            world.alive.discard("a")
-            await world.live(45)
-            assert ready_status(await world.nodes.get("a")) == "True"
-            await world.live(15)
-            assert ready_status(await world.nodes.get("a")) == "Unknown"
-            assert await world.taints("a") == BOTH
-            conditions = (await world.pods.get("usual", "default"))["status"]["conditions"]
-            assert [each["status"] for each in conditions if each["type"] == "Ready"] == ["False"]
-            await world.live(280)
-            assert await world.left() == {"tolerant", "usual", "elsewhere"}
-            await world.live(30)
-            assert await world.left() == {"tolerant", "elsewhere"}
-            gone = await world.pods.get("usual", "default")
-            assert "DeletionByTaintManager" in str(gone["status"]["conditions"])
-
-    asyncio.run(main())
+async def test_a_lost_node_is_unknown_after_fifty_seconds_and_its_pods_leave_after_five_minutes():
+    async with fleet("a", "b", "c") as world:
+        await world.pod("tolerant", "a", None)
+        await world.pod("usual", "a")
+        await world.pod("elsewhere", "b")
+        await world.live(30)
+        world.alive.discard("a")
+        await world.live(45)
+        assert ready_status(await world.nodes.get("a")) == "True"
+        await world.live(15)
+        assert ready_status(await world.nodes.get("a")) == "Unknown"
+        assert await world.taints("a") == BOTH
+        conditions = (await world.pods.get("usual", "default"))["status"]["conditions"]
+        assert [each["status"] for each in conditions if each["type"] == "Ready"] == ["False"]
+        await world.live(280)
+        assert await world.left() == {"tolerant", "usual", "elsewhere"}
+        await world.live(30)
+        assert await world.left() == {"tolerant", "elsewhere"}
+        gone = await world.pods.get("usual", "default")
+        assert "DeletionByTaintManager" in str(gone["status"]["conditions"])
 
 
-def test_a_node_that_comes_back_in_time_keeps_its_pods():
-    async def main():
-        async with fleet("a", "b", "c") as world:
-            await world.pod("usual", "a")
-            world.alive.discard("a")
-            await world.live(120)
-            assert await world.taints("a") == BOTH
-            await world.revive("a")
-            await world.live(600)
-            assert await world.taints("a") == set()
-            assert await world.left() == {"usual"}
-
-    asyncio.run(main())
+async def test_a_node_that_comes_back_in_time_keeps_its_pods():
+    async with fleet("a", "b", "c") as world:
+        await world.pod("usual", "a")
+        world.alive.discard("a")
+        await world.live(120)
+        assert await world.taints("a") == BOTH
+        await world.revive("a")
+        await world.live(600)
+        assert await world.taints("a") == set()
+        assert await world.left() == {"usual"}
 
 
-def test_when_all_nodes_fall_silent_nobody_is_driven_away_for_a_day():
-    async def main():
-        async with fleet("a", "b", "c") as world:
-            await world.pod("usual", "a")
-            world.alive.clear()
-            await world.clock.advance(86_400)
-            assert ready_status(await world.nodes.get("a")) == "Unknown"
-            assert await world.taints("a") == {("unreachable", "NoSchedule")}
-            assert await world.left() == {"usual"}
-            for name in ("a", "b"):
-                await world.revive(name)
-            await world.live(400)
-            assert await world.taints("a") == set()
-            assert ("unreachable", "NoExecute") in await world.taints("c")
-
-    asyncio.run(main())
+async def test_when_all_nodes_fall_silent_nobody_is_driven_away_for_a_day():
+    async with fleet("a", "b", "c") as world:
+        await world.pod("usual", "a")
+        world.alive.clear()
+        await world.clock.advance(86_400)
+        assert ready_status(await world.nodes.get("a")) == "Unknown"
+        assert await world.taints("a") == {("unreachable", "NoSchedule")}
+        assert await world.left() == {"usual"}
+        for name in ("a", "b"):
+            await world.revive(name)
+        await world.live(400)
+        assert await world.taints("a") == set()
+        assert ("unreachable", "NoExecute") in await world.taints("c")
 
 
-def test_a_zone_that_is_mostly_lost_stops_and_others_go_on_one_node_every_ten_seconds():
-    async def main():
-        bad = {f"bad-{n}": "small" for n in range(5)}
-        good = {f"good-{n}": "healthy" for n in range(5)}
-        async with fleet(**bad, **good) as world:
-            world.alive -= {"bad-0", "bad-1", "bad-2", "good-0", "good-1"}
-            await world.live(60)
+async def test_a_zone_that_is_mostly_lost_stops_and_others_go_on_one_node_every_ten_seconds():
+    bad = {f"bad-{n}": "small" for n in range(5)}
+    good = {f"good-{n}": "healthy" for n in range(5)}
+    async with fleet(**bad, **good) as world:
+        world.alive -= {"bad-0", "bad-1", "bad-2", "good-0", "good-1"}
+        await world.live(60)
 
-            async def evicting(names):
-                return [name for name in names if ("unreachable", "NoExecute") in await world.taints(name)]
+        async def evicting(names):
+            return [name for name in names if ("unreachable", "NoExecute") in await world.taints(name)]
 
-            assert await evicting(bad) == []
-            assert len(await evicting(good)) == 1
-            await world.live(15)
-            assert len(await evicting(good)) == 2
-            await world.live(3600)
-            assert await evicting(bad) == []
-            assert ("unreachable", "NoSchedule") in await world.taints("bad-0")
-
-    asyncio.run(main())
+        assert await evicting(bad) == []
+        assert len(await evicting(good)) == 1
+        await world.live(15)
+        assert len(await evicting(good)) == 2
+        await world.live(3600)
+        assert await evicting(bad) == []
+        assert ("unreachable", "NoSchedule") in await world.taints("bad-0")
 
 
-def test_cordoned_nodes_and_nodes_under_pressure_are_tainted():
-    async def main():
-        async with fleet("a") as world:
-            await world.nodes.patch("a", {"spec": {"unschedulable": True}})
-            pressure = {"type": "MemoryPressure", "status": "True"}
-            node = await world.nodes.get("a")
-            await world.nodes.replace_status({**node, "status": {"conditions": [world.ready(), pressure]}})
-            await world.live(5)
-            assert await world.taints("a") == {("unschedulable", "NoSchedule"), ("memory-pressure", "NoSchedule")}
-            await world.nodes.patch("a", {"spec": {"unschedulable": None}})
-            await world.live(5)
-            assert await world.taints("a") == {("memory-pressure", "NoSchedule")}
-
-    asyncio.run(main())
+async def test_cordoned_nodes_and_nodes_under_pressure_are_tainted():
+    async with fleet("a") as world:
+        await world.nodes.patch("a", {"spec": {"unschedulable": True}})
+        pressure = {"type": "MemoryPressure", "status": "True"}
+        node = await world.nodes.get("a")
+        await world.nodes.replace_status({**node, "status": {"conditions": [world.ready(), pressure]}})
+        await world.live(5)
+        assert await world.taints("a") == {("unschedulable", "NoSchedule"), ("memory-pressure", "NoSchedule")}
+        await world.nodes.patch("a", {"spec": {"unschedulable": None}})
+        await world.live(5)
+        assert await world.taints("a") == {("memory-pressure", "NoSchedule")}
 
 
-def test_a_taint_of_a_user_drives_away_who_does_not_bear_it():
-    async def main():
-        async with fleet("a") as world:
-            await world.pod("usual", "a")
-            await world.nodes.patch("a", {"spec": {"taints": [{"key": "gone", "effect": "NoExecute"}]}})
-            await world.live(5)
-            assert await world.left() == set()
-
-    asyncio.run(main())
+async def test_a_taint_of_a_user_drives_away_who_does_not_bear_it():
+    async with fleet("a") as world:
+        await world.pod("usual", "a")
+        await world.nodes.patch("a", {"spec": {"taints": [{"key": "gone", "effect": "NoExecute"}]}})
+        await world.live(5)
+        assert await world.left() == set()

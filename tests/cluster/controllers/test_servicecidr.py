@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 
 from acting_as import acting_as
@@ -50,95 +49,77 @@ async def world():
             yield World(context, clock)
 
 
-def test_a_range_is_made_ready_and_protected():
-    async def main():
-        async with world() as w:
-            ready = await eventually(lambda: w.condition("kubernetes"))
-            assert (ready["type"], ready["status"]) == ("Ready", "True")
-            assert ready["message"] == "Kubernetes Service CIDR is ready"
-            assert (await w.ranges.get("kubernetes"))["metadata"]["finalizers"] == [
-                "networking.k8s.io/service-cidr-finalizer"
-            ]
-
-    asyncio.run(main())
+async def test_a_range_is_made_ready_and_protected():
+    async with world() as w:
+        ready = await eventually(lambda: w.condition("kubernetes"))
+        assert (ready["type"], ready["status"]) == ("Ready", "True")
+        assert ready["message"] == "Kubernetes Service CIDR is ready"
+        assert (await w.ranges.get("kubernetes"))["metadata"]["finalizers"] == [
+            "networking.k8s.io/service-cidr-finalizer"
+        ]
 
 
-def test_a_range_that_nobody_uses_goes_after_ten_seconds():
-    async def main():
-        async with world() as w:
-            await w.ranges.create({"metadata": {"name": "extra"}, "spec": {"cidrs": ["10.200.0.0/24"]}})
-            await w.clock.advance(1)
-            await w.ranges.delete("extra")
-            await w.clock.advance(8)
-            assert await w.exists(w.ranges, "extra")
-            await w.clock.advance(4)
-            assert not await w.exists(w.ranges, "extra")
-
-    asyncio.run(main())
+async def test_a_range_that_nobody_uses_goes_after_ten_seconds():
+    async with world() as w:
+        await w.ranges.create({"metadata": {"name": "extra"}, "spec": {"cidrs": ["10.200.0.0/24"]}})
+        await w.clock.advance(1)
+        await w.ranges.delete("extra")
+        await w.clock.advance(8)
+        assert await w.exists(w.ranges, "extra")
+        await w.clock.advance(4)
+        assert not await w.exists(w.ranges, "extra")
 
 
-def test_a_range_with_addresses_waits_until_they_are_gone_or_another_has_them():
-    async def main():
-        async with world() as w:
-            await w.clock.advance(1)
-            await w.ranges.delete("kubernetes")
-            await w.clock.advance(30)
-            blocked = await w.condition("kubernetes")
-            assert (blocked["status"], blocked["reason"]) == ("False", "Terminating")
-            await w.ranges.create({"metadata": {"name": "wider"}, "spec": {"cidrs": ["10.0.0.0/8"]}})
-            await w.clock.advance(30)
-            assert not await w.exists(w.ranges, "kubernetes")
-
-    asyncio.run(main())
+async def test_a_range_with_addresses_waits_until_they_are_gone_or_another_has_them():
+    async with world() as w:
+        await w.clock.advance(1)
+        await w.ranges.delete("kubernetes")
+        await w.clock.advance(30)
+        blocked = await w.condition("kubernetes")
+        assert (blocked["status"], blocked["reason"]) == ("False", "Terminating")
+        await w.ranges.create({"metadata": {"name": "wider"}, "spec": {"cidrs": ["10.0.0.0/8"]}})
+        await w.clock.advance(30)
+        assert not await w.exists(w.ranges, "kubernetes")
 
 
-def test_a_record_that_is_lost_is_made_again():
-    async def main():
-        async with world() as w:
-            address = await w.service()
-            await w.clock.advance(5)
-            before = await w.records.get(address)
-            await w.records.delete(address)
-            await w.clock.advance(5)
-            after = await w.exists(w.records, address)
-            assert after["spec"]["parentRef"] == before["spec"]["parentRef"]
-            assert after["metadata"]["labels"] == before["metadata"]["labels"]
-            assert "ClusterIPNotAllocated" in await w.reasons()
-
-    asyncio.run(main())
+async def test_a_record_that_is_lost_is_made_again():
+    async with world() as w:
+        address = await w.service()
+        await w.clock.advance(5)
+        before = await w.records.get(address)
+        await w.records.delete(address)
+        await w.clock.advance(5)
+        after = await w.exists(w.records, address)
+        assert after["spec"]["parentRef"] == before["spec"]["parentRef"]
+        assert after["metadata"]["labels"] == before["metadata"]["labels"]
+        assert "ClusterIPNotAllocated" in await w.reasons()
 
 
-def test_a_record_without_a_service_is_removed_after_a_minute():
-    async def main():
-        async with world() as w:
-            labels = {
-                "ipaddress.kubernetes.io/ip-family": "IPv4",
-                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
-            }
-            parent = {"resource": "services", "namespace": "default", "name": "gone"}
-            await w.records.create({"metadata": {"name": "10.0.0.77", "labels": labels}, "spec": {"parentRef": parent}})
-            await w.records.create({"metadata": {"name": "10.0.0.78"}, "spec": {"parentRef": parent}})
-            await w.clock.advance(55)
-            assert await w.exists(w.records, "10.0.0.77")
-            await w.clock.advance(15)
-            assert not await w.exists(w.records, "10.0.0.77")
-            assert await w.exists(w.records, "10.0.0.78"), "somebody else's"
-
-    asyncio.run(main())
+async def test_a_record_without_a_service_is_removed_after_a_minute():
+    async with world() as w:
+        labels = {
+            "ipaddress.kubernetes.io/ip-family": "IPv4",
+            "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+        }
+        parent = {"resource": "services", "namespace": "default", "name": "gone"}
+        await w.records.create({"metadata": {"name": "10.0.0.77", "labels": labels}, "spec": {"parentRef": parent}})
+        await w.records.create({"metadata": {"name": "10.0.0.78"}, "spec": {"parentRef": parent}})
+        await w.clock.advance(55)
+        assert await w.exists(w.records, "10.0.0.77")
+        await w.clock.advance(15)
+        assert not await w.exists(w.records, "10.0.0.77")
+        assert await w.exists(w.records, "10.0.0.78"), "somebody else's"
 
 
-def test_services_that_come_and_go_leave_nothing_and_nobody_is_warned():
-    async def main():
-        async with world() as w:
-            addresses = [await w.service(f"s{n}") for n in range(20)]
-            await w.clock.advance(10)
-            for n in range(0, 20, 2):
-                await w.services.delete(f"s{n}", "default")
-            again = [await w.service(f"t{n}", clusterIP=addresses[n]) for n in range(0, 20, 2)]
-            await w.clock.advance(200)
-            assert again == addresses[::2]
-            names = {r["metadata"]["name"] for r in (await w.records.list()).items}
-            assert set(addresses) <= names
-            assert not await w.reasons()
-
-    asyncio.run(main())
+async def test_services_that_come_and_go_leave_nothing_and_nobody_is_warned():
+    async with world() as w:
+        addresses = [await w.service(f"s{n}") for n in range(20)]
+        await w.clock.advance(10)
+        for n in range(0, 20, 2):
+            await w.services.delete(f"s{n}", "default")
+        again = [await w.service(f"t{n}", clusterIP=addresses[n]) for n in range(0, 20, 2)]
+        await w.clock.advance(200)
+        assert again == addresses[::2]
+        names = {r["metadata"]["name"] for r in (await w.records.list()).items}
+        assert set(addresses) <= names
+        assert not await w.reasons()

@@ -43,27 +43,24 @@ def inside(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "shoal.dev/v1", "kind": kind, "metadata": about, "spec": spec}
 
 
-def test_every_operation_of_an_agent_is_in_the_published_api_with_published_parameters_and_fields(
+async def test_every_operation_of_an_agent_is_in_the_published_api_with_published_parameters_and_fields(
     tmp_path: Path,
 ) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(yaml.safe_dump(POLICY))
 
-    async def main() -> None:
-        with LocalFleet(tmp_path / "fleet") as fleet:
-            await asyncio.to_thread(lambda: fleet.start({"eu-1": "eu"}, flags=("--audit-policy", str(policy))))
-            await asyncio.to_thread(lambda: fleet.start_agents([("eu-1", "default")], elect=True))
-            async with FleetRecorder(fleet) as witness:
-                await live_a_life(fleet, witness)
-            for process in (
-                fleet.agents["eu-1", "default"],
-                fleet.clusters["eu-1"].process,
-            ):  # the log is complete then
-                await asyncio.to_thread(process.stop)
-            lines = (fleet.clusters["eu-1"].folder / "audit.log").read_bytes().splitlines()
-            check([orjson.loads(line) for line in lines])
-
-    asyncio.run(main())
+    with LocalFleet(tmp_path / "fleet") as fleet:
+        await asyncio.to_thread(lambda: fleet.start({"eu-1": "eu"}, flags=("--audit-policy", str(policy))))
+        await asyncio.to_thread(lambda: fleet.start_agents([("eu-1", "default")], elect=True))
+        async with FleetRecorder(fleet) as witness:
+            await live_a_life(fleet, witness)
+        for process in (
+            fleet.agents["eu-1", "default"],
+            fleet.clusters["eu-1"].process,
+        ):  # the log is complete then
+            await asyncio.to_thread(process.stop)
+        lines = (fleet.clusters["eu-1"].folder / "audit.log").read_bytes().splitlines()
+        check([orjson.loads(line) for line in lines])
 
 
 async def live_a_life(fleet: LocalFleet, witness: FleetRecorder) -> None:
@@ -122,7 +119,7 @@ def check(events: list[dict[str, Any]]) -> None:
     assert {("delete", "deployments"), ("patch", "deployments"), ("watch", "pods")} <= seen
 
 
-def test_requests_carry_no_header_of_ours_but_the_fence_which_other_servers_do_not_look_at() -> None:
+async def test_requests_carry_no_header_of_ours_but_the_fence_which_other_servers_do_not_look_at() -> None:
     """Servers ignore headers they do not know. Without a server that checks it, the fence is its deadline alone."""
 
     class Recording:
@@ -140,18 +137,15 @@ def test_requests_carry_no_header_of_ours_but_the_fence_which_other_servers_do_n
         async def close(self) -> None:
             await self._inner.close()
 
-    async def main() -> None:
-        async with local_server() as server:
-            user = User("admin", ("system:masters", "system:authenticated"))
-            recording = Recording(InProcessTransport(server.server.handler, user))
-            clock = RealClock()
-            fence = Fence("shoal-system", "krane", "a", clock=clock)
-            fence.begin(1, clock.monotonic() + 60)
-            client = Client(recording, clock=clock).fenced(fence)
-            await client.of(builtin("configmaps")).apply(
-                {"metadata": {"name": "a", "namespace": "default"}, "data": {"a": "b"}}
-            )
-            await client.of(builtin("configmaps")).get("a", "default")
-            assert recording.headers - HEADERS == {FENCE}
-
-    asyncio.run(main())
+    async with local_server() as server:
+        user = User("admin", ("system:masters", "system:authenticated"))
+        recording = Recording(InProcessTransport(server.server.handler, user))
+        clock = RealClock()
+        fence = Fence("shoal-system", "krane", "a", clock=clock)
+        fence.begin(1, clock.monotonic() + 60)
+        client = Client(recording, clock=clock).fenced(fence)
+        await client.of(builtin("configmaps")).apply(
+            {"metadata": {"name": "a", "namespace": "default"}, "data": {"a": "b"}}
+        )
+        await client.of(builtin("configmaps")).get("a", "default")
+        assert recording.headers - HEADERS == {FENCE}

@@ -20,44 +20,41 @@ NAMES = ("a", "b", "c")
 CHANGES = 45
 
 
-def test_agents_of_a_control_plane_that_is_killed_go_on_at_another_from_their_cursor(tmp_path: Path) -> None:
+async def test_agents_of_a_control_plane_that_is_killed_go_on_at_another_from_their_cursor(tmp_path: Path) -> None:
     database = shared_postgres().create_database()
 
-    async def main() -> None:
-        with LocalFleet(tmp_path, database=database) as fleet:
-            await asyncio.to_thread(fleet.start, CLUSTERS)
-            second = await asyncio.to_thread(fleet.add_control, "second")
-            async with Balancer(fleet.control_port) as balancer:  # all begin at the first
-                places = [(cluster, "default") for cluster in CLUSTERS]
-                await asyncio.to_thread(lambda: fleet.start_agents(places, port=balancer.port))
-                api = fleet.connect(second)  # people are at the second
-                async with FleetRecorder(fleet) as witness:
-                    for name in NAMES:
-                        await asyncio.to_thread(api.put, app(name, {"eu": 1, "us": 1}, marker="0"))
-                    await witness.settled()
-                    full = await asyncio.to_thread(syncs, fleet)
-                    balancer.targets.append(second)
-                    for number in range(1, CHANGES + 1):
-                        document = app(NAMES[number % len(NAMES)], {"eu": 1, "us": 1}, marker=str(number))
-                        await asyncio.to_thread(api.put, document)
-                        if number == CHANGES // 3:
-                            await asyncio.to_thread(fleet.control.kill)
-                    rows = await witness.settled()
-                    witness.assert_nothing_wanted_was_deleted(rows)
-                    for number in range(CHANGES - len(NAMES) + 1, CHANGES + 1):
-                        for cluster in CLUSTERS:
-                            found = witness.of_app(NAMES[number % len(NAMES)], cluster)
-                            assert [marker_of(obj) for obj in found] == [str(number)]
-                    assert await asyncio.to_thread(syncs, fleet) == full, "a full sync although the cursor was known"
-                    hellos = "shoal_control_hellos_total"
-                    resumed = await asyncio.to_thread(lambda: api.metric(hellos, result="resumed"))
-                    others = await asyncio.to_thread(lambda: api.metric(hellos)) - resumed
-                    assert (resumed, others) == (2 * len(AGENTS), 0)
-                    for name in NAMES:  # what agents report goes to the one that is left
-                        await witness.asked(partial(is_ready, api, name))
-                    api.close()
-
-    asyncio.run(main())
+    with LocalFleet(tmp_path, database=database) as fleet:
+        await asyncio.to_thread(fleet.start, CLUSTERS)
+        second = await asyncio.to_thread(fleet.add_control, "second")
+        async with Balancer(fleet.control_port) as balancer:  # all begin at the first
+            places = [(cluster, "default") for cluster in CLUSTERS]
+            await asyncio.to_thread(lambda: fleet.start_agents(places, port=balancer.port))
+            api = fleet.connect(second)  # people are at the second
+            async with FleetRecorder(fleet) as witness:
+                for name in NAMES:
+                    await asyncio.to_thread(api.put, app(name, {"eu": 1, "us": 1}, marker="0"))
+                await witness.settled()
+                full = await asyncio.to_thread(syncs, fleet)
+                balancer.targets.append(second)
+                for number in range(1, CHANGES + 1):
+                    document = app(NAMES[number % len(NAMES)], {"eu": 1, "us": 1}, marker=str(number))
+                    await asyncio.to_thread(api.put, document)
+                    if number == CHANGES // 3:
+                        await asyncio.to_thread(fleet.control.kill)
+                rows = await witness.settled()
+                witness.assert_nothing_wanted_was_deleted(rows)
+                for number in range(CHANGES - len(NAMES) + 1, CHANGES + 1):
+                    for cluster in CLUSTERS:
+                        found = witness.of_app(NAMES[number % len(NAMES)], cluster)
+                        assert [marker_of(obj) for obj in found] == [str(number)]
+                assert await asyncio.to_thread(syncs, fleet) == full, "a full sync although the cursor was known"
+                hellos = "shoal_control_hellos_total"
+                resumed = await asyncio.to_thread(lambda: api.metric(hellos, result="resumed"))
+                others = await asyncio.to_thread(lambda: api.metric(hellos)) - resumed
+                assert (resumed, others) == (2 * len(AGENTS), 0)
+                for name in NAMES:  # what agents report goes to the one that is left
+                    await witness.asked(partial(is_ready, api, name))
+                api.close()
 
 
 def syncs(fleet: LocalFleet) -> float:

@@ -60,80 +60,74 @@ def replicas(objects: list[Obj]) -> list[int]:
     return [obj["spec"]["replicas"] for obj in objects]
 
 
-def test_apply_change_scale_stop_and_delete_reach_the_clusters_and_come_back_in_status(fleet: LocalFleet) -> None:
-    async def main() -> None:
-        async with FleetRecorder(fleet) as witness:
+async def test_apply_change_scale_stop_and_delete_reach_the_clusters_and_come_back_in_status(fleet: LocalFleet) -> None:
+    async with FleetRecorder(fleet) as witness:
 
-            async def seen(check: object, what: str) -> None:
-                await witness.until(check, what=what)  # type: ignore[arg-type]
+        async def seen(check: object, what: str) -> None:
+            await witness.until(check, what=what)  # type: ignore[arg-type]
 
-            def everywhere(counts: dict[str, int], marker: str = "") -> bool:
-                return all(
-                    replicas(witness.of_app("web", cluster)) == [counts[region]]
-                    and marker_of(witness.of_app("web", cluster)[0]) == marker
-                    for cluster, region in CLUSTERS.items()
-                )
+        def everywhere(counts: dict[str, int], marker: str = "") -> bool:
+            return all(
+                replicas(witness.of_app("web", cluster)) == [counts[region]]
+                and marker_of(witness.of_app("web", cluster)[0]) == marker
+                for cluster, region in CLUSTERS.items()
+            )
 
-            put = lambda document: asyncio.to_thread(fleet.api.put, document)  # noqa: E731
-            await put(app("web", {"eu": 2, "us": 1}))
-            await seen(lambda: everywhere({"eu": 2, "us": 1}), "apply")
-            await until_status(fleet, "web", "Ready", {"eu": 2, "us": 1})
-            await put(app("web", {"eu": 2, "us": 1}, marker="changed"))
-            await seen(lambda: everywhere({"eu": 2, "us": 1}, "changed"), "change")
-            await asyncio.to_thread(fleet.api.request, "POST", f"{app_path('web')}/scale", {"replicas": 3})
-            await seen(lambda: everywhere({"eu": 3, "us": 3}, "changed"), "scale")
-            await until_status(fleet, "web", "Ready", {"eu": 3, "us": 3})
-            await asyncio.to_thread(fleet.api.request, "POST", f"{app_path('web')}/stop")
-            await seen(lambda: everywhere({"eu": 0, "us": 0}, "changed"), "stop")
-            await until_status(fleet, "web", "Stopped", {"eu": 0, "us": 0})
-            await asyncio.to_thread(fleet.api.request, "POST", f"{app_path('web')}/start")
-            await until_status(fleet, "web", "Ready", {"eu": 3, "us": 3})
-            await asyncio.to_thread(fleet.api.request, "DELETE", app_path("web"))
-            await seen(lambda: not any(witness.of_app("web", cluster) for cluster in CLUSTERS), "delete")
+        put = lambda document: asyncio.to_thread(fleet.api.put, document)  # noqa: E731
+        await put(app("web", {"eu": 2, "us": 1}))
+        await seen(lambda: everywhere({"eu": 2, "us": 1}), "apply")
+        await until_status(fleet, "web", "Ready", {"eu": 2, "us": 1})
+        await put(app("web", {"eu": 2, "us": 1}, marker="changed"))
+        await seen(lambda: everywhere({"eu": 2, "us": 1}, "changed"), "change")
+        await asyncio.to_thread(fleet.api.request, "POST", f"{app_path('web')}/scale", {"replicas": 3})
+        await seen(lambda: everywhere({"eu": 3, "us": 3}, "changed"), "scale")
+        await until_status(fleet, "web", "Ready", {"eu": 3, "us": 3})
+        await asyncio.to_thread(fleet.api.request, "POST", f"{app_path('web')}/stop")
+        await seen(lambda: everywhere({"eu": 0, "us": 0}, "changed"), "stop")
+        await until_status(fleet, "web", "Stopped", {"eu": 0, "us": 0})
+        await asyncio.to_thread(fleet.api.request, "POST", f"{app_path('web')}/start")
+        await until_status(fleet, "web", "Ready", {"eu": 3, "us": 3})
+        await asyncio.to_thread(fleet.api.request, "DELETE", app_path("web"))
+        await seen(lambda: not any(witness.of_app("web", cluster) for cluster in CLUSTERS), "delete")
+        rows = await witness.settled()
+        assert not [row for row in rows if row.wanted and row.key.startswith("deployment/")]
+
+
+async def test_an_app_moves_between_the_shards_of_a_cluster_and_back_while_it_runs(fleet: LocalFleet) -> None:
+    await asyncio.to_thread(until_streams, fleet)
+    async with FleetRecorder(fleet) as witness:
+        await asyncio.to_thread(fleet.api.put, app("mover", {"eu": 2}))
+        await until_status(fleet, "mover", "Ready", {"eu": 2})
+        first = witness.of_app("mover", "eu-1")[0]["metadata"]
+        home = first["labels"]["shoal.dev/shard"]
+        other = next(shard for shard in SHARDS if shard != home)
+        available = [2]
+
+        def arrived(shard: str) -> bool:
+            live = witness.of_app("mover", "eu-1")
+            available.extend((obj.get("status") or {}).get("availableReplicas") or 0 for obj in live)
+            return [obj["metadata"]["labels"]["shoal.dev/shard"] for obj in live] == [shard]
+
+        for shard in (other, home):
+            body = {"region": "eu", "cluster": "eu-1", "shard": shard}
+            await asyncio.to_thread(fleet.api.request, "POST", f"{app_path('mover')}/move", body)
+            await witness.until(lambda to=shard: arrived(to), what=f"the move to {shard}")
+
+            def moved(to: str = shard) -> bool:
+                rows = fleet.api.app_status("mover")["regions"]
+                return [(row["shard"], row["state"], row["moving"]) for row in rows] == [(to, "Ready", False)]
+
+            await witness.asked(moved)
             rows = await witness.settled()
-            assert not [row for row in rows if row.wanted and row.key.startswith("deployment/")]
-
-    asyncio.run(main())
-
-
-def test_an_app_moves_between_the_shards_of_a_cluster_and_back_while_it_runs(fleet: LocalFleet) -> None:
-    async def main() -> None:
-        await asyncio.to_thread(until_streams, fleet)
-        async with FleetRecorder(fleet) as witness:
-            await asyncio.to_thread(fleet.api.put, app("mover", {"eu": 2}))
-            await until_status(fleet, "mover", "Ready", {"eu": 2})
-            first = witness.of_app("mover", "eu-1")[0]["metadata"]
-            home = first["labels"]["shoal.dev/shard"]
-            other = next(shard for shard in SHARDS if shard != home)
-            available = [2]
-
-            def arrived(shard: str) -> bool:
-                live = witness.of_app("mover", "eu-1")
-                available.extend((obj.get("status") or {}).get("availableReplicas") or 0 for obj in live)
-                return [obj["metadata"]["labels"]["shoal.dev/shard"] for obj in live] == [shard]
-
-            for shard in (other, home):
-                body = {"region": "eu", "cluster": "eu-1", "shard": shard}
-                await asyncio.to_thread(fleet.api.request, "POST", f"{app_path('mover')}/move", body)
-                await witness.until(lambda to=shard: arrived(to), what=f"the move to {shard}")
-
-                def moved(to: str = shard) -> bool:
-                    rows = fleet.api.app_status("mover")["regions"]
-                    return [(row["shard"], row["state"], row["moving"]) for row in rows] == [(to, "Ready", False)]
-
-                await witness.asked(moved)
-                rows = await witness.settled()
-                assert witness.of_app("mover", "eu-1")[0]["metadata"]["uid"] == first["uid"], "it was never deleted"
-                witness.assert_nothing_wanted_was_deleted(rows)
-            assert min(available) == 2, "pods were replaced one after the other"
-            await asyncio.to_thread(fleet.api.request, "DELETE", app_path("mover"))
-            await witness.until(lambda: not witness.of_app("mover", "eu-1"), what="delete")
-            await witness.settled()
-
-    asyncio.run(main())
+            assert witness.of_app("mover", "eu-1")[0]["metadata"]["uid"] == first["uid"], "it was never deleted"
+            witness.assert_nothing_wanted_was_deleted(rows)
+        assert min(available) == 2, "pods were replaced one after the other"
+        await asyncio.to_thread(fleet.api.request, "DELETE", app_path("mover"))
+        await witness.until(lambda: not witness.of_app("mover", "eu-1"), what="delete")
+        await witness.settled()
 
 
-def test_a_change_is_applied_in_every_region_within_the_bar_of_its_commit(fleet: LocalFleet) -> None:
+async def test_a_change_is_applied_in_every_region_within_the_bar_of_its_commit(fleet: LocalFleet) -> None:
     """From before the request until the witness has seen the object: more than the bar is about. The next change is made
     when the one before is back in the status, so that what is measured is a change and not a queue of them."""
 
@@ -169,7 +163,7 @@ def test_a_change_is_applied_in_every_region_within_the_bar_of_its_commit(fleet:
     backs: list[float] = []
     took: list[float] = []
     for _ in range(ROUNDS):  # the best counts, as for every absolute figure: the machine is not ours alone
-        took = min(took or [math.inf], sorted(asyncio.run(main())), key=p99)
+        took = min(took or [math.inf], sorted(await main()), key=p99)
         if p99(took) < BAR_S * NOISE:
             break
     hop, places = "shoal_krane_hop_seconds", [f"{cluster}-{shard}" for cluster in CLUSTERS for shard in SHARDS]
@@ -187,7 +181,7 @@ def p99(took: list[float]) -> float:
     return sorted(took)[int(len(took) * 0.99)]
 
 
-def test_bad_input_is_refused_counted_and_does_not_disturb_the_streams_of_others(fleet: LocalFleet) -> None:
+async def test_bad_input_is_refused_counted_and_does_not_disturb_the_streams_of_others(fleet: LocalFleet) -> None:
     body = {"kind": "agent", "name": "spare", "cluster": "spare", "region": "eu"}
     join = fleet.api.request("POST", "/tokens", body).body["join"]
     identity = {"cluster": "spare", "region": "eu", "shard": "default", "agent": "a"}
@@ -212,7 +206,7 @@ def test_bad_input_is_refused_counted_and_does_not_disturb_the_streams_of_others
     refused("Join", {"identity": {**identity, "colour": "red"}}, "invalid_argument", 400)
     refused("Heartbeat", {"identity": {**identity, "epoch": 7}}, "failed_precondition", 400)
     refused("Join", {"identity": identity, "software": "x" * (9 << 20)}, "resource_exhausted", 429)
-    asyncio.run(bad_cursors(fleet, join, identity))
+    await bad_cursors(fleet, join, identity)
 
     until_streams(fleet)
     assert sum(fleet.agent_metric(f"{c}-{s}", CONNECTIONS) for c in CLUSTERS for s in SHARDS) == connections

@@ -18,49 +18,46 @@ NAMES = ("first", "second")
 
 
 @pytest.mark.chaos
-def test_a_standby_takes_over_and_the_old_agent_changes_nothing_when_it_wakes_up(tmp_path: Path) -> None:
-    async def main() -> None:
-        with LocalFleet(tmp_path) as fleet:
-            await asyncio.to_thread(fleet.start, {"eu-1": "eu"})
-            agents = {
-                name: await asyncio.to_thread(partial(fleet.new_agent, "eu-1", name=name, elect=True)) for name in NAMES
-            }
-            fleet.standbys += agents.values()
-            await asyncio.gather(*(asyncio.to_thread(agent.start) for agent in agents.values()))
-            async with FleetRecorder(fleet) as witness:
+async def test_a_standby_takes_over_and_the_old_agent_changes_nothing_when_it_wakes_up(tmp_path: Path) -> None:
+    with LocalFleet(tmp_path) as fleet:
+        await asyncio.to_thread(fleet.start, {"eu-1": "eu"})
+        agents = {
+            name: await asyncio.to_thread(partial(fleet.new_agent, "eu-1", name=name, elect=True)) for name in NAMES
+        }
+        fleet.standbys += agents.values()
+        await asyncio.gather(*(asyncio.to_thread(agent.start) for agent in agents.values()))
+        async with FleetRecorder(fleet) as witness:
 
-                async def change(marker: str) -> None:
-                    await asyncio.to_thread(fleet.api.put, app("web", {"eu": 1}, marker=marker))
-                    await witness.until(
-                        lambda: [marker_of(obj) for obj in witness.of_app("web", "eu-1")] == [marker], timeout_s=60
-                    )
+            async def change(marker: str) -> None:
+                await asyncio.to_thread(fleet.api.put, app("web", {"eu": 1}, marker=marker))
+                await witness.until(
+                    lambda: [marker_of(obj) for obj in witness.of_app("web", "eu-1")] == [marker], timeout_s=60
+                )
 
-                def status(name: str) -> Any:
-                    return fleet.agent_status(name)
+            def status(name: str) -> Any:
+                return fleet.agent_status(name)
 
-                await change("1")
-                await witness.settled()
-                leading = [name for name in NAMES if status(name)["leading"]]
-                assert len(leading) == 1, "one acts and one stands by"
-                old = leading[0]
-                new = next(name for name in NAMES if name != old)
-                epoch = status(old)["epoch"]
+            await change("1")
+            await witness.settled()
+            leading = [name for name in NAMES if status(name)["leading"]]
+            assert len(leading) == 1, "one acts and one stands by"
+            old = leading[0]
+            new = next(name for name in NAMES if name != old)
+            epoch = status(old)["epoch"]
 
-                agents[old].pause()
-                await change("2")  # the old one has it in its socket and will read it; the new one applies it
-                await witness.asked(lambda: status(new)["leading"] and status(new)["epoch"] > epoch)
-                taken = status(new)["epoch"]
-                await change("3")
-                await witness.settled()
-                generation = witness.of_app("web", "eu-1")[0]["metadata"]["generation"]
+            agents[old].pause()
+            await change("2")  # the old one has it in its socket and will read it; the new one applies it
+            await witness.asked(lambda: status(new)["leading"] and status(new)["epoch"] > epoch)
+            taken = status(new)["epoch"]
+            await change("3")
+            await witness.settled()
+            generation = witness.of_app("web", "eu-1")[0]["metadata"]["generation"]
 
-                agents[old].resume()
-                await witness.asked(lambda: not status(old)["leading"])
-                assert [marker_of(obj) for obj in witness.of_app("web", "eu-1")] == ["3"]
-                await change("4")
-                await witness.settled()
-                assert status(new)["epoch"] == taken and status(new)["leading"]
-                generations = witness.of_app("web", "eu-1")[0]["metadata"]["generation"]
-                assert generations == generation + 1, "the old agent has acted"
-
-    asyncio.run(main())
+            agents[old].resume()
+            await witness.asked(lambda: not status(old)["leading"])
+            assert [marker_of(obj) for obj in witness.of_app("web", "eu-1")] == ["3"]
+            await change("4")
+            await witness.settled()
+            assert status(new)["epoch"] == taken and status(new)["leading"]
+            generations = witness.of_app("web", "eu-1")[0]["metadata"]["generation"]
+            assert generations == generation + 1, "the old agent has acted"

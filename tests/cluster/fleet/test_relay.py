@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -35,10 +35,6 @@ from shoal.wire.fleet.v1.cluster_connect import ClusterServiceClient
 
 WAIT_S = 20.0
 QUICK = RelayConfig(reconnect_base_s=0.05, reconnect_cap_s=0.2, progress_every_s=0.1, call_s=5.0)
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(main(), 90.0))  # type: ignore[arg-type]
 
 
 async def eventually(look: Callable[[], Any]) -> None:
@@ -133,8 +129,8 @@ async def beat(agent: AgentClient) -> pb.HeartbeatResponse:
     return await agent.client.heartbeat(pb.HeartbeatRequest(identity=agent.identity), headers=agent.headers)
 
 
-def test_agents_of_a_region_are_served_over_one_stream_per_kind(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_agents_of_a_region_are_served_over_one_stream_per_kind(tmp_path: Path) -> None:
+    async with asyncio.timeout(90):
         async with (
             a_region(tmp_path, "c1", "c2") as (control, relay),
             relay.agent("c1", "eu") as one,
@@ -161,11 +157,9 @@ def test_agents_of_a_region_are_served_over_one_stream_per_kind(tmp_path: Path) 
                 field, item = await first.next()
                 assert (field, item.key) == ("item", again), "resuming sends nothing that did not change"
 
-    run(main)
 
-
-def test_reports_heartbeats_and_questions_reach_the_control_plane(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_reports_heartbeats_and_questions_reach_the_control_plane(tmp_path: Path) -> None:
+    async with asyncio.timeout(90):
         async with a_region(tmp_path) as (control, relay), relay.agent("c1", "eu") as agent:
             key = await control.deploy("c1", "web")
             item = await agent.client.get_desired_deployment(
@@ -189,11 +183,9 @@ def test_reports_heartbeats_and_questions_reach_the_control_plane(tmp_path: Path
 
             await eventually(heard)
 
-    run(main)
 
-
-def test_a_control_plane_that_is_away_is_not_noticed_and_reports_follow_in_order(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_control_plane_that_is_away_is_not_noticed_and_reports_follow_in_order(tmp_path: Path) -> None:
+    async with asyncio.timeout(90):
         async with a_region(tmp_path) as (control, relay), relay.agent("c1", "eu") as agent:
             keys = [await control.deploy("c1", f"web{n}") for n in range(2)]
             async with watching(agent) as open_stream:
@@ -221,11 +213,9 @@ def test_a_control_plane_that_is_away_is_not_noticed_and_reports_follow_in_order
                 item = await open_stream.until("item")
                 assert item.key == changed and item.action.value.image == "nginx:2", "the stream was never cut"
 
-    run(main)
 
-
-def test_a_newer_epoch_fences_through_the_relay_and_beside_it(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_newer_epoch_fences_through_the_relay_and_beside_it(tmp_path: Path) -> None:
+    async with asyncio.timeout(90):
         async with a_region(tmp_path) as (control, relay), relay.agent("c1", "eu") as old, watching(old) as first:
             await full_sync(first)
             async with relay.agent("c1", "eu", name="standby", key=b"n" * 32) as new, watching(new) as second:
@@ -239,13 +229,11 @@ def test_a_newer_epoch_fences_through_the_relay_and_beside_it(tmp_path: Path) ->
                 async with watching(new) as late:
                     assert (await late.error()).code is Code.FAILED_PRECONDITION
 
-    run(main)
 
-
-def test_secrets_are_wrapped_for_the_agent_that_asks_not_for_the_one_before(tmp_path: Path) -> None:
+async def test_secrets_are_wrapped_for_the_agent_that_asks_not_for_the_one_before(tmp_path: Path) -> None:
     from shoal.control.database.tables import Secret
 
-    async def main() -> None:
+    async with asyncio.timeout(90):
         async with a_region(tmp_path) as (control, relay), relay.agent("c1", "eu") as old:
             await control.deploy("c1", "seed")
             async with control.database.transaction() as tx:
@@ -265,11 +253,9 @@ def test_secrets_are_wrapped_for_the_agent_that_asks_not_for_the_one_before(tmp_
                 items = (await full_sync(watch))[1]
                 assert items[key].action.value.secrets[0].wrapped_key == b"for nnnn: data-key"
 
-    run(main)
 
-
-def test_a_revoked_or_replaced_token_ends_the_agents_stream_within_a_second(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_revoked_or_replaced_token_ends_the_agents_stream_within_a_second(tmp_path: Path) -> None:
+    async with asyncio.timeout(90):
         async with a_region(tmp_path) as (control, relay):
             text, row = await control.tokens.create(kind="agent", name="a", cluster="c1", region="eu")
             async with relay.agent("c1", "eu", token=text) as agent, watching(agent) as watch:
@@ -287,11 +273,9 @@ def test_a_revoked_or_replaced_token_ends_the_agents_stream_within_a_second(tmp_
                     await beat(agent)
                 assert caught.value.code is Code.UNAUTHENTICATED
 
-    run(main)
 
-
-def test_what_was_revoked_while_the_relay_was_cut_off_ends_when_it_is_back(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_what_was_revoked_while_the_relay_was_cut_off_ends_when_it_is_back(tmp_path: Path) -> None:
+    async with asyncio.timeout(90):
         async with a_region(tmp_path) as (control, relay):
             text, row = await control.tokens.create(kind="agent", name="a", cluster="c1", region="eu")
             async with relay.agent("c1", "eu", token=text) as agent, watching(agent) as watch:
@@ -301,13 +285,11 @@ def test_what_was_revoked_while_the_relay_was_cut_off_ends_when_it_is_back(tmp_p
                 await control.start()
                 assert (await watch.error()).code is Code.UNAUTHENTICATED
 
-    run(main)
 
-
-def test_a_relay_that_was_alone_for_too_long_begins_no_more_streams_until_the_control_plane_is_back(
+async def test_a_relay_that_was_alone_for_too_long_begins_no_more_streams_until_the_control_plane_is_back(
     tmp_path: Path,
 ) -> None:
-    async def main() -> None:
+    async with asyncio.timeout(90):
         async with control_plane(tmp_path) as control:
             await control.add_cluster("c1", region="eu")
             config = replace(QUICK, alone_s=0.2)
@@ -335,13 +317,11 @@ def test_a_relay_that_was_alone_for_too_long_begins_no_more_streams_until_the_co
                 key = await control.deploy("c1", "web")
                 assert (await open_stream.until("item")).key == key, "the one that was open has gone on"
 
-    run(main)
 
-
-def test_a_relay_acts_for_agents_of_its_region_only_and_only_with_their_tokens(tmp_path: Path) -> None:
+async def test_a_relay_acts_for_agents_of_its_region_only_and_only_with_their_tokens(tmp_path: Path) -> None:
     from shoal.control.service.agents.auth import AGENT_HEADER
 
-    async def main() -> None:
+    async with asyncio.timeout(90):
         async with a_region(tmp_path) as (control, relay):
             await control.add_cluster("far", region="us")
             async with relay.agent("far", "us", join=False) as foreign:
@@ -380,13 +360,11 @@ def test_a_relay_acts_for_agents_of_its_region_only_and_only_with_their_tokens(t
 
                 await eventually(refused)
 
-    run(main)
 
-
-def test_a_database_that_went_back_is_noticed_through_the_relay(tmp_path: Path) -> None:
+async def test_a_database_that_went_back_is_noticed_through_the_relay(tmp_path: Path) -> None:
     from shoal.sync.versions import Cursor, encode_cursor
 
-    async def main() -> None:
+    async with asyncio.timeout(90):
         async with a_region(tmp_path) as (control, relay), relay.agent("c1", "eu") as agent:
             key = await control.deploy("c1", "web")
             async with watching(agent) as watch:
@@ -409,8 +387,6 @@ def test_a_database_that_went_back_is_noticed_through_the_relay(tmp_path: Path) 
                 assert (await watch.error()).code is Code.ABORTED, "whoever is of the old history begins anew"
                 async with watching(agent, "nonsense") as bad:
                     assert (await bad.error()).code is Code.INVALID_ARGUMENT
-
-    run(main)
 
 
 def test_a_relay_as_a_process_serves_a_real_agent_while_the_control_plane_is_killed(tmp_path: Path) -> None:
@@ -460,7 +436,7 @@ def test_a_relay_as_a_process_serves_a_real_agent_while_the_control_plane_is_kil
         until(lambda: "log_level is 'loud': choose from" in relay.tail(), "the error does not name key, value and fix")
 
 
-def test_a_change_for_more_places_than_are_loaded_at_once_reaches_all_of_them(tmp_path: Path) -> None:
+async def test_a_change_for_more_places_than_are_loaded_at_once_reaches_all_of_them(tmp_path: Path) -> None:
     from dataclasses import replace
 
     from shoal.control.service.region import _LOADING
@@ -470,7 +446,7 @@ def test_a_change_for_more_places_than_are_loaded_at_once_reaches_all_of_them(tm
     shards = tuple(f"s{number}" for number in range(_LOADING + 16))
     calm = replace(SERVICE, progress_every_s=1000.0, digest_every_s=1000.0)  # nothing else wakes the stream
 
-    async def main() -> None:
+    async with asyncio.timeout(90):
         async with control_plane(tmp_path, config=calm) as control:
             await control.add_cluster("c1", region="eu", shards=shards)
             async with relay_of(control, tmp_path) as relay, AsyncExitStack() as stack:
@@ -487,5 +463,3 @@ def test_a_change_for_more_places_than_are_loaded_at_once_reaches_all_of_them(tm
                         await want_deployment(tx, "c1", "web", shard=shard, image="i", template={}, replicas=1)
                 for watch in watches:
                     assert (await watch.until("item")).key == "deployment/dep_web"
-
-    run(main)

@@ -42,19 +42,11 @@ ROUTE = orjson.dumps({"environment": "env_1", "host": "shop.example"})
 EVERYTHING = ["Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy", "ServiceAccount"]
 
 
-def run(test, controllers=CONTROLLERS, **settings):
-    async def main():
-        async with world(controllers, **settings) as w:
-            await test(w)
-
-    asyncio.run(main())
-
-
 # applying
 
 
-def test_a_deployment_becomes_ready_and_is_seen_with_routable_addresses():
-    async def test(w):
+async def test_a_deployment_becomes_ready_and_is_seen_with_routable_addresses():
+    async with world() as w:
         await w.apply(deployment(1))
         await w.ready()
         assert KEY in w.changed
@@ -72,11 +64,9 @@ def test_a_deployment_becomes_ready_and_is_seen_with_routable_addresses():
 
         await eventually(endpoints)
 
-    run(test)
 
-
-def test_u8_what_pods_need_is_there_before_them_and_owned_afterwards():
-    async def test(w):
+async def test_u8_what_pods_need_is_there_before_them_and_owned_afterwards():
+    async with world() as w:
         w.requests.written()
         await w.apply(deployment(1, secrets=[sealed(1, PUBLIC_KEY, PASSWORD="hunter2")]))
         written = w.requests.written()
@@ -90,11 +80,9 @@ def test_u8_what_pods_need_is_there_before_them_and_owned_afterwards():
             references = (await w.get(plural, group))["metadata"]["ownerReferences"]
             assert [each["uid"] for each in references] == [owner["metadata"]["uid"]], plural
 
-    run(test)
 
-
-def test_applying_the_same_again_writes_nothing():
-    async def test(w):
+async def test_applying_the_same_again_writes_nothing():
+    async with world() as w:
         given = deployment(
             1, secrets=[sealed(1, PUBLIC_KEY, A="1")], autoscaling=pb.Autoscaling(min=2, max=4), port=8080
         )
@@ -104,11 +92,9 @@ def test_applying_the_same_again_writes_nothing():
         await w.apply(given)
         assert w.requests.written() == []
 
-    run(test)
 
-
-def test_a_change_writes_only_what_it_concerns_and_the_version_with_it():
-    async def test(w):
+async def test_a_change_writes_only_what_it_concerns_and_the_version_with_it():
+    async with world() as w:
         await w.apply(deployment(1))
         w.requests.written()
         await w.apply(deployment(2, replicas=3))
@@ -116,11 +102,9 @@ def test_a_change_writes_only_what_it_concerns_and_the_version_with_it():
         await w.ready(3)
         assert (await w.deployments.applier.live())[KEY].version == Version("main", 1, 2)
 
-    run(test)
 
-
-def test_an_older_version_is_refused_and_changes_nothing():
-    async def test(w):
+async def test_an_older_version_is_refused_and_changes_nothing():
+    async with world() as w:
         await w.apply(deployment(5, image="shoal/echo:5"))
         before = (await w.get("deployments", "apps"))["metadata"]["generation"]
         with pytest.raises(Newer):
@@ -132,12 +116,10 @@ def test_an_older_version_is_refused_and_changes_nothing():
         later.version.incarnation = 2
         await w.apply(later)  # a restored database counts on from its own numbers
 
-    run(test)
-
 
 @pytest.mark.parametrize("plural", ["deployments", "services"])
-def test_objects_of_others_are_never_touched(plural):
-    async def test(w):
+async def test_objects_of_others_are_never_touched(plural):
+    async with world(controllers=()) as w:
         group = "apps" if plural == "deployments" else ""
         await w.of("namespaces").create({"metadata": {"name": NAMESPACE}})
         if plural == "deployments":
@@ -161,12 +143,10 @@ def test_objects_of_others_are_never_touched(plural):
         now = await w.get(plural, group)
         assert now["metadata"]["uid"] == theirs["metadata"]["uid"] and now["spec"] == theirs["spec"]
 
-    run(test, controllers=())
-
 
 @pytest.mark.parametrize("field", ["fleet", "cluster", "shard"])
-def test_objects_of_another_owner_are_neither_seen_nor_changed(field):
-    async def test(w):
+async def test_objects_of_another_owner_are_neither_seen_nor_changed(field):
+    async with world(controllers=()) as w:
         other = w.handlers(replace(OWNER, **{field: "other"}))[StreamKind.DEPLOYMENTS]
         await w.apply(deployment(1))
         assert await other.applier.live() == {}
@@ -176,14 +156,12 @@ def test_objects_of_another_owner_are_neither_seen_nor_changed(field):
         await other.applier.delete(KEY, "", "")
         assert (await w.get("deployments", "apps"))["spec"]["replicas"] == 2
 
-    run(test, controllers=())
-
 
 OTHER_SHARD = replace(OWNER, shard="b")
 
 
-def test_a_shard_takes_over_what_another_one_of_the_cluster_made_when_it_is_told_to():
-    async def test(w):
+async def test_a_shard_takes_over_what_another_one_of_the_cluster_made_when_it_is_told_to():
+    async with world(controllers=()) as w:
         other = w.handlers(OTHER_SHARD)[StreamKind.DEPLOYMENTS].applier
         await w.apply(deployment(9))
         before = await w.objects()
@@ -201,11 +179,9 @@ def test_a_shard_takes_over_what_another_one_of_the_cluster_made_when_it_is_told
         assert set(await other.live()) == {KEY}
         assert not await w.deployments.applier.live()
 
-    run(test, controllers=())
 
-
-def test_the_shard_that_had_it_neither_takes_it_back_nor_deletes_it():
-    async def test(w):
+async def test_the_shard_that_had_it_neither_takes_it_back_nor_deletes_it():
+    async with world(controllers=()) as w:
         other = w.handlers(OTHER_SHARD)[StreamKind.DEPLOYMENTS].applier
         await w.apply(deployment(1))
         await other.apply(deployment(2, taken_from=OWNER.shard))
@@ -219,11 +195,9 @@ def test_the_shard_that_had_it_neither_takes_it_back_nor_deletes_it():
         await w.apply(deployment(4, taken_from="b"))  # unless it is told to
         assert {obj["metadata"]["labels"]["shoal.dev/shard"] for obj in (await w.objects()).values()} == {"default"}
 
-    run(test, controllers=())
 
-
-def test_what_is_taken_over_while_it_is_being_deleted_stays(monkeypatch):
-    async def test(w):
+async def test_what_is_taken_over_while_it_is_being_deleted_stays(monkeypatch):
+    async with world(controllers=()) as w:
         other = w.handlers(OTHER_SHARD)[StreamKind.DEPLOYMENTS].applier
         await w.apply(deployment(1))
         applier = w.deployments.applier
@@ -241,32 +215,26 @@ def test_what_is_taken_over_while_it_is_being_deleted_stays(monkeypatch):
         assert {obj["metadata"]["labels"]["shoal.dev/shard"] for obj in (await w.objects()).values()} == {"b"}
         assert sorted(await w.objects()) == sorted(EVERYTHING)
 
-    run(test, controllers=())
 
-
-def test_a_namespace_of_somebody_else_is_used_as_it_is():
-    async def test(w):
+async def test_a_namespace_of_somebody_else_is_used_as_it_is():
+    async with world(controllers=()) as w:
         before = await w.of("namespaces").create({"metadata": {"name": NAMESPACE, "labels": {"team": "shop"}}})
         await w.apply(deployment(1))
         after = await w.of("namespaces").get(NAMESPACE)
         assert after["metadata"]["labels"] == before["metadata"]["labels"]
 
-    run(test, controllers=())
 
-
-def test_what_is_stopped_is_kept_without_pods():
-    async def test(w):
+async def test_what_is_stopped_is_kept_without_pods():
+    async with world() as w:
         await w.apply(deployment(1))
         await w.ready()
         await w.apply(deployment(2, running=False))
         await eventually(lambda: w.report.desired_replicas == 0 and not w.report.instances)
         assert set(EVERYTHING) <= set(await w.left())
 
-    run(test)
 
-
-def test_handing_replicas_to_an_autoscaler_changes_none_and_taking_them_back_sets_them():
-    async def test(w):
+async def test_handing_replicas_to_an_autoscaler_changes_none_and_taking_them_back_sets_them():
+    async with world() as w:
         scaling = pb.Autoscaling(min=2, max=9, cpu_percent=70)
         await w.apply(deployment(1, replicas=5))
         await w.apply(deployment(2, replicas=5, autoscaling=scaling))
@@ -281,19 +249,15 @@ def test_handing_replicas_to_an_autoscaler_changes_none_and_taking_them_back_set
         with pytest.raises(NotFound):
             await w.get("horizontalpodautoscalers", "autoscaling")
 
-    run(test)
 
-
-def test_an_autoscaled_deployment_begins_with_its_least_replicas():
-    async def test(w):
+async def test_an_autoscaled_deployment_begins_with_its_least_replicas():
+    async with world() as w:
         await w.apply(deployment(1, autoscaling=pb.Autoscaling(min=3, max=9, cpu_percent=70)))
         await w.ready(3)
         await w.apply(deployment(2, running=False, autoscaling=pb.Autoscaling(min=3, max=9)))
         await eventually(lambda: w.report.desired_replicas == 0)
         await w.apply(deployment(3, autoscaling=pb.Autoscaling(min=3, max=9)))
         await w.ready(3)
-
-    run(test)
 
 
 EVERY_OPTION = {
@@ -319,8 +283,8 @@ EVERY_OPTION = {
     ],
     ids=lambda given: given.kind if isinstance(given, pb.HealthCheck) else given,
 )
-def test_whatever_a_state_says_is_accepted_and_is_no_drift_once_it_is_there(check, signal):
-    async def test(w):
+async def test_whatever_a_state_says_is_accepted_and_is_no_drift_once_it_is_there(check, signal):
+    async with world(controllers=()) as w:
         secrets = [sealed(1, PUBLIC_KEY, A="1", EMPTY="")]
         given = deployment(1, healthcheck=check, shutdown_signal=signal, secrets=secrets, **EVERY_OPTION)
         await w.apply(given)
@@ -331,21 +295,17 @@ def test_whatever_a_state_says_is_accepted_and_is_no_drift_once_it_is_there(chec
         assert w.requests.written() == []
         assert not w.report.drift
 
-    run(test, controllers=())
 
-
-def test_what_cannot_be_rendered_is_refused_before_anything_is_written():
-    async def test(w):
+async def test_what_cannot_be_rendered_is_refused_before_anything_is_written():
+    async with world(controllers=(), observe=False) as w:
         w.requests.written()
         with pytest.raises(Invalid, match="env"):
             await w.apply(deployment(1, env={"not a name": "1"}))
         assert w.requests.written() == []
 
-    run(test, controllers=(), observe=False)
 
-
-def test_what_is_seen_anyway_is_not_asked_for():
-    async def test(w):
+async def test_what_is_seen_anyway_is_not_asked_for():
+    async with world(controllers=()) as w:
         numbers = iter(range(1, 1000))
 
         async def cheap():  # not before everything that was written has been seen
@@ -355,11 +315,9 @@ def test_what_is_seen_anyway_is_not_asked_for():
 
         await eventually(cheap)
 
-    run(test, controllers=())
 
-
-def test_nothing_newer_is_overwritten_although_what_was_seen_is_old():
-    async def test(w):
+async def test_nothing_newer_is_overwritten_although_what_was_seen_is_old():
+    async with world(controllers=()) as w:
         await w.apply(deployment(1))
         await eventually(lambda: w.report.desired_replicas == 2)
         other = w.handlers(OWNER)[StreamKind.DEPLOYMENTS]  # another agent of the shard, which has taken over
@@ -368,14 +326,12 @@ def test_nothing_newer_is_overwritten_although_what_was_seen_is_old():
             await w.apply(deployment(5, replicas=5))  # at once: the watch has not told of it yet
         assert (await w.get("deployments", "apps"))["spec"]["replicas"] == 9
 
-    run(test, controllers=())
-
 
 # secrets
 
 
-def test_secrets_are_opened_and_a_new_version_rolls_the_pods():
-    async def test(w):
+async def test_secrets_are_opened_and_a_new_version_rolls_the_pods():
+    async with world() as w:
         await w.apply(deployment(1, secrets=[sealed(1, PUBLIC_KEY, PASSWORD="one")]))
         await w.ready()
         first = {each.uid for each in w.report.instances}
@@ -386,11 +342,9 @@ def test_secrets_are_opened_and_a_new_version_rolls_the_pods():
         with pytest.raises(NotFound):
             await w.get("secrets")
 
-    run(test)
 
-
-def test_a_secret_for_another_agent_fails_the_deployment_and_names_no_value():
-    async def test(w):
+async def test_a_secret_for_another_agent_fails_the_deployment_and_names_no_value():
+    async with world(controllers=()) as w:
         stranger = X25519PrivateKey.generate().public_key().public_bytes_raw()
         await w.apply(deployment(1))
         w.requests.written()
@@ -398,8 +352,6 @@ def test_a_secret_for_another_agent_fails_the_deployment_and_names_no_value():
             await w.apply(deployment(2, secrets=[sealed(1, stranger, PASSWORD="hunter2")]))
         assert "hunter2" not in str(refused.value) and refused.value.__cause__ is None
         assert w.requests.written() == []
-
-    run(test, controllers=())
 
 
 # drift
@@ -422,8 +374,8 @@ def template(**container):
         ({"spec": {"minReadySeconds": 9}}, "Deployment.spec.minReadySeconds"),
     ],
 )
-def test_what_somebody_changed_is_reported_and_put_back(patch, field):
-    async def test(w):
+async def test_what_somebody_changed_is_reported_and_put_back(patch, field):
+    async with world(controllers=()) as w:
         given = deployment(1)
         await w.apply(given)
         await eventually(lambda: w.report.desired_replicas == 2)
@@ -435,11 +387,9 @@ def test_what_somebody_changed_is_reported_and_put_back(patch, field):
         after = (await w.get("deployments", "apps"))["spec"]
         assert after == before
 
-    run(test, controllers=())
 
-
-def test_an_object_around_a_deployment_that_somebody_deletes_is_reported_and_made_again():
-    async def test(w):
+async def test_an_object_around_a_deployment_that_somebody_deletes_is_reported_and_made_again():
+    async with world(controllers=()) as w:
         await w.apply(deployment(1))
         await eventually(lambda: w.report.desired_replicas == 2)
         await w.of("services").delete(NAME, NAMESPACE)
@@ -448,11 +398,9 @@ def test_an_object_around_a_deployment_that_somebody_deletes_is_reported_and_mad
         await eventually(lambda: not w.report.drift)
         assert (await w.get("services"))["spec"]["clusterIP"] == "None"
 
-    run(test, controllers=())
 
-
-def test_what_is_only_to_be_reported_stays_until_a_new_version_says_otherwise():
-    async def test(w):
+async def test_what_is_only_to_be_reported_stays_until_a_new_version_says_otherwise():
+    async with world(controllers=()) as w:
         await w.apply(deployment(1, drift=pb.Drift.REPORT))
         await edit(w, {"spec": {"minReadySeconds": 9}})
         await eventually(lambda: w.report.drift == ["Deployment.spec.minReadySeconds"])
@@ -461,11 +409,9 @@ def test_what_is_only_to_be_reported_stays_until_a_new_version_says_otherwise():
         await w.apply(deployment(3, replicas=3))
         assert not (await w.get("deployments", "apps"))["spec"].get("minReadySeconds")
 
-    run(test, controllers=())
 
-
-def test_a_restart_that_somebody_asks_for_is_no_drift():
-    async def test(w):
+async def test_a_restart_that_somebody_asks_for_is_no_drift():
+    async with world() as w:
         await w.apply(deployment(1))
         await w.ready()
         restart = {"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}}
@@ -477,15 +423,13 @@ def test_a_restart_that_somebody_asks_for_is_no_drift():
         await w.apply(deployment(1))
         assert w.requests.written() == []
 
-    run(test)
-
 
 # going
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["by name", "by labels"])
-def test_deleting_removes_every_object_and_does_not_mind_what_is_gone(named):
-    async def test(w):
+async def test_deleting_removes_every_object_and_does_not_mind_what_is_gone(named):
+    async with world() as w:
         scaled = {"autoscaling": pb.Autoscaling(min=1, max=2), "secrets": [sealed(1, PUBLIC_KEY, A="1")]}
         await w.apply(deployment(1, **scaled))
         await w.ready(1)
@@ -504,11 +448,9 @@ def test_deleting_removes_every_object_and_does_not_mind_what_is_gone(named):
         assert await w.deployments.applier.live() == {}
         assert KEY not in w.deployments.observer.keys()
 
-    run(test)
 
-
-def test_u8_a_deployment_that_somebody_deletes_takes_everything_with_it_and_can_be_made_again():
-    async def test(w):
+async def test_u8_a_deployment_that_somebody_deletes_takes_everything_with_it_and_can_be_made_again():
+    async with world() as w:
         await w.apply(deployment(1, secrets=[sealed(1, PUBLIC_KEY, A="1")]))
         await w.ready()
         await w.of("deployments", "apps").delete(NAME, NAMESPACE)
@@ -521,11 +463,9 @@ def test_u8_a_deployment_that_somebody_deletes_takes_everything_with_it_and_can_
         await w.apply(deployment(1, secrets=[sealed(1, PUBLIC_KEY, A="1")]))
         await w.ready()
 
-    run(test)
 
-
-def test_what_is_left_of_a_half_made_deployment_is_found_and_deleted():
-    async def test(w):
+async def test_what_is_left_of_a_half_made_deployment_is_found_and_deleted():
+    async with world(controllers=()) as w:
         await w.apply(deployment(3))
         await w.of("deployments", "apps").delete(NAME, NAMESPACE)
         live = await w.deployments.applier.live()
@@ -533,11 +473,9 @@ def test_what_is_left_of_a_half_made_deployment_is_found_and_deleted():
         await w.deployments.applier.delete(KEY, "", "")
         assert await w.left() == []
 
-    run(test, controllers=())
 
-
-def test_what_is_released_runs_on_and_is_not_ours_any_more():
-    async def test(w):
+async def test_what_is_released_runs_on_and_is_not_ours_any_more():
+    async with world() as w:
         await w.apply(deployment(1))
         await w.ready()
         pods = {each.uid for each in w.report.instances}
@@ -549,8 +487,6 @@ def test_what_is_released_runs_on_and_is_not_ours_any_more():
         assert left["status"]["availableReplicas"] == 2
         now = (await w.of("pods").list(Scope(namespace=NAMESPACE))).items
         assert {each["metadata"]["uid"] for each in now} == pods, "no pod was restarted"
-
-    run(test)
 
 
 # observing
@@ -564,8 +500,8 @@ async def settled(w):
     return found
 
 
-def test_u3_a_pod_that_crashes_is_seen_although_its_deployment_says_nothing():
-    async def test(w):
+async def test_u3_a_pod_that_crashes_is_seen_although_its_deployment_says_nothing():
+    async with world() as w:
         await w.apply(deployment(1, replicas=1))
         await w.ready(1)
         version = (await eventually(lambda: settled(w)))["metadata"]["resourceVersion"]
@@ -580,11 +516,9 @@ def test_u3_a_pod_that_crashes_is_seen_although_its_deployment_says_nothing():
         assert KEY in w.changed
         assert (await w.get("deployments", "apps"))["metadata"]["resourceVersion"] == version
 
-    run(test)
 
-
-def test_u17_a_pod_that_failed_is_no_instance_but_the_one_in_its_place_is():
-    async def test(w):
+async def test_u17_a_pod_that_failed_is_no_instance_but_the_one_in_its_place_is():
+    async with world() as w:
         await w.apply(deployment(1, replicas=1))
         await w.ready(1)
         name = w.report.instances[0].name
@@ -594,11 +528,9 @@ def test_u17_a_pod_that_failed_is_no_instance_but_the_one_in_its_place_is():
         assert [each.name for each in w.report.instances] != [name] and len(w.report.instances) == 1
         assert (await w.of("pods").get(name, NAMESPACE))["status"]["phase"] == "Failed"
 
-    run(test)
 
-
-def test_a_copy_that_somebody_made_is_not_taken_for_the_deployment():
-    async def test(w):
+async def test_a_copy_that_somebody_made_is_not_taken_for_the_deployment():
+    async with world(controllers=()) as w:
         await w.apply(deployment(1))
         await eventually(lambda: w.report.desired_replicas == 2)
         original = await w.get("deployments", "apps")
@@ -611,11 +543,9 @@ def test_a_copy_that_somebody_made_is_not_taken_for_the_deployment():
         await w.deployments.applier.delete(KEY, "", "")
         assert await w.left() == []
 
-    run(test, controllers=())
 
-
-def test_r2_the_observer_of_sentinels_waits_until_their_kinds_can_be_made(monkeypatch):
-    async def test(w):
+async def test_r2_the_observer_of_sentinels_waits_until_their_kinds_can_be_made(monkeypatch):
+    async with world(controllers=(), observe=False) as w:
         from shoal.krane.sentinels.install import Installation
 
         made, failures = Installation.kinds, [Forbidden("not yet"), Unreachable("away")]
@@ -635,8 +565,6 @@ def test_r2_the_observer_of_sentinels_waits_until_their_kinds_can_be_made(monkey
             await asyncio.wait({watching})
         assert failures == []
 
-    run(test, controllers=(), observe=False)
-
 
 # sentinels
 
@@ -647,8 +575,8 @@ def entry(private="k"):
     return {"entry": sealed(1, PUBLIC_KEY, **values), "entry_authority": b"authority"}
 
 
-def test_the_certificate_between_regions_is_opened_and_a_new_one_replaces_it_without_new_pods():
-    async def test(w):
+async def test_the_certificate_between_regions_is_opened_and_a_new_one_replaces_it_without_new_pods():
+    async with world() as w:
         await w.apply(sentinel(1))
         await eventually(lambda: w.gateway() and w.gateway().available_replicas == 1)
         root = await w.get("deployments", "apps", "sentinel-eu-x", "sentinel")
@@ -663,13 +591,11 @@ def test_the_certificate_between_regions_is_opened_and_a_new_one_replaces_it_wit
         service = await w.get("services", name="sentinel-eu-x", namespace="sentinel")
         assert w.gateway().entries == [f"{service['spec']['clusterIP']}:8043"]
 
-    run(test)
 
-
-def test_what_sentinels_say_of_routes_and_have_counted_is_reported_until_their_pods_are_gone(monkeypatch):
+async def test_what_sentinels_say_of_routes_and_have_counted_is_reported_until_their_pods_are_gone(monkeypatch):
     monkeypatch.setattr("shoal.krane.sentinels.leftovers._LOOK_S", 0.1)
 
-    async def test(w):
+    async with world() as w:
         await w.apply(sentinel(1), custom("route/rt_1", 2, "shop-x", ROUTE))
         await eventually(lambda: w.gateway() and w.gateway().available_replicas == 1)
         (pod,) = (await w.of("pods").list(Scope(namespace="sentinel"))).items
@@ -700,11 +626,9 @@ def test_what_sentinels_say_of_routes_and_have_counted_is_reported_until_their_p
 
         await eventually(removed)
 
-    run(test)
 
-
-def test_a_sentinel_is_served_at_its_service_and_its_image_runs_when_it_is_rolled_out():
-    async def test(w):
+async def test_a_sentinel_is_served_at_its_service_and_its_image_runs_when_it_is_rolled_out():
+    async with world() as w:
         await w.apply(sentinel(1))
         await eventually(lambda: w.gateway().running_image == "shoal/sentinel:1")
         assert w.gateway().health == pb.SentinelHealth.HEALTHY
@@ -726,11 +650,9 @@ def test_a_sentinel_is_served_at_its_service_and_its_image_runs_when_it_is_rolle
         await w.apply(sentinel(3, image="shoal/sentinel:2", replicas=0))
         await eventually(lambda: w.gateway().health == pb.SentinelHealth.PAUSED)
 
-    run(test)
 
-
-def test_a_sentinel_is_deleted_part_by_part_and_leaves_nothing():
-    async def test(w):
+async def test_a_sentinel_is_deleted_part_by_part_and_leaves_nothing():
+    async with world(controllers=CONTROLLERS[:2]) as w:
         await w.apply(sentinel(1, **entry()))
         await eventually(lambda: w.gateway().available_replicas == 1)
         w.requests.uses.clear()
@@ -744,11 +666,9 @@ def test_a_sentinel_is_deleted_part_by_part_and_leaves_nothing():
             lambda: w.sentinels.observer.report("sentinel/snt_1") is None
         )
 
-    run(test, controllers=CONTROLLERS[:2])
 
-
-def test_drift_of_sentinels_and_routes_is_reported_and_put_back():
-    async def test(w):
+async def test_drift_of_sentinels_and_routes_is_reported_and_put_back():
+    async with world(controllers=()) as w:
         route = custom("route/rt_1", 2, "shop-x", ROUTE)
         await w.apply(sentinel(1), route)
         await eventually(lambda: w.gateway() and w.gateway("route/rt_1"))
@@ -765,11 +685,9 @@ def test_drift_of_sentinels_and_routes_is_reported_and_put_back():
         await eventually(lambda: not w.gateway().drift and not w.gateway("route/rt_1").drift)
         assert (await routes.get("shop-x", "sentinel"))["spec"] == orjson.loads(ROUTE)
 
-    run(test, controllers=())
 
-
-def test_routes_policies_and_keys_come_and_go():
-    async def test(w):
+async def test_routes_policies_and_keys_come_and_go():
+    async with world(controllers=()) as w:
         policy = orjson.dumps({"environment": "env_1", "requestSize": {"maxBytes": 100}})
         keys = orjson.dumps({"keys": [{"id": "key_1", "name": "ci", "digest": "ab12", "spec": {}}]})
         items = [
@@ -797,11 +715,10 @@ def test_routes_policies_and_keys_come_and_go():
         assert await w.sentinels.applier.live() == {}
         await eventually(lambda: not set(w.sentinels.observer.keys()))
 
-    run(test, controllers=())
 
+async def test_the_certificate_of_a_route_comes_changes_and_goes_with_it():
+    async with world(controllers=()) as w:
 
-def test_the_certificate_of_a_route_comes_changes_and_goes_with_it():
-    async def test(w):
         def secure(number, **values):
             found = custom("route/rt_1", number, "shop-x", ROUTE)
             found.action.value.tls = sealed(number, PUBLIC_KEY, **values) if values else None
@@ -828,11 +745,9 @@ def test_the_certificate_of_a_route_comes_changes_and_goes_with_it():
         with pytest.raises(NotFound):
             await content()
 
-    run(test, controllers=())
 
-
-def test_what_sentinels_share_is_made_again_when_somebody_removes_it():
-    async def test(w):
+async def test_what_sentinels_share_is_made_again_when_somebody_removes_it():
+    async with world(controllers=(), observe=False) as w:
         await w.apply(custom("route/rt_1", 1, "shop-x", ROUTE))
         await w.of("customresourcedefinitions", "apiextensions.k8s.io").delete("sentinelroutes.sentinel.shoal.dev")
 
@@ -845,15 +760,13 @@ def test_what_sentinels_share_is_made_again_when_somebody_removes_it():
 
         await eventually(applied)
 
-    run(test, controllers=(), observe=False)
 
-
-def test_a_sentinel_may_read_what_it_needs_and_nothing_else():
+async def test_a_sentinel_may_read_what_it_needs_and_nothing_else():
     from krane_world import InProcessTransport, User
 
     from shoal.client import Client
 
-    async def test(w):
+    async with world(controllers=()) as w:
         await w.apply(sentinel(1), deployment(2, secrets=[sealed(1, PUBLIC_KEY, A="1")]))
         who = User(
             "system:serviceaccount:sentinel:sentinel-eu-x", ("system:serviceaccounts:sentinel", "system:authenticated")
@@ -876,42 +789,37 @@ def test_a_sentinel_may_read_what_it_needs_and_nothing_else():
             with pytest.raises(Forbidden):
                 await client.of(builtin(kind)).list(scope)
 
-    run(test, controllers=())
-
 
 # a whole cluster
 
 
-def test_u20_u30_on_a_whole_cluster_instances_show_their_nodes_zones_and_resources(tmp_path):
-    async def main():
-        async with embedded_cluster(tmp_path, nodes=3) as cluster:
-            nodes = cluster.client.of(builtin("nodes"))
+async def test_u20_u30_on_a_whole_cluster_instances_show_their_nodes_zones_and_resources(tmp_path):
+    async with embedded_cluster(tmp_path, nodes=3) as cluster:
+        nodes = cluster.client.of(builtin("nodes"))
 
-            async def registered():
-                return len((await nodes.list()).items) == 3
+        async def registered():
+            return len((await nodes.list()).items) == 3
 
-            await eventually(registered, timeout_s=30)
-            for number, node in enumerate((await nodes.list()).items):
-                zone = {"metadata": {"labels": {"topology.kubernetes.io/zone": f"z{number}"}}}
-                await nodes.patch(node["metadata"]["name"], zone)
-            side = make_handlers(cluster.client, clock=RealClock(), random=lambda: 0.5)(OWNER, PRIVATE_KEY)[
-                StreamKind.DEPLOYMENTS
-            ]
-            async with asyncio.TaskGroup() as group:
-                watching = group.create_task(side.observer.run(lambda key: None), name="observer")
-                await side.applier.apply(
-                    deployment(1, replicas=3, resources=pb.Resources(cpu_millicores=100, memory_mib=64))
-                )
+        await eventually(registered, timeout_s=30)
+        for number, node in enumerate((await nodes.list()).items):
+            zone = {"metadata": {"labels": {"topology.kubernetes.io/zone": f"z{number}"}}}
+            await nodes.patch(node["metadata"]["name"], zone)
+        side = make_handlers(cluster.client, clock=RealClock(), random=lambda: 0.5)(OWNER, PRIVATE_KEY)[
+            StreamKind.DEPLOYMENTS
+        ]
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(side.observer.run(lambda key: None), name="observer")
+            await side.applier.apply(
+                deployment(1, replicas=3, resources=pb.Resources(cpu_millicores=100, memory_mib=64))
+            )
 
-                def ready():
-                    found = side.observer.report(KEY)
-                    return found is not None and [each.ready for each in found.instances] == [True] * 3
-
-                await eventually(ready, timeout_s=30)
+            def ready():
                 found = side.observer.report(KEY)
-                assert {each.zone for each in found.instances} == {"z0", "z1", "z2"}
-                assert len({each.node for each in found.instances}) == 3
-                assert {(each.cpu_millicores, each.memory_mib) for each in found.instances} == {(100, 64)}
-                watching.cancel()
+                return found is not None and [each.ready for each in found.instances] == [True] * 3
 
-    asyncio.run(main())
+            await eventually(ready, timeout_s=30)
+            found = side.observer.report(KEY)
+            assert {each.zone for each in found.instances} == {"z0", "z1", "z2"}
+            assert len({each.node for each in found.instances}) == 3
+            assert {(each.cpu_millicores, each.memory_mib) for each in found.instances} == {(100, 64)}
+            watching.cancel()

@@ -82,20 +82,17 @@ async def election(w):
     await elector.release()
 
 
-def test_everything_an_agent_does_is_allowed_and_everything_it_is_allowed_it_does():
-    async def main():
-        async with world((), old=True) as w:
-            await whole_life(w)
-            uses = set(w.requests.uses)
-        for namespace, rules in SCOPES.items():
-            used = {use[:3] for use in uses if namespace in ("", use[3])}
-            assert allowed(rules) - used - PASSED_ON.get(namespace, set()) == set(), f"not needed in {namespace!r}"
-        everywhere = allowed(rbac.CLUSTER_RULES)
-        for verb, group, resource, namespace in uses:
-            known = everywhere | allowed(SCOPES.get(namespace, ()))
-            assert (verb, group, resource) in known
-
-    asyncio.run(main())
+async def test_everything_an_agent_does_is_allowed_and_everything_it_is_allowed_it_does():
+    async with world((), old=True) as w:
+        await whole_life(w)
+        uses = set(w.requests.uses)
+    for namespace, rules in SCOPES.items():
+        used = {use[:3] for use in uses if namespace in ("", use[3])}
+        assert allowed(rules) - used - PASSED_ON.get(namespace, set()) == set(), f"not needed in {namespace!r}"
+    everywhere = allowed(rbac.CLUSTER_RULES)
+    for verb, group, resource, namespace in uses:
+        known = everywhere | allowed(SCOPES.get(namespace, ()))
+        assert (verb, group, resource) in known
 
 
 def without(scope, at):
@@ -109,8 +106,8 @@ def without(scope, at):
 
 
 @pytest.mark.parametrize(("scope", "at"), [(scope, at) for scope, rules in SCOPES.items() for at in range(len(rules))])
-def test_without_any_one_rule_something_fails(scope, at):
-    async def main():
+async def test_without_any_one_rule_something_fails(scope, at):
+    with pytest.raises((Forbidden, AssertionError, TimeoutError)):
         async with world((), manifests=without(scope, at), observe=False, old=True) as w:
             observing = [
                 asyncio.create_task(side.observer.run(w.changed.append), name="observer")
@@ -122,9 +119,6 @@ def test_without_any_one_rule_something_fails(scope, at):
                 for task in observing:
                     task.cancel()
                 await asyncio.wait(observing)
-
-    with pytest.raises((Forbidden, AssertionError, TimeoutError)):
-        asyncio.run(main())
 
 
 def test_nothing_is_allowed_with_a_wildcard():

@@ -46,11 +46,11 @@ class Processes:
             folder, folder / "join.json", str(folder / "cluster" / "kubeconfig"), name=edge_name, **SETTINGS
         )
 
-    def start(self) -> None:
+    async def start(self) -> None:
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda start: start(), (self.start_server, self.manager.start)))
         join = {
-            "url": self.manager.url, "token": asyncio.run(self._token()), "cluster": "east", "region": "eu",
+            "url": self.manager.url, "token": await self._token(), "cluster": "east", "region": "eu",
             "ca": self.manager.ca.decode(),
         }  # fmt: skip
         write_private(self.folder / "join.json", orjson.dumps(join))

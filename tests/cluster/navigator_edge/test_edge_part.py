@@ -24,24 +24,21 @@ from shoal.testing.navigator import recording_manager
 from shoal.testing.servers import local_server
 
 
-def test_an_edge_in_the_servers_process_has_an_account_and_a_name_of_its_own(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with local_server() as server, recording_manager() as manager:
-            connect = in_process(server.server.handler, RealClock())
-            metrics = Metrics()
-            host = ComponentDeps(connect, RealClock(), Ids(), Random(), metrics, "process-1", tmp_path)
-            join = manager.join_file()
-            part = EdgePart(host, join, "edge-of-east")
-            running = asyncio.create_task(part.run(), name="part")
-            await manager.until(lambda: manager.model.verifications and manager.model.state("pods") == "synced")
-            assert manager.sessions[-1].edge == "edge-of-east"
-            part.stop()
-            await asyncio.wait_for(running, 10)
-            accounts = connect("shoal:setup").of(builtin("serviceaccounts"))
-            assert await accounts.get(rbac.SERVICE_ACCOUNT, rbac.NAMESPACE)
-            assert b'shoal_edge_rows{kind="namespaces"}' in metrics.render()
-
-    asyncio.run(main())
+async def test_an_edge_in_the_servers_process_has_an_account_and_a_name_of_its_own(tmp_path: Path) -> None:
+    async with local_server() as server, recording_manager() as manager:
+        connect = in_process(server.server.handler, RealClock())
+        metrics = Metrics()
+        host = ComponentDeps(connect, RealClock(), Ids(), Random(), metrics, "process-1", tmp_path)
+        join = manager.join_file()
+        part = EdgePart(host, join, "edge-of-east")
+        running = asyncio.create_task(part.run(), name="part")
+        await manager.until(lambda: manager.model.verifications and manager.model.state("pods") == "synced")
+        assert manager.sessions[-1].edge == "edge-of-east"
+        part.stop()
+        await asyncio.wait_for(running, 10)
+        accounts = connect("shoal:setup").of(builtin("serviceaccounts"))
+        assert await accounts.get(rbac.SERVICE_ACCOUNT, rbac.NAMESPACE)
+        assert b'shoal_edge_rows{kind="namespaces"}' in metrics.render()
 
 
 def test_manifests_are_printed_for_an_administrator() -> None:

@@ -13,10 +13,11 @@ from shoal.base.tasks import cancel_all
 from shoal.testing.controllers import eventually
 
 
-def test_killing_edge_manager_and_api_server_amidst_changes_converges(tmp_path: Path) -> None:
+async def test_killing_edge_manager_and_api_server_amidst_changes_converges(tmp_path: Path) -> None:
     processes = Processes(tmp_path, edge_name="edge-of-east")
 
-    async def main() -> None:
+    try:
+        await processes.start()
         async with processes.client() as client:
             await fill(client)
         await processes.converged()
@@ -32,16 +33,12 @@ def test_killing_edge_manager_and_api_server_amidst_changes_converges(tmp_path: 
         finally:
             await cancel_all(writing)
         await processes.converged()
-
-    try:
-        processes.start()
-        asyncio.run(main())
         assert processes.edge.ask("/livez")[0] == 200
 
         async def ready() -> bool:
             return (await asyncio.to_thread(processes.edge.ask, "/readyz"))[0] == 200
 
-        asyncio.run(eventually(ready, timeout_s=30))
+        await eventually(ready, timeout_s=30)
         status = orjson.loads(processes.edge.ask("/status")[1])
         assert status["manager"]["state"] == "connected" and status["kinds"]["pods"]["state"] == "synced"
         metrics = processes.edge.ask("/metrics")[1].decode()

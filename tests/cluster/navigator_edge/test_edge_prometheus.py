@@ -99,46 +99,40 @@ async def ask(manager: RecordingManager, id_: str, **asked: Any) -> list[Service
 
 
 @pytest.mark.skipif(PROMETHEUS is None, reason="Prometheus is not installed")
-def test_connections_come_with_rates_errors_and_histograms_of_the_cluster_alone(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with prometheus(tmp_path) as url, local_server() as server, recording_manager() as manager:
-            client = Client(cast(Transport, server.transport), clock=RealClock())
-            config = RequestConfig(prometheus=url, prometheus_cluster_label="mesh_cluster=east")
-            async with running_edge(client, manager.join_file(), requests=config):
-                await manager.until(lambda: manager.current is not None)
-                turn = 0
+async def test_connections_come_with_rates_errors_and_histograms_of_the_cluster_alone(tmp_path: Path) -> None:
+    async with prometheus(tmp_path) as url, local_server() as server, recording_manager() as manager:
+        client = Client(cast(Transport, server.transport), clock=RealClock())
+        config = RequestConfig(prometheus=url, prometheus_cluster_label="mesh_cluster=east")
+        async with running_edge(client, manager.join_file(), requests=config):
+            await manager.until(lambda: manager.current is not None)
+            turn = 0
 
-                async def both() -> list[ServiceConnection]:
-                    nonlocal turn
-                    turn += 1
-                    found = await ask(manager, f"all-{turn}")
-                    return found if len(found) == 2 and all(each.latency_ms.total > 0 for each in found) else []
+            async def both() -> list[ServiceConnection]:
+                nonlocal turn
+                turn += 1
+                found = await ask(manager, f"all-{turn}")
+                return found if len(found) == 2 and all(each.latency_ms.total > 0 for each in found) else []
 
-                found = await eventually(both, timeout_s=60)
-                assert {each.source.cluster for each in found} == {"east"}
-                assert {(each.source.service, each.destination.service) for each in found} == {
-                    ("front", "stock"), ("stock", "stars")
-                }  # fmt: skip
-                for each in found:
-                    assert each.errors / each.requests == pytest.approx(0.1, rel=0.05)
-                    assert each.latency_ms.bounds == (5.0, 10.0, 25.0, float("inf"))
-                    assert each.latency_ms.counts[1] / each.latency_ms.total == pytest.approx(0.5, rel=0.05)
-                assert len(await ask(manager, "of-stock", namespace="shop", service="stock")) == 2
-                (one,) = await ask(manager, "of-front", namespace="shop", service="front")
-                assert one.destination.service == "stock"
-                assert await ask(manager, "of-none", namespace="other", service="front") == []
-
-    asyncio.run(main())
+            found = await eventually(both, timeout_s=60)
+            assert {each.source.cluster for each in found} == {"east"}
+            assert {(each.source.service, each.destination.service) for each in found} == {
+                ("front", "stock"), ("stock", "stars")
+            }  # fmt: skip
+            for each in found:
+                assert each.errors / each.requests == pytest.approx(0.1, rel=0.05)
+                assert each.latency_ms.bounds == (5.0, 10.0, 25.0, float("inf"))
+                assert each.latency_ms.counts[1] / each.latency_ms.total == pytest.approx(0.5, rel=0.05)
+            assert len(await ask(manager, "of-stock", namespace="shop", service="stock")) == 2
+            (one,) = await ask(manager, "of-front", namespace="shop", service="front")
+            assert one.destination.service == "stock"
+            assert await ask(manager, "of-none", namespace="other", service="front") == []
 
 
-def test_an_edge_without_prometheus_says_so() -> None:
-    async def main() -> None:
-        async with local_server() as server, recording_manager() as manager:
-            client = Client(cast(Transport, server.transport), clock=RealClock())
-            async with running_edge(client, manager.join_file()):
-                await manager.until(lambda: manager.current is not None)
-                what = Oneof("connections", pb.ServiceConnections(start_ms=1, end_ms=2))
-                parts = await manager.ask("1", what)
-                assert parts[-1].reason == "BadRequest" and "requests.prometheus" in parts[-1].error
-
-    asyncio.run(main())
+async def test_an_edge_without_prometheus_says_so() -> None:
+    async with local_server() as server, recording_manager() as manager:
+        client = Client(cast(Transport, server.transport), clock=RealClock())
+        async with running_edge(client, manager.join_file()):
+            await manager.until(lambda: manager.current is not None)
+            what = Oneof("connections", pb.ServiceConnections(start_ms=1, end_ms=2))
+            parts = await manager.ask("1", what)
+            assert parts[-1].reason == "BadRequest" and "requests.prometheus" in parts[-1].error

@@ -162,111 +162,96 @@ def whole(parts: list[pb.Reply]) -> bytes:
     return b"".join(part.part for part in parts)
 
 
-def test_logs_are_fetched_with_their_options_and_followed_until_cancelled(world: World) -> None:
-    async def main() -> None:
-        async with edge(world) as (manager, _):
-            text = whole(await manager.ask("1", logs())).decode().splitlines()
-            assert text[:3] == ["line 0", "line 1", "line 2"]
-            assert len(whole(await manager.ask("2", logs(tail=2))).splitlines()) == 2
-            stamped = whole(await manager.ask("3", logs(tail=1, timestamps=True))).decode()
-            assert stamped[:2] == "20" and "line" in stamped
-            gone = await manager.ask("4", logs(pod="nobody"))
-            assert gone[-1].reason == "NotFound" and "nobody" in gone[-1].error
-            following = asyncio.create_task(manager.ask("5", logs(follow=True, tail=0), deadline_s=60), name="follow")
-            session = manager.current
-            assert session is not None
-            await manager.until(lambda: len(b"".join(part.part for part in session.replies.get("5", ())).split()) >= 6)
-            manager.cancel("5")
-            seen = len(session.replies["5"])
-            assert whole(await manager.ask("6", logs(tail=1)))
-            assert len(session.replies["5"]) <= seen + 1, "it went on after it was cancelled"
-            following.cancel()
-            await asyncio.wait([following])
-
-    asyncio.run(main())
+async def test_logs_are_fetched_with_their_options_and_followed_until_cancelled(world: World) -> None:
+    async with edge(world) as (manager, _):
+        text = whole(await manager.ask("1", logs())).decode().splitlines()
+        assert text[:3] == ["line 0", "line 1", "line 2"]
+        assert len(whole(await manager.ask("2", logs(tail=2))).splitlines()) == 2
+        stamped = whole(await manager.ask("3", logs(tail=1, timestamps=True))).decode()
+        assert stamped[:2] == "20" and "line" in stamped
+        gone = await manager.ask("4", logs(pod="nobody"))
+        assert gone[-1].reason == "NotFound" and "nobody" in gone[-1].error
+        following = asyncio.create_task(manager.ask("5", logs(follow=True, tail=0), deadline_s=60), name="follow")
+        session = manager.current
+        assert session is not None
+        await manager.until(lambda: len(b"".join(part.part for part in session.replies.get("5", ())).split()) >= 6)
+        manager.cancel("5")
+        seen = len(session.replies["5"])
+        assert whole(await manager.ask("6", logs(tail=1)))
+        assert len(session.replies["5"]) <= seen + 1, "it went on after it was cancelled"
+        following.cancel()
+        await asyncio.wait([following])
 
 
-def test_events_are_rows(world: World) -> None:
-    async def main() -> None:
-        async with edge(world) as (manager, _):
-            found: list[Obj] = []
+async def test_events_are_rows(world: World) -> None:
+    async with edge(world) as (manager, _):
+        found: list[Obj] = []
 
-            async def there() -> bool:
-                asked = Oneof("events", pb.ClusterEvents(namespace="shop", kind="Pod", name="talker"))
-                answer = whole(await manager.ask(secrets.token_hex(4), asked))
-                found[:] = [orjson.loads(line) for line in answer.splitlines()]
-                return any(event["reason"] == "Started" for event in found)
+        async def there() -> bool:
+            asked = Oneof("events", pb.ClusterEvents(namespace="shop", kind="Pod", name="talker"))
+            answer = whole(await manager.ask(secrets.token_hex(4), asked))
+            found[:] = [orjson.loads(line) for line in answer.splitlines()]
+            return any(event["reason"] == "Started" for event in found)
 
-            await eventually(there, timeout_s=20)
-            assert {event["involvedObject"]["name"] for event in found} == {"talker"}
-            none = await manager.ask("none", Oneof("events", pb.ClusterEvents(namespace="shop", name="nobody")))
-            assert whole(none) == b""
-
-    asyncio.run(main())
+        await eventually(there, timeout_s=20)
+        assert {event["involvedObject"]["name"] for event in found} == {"talker"}
+        none = await manager.ask("none", Oneof("events", pb.ClusterEvents(namespace="shop", name="nobody")))
+        assert whole(none) == b""
 
 
-def test_n13_the_configuration_of_a_real_envoy_keeps_priorities_and_localities(world: World) -> None:
-    async def main() -> None:
-        async with edge(world) as (manager, _):
-            config = orjson.loads(whole(await manager.ask("1", proxy())))
-            name = "outbound|9080|v1|ratings.shop.svc.cluster.local"
-            endpoints = {each["address"]: each for each in config["endpoints"] if each["cluster"] == name}
-            assert {address: each["priority"] for address, each in endpoints.items()} == {
-                "127.0.0.8": 0, "127.0.0.9": 0, "127.0.0.10": 1
-            }  # fmt: skip
-            assert endpoints["127.0.0.10"]["locality"] == {"region": "eu", "zone": "b"}
-            assert {each["health"] for each in endpoints.values()} == {"healthy"}
-            (cluster,) = [each for each in config["clusters"] if each["name"] == name]
-            assert (cluster["host"], cluster["subset"], cluster["port"]) == (
-                "ratings.shop.svc.cluster.local",
-                "v1",
-                9080,
-            )
-            (listener,) = config["listeners"]
-            assert (listener["name"], listener["direction"]) == ("0.0.0.0_9080", "outbound")
-            assert listener["filterChains"][0]["routeConfig"] == "ratings"
-            (route,) = config["routes"][0]["virtualHosts"][0]["routes"]
-            assert route["clusters"] == [{"name": name}] and route["timeout"] == "3s"
-            assert config["node"]["id"] == "sidecar~ratings" and config["version"]
-            raw = orjson.loads(whole(await manager.ask("2", proxy(raw=True))))
-            assert any("BootstrapConfigDump" in each["@type"] for each in raw["configs"])
-            no_proxy = await manager.ask("3", proxy(pod="talker"))
-            assert no_proxy[-1].reason == "BadRequest" and "no proxy" in no_proxy[-1].error
-            missing = await manager.ask("4", proxy(pod="nobody"))
-            assert missing[-1].reason == "NotFound"
-
-    asyncio.run(main())
+async def test_n13_the_configuration_of_a_real_envoy_keeps_priorities_and_localities(world: World) -> None:
+    async with edge(world) as (manager, _):
+        config = orjson.loads(whole(await manager.ask("1", proxy())))
+        name = "outbound|9080|v1|ratings.shop.svc.cluster.local"
+        endpoints = {each["address"]: each for each in config["endpoints"] if each["cluster"] == name}
+        assert {address: each["priority"] for address, each in endpoints.items()} == {
+            "127.0.0.8": 0, "127.0.0.9": 0, "127.0.0.10": 1
+        }  # fmt: skip
+        assert endpoints["127.0.0.10"]["locality"] == {"region": "eu", "zone": "b"}
+        assert {each["health"] for each in endpoints.values()} == {"healthy"}
+        (cluster,) = [each for each in config["clusters"] if each["name"] == name]
+        assert (cluster["host"], cluster["subset"], cluster["port"]) == (
+            "ratings.shop.svc.cluster.local",
+            "v1",
+            9080,
+        )
+        (listener,) = config["listeners"]
+        assert (listener["name"], listener["direction"]) == ("0.0.0.0_9080", "outbound")
+        assert listener["filterChains"][0]["routeConfig"] == "ratings"
+        (route,) = config["routes"][0]["virtualHosts"][0]["routes"]
+        assert route["clusters"] == [{"name": name}] and route["timeout"] == "3s"
+        assert config["node"]["id"] == "sidecar~ratings" and config["version"]
+        raw = orjson.loads(whole(await manager.ask("2", proxy(raw=True))))
+        assert any("BootstrapConfigDump" in each["@type"] for each in raw["configs"])
+        no_proxy = await manager.ask("3", proxy(pod="talker"))
+        assert no_proxy[-1].reason == "BadRequest" and "no proxy" in no_proxy[-1].error
+        missing = await manager.ask("4", proxy(pod="nobody"))
+        assert missing[-1].reason == "NotFound"
 
 
-def test_a_port_where_nobody_listens_is_an_error_that_says_so(world: World) -> None:
-    async def main() -> None:
-        forward = PortForward(world.access, clock=RealClock(), random_bytes=secrets.token_bytes)
-        with pytest.raises(ApiError, match="port 1 "):
-            await forward.get("shop", "talker", 1, "/")
-        with pytest.raises(ApiError, match="nobody"):
-            await forward.get("shop", "nobody", 1, "/")
-
-    asyncio.run(main())
+async def test_a_port_where_nobody_listens_is_an_error_that_says_so(world: World) -> None:
+    forward = PortForward(world.access, clock=RealClock(), random_bytes=secrets.token_bytes)
+    with pytest.raises(ApiError, match="port 1 "):
+        await forward.get("shop", "talker", 1, "/")
+    with pytest.raises(ApiError, match="nobody"):
+        await forward.get("shop", "nobody", 1, "/")
 
 
-def test_the_api_servers_proxy_reaches_what_listens_on_the_pods_address(world: World) -> None:
-    async def main() -> None:
-        envoy, port = str(find_envoy()), any_free("127.0.0.1")
-        async with connect(load(world.kubeconfig), clock=RealClock()) as client:
-            script = (
-                f"exec {envoy} --use-dynamic-base-id --concurrency 1 --log-level error --config-yaml "
-                f"'{orjson.dumps(bootstrap(port, '0.0.0.0')).decode()}'"
-            )
-            await istio.create(client, pod("open", "sh", "-c", script))
-            await _running(client.of(builtin("pods")), "open")
-            ports = ProxiedPorts(client)
+async def test_the_api_servers_proxy_reaches_what_listens_on_the_pods_address(world: World) -> None:
+    envoy, port = str(find_envoy()), any_free("127.0.0.1")
+    async with connect(load(world.kubeconfig), clock=RealClock()) as client:
+        script = (
+            f"exec {envoy} --use-dynamic-base-id --concurrency 1 --log-level error --config-yaml "
+            f"'{orjson.dumps(bootstrap(port, '0.0.0.0')).decode()}'"
+        )
+        await istio.create(client, pod("open", "sh", "-c", script))
+        await _running(client.of(builtin("pods")), "open")
+        ports = ProxiedPorts(client)
 
-            async def answers() -> bool:
-                try:
-                    return b"outbound|9080|v1" in await ports.get("shop", "open", port, "/config_dump?include_eds")
-                except ApiError:
-                    return False
+        async def answers() -> bool:
+            try:
+                return b"outbound|9080|v1" in await ports.get("shop", "open", port, "/config_dump?include_eds")
+            except ApiError:
+                return False
 
-            await eventually(answers, timeout_s=20)
-
-    asyncio.run(main())
+        await eventually(answers, timeout_s=20)

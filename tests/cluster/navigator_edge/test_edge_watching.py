@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -78,126 +77,109 @@ async def synced(manager: RecordingManager) -> None:
     await manager.until(lambda: manager.model.verifications)
 
 
-def test_everything_of_the_cluster_is_reported_and_what_changes_follows() -> None:
-    async def main() -> None:
-        objects = (*istio.istio_crds(), *istio.control_plane(), *istio.shop())
-        async with world(*objects) as (admin, manager, edge, _):
-            await synced(manager)
-            assert set(statuses_of(manager.model).values()) == {"synced"}
-            assert statuses_of(manager.model).keys() == KINDS.keys()
-            assert manager.model.keys("virtualservices") == {"shop/front", "shop/ratings"}
-            assert manager.model.object("virtualservices", "shop/front")["apiVersion"] == "networking.istio.io/v1"
-            assert edge.readyz()[0]
-            await istio.create(admin, istio.pod("shop", "front", "v1"))
+async def test_everything_of_the_cluster_is_reported_and_what_changes_follows() -> None:
+    objects = (*istio.istio_crds(), *istio.control_plane(), *istio.shop())
+    async with world(*objects) as (admin, manager, edge, _):
+        await synced(manager)
+        assert set(statuses_of(manager.model).values()) == {"synced"}
+        assert statuses_of(manager.model).keys() == KINDS.keys()
+        assert manager.model.keys("virtualservices") == {"shop/front", "shop/ratings"}
+        assert manager.model.object("virtualservices", "shop/front")["apiVersion"] == "networking.istio.io/v1"
+        assert edge.readyz()[0]
+        await istio.create(admin, istio.pod("shop", "front", "v1"))
+        await manager.until(lambda: manager.model.keys("pods") == {"shop/front-v1-0"})
+        row = manager.model.object("pods", "shop/front-v1-0")
+        assert "managedFields" not in row["metadata"] and "resourceVersion" not in row["metadata"]
+        routes = await admin.by_kind("VirtualService", "networking.istio.io/v1")
+        await routes.delete("front", "shop")
+        await admin.of(builtin("pods")).delete("front-v1-0", "shop", grace_period_s=0)
+        await manager.until(lambda: manager.model.keys("virtualservices") == {"shop/ratings"})
+        await manager.until(lambda: not manager.model.keys("pods"))
+
+
+async def test_the_control_plane_of_the_mesh_is_reported_with_its_configuration() -> None:
+    canary = istio.control_plane(revision="canary", version="1.28.0-distroless", mesh="trustDomain: new.example\n")
+    async with world(*istio.control_plane()) as (admin, manager, _, _):
+        await synced(manager)
+        kind, key = "istiocontrolplaneconfigs", "istio-system/istiod"
+        spec = manager.model.object(kind, key)["spec"]
+        assert (spec["version"], spec["clusterId"], spec["rootNamespace"]) == (
+            "1.27.1",
+            "mesh-east",
+            "istio-system",
+        )
+        assert spec["meshConfig"]["trustDomain"] == "example.org"
+        assert manager.sessions[0].identification.metadata["mesh_cluster_id"] == "mesh-east"
+        await istio.create(admin, *canary)
+        await manager.until(lambda: manager.model.keys(kind) == {key, f"{key}-canary"})
+        await manager.until(lambda: manager.model.object(kind, f"{key}-canary")["spec"]["trustDomain"] == "new.example")
+        maps = admin.of(builtin("configmaps"))
+        await maps.patch("istio", {"data": {"mesh": "rootNamespace: mesh-root\n"}}, "istio-system")
+        await manager.until(lambda: manager.model.object(kind, key)["spec"]["rootNamespace"] == "mesh-root")
+        await maps.patch("istio", {"data": {"mesh": "{"}}, "istio-system")
+        await manager.until(lambda: manager.model.state(kind) == "failing")
+        await admin.of(builtin("deployments", "apps")).delete("istiod", "istio-system")
+        await manager.until(lambda: manager.model.keys(kind) == {f"{key}-canary"})
+        await manager.until(lambda: manager.model.state(kind) == "synced")
+
+
+async def test_n7_one_failing_kind_leaves_the_others_intact() -> None:
+    routes = [kind for kind in istio.istio_kinds() if kind.name == "virtualservices"]
+    async with local_server() as server, recording_manager() as manager:
+        admin, _ = client_of(server)
+        await istio.create(admin, *istio.istio_crds(routes), istio.namespace("shop"))
+        made = rbac.manifests()
+        role = next(each for each in made if each["kind"] == "ClusterRole")
+        for rule in role["rules"]:
+            rule["resources"] = [name for name in rule["resources"] if name != "services"]
+        await istio.create(admin, *made, istio.pod("shop", "front", "v1"), istio.service("shop", "front"),
+                           istio.resource("virtualservices", "shop", "front"))  # fmt: skip
+        client, _ = client_of(server, ACCOUNT, GROUPS)
+        async with running_edge(client, manager.join_file(), discovery_s=0.1) as edge:
+            await manager.until(lambda: manager.model.state("services") == "forbidden")
+            assert "services" in manager.model.statuses["services"].error
             await manager.until(lambda: manager.model.keys("pods") == {"shop/front-v1-0"})
-            row = manager.model.object("pods", "shop/front-v1-0")
-            assert "managedFields" not in row["metadata"] and "resourceVersion" not in row["metadata"]
-            routes = await admin.by_kind("VirtualService", "networking.istio.io/v1")
-            await routes.delete("front", "shop")
-            await admin.of(builtin("pods")).delete("front-v1-0", "shop", grace_period_s=0)
-            await manager.until(lambda: manager.model.keys("virtualservices") == {"shop/ratings"})
-            await manager.until(lambda: not manager.model.keys("pods"))
-
-    asyncio.run(main())
-
-
-def test_the_control_plane_of_the_mesh_is_reported_with_its_configuration() -> None:
-    async def main() -> None:
-        canary = istio.control_plane(revision="canary", version="1.28.0-distroless", mesh="trustDomain: new.example\n")
-        async with world(*istio.control_plane()) as (admin, manager, _, _):
-            await synced(manager)
-            kind, key = "istiocontrolplaneconfigs", "istio-system/istiod"
-            spec = manager.model.object(kind, key)["spec"]
-            assert (spec["version"], spec["clusterId"], spec["rootNamespace"]) == (
-                "1.27.1",
-                "mesh-east",
-                "istio-system",
-            )
-            assert spec["meshConfig"]["trustDomain"] == "example.org"
-            assert manager.sessions[0].identification.metadata["mesh_cluster_id"] == "mesh-east"
-            await istio.create(admin, *canary)
-            await manager.until(lambda: manager.model.keys(kind) == {key, f"{key}-canary"})
-            await manager.until(
-                lambda: manager.model.object(kind, f"{key}-canary")["spec"]["trustDomain"] == "new.example"
-            )
-            maps = admin.of(builtin("configmaps"))
-            await maps.patch("istio", {"data": {"mesh": "rootNamespace: mesh-root\n"}}, "istio-system")
-            await manager.until(lambda: manager.model.object(kind, key)["spec"]["rootNamespace"] == "mesh-root")
-            await maps.patch("istio", {"data": {"mesh": "{"}}, "istio-system")
-            await manager.until(lambda: manager.model.state(kind) == "failing")
-            await admin.of(builtin("deployments", "apps")).delete("istiod", "istio-system")
-            await manager.until(lambda: manager.model.keys(kind) == {f"{key}-canary"})
-            await manager.until(lambda: manager.model.state(kind) == "synced")
-
-    asyncio.run(main())
-
-
-def test_n7_one_failing_kind_leaves_the_others_intact() -> None:
-    async def main() -> None:
-        routes = [kind for kind in istio.istio_kinds() if kind.name == "virtualservices"]
-        async with local_server() as server, recording_manager() as manager:
-            admin, _ = client_of(server)
-            await istio.create(admin, *istio.istio_crds(routes), istio.namespace("shop"))
-            made = rbac.manifests()
-            role = next(each for each in made if each["kind"] == "ClusterRole")
-            for rule in role["rules"]:
-                rule["resources"] = [name for name in rule["resources"] if name != "services"]
-            await istio.create(admin, *made, istio.pod("shop", "front", "v1"), istio.service("shop", "front"),
-                               istio.resource("virtualservices", "shop", "front"))  # fmt: skip
-            client, _ = client_of(server, ACCOUNT, GROUPS)
-            async with running_edge(client, manager.join_file(), discovery_s=0.1) as edge:
-                await manager.until(lambda: manager.model.state("services") == "forbidden")
-                assert "services" in manager.model.statuses["services"].error
-                await manager.until(lambda: manager.model.keys("pods") == {"shop/front-v1-0"})
-                await manager.until(lambda: manager.model.keys("virtualservices") == {"shop/front"})
-                await manager.until(lambda: manager.model.state("gateways") == "missing")
-                assert edge.readyz()[0], edge.readyz()
-                await istio.create(admin, *rbac.manifests())
-                await manager.until(lambda: manager.model.keys("services") == {"default/kubernetes", "shop/front"})
-                assert manager.model.state("services") == "synced"
-
-    asyncio.run(main())
-
-
-def test_kinds_that_appear_later_are_picked_up_and_those_that_go_are_emptied() -> None:
-    async def main() -> None:
-        gateways = [kind for kind in istio.istio_kinds() if kind.name == "gateways"]
-        async with world(istio.namespace("shop")) as (admin, manager, _, _):
+            await manager.until(lambda: manager.model.keys("virtualservices") == {"shop/front"})
             await manager.until(lambda: manager.model.state("gateways") == "missing")
-            await istio.create(admin, *istio.istio_crds(gateways), istio.resource("gateways", "shop", "a"))
-            await manager.until(lambda: manager.model.keys("gateways") == {"shop/a"})
-            await manager.until(lambda: manager.model.state("gateways") == "synced")
-            definitions = admin.of(builtin("customresourcedefinitions", "apiextensions.k8s.io"))
-            await definitions.delete("gateways.networking.istio.io")
-            await manager.until(lambda: manager.model.state("gateways") == "missing")
-            await manager.until(lambda: not manager.model.keys("gateways"))
-            await istio.create(admin, *istio.istio_crds(gateways), istio.resource("gateways", "shop", "b"))
-            await manager.until(lambda: manager.model.keys("gateways") == {"shop/b"})
-
-    asyncio.run(main())
+            assert edge.readyz()[0], edge.readyz()
+            await istio.create(admin, *rbac.manifests())
+            await manager.until(lambda: manager.model.keys("services") == {"default/kubernetes", "shop/front"})
+            assert manager.model.state("services") == "synced"
 
 
-def test_what_was_read_is_kept_while_the_api_is_away_and_the_manager_gets_it_also_then() -> None:
-    async def main() -> None:
-        async with world(istio.namespace("shop"), istio.pod("shop", "front", "v1")) as (admin, manager, edge, switch):
-            await synced(manager)
-            switch.cut = True
-            await switch.break_streams()
-            await manager.until(lambda: manager.model.state("pods") == "failing")
-            manager.model.rows.clear()  # another manager, which knows nothing
-            manager.end()
-            await manager.until(lambda: manager.model.keys("pods") == {"shop/front-v1-0"})
-            assert manager.model.state("pods") == "failing"
-            await istio.create(admin, istio.pod("shop", "front", "v1", 1))
-            switch.cut = False
-            await manager.until(lambda: len(manager.model.keys("pods")) == 2)
-            await manager.until(lambda: manager.model.state("pods") == "synced")
-            assert edge.machine.resyncs == 0
-
-    asyncio.run(main())
+async def test_kinds_that_appear_later_are_picked_up_and_those_that_go_are_emptied() -> None:
+    gateways = [kind for kind in istio.istio_kinds() if kind.name == "gateways"]
+    async with world(istio.namespace("shop")) as (admin, manager, _, _):
+        await manager.until(lambda: manager.model.state("gateways") == "missing")
+        await istio.create(admin, *istio.istio_crds(gateways), istio.resource("gateways", "shop", "a"))
+        await manager.until(lambda: manager.model.keys("gateways") == {"shop/a"})
+        await manager.until(lambda: manager.model.state("gateways") == "synced")
+        definitions = admin.of(builtin("customresourcedefinitions", "apiextensions.k8s.io"))
+        await definitions.delete("gateways.networking.istio.io")
+        await manager.until(lambda: manager.model.state("gateways") == "missing")
+        await manager.until(lambda: not manager.model.keys("gateways"))
+        await istio.create(admin, *istio.istio_crds(gateways), istio.resource("gateways", "shop", "b"))
+        await manager.until(lambda: manager.model.keys("gateways") == {"shop/b"})
 
 
-def test_only_the_namespaces_of_the_settings_are_reported() -> None:
+async def test_what_was_read_is_kept_while_the_api_is_away_and_the_manager_gets_it_also_then() -> None:
+    async with world(istio.namespace("shop"), istio.pod("shop", "front", "v1")) as (admin, manager, edge, switch):
+        await synced(manager)
+        switch.cut = True
+        await switch.break_streams()
+        await manager.until(lambda: manager.model.state("pods") == "failing")
+        manager.model.rows.clear()  # another manager, which knows nothing
+        manager.end()
+        await manager.until(lambda: manager.model.keys("pods") == {"shop/front-v1-0"})
+        assert manager.model.state("pods") == "failing"
+        await istio.create(admin, istio.pod("shop", "front", "v1", 1))
+        switch.cut = False
+        await manager.until(lambda: len(manager.model.keys("pods")) == 2)
+        await manager.until(lambda: manager.model.state("pods") == "synced")
+        assert edge.machine.resyncs == 0
+
+
+async def test_only_the_namespaces_of_the_settings_are_reported() -> None:
     async def reported(config: NamespaceConfig) -> tuple[set[str], set[str]]:
         places = ("team-a", "team-b", "other")
         objects = [istio.namespace(place) for place in places] + [istio.service(place, "web") for place in places]
@@ -214,18 +196,15 @@ def test_only_the_namespaces_of_the_settings_are_reported() -> None:
 
         return Namespaces(config).wants(place)
 
-    async def main() -> None:
-        everything = {f"{place}/{name}" for place in ("team-a", "team-b", "other") for name in ("web", "late")}
-        assert await reported(NamespaceConfig()) == (everything, {"team-a", "team-b", "other"})
-        assert await reported(NamespaceConfig(include=("team-*",), exclude=("team-b",))) == (
-            {"team-a/web", "team-a/late"}, {"team-a"}
-        )  # fmt: skip
-        assert await reported(NamespaceConfig(include=("other",))) == ({"other/web", "other/late"}, {"other"})
-
-    asyncio.run(main())
+    everything = {f"{place}/{name}" for place in ("team-a", "team-b", "other") for name in ("web", "late")}
+    assert await reported(NamespaceConfig()) == (everything, {"team-a", "team-b", "other"})
+    assert await reported(NamespaceConfig(include=("team-*",), exclude=("team-b",))) == (
+        {"team-a/web", "team-a/late"}, {"team-a"}
+    )  # fmt: skip
+    assert await reported(NamespaceConfig(include=("other",))) == ({"other/web", "other/late"}, {"other"})
 
 
-def test_a_cluster_without_a_name_is_called_as_the_mesh_calls_it_or_by_its_uid() -> None:
+async def test_a_cluster_without_a_name_is_called_as_the_mesh_calls_it_or_by_its_uid() -> None:
     async def name(*objects: dict[str, Any]) -> tuple[str, str]:
         async with local_server() as server, recording_manager() as manager:
             admin, _ = client_of(server)
@@ -235,45 +214,39 @@ def test_a_cluster_without_a_name_is_called_as_the_mesh_calls_it_or_by_its_uid()
                 await manager.until(lambda: manager.sessions)
                 return manager.sessions[0].identification.cluster, system["metadata"]["uid"]
 
-    async def main() -> None:
-        found, uid = await name()
-        assert found == uid
-        found, _ = await name(*istio.control_plane(cluster="mesh-west"))
-        assert found == "mesh-west"
-
-    asyncio.run(main())
+    found, uid = await name()
+    assert found == uid
+    found, _ = await name(*istio.control_plane(cluster="mesh-west"))
+    assert found == "mesh-west"
 
 
 # rights
 
 
-def test_the_rights_of_an_edge_suffice_and_each_is_needed() -> None:
+async def test_the_rights_of_an_edge_suffice_and_each_is_needed() -> None:
     """What it does is allowed (as its account), and all that it is allowed it does (as seen by its requests)."""
 
-    async def main() -> None:
-        async with local_server() as server, recording_manager() as manager:
-            admin, _ = client_of(server)
-            objects = (*istio.istio_crds(), *istio.control_plane(), *istio.shop(), *rbac.manifests(in_process=True))
-            await istio.create(admin, *objects, istio.pod("shop", "front", "v1"))
-            client, switch = client_of(server, ACCOUNT, GROUPS, old=True)
-            async with running_edge(client, manager.join_file(), requests=RequestConfig()) as edge:
-                await synced(manager)
-                assert not [each for each in manager.model.statuses.values() if each.state != "synced"]
-                refusals = await _ask_everything(manager)
-                assert "Forbidden" not in refusals, refusals
-                assert edge.readyz()[0]
-            used = _uses(switch.asked)
-        allowed = {
-            (verb, resource)
-            for rule in rbac.cluster_rules(in_process=True)
-            for resource in rule["resources"]
-            for verb in rule["verbs"]
-        }
-        assert allowed <= used, allowed - used
-        names = next(rule for rule in rbac.mesh_rules(("canary",)))["resourceNames"]
-        assert names == ["istio", "istio-canary"]
-
-    asyncio.run(main())
+    async with local_server() as server, recording_manager() as manager:
+        admin, _ = client_of(server)
+        objects = (*istio.istio_crds(), *istio.control_plane(), *istio.shop(), *rbac.manifests(in_process=True))
+        await istio.create(admin, *objects, istio.pod("shop", "front", "v1"))
+        client, switch = client_of(server, ACCOUNT, GROUPS, old=True)
+        async with running_edge(client, manager.join_file(), requests=RequestConfig()) as edge:
+            await synced(manager)
+            assert not [each for each in manager.model.statuses.values() if each.state != "synced"]
+            refusals = await _ask_everything(manager)
+            assert "Forbidden" not in refusals, refusals
+            assert edge.readyz()[0]
+        used = _uses(switch.asked)
+    allowed = {
+        (verb, resource)
+        for rule in rbac.cluster_rules(in_process=True)
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert allowed <= used, allowed - used
+    names = next(rule for rule in rbac.mesh_rules(("canary",)))["resourceNames"]
+    assert names == ["istio", "istio-canary"]
 
 
 def test_nothing_is_allowed_to_be_written_and_nothing_with_a_wildcard() -> None:

@@ -41,40 +41,35 @@ def freshness(manager: Manager) -> Freshness | None:
     return found.freshness if found is not None else None
 
 
-def test_a_cluster_is_seen_changes_are_followed_and_the_manager_may_go_and_come_back(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            client = client_of(server)
-            await istio.create(
-                client, istio.namespace("shop"), *(istio.pod("shop", "web", "v1", at) for at in range(5))
-            )
-            names = {item["metadata"]["name"] for item in (await server.call("GET", "/api/v1/pods")).ok()["items"]}
-            async with running_manager(tmp_path) as running:
-                port, join = running.port, await running.join_file(tmp_path, region="eu")
-                async with running_edge(client, join, edge="e1", discovery_s=0.2):
-                    manager = running.manager
-                    await until(lambda: freshness(manager) is Freshness.HEALTHY)
-                    assert {row.name for row in manager.view.rows("pods", cluster="east")} == names
-                    first = min(names)
-                    await change(server, first, "1")
-                    await until(lambda: labels(manager, first).get("turn") == "1")
-                    (answer,) = [
-                        part async for part in manager.edges.ask("east", pb.ClusterEvents(), deadline_s=20)
-                    ] or [b"[]"]
-                    assert orjson.loads(answer) is not None
-            # Nobody listens; the cluster goes on, and so does an edge that is started meanwhile.
-            await change(server, first, "2")
+async def test_a_cluster_is_seen_changes_are_followed_and_the_manager_may_go_and_come_back(tmp_path: Path) -> None:
+    async with local_server() as server:
+        client = client_of(server)
+        await istio.create(client, istio.namespace("shop"), *(istio.pod("shop", "web", "v1", at) for at in range(5)))
+        names = {item["metadata"]["name"] for item in (await server.call("GET", "/api/v1/pods")).ok()["items"]}
+        async with running_manager(tmp_path) as running:
+            port, join = running.port, await running.join_file(tmp_path, region="eu")
             async with running_edge(client, join, edge="e1", discovery_s=0.2):
-                await (await client.by_kind("Pod", "v1")).delete(max(names), namespace="shop")
-                async with running_manager(tmp_path, port=port) as running:
-                    manager = running.manager
-                    await until(lambda: labels(manager, first).get("turn") == "2")
-                    await until(lambda: freshness(manager) is Freshness.HEALTHY)
-                    await until(lambda: {row.name for row in manager.view.rows("pods")} == names - {max(names)})
-                    cluster = manager.view.cluster("east")
-                    assert cluster is not None and (cluster.epoch, cluster.region) == (2, "eu")
-
-    asyncio.run(main())
+                manager = running.manager
+                await until(lambda: freshness(manager) is Freshness.HEALTHY)
+                assert {row.name for row in manager.view.rows("pods", cluster="east")} == names
+                first = min(names)
+                await change(server, first, "1")
+                await until(lambda: labels(manager, first).get("turn") == "1")
+                (answer,) = [part async for part in manager.edges.ask("east", pb.ClusterEvents(), deadline_s=20)] or [
+                    b"[]"
+                ]
+                assert orjson.loads(answer) is not None
+        # Nobody listens; the cluster goes on, and so does an edge that is started meanwhile.
+        await change(server, first, "2")
+        async with running_edge(client, join, edge="e1", discovery_s=0.2):
+            await (await client.by_kind("Pod", "v1")).delete(max(names), namespace="shop")
+            async with running_manager(tmp_path, port=port) as running:
+                manager = running.manager
+                await until(lambda: labels(manager, first).get("turn") == "2")
+                await until(lambda: freshness(manager) is Freshness.HEALTHY)
+                await until(lambda: {row.name for row in manager.view.rows("pods")} == names - {max(names)})
+                cluster = manager.view.cluster("east")
+                assert cluster is not None and (cluster.epoch, cluster.region) == (2, "eu")
 
 
 async def change(server: LocalServer, name: str, turn: str) -> None:

@@ -38,21 +38,18 @@ def pods(count: int, version: int) -> dict[str, bytes]:
     }
 
 
-def made_token(process: ManagerProcess, kind: str, cluster: str = "") -> str:
+async def made_token(process: ManagerProcess, kind: str, cluster: str = "") -> str:
     """As a command makes it, without the time that a command takes."""
 
-    async def main() -> str:
-        rows = SqliteRows(process.folder / "navigator.db")
-        await rows.open(manager=False)
-        try:
-            text, _ = await NavigatorTokens(rows, clock=RealClock(), new_id=Ids().new_uid).create(
-                kind=kind, cluster=cluster
-            )
-            return text
-        finally:
-            await rows.close()
-
-    return asyncio.run(main())
+    rows = SqliteRows(process.folder / "navigator.db")
+    await rows.open(manager=False)
+    try:
+        text, _ = await NavigatorTokens(rows, clock=RealClock(), new_id=Ids().new_uid).create(
+            kind=kind, cluster=cluster
+        )
+        return text
+    finally:
+        await rows.close()
 
 
 def ask(process: ManagerProcess, path: str, token: str = "") -> Any:
@@ -71,10 +68,10 @@ def query(process: ManagerProcess, text: str) -> Any:
     return ask(process, f"/api/v1/query?q={urllib.request.quote(text)}", process.admin_token)
 
 
-def test_the_process_answers_on_one_port_who_has_a_token(process: ManagerProcess) -> None:
+async def test_the_process_answers_on_one_port_who_has_a_token(process: ManagerProcess) -> None:
     assert ask(process, "/readyz")["ok"] and ask(process, "/livez")["ok"]
     assert "items" in ask(process, "/api/v1/clusters", process.admin_token)
-    for token in ("", "guessed", made_token(process, EDGE, "nowhere")):
+    for token in ("", "guessed", await made_token(process, EDGE, "nowhere")):
         with pytest.raises(urllib.error.HTTPError) as caught:
             ask(process, "/api/v1/clusters", token)
         assert caught.value.code == 401
@@ -87,61 +84,55 @@ def test_a_second_manager_in_the_same_directory_is_refused(process: ManagerProce
     assert second.returncode != 0 and "already in use" in second.stderr
 
 
-def test_a_manager_killed_in_the_middle_of_a_sync_converges(process: ManagerProcess) -> None:
+async def test_a_manager_killed_in_the_middle_of_a_sync_converges(process: ManagerProcess) -> None:
     """After some chunks are stored, and with chunks on their way."""
     join = json.loads(process.token("create", "--cluster", "east", "--region", "eu"))
     assert join["url"] == process.url and join["region"] == "eu"
 
-    async def main() -> None:
-        rows: dict[str, bytes] = {}
-        for round_, chunks_before in enumerate((9, 4)):
-            async with AsyncExitStack() as closing:
-                rows = pods(1000 - 100 * round_, round_)
-                edge = SimulatedEdge(edge_client(process.url, process.ca, closing), join["token"], "east")
-                await edge.open()
-                assert edge.accepted is not None, edge.rejected
-                for number, chunk in enumerate(transfer("pods", rows, sync=1, chunk_rows=100)):
-                    sequence = edge.send("state", chunk)
-                    if number + 1 == chunks_before:
-                        if round_ != 1:
-                            await edge.stored(sequence)
-                        break
-                process.kill()
-                await edge.until(lambda edge=edge: edge.ended)  # type: ignore[misc]
-                await edge.close()
-            await asyncio.to_thread(process.start)
+    rows: dict[str, bytes] = {}
+    for round_, chunks_before in enumerate((9, 4)):
         async with AsyncExitStack() as closing:
-            edge = SimulatedEdge(
-                edge_client(process.url, process.ca, closing), join["token"], "east", rows={"pods": rows},
-                metadata={"region": "eu"},
-            )  # fmt: skip
+            rows = pods(1000 - 100 * round_, round_)
+            edge = SimulatedEdge(edge_client(process.url, process.ca, closing), join["token"], "east")
             await edge.open()
-            assert edge.accepted is not None and edge.accepted.epoch == 3
-            await edge.sync("pods")
-            await edge.sync("services")
-            await edge.verify()
-            assert edge.resyncs == []
-            found = await asyncio.to_thread(query, process, "pods where region = 'eu' count by labels.v")
-            assert found["items"] == [{"labels.v": "1", "count": len(rows)}], found
+            assert edge.accepted is not None, edge.rejected
+            for number, chunk in enumerate(transfer("pods", rows, sync=1, chunk_rows=100)):
+                sequence = edge.send("state", chunk)
+                if number + 1 == chunks_before:
+                    if round_ != 1:
+                        await edge.stored(sequence)
+                    break
+            process.kill()
+            await edge.until(lambda edge=edge: edge.ended)  # type: ignore[misc]
             await edge.close()
+        await asyncio.to_thread(process.start)
+    async with AsyncExitStack() as closing:
+        edge = SimulatedEdge(
+            edge_client(process.url, process.ca, closing), join["token"], "east", rows={"pods": rows},
+            metadata={"region": "eu"},
+        )  # fmt: skip
+        await edge.open()
+        assert edge.accepted is not None and edge.accepted.epoch == 3
+        await edge.sync("pods")
+        await edge.sync("services")
+        await edge.verify()
+        assert edge.resyncs == []
+        found = await asyncio.to_thread(query, process, "pods where region = 'eu' count by labels.v")
+        assert found["items"] == [{"labels.v": "1", "count": len(rows)}], found
+        await edge.close()
 
-    asyncio.run(main())
 
-
-def test_a_token_that_a_command_revokes_ends_the_stream(process: ManagerProcess) -> None:
-    token = made_token(process, EDGE, "west")
+async def test_a_token_that_a_command_revokes_ends_the_stream(process: ManagerProcess) -> None:
+    token = await made_token(process, EDGE, "west")
     listed = json.loads(process.token("list", "-o", "json"))
     (token_id,) = [one["id"] for one in listed if one["cluster"] == "west"]
 
-    async def main() -> None:
-        async with AsyncExitStack() as closing:
-            edge = SimulatedEdge(edge_client(process.url, process.ca, closing), token, "west")
-            await edge.open()
-            assert edge.accepted is not None
-            await asyncio.to_thread(process.token, "revoke", token_id)
-            await edge.until(lambda: edge.ended)
-            assert edge.rejected is not None and edge.rejected.code == pb.RejectionCode.BAD_TOKEN
-            await edge.close()
-
-    asyncio.run(main())
+    async with AsyncExitStack() as closing:
+        edge = SimulatedEdge(edge_client(process.url, process.ca, closing), token, "west")
+        await edge.open()
+        assert edge.accepted is not None
+        await asyncio.to_thread(process.token, "revoke", token_id)
+        await edge.until(lambda: edge.ended)
+        assert edge.rejected is not None and edge.rejected.code == pb.RejectionCode.BAD_TOKEN
+        await edge.close()
     assert process.stop() == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -144,25 +144,21 @@ def a_container(script: str = "sleep inf", name: str = "c", **more: Any) -> dict
     return {"name": name, "image": "busybox:1", "command": ["sh", "-c", script], **more}
 
 
-def run(
-    test: Callable[[Node], Awaitable[None]], tmp_path: Path, *, config: dict[str, Any] | None = None, **runtime: Any
-) -> None:
-    async def main() -> None:
-        clock = FakeClock()
-        async with local_server(clock=clock, signing_key=KEY) as server:
-            node = Node(server, clock, tmp_path, Machine(), **runtime)
-            async with node.running(**(config or {})):
-                await test(node)
-            await node.runtime.halt()
-
-    asyncio.run(main())
+@asynccontextmanager
+async def running_node(tmp_path: Path, *, config: dict[str, Any] | None = None, **runtime: Any) -> AsyncIterator[Node]:
+    clock = FakeClock()
+    async with local_server(clock=clock, signing_key=KEY) as server:
+        node = Node(server, clock, tmp_path, Machine(), **runtime)
+        async with node.running(**(config or {})):
+            yield node
+        await node.runtime.halt()
 
 
 # the node itself
 
 
-def test_the_node_registers_and_stays_alive(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_the_node_registers_and_stays_alive(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         found = await node.server.get("/api/v1/nodes/node-1")
         assert condition(found, "Ready")["status"] == "True"
         assert found["status"]["capacity"]["cpu"] == "8"
@@ -186,14 +182,12 @@ def test_the_node_registers_and_stays_alive(tmp_path: Path) -> None:
 
         await eventually(reported)
 
-    run(test, tmp_path)
-
 
 # the life of a pod
 
 
-def test_a_pod_runs_is_ready_and_goes_when_deleted(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_pod_runs_is_ready_and_goes_when_deleted(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         await node.create("a")
         pod = await node.ready("a")
         status = pod["status"]
@@ -208,11 +202,9 @@ def test_a_pod_runs_is_ready_and_goes_when_deleted(tmp_path: Path) -> None:
         assert not node.machine.boxes and not node.machine.sandboxes
         assert not list((node.folder / "pods").iterdir())
 
-    run(test, tmp_path)
 
-
-def test_restart_policies(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_restart_policies(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         await node.create("done", a_container("exit 0"), restartPolicy="Never")
         await node.create("failed", a_container("exit 3"), restartPolicy="Never")
         await node.create("retried", a_container("exit 3"), restartPolicy="OnFailure")
@@ -221,11 +213,9 @@ def test_restart_policies(tmp_path: Path) -> None:
         assert failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
         await node.waits("retried", "CrashLoopBackOff")
 
-    run(test, tmp_path)
 
-
-def test_a_crash_loop_backs_off_and_shows_why(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_crash_loop_backs_off_and_shows_why(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         await node.create("a", a_container("echo broken; exit 7"))
         message = await node.waits("a", "CrashLoopBackOff")
         assert message.startswith("back-off 10s restarting failed container=c pod=a_default(")
@@ -241,11 +231,9 @@ def test_a_crash_loop_backs_off_and_shows_why(tmp_path: Path) -> None:
         assert (await node.waits("a", "CrashLoopBackOff")).startswith("back-off 5m0s")
         assert 10 <= (await node.status("a"))["restartCount"] <= 15
 
-    run(test, tmp_path)
 
-
-def test_init_containers_run_in_order_and_sidecars_stay(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_init_containers_run_in_order_and_sidecars_stay(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         inits = [
             a_container("sleep 5", name="first"),
             a_container("sleep inf", name="side", restartPolicy="Always"),
@@ -267,22 +255,18 @@ def test_init_containers_run_in_order_and_sidecars_stay(tmp_path: Path) -> None:
         pod = await node.phase("a", "Succeeded")
         assert node.containers("side")[0].phase is ContainerPhase.EXITED
 
-    run(test, tmp_path)
 
-
-def test_an_init_container_that_fails_fails_the_pod_or_is_tried_again(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_an_init_container_that_fails_fails_the_pod_or_is_tried_again(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         await node.create("a", initContainers=[a_container("exit 1", name="init")], restartPolicy="Never")
         await node.phase("a", "Failed")
         await node.create("b", initContainers=[a_container("exit 1", name="init")])
         await node.waits("b", "CrashLoopBackOff", "init", "initContainerStatuses")
         assert (await node.pod("b"))["status"]["phase"] == "Pending"
 
-    run(test, tmp_path)
 
-
-def test_a_pod_that_is_deleted_gets_its_grace_and_hooks(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_pod_that_is_deleted_gets_its_grace_and_hooks(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         hook = {"preStop": {"sleep": {"seconds": 5}}}
         container = a_container("trap '' TERM; sleep inf", lifecycle=hook)
         await node.create("a", container, terminationGracePeriodSeconds=20)
@@ -294,11 +278,9 @@ def test_a_pod_that_is_deleted_gets_its_grace_and_hooks(tmp_path: Path) -> None:
         await node.clock.advance(1)
         await node.gone("a")
 
-    run(test, tmp_path)
 
-
-def test_a_shorter_grace_counts_while_a_pod_is_ending(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_shorter_grace_counts_while_a_pod_is_ending(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         await node.create("a", a_container("trap '' TERM; sleep inf"), terminationGracePeriodSeconds=1000)
         await node.ready("a")
         await node.server.delete(f"{PODS}/a")
@@ -307,31 +289,25 @@ def test_a_shorter_grace_counts_while_a_pod_is_ending(tmp_path: Path) -> None:
         await node.clock.advance(2)
         await node.gone("a")
 
-    run(test, tmp_path)
 
-
-def test_a_pod_removed_by_force_is_ended_on_the_node(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_pod_removed_by_force_is_ended_on_the_node(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         await node.create("a")
         await node.ready("a")
         await node.server.delete(f"{PODS}/a", {"gracePeriodSeconds": 0})
         await eventually(lambda: not node.machine.sandboxes)
 
-    run(test, tmp_path)
 
-
-def test_a_deletion_interrupts_a_pull(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_deletion_interrupts_a_pull(tmp_path: Path) -> None:
+    async with running_node(tmp_path, pull_s=1000.0) as node:
         await node.create("a")
         await node.event("a", "Pulling")
         await node.server.delete(f"{PODS}/a")
         await node.gone("a")
 
-    run(test, tmp_path, pull_s=1000.0)
 
-
-def test_the_deadline_of_a_pod_ends_it(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_the_deadline_of_a_pod_ends_it(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         await node.create("a", activeDeadlineSeconds=30)
         await node.ready("a")
         await node.clock.advance(30)
@@ -339,11 +315,9 @@ def test_the_deadline_of_a_pod_ends_it(tmp_path: Path) -> None:
         assert pod["status"]["reason"] == "DeadlineExceeded"
         await eventually(lambda: node.containers()[0].phase is ContainerPhase.EXITED)
 
-    run(test, tmp_path)
 
-
-def test_a_changed_image_restarts_the_container(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_changed_image_restarts_the_container(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         await node.create("a")
         await node.ready("a")
         patch = {"spec": {"containers": [{"name": "c", "image": "busybox:2"}]}}
@@ -356,11 +330,9 @@ def test_a_changed_image_restarts_the_container(tmp_path: Path) -> None:
         await eventually(restarted)
         assert await node.event("a", "Killing") == "Container c definition changed, will be restarted"
 
-    run(test, tmp_path)
 
-
-def test_ephemeral_containers_are_started_in_a_running_pod(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_ephemeral_containers_are_started_in_a_running_pod(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         await node.create("a")
         await node.ready("a")
         debugger = a_container("exit 0", name="debug") | {"targetContainerName": "c"}
@@ -373,14 +345,12 @@ def test_ephemeral_containers_are_started_in_a_running_pod(tmp_path: Path) -> No
         await eventually(ended)
         assert (await node.ready("a"))["status"]["phase"] == "Running"
 
-    run(test, tmp_path)
-
 
 # what keeps a pod from starting
 
 
-def test_a_bad_image_is_shown_and_backed_off(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_bad_image_is_shown_and_backed_off(tmp_path: Path) -> None:
+    async with running_node(tmp_path, missing=frozenset({"missing:1"})) as node:
         await node.create("a", {"name": "c", "image": "missing:1"})
         assert "missing:1" in await node.waits("a", "ErrImagePull")
         await node.clock.advance(6)
@@ -395,11 +365,9 @@ def test_a_bad_image_is_shown_and_backed_off(tmp_path: Path) -> None:
         await node.create("n", {"name": "c", "image": "other:1", "imagePullPolicy": "Never"})
         await node.waits("n", "ErrImageNeverPull")
 
-    run(test, tmp_path, missing=frozenset({"missing:1"}))
 
-
-def test_a_missing_config_map_is_shown_and_the_pod_starts_when_it_comes(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_missing_config_map_is_shown_and_the_pod_starts_when_it_comes(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         source = {"configMapKeyRef": {"name": "settings", "key": "colour"}}
         await node.create("a", a_container(env=[{"name": "COLOUR", "valueFrom": source}]))
         assert await node.waits("a", "CreateContainerConfigError") == 'configmap "settings" not found'
@@ -409,11 +377,9 @@ def test_a_missing_config_map_is_shown_and_the_pod_starts_when_it_comes(tmp_path
         await node.ready("a")
         assert node.env()["COLOUR"] == "red"
 
-    run(test, tmp_path)
 
-
-def test_a_volume_that_is_missing_holds_the_pod_back_with_an_event(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_volume_that_is_missing_holds_the_pod_back_with_an_event(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         volumes = [{"name": "v", "secret": {"secretName": "password"}}]
         mounts = [{"name": "v", "mountPath": "/secret"}]
         await node.create("a", a_container(volumeMounts=mounts), volumes=volumes)
@@ -425,22 +391,18 @@ def test_a_volume_that_is_missing_holds_the_pod_back_with_an_event(tmp_path: Pat
         pod = await node.ready("a")
         assert (node.folder / "pods" / pod["metadata"]["uid"] / "volumes/v/key").read_text() == "value"
 
-    run(test, tmp_path)
 
-
-def test_a_program_that_does_not_exist_is_shown(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_program_that_does_not_exist_is_shown(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         await node.create("a", {"name": "c", "image": "busybox:1", "command": ["/no/such/program"]})
         await node.waits("a", "CrashLoopBackOff")
         last = (await node.status("a"))["lastState"]["terminated"]
         assert (last["reason"], last["exitCode"]) == ("StartError", 127)
         assert "/no/such/program" in await node.event("a", "Failed")
 
-    run(test, tmp_path)
 
-
-def test_a_pod_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_pod_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         await node.create("a", a_container(resources={"requests": {"cpu": "9"}}))
         status = (await node.phase("a", "Failed"))["status"]
         assert status["reason"] == "OutOfcpu"
@@ -453,11 +415,9 @@ def test_a_pod_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         await node.server.delete(f"{PODS}/a")
         await node.gone("a")
 
-    run(test, tmp_path)
 
-
-def test_a_pod_is_taken_by_what_the_node_is_now(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_pod_is_taken_by_what_the_node_is_now(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         await node.server.patch("/api/v1/nodes/node-1", {"metadata": {"labels": {"disk": "ssd"}}})
         await node.create("a", nodeSelector={"disk": "ssd"})
         await node.ready("a")
@@ -469,14 +429,12 @@ def test_a_pod_is_taken_by_what_the_node_is_now(tmp_path: Path) -> None:
         await node.create("c", nodeSelector={"disk": "tape"})
         assert (await node.phase("c", "Failed"))["status"]["reason"] == "NodeAffinity"
 
-    run(test, tmp_path)
-
 
 # probes and hooks
 
 
-def test_a_readiness_probe_decides_who_is_ready(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_readiness_probe_decides_who_is_ready(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         probe = {"httpGet": {"path": "/health", "port": 8080}, "initialDelaySeconds": 5, "periodSeconds": 2}
         await node.create("a", a_container("sleep 20; serve 8080", readinessProbe=probe))
         await node.phase("a", "Running")
@@ -487,11 +445,9 @@ def test_a_readiness_probe_decides_who_is_ready(tmp_path: Path) -> None:
         await node.clock.advance(14)
         await node.ready("a")
 
-    run(test, tmp_path)
 
-
-def test_a_liveness_probe_that_fails_restarts_the_container(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_liveness_probe_that_fails_restarts_the_container(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         probe = {"exec": {"command": ["sh", "-c", "echo sick; exit 1"]}, "periodSeconds": 5, "failureThreshold": 3}
         await node.create("a", a_container(livenessProbe=probe))
         await node.ready("a")
@@ -504,11 +460,9 @@ def test_a_liveness_probe_that_fails_restarts_the_container(tmp_path: Path) -> N
         assert await node.event("a", "Killing") == "Container c failed liveness probe, will be restarted"
         assert await node.event("a", "Unhealthy") == "Liveness probe failed: sick\n"
 
-    run(test, tmp_path)
 
-
-def test_a_startup_probe_holds_the_others_back(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_startup_probe_holds_the_others_back(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         startup = {"tcpSocket": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 100}
         liveness = {"tcpSocket": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 1}
         container = a_container("sleep 30; serve 8080", startupProbe=startup, livenessProbe=liveness)
@@ -521,24 +475,20 @@ def test_a_startup_probe_holds_the_others_back(tmp_path: Path) -> None:
         await node.ready("a")
         assert (await node.status("a"))["restartCount"] == 0
 
-    run(test, tmp_path)
 
-
-def test_a_post_start_hook_that_fails_kills_the_container(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_post_start_hook_that_fails_kills_the_container(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         hook = {"postStart": {"exec": {"command": ["sh", "-c", "exit 4"]}}}
         await node.create("a", a_container(lifecycle=hook))
         await node.event("a", "FailedPostStartHook")
         await node.waits("a", "CrashLoopBackOff")
 
-    run(test, tmp_path)
-
 
 # environment and volumes
 
 
-def test_the_environment_comes_from_everywhere(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_the_environment_comes_from_everywhere(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         server = node.server
         await server.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "m"}, "data": {"A": "1"}})
         await server.post("/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}, "stringData": {"B": "2"}})
@@ -562,11 +512,9 @@ def test_the_environment_comes_from_everywhere(tmp_path: Path) -> None:
         assert env["URL"] == f"db://{host}:5432/1/$(X)/$(UNKNOWN)"
         assert env["KUBERNETES_SERVICE_PORT"] == "443"
 
-    run(test, tmp_path)
 
-
-def test_volumes_hold_what_they_should_and_follow_their_objects(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_volumes_hold_what_they_should_and_follow_their_objects(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         server = node.server
         data = {"metadata": {"name": "m"}, "data": {"a.txt": "one"}}
         await server.post("/api/v1/namespaces/default/configmaps", data)
@@ -587,11 +535,9 @@ def test_volumes_hold_what_they_should_and_follow_their_objects(tmp_path: Path) 
         await server.patch(f"{PODS}/a", {"metadata": {"labels": {"app": "z"}}})
         await eventually(lambda: (folder / "info/labels").read_text() == 'app="z"')
 
-    run(test, tmp_path)
 
-
-def test_service_account_tokens_are_projected_and_renewed(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_service_account_tokens_are_projected_and_renewed(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 1000}}
         volumes = [{"name": "t", "projected": {"sources": [source, {"configMap": {"name": "kube-root-ca.crt"}}]}}]
         container = a_container(volumeMounts=[{"name": "t", "mountPath": "/t"}])
@@ -606,11 +552,9 @@ def test_service_account_tokens_are_projected_and_renewed(tmp_path: Path) -> Non
         await node.clock.advance(150)
         await eventually(lambda: (folder / "token").read_text() != first)
 
-    run(test, tmp_path)
 
-
-def test_the_termination_message_is_read(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_the_termination_message_is_read(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         await node.create("a", a_container("write /dev/termination-log all is lost; exit 1"), restartPolicy="Never")
         await node.phase("a", "Failed")
         assert (await node.status("a"))["state"]["terminated"]["message"] == "all is lost"
@@ -619,41 +563,36 @@ def test_the_termination_message_is_read(tmp_path: Path) -> None:
         await node.phase("b", "Failed")
         assert (await node.status("b"))["state"]["terminated"]["message"] == "last words\n"
 
-    run(test, tmp_path)
-
 
 # the agent
 
 
-def test_an_agent_that_starts_again_adopts_what_runs(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = FakeClock()
-        async with local_server(clock=clock) as server:
-            node = Node(server, clock, tmp_path, Machine())
-            probe = {"tcpSocket": {"port": 8080}, "periodSeconds": 5}
-            async with node.running():
-                await node.create("a", a_container("serve 8080", readinessProbe=probe))
-                await node.create("b", a_container("sleep 50; exit 3"), restartPolicy="Never")
-                await node.create("c")
-                before = await node.ready("a")
-                await node.ready("b")
-                await node.ready("c")
-            await server.delete(f"{PODS}/c", {"gracePeriodSeconds": 0})
-            await clock.advance(100)
-            async with node.running():
-                await node.phase("b", "Failed")
-                assert (await node.status("b"))["state"]["terminated"]["exitCode"] == 3
-                await eventually(lambda: len(node.machine.sandboxes) == 2)
-                await clock.advance(30)
-                after = await node.ready("a")
-                assert after["status"] == before["status"]
-            await node.runtime.halt()
-
-    asyncio.run(main())
+async def test_an_agent_that_starts_again_adopts_what_runs(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with local_server(clock=clock) as server:
+        node = Node(server, clock, tmp_path, Machine())
+        probe = {"tcpSocket": {"port": 8080}, "periodSeconds": 5}
+        async with node.running():
+            await node.create("a", a_container("serve 8080", readinessProbe=probe))
+            await node.create("b", a_container("sleep 50; exit 3"), restartPolicy="Never")
+            await node.create("c")
+            before = await node.ready("a")
+            await node.ready("b")
+            await node.ready("c")
+        await server.delete(f"{PODS}/c", {"gracePeriodSeconds": 0})
+        await clock.advance(100)
+        async with node.running():
+            await node.phase("b", "Failed")
+            assert (await node.status("b"))["state"]["terminated"]["exitCode"] == 3
+            await eventually(lambda: len(node.machine.sandboxes) == 2)
+            await clock.advance(30)
+            after = await node.ready("a")
+            assert after["status"] == before["status"]
+        await node.runtime.halt()
 
 
-def test_a_lost_api_server_does_not_stop_containers_from_being_looked_after(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_lost_api_server_does_not_stop_containers_from_being_looked_after(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
         await node.create("a", a_container("sleep 20; exit 1"))
         await node.ready("a")
         transport = node.server.transport
@@ -673,11 +612,9 @@ def test_a_lost_api_server_does_not_stop_containers_from_being_looked_after(tmp_
 
         await eventually(shown)
 
-    run(test, tmp_path)
 
-
-def test_a_node_that_runs_short_of_memory_evicts_the_greediest_pod(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_node_that_runs_short_of_memory_evicts_the_greediest_pod(tmp_path: Path) -> None:
+    async with running_node(tmp_path, programs={"greedy:1": Program(memory_bytes=16 << 30)}) as node:
         greedy = {"name": "c", "image": "greedy:1"}
         await node.create("modest", a_container(resources={"requests": {"memory": "1Gi"}}))
         await node.create("greedy", greedy)
@@ -692,8 +629,6 @@ def test_a_node_that_runs_short_of_memory_evicts_the_greediest_pod(tmp_path: Pat
         await node.clock.advance(10)
         found = await node.server.get("/api/v1/nodes/node-1")
         assert condition(found, "MemoryPressure")["status"] == "True"
-
-    run(test, tmp_path, programs={"greedy:1": Program(memory_bytes=16 << 30)})
 
 
 def test_pull_secrets_are_read() -> None:
@@ -730,27 +665,24 @@ class _AsNode:
         return
 
 
-def test_the_agent_needs_no_more_rights_than_a_node_has(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = FakeClock()
-        async with local_server(clock=clock, signing_key=KEY) as server:
-            node = Node(server, clock, tmp_path, Machine())
-            node.transport = _AsNode(server.transport)
-            async with node.running():
-                settings = {"metadata": {"name": "m"}, "data": {"k": "v"}}
-                await server.post("/api/v1/namespaces/default/configmaps", settings)
-                source = [{"configMapRef": {"name": "m"}}]
-                await node.create("a", a_container(envFrom=source), automountServiceAccountToken=True)
-                await node.ready("a")
-                assert node.env()["k"] == "v"
-                await node.event("a", "Started")
-                await clock.advance(400)
-                await node.server.delete(f"{PODS}/a")
-                await node.gone("a")
-            await node.runtime.halt()
-            assert node.transport.refused == []
-
-    asyncio.run(main())
+async def test_the_agent_needs_no_more_rights_than_a_node_has(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with local_server(clock=clock, signing_key=KEY) as server:
+        node = Node(server, clock, tmp_path, Machine())
+        node.transport = _AsNode(server.transport)
+        async with node.running():
+            settings = {"metadata": {"name": "m"}, "data": {"k": "v"}}
+            await server.post("/api/v1/namespaces/default/configmaps", settings)
+            source = [{"configMapRef": {"name": "m"}}]
+            await node.create("a", a_container(envFrom=source), automountServiceAccountToken=True)
+            await node.ready("a")
+            assert node.env()["k"] == "v"
+            await node.event("a", "Started")
+            await clock.advance(400)
+            await node.server.delete(f"{PODS}/a")
+            await node.gone("a")
+        await node.runtime.halt()
+        assert node.transport.refused == []
 
 
 class _Without(_AsNode):
@@ -766,26 +698,23 @@ class _Without(_AsNode):
         return await self._inner.request(method, target, headers=headers, body=body)
 
 
-def test_a_token_that_cannot_be_renewed_is_tried_again_and_stays_as_it_is(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = FakeClock()
-        async with local_server(clock=clock, signing_key=KEY) as server:
-            node = Node(server, clock, tmp_path, Machine())
-            node.transport = _Without(server.transport)
-            async with node.running():
-                source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 1000}}
-                volumes = [{"name": "t", "projected": {"sources": [source]}}]
-                await node.create("a", a_container(volumeMounts=[{"name": "t", "mountPath": "/t"}]), volumes=volumes)
-                pod = await node.ready("a")
-                token = node.folder / "pods" / pod["metadata"]["uid"] / "volumes/t/token"
-                first = token.read_text()
-                node.transport.lost = "/token"
-                await clock.advance(830)
-                assert token.read_text() == first
-                await node.event("a", "FailedMount")
-                node.transport.lost = ""
-                await clock.advance(30)
-                await eventually(lambda: token.read_text() != first)
-            await node.runtime.halt()
-
-    asyncio.run(main())
+async def test_a_token_that_cannot_be_renewed_is_tried_again_and_stays_as_it_is(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with local_server(clock=clock, signing_key=KEY) as server:
+        node = Node(server, clock, tmp_path, Machine())
+        node.transport = _Without(server.transport)
+        async with node.running():
+            source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 1000}}
+            volumes = [{"name": "t", "projected": {"sources": [source]}}]
+            await node.create("a", a_container(volumeMounts=[{"name": "t", "mountPath": "/t"}]), volumes=volumes)
+            pod = await node.ready("a")
+            token = node.folder / "pods" / pod["metadata"]["uid"] / "volumes/t/token"
+            first = token.read_text()
+            node.transport.lost = "/token"
+            await clock.advance(830)
+            assert token.read_text() == first
+            await node.event("a", "FailedMount")
+            node.transport.lost = ""
+            await clock.advance(30)
+            await eventually(lambda: token.read_text() != first)
+        await node.runtime.halt()

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
@@ -189,29 +189,24 @@ async def a_kubelet(folder: Path) -> AsyncIterator[tuple[Kubelet, Authority]]:
             await runtime.halt()
 
 
-def run(test: Callable[[Kubelet], Awaitable[None]], tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_kubelet(tmp_path) as (kubelet, _):
-            await test(kubelet)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def kubelet_alone(tmp_path: Path) -> AsyncIterator[Kubelet]:
+    async with a_kubelet(tmp_path) as (kubelet, _):
+        yield kubelet
 
 
-def test_only_the_api_server_is_let_in(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_kubelet(tmp_path) as (kubelet, authority):
-            assert await kubelet.get("/healthz") == (200, b"ok")
-            kubelet.tls = authority.context("somebody")
-            assert (await kubelet.get("/healthz"))[0] == 403
-            kubelet.tls = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
-            with pytest.raises((ssl.SSLError, ConnectionError, ValueError)):
-                await kubelet.get("/healthz")
-
-    asyncio.run(main())
+async def test_only_the_api_server_is_let_in(tmp_path: Path) -> None:
+    async with a_kubelet(tmp_path) as (kubelet, authority):
+        assert await kubelet.get("/healthz") == (200, b"ok")
+        kubelet.tls = authority.context("somebody")
+        assert (await kubelet.get("/healthz"))[0] == 403
+        kubelet.tls = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+        with pytest.raises((ssl.SSLError, ConnectionError, ValueError)):
+            await kubelet.get("/healthz")
 
 
-def test_logs_in_all_forms(tmp_path: Path) -> None:
-    async def test(kubelet: Kubelet) -> None:
+async def test_logs_in_all_forms(tmp_path: Path) -> None:
+    async with kubelet_alone(tmp_path) as kubelet:
         await kubelet.create("a", "echo one; echo two >&2; sleep 10; echo three; sleep inf")
         path = "/containerLogs/default/a/c"
         await kubelet.clock.advance(10)
@@ -232,11 +227,9 @@ def test_logs_in_all_forms(tmp_path: Path) -> None:
         status, body = await kubelet.get(f"{path}?previous=true")
         assert (status, body) == (400, b'previous terminated container "c" in pod "a" not found')
 
-    run(test, tmp_path)
 
-
-def test_a_followed_log_comes_line_by_line_and_ends_with_the_container(tmp_path: Path) -> None:
-    async def test(kubelet: Kubelet) -> None:
+async def test_a_followed_log_comes_line_by_line_and_ends_with_the_container(tmp_path: Path) -> None:
+    async with kubelet_alone(tmp_path) as kubelet:
         await kubelet.create("a", "echo one; sleep 5; echo two; exit 0")
         reader, writer = await kubelet.open()
         writer.write(b"GET /containerLogs/default/a/c?follow=true HTTP/1.1\r\nhost: node\r\n\r\n")
@@ -246,11 +239,9 @@ def test_a_followed_log_comes_line_by_line_and_ends_with_the_container(tmp_path:
         assert await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 10) == b"4\r\ntwo\n\r\n0\r\n\r\n"
         writer.close()
 
-    run(test, tmp_path)
 
-
-def test_the_log_of_the_run_before(tmp_path: Path) -> None:
-    async def test(kubelet: Kubelet) -> None:
+async def test_the_log_of_the_run_before(tmp_path: Path) -> None:
+    async with kubelet_alone(tmp_path) as kubelet:
         await kubelet.create("a", "echo once; exit 1")
 
         async def twice() -> bool:
@@ -258,12 +249,10 @@ def test_the_log_of_the_run_before(tmp_path: Path) -> None:
 
         await eventually(twice)
 
-    run(test, tmp_path)
-
 
 @pytest.mark.parametrize("protocol", [ws.V5, ws.V4, ws.V4_BASE64, f"{ws.V5},{ws.V4}"])
-def test_exec_carries_all_streams_and_the_exit_code(tmp_path: Path, protocol: str) -> None:
-    async def test(kubelet: Kubelet) -> None:
+async def test_exec_carries_all_streams_and_the_exit_code(tmp_path: Path, protocol: str) -> None:
+    async with kubelet_alone(tmp_path) as kubelet:
         await kubelet.create("a", "sleep inf")
         query = "command=sh&command=-c&command=echo%20out;%20echo%20err%20>%262;%20exit%203&output=1&error=1"
         query = query.replace(">", "%3E").replace(" ", "%20")
@@ -273,11 +262,9 @@ def test_exec_carries_all_streams_and_the_exit_code(tmp_path: Path, protocol: st
         status = json.loads(found[3])
         assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "3"}]
 
-    run(test, tmp_path)
 
-
-def test_exec_with_input_ends_when_the_input_does(tmp_path: Path) -> None:
-    async def test(kubelet: Kubelet) -> None:
+async def test_exec_with_input_ends_when_the_input_does(tmp_path: Path) -> None:
+    async with kubelet_alone(tmp_path) as kubelet:
         await kubelet.create("a", "sleep inf")
         socket = await kubelet.upgrade("/exec/default/a/c?command=cat&input=1&output=1", ws.V5)
         socket.send(0, b"x" * 100_000)
@@ -292,11 +279,9 @@ def test_exec_with_input_ends_when_the_input_does(tmp_path: Path) -> None:
         found, _ = await socket.rest()
         assert json.loads(found[3])["status"] == "Success"
 
-    run(test, tmp_path)
 
-
-def test_exec_says_what_is_wrong(tmp_path: Path) -> None:
-    async def test(kubelet: Kubelet) -> None:
+async def test_exec_says_what_is_wrong(tmp_path: Path) -> None:
+    async with kubelet_alone(tmp_path) as kubelet:
         await kubelet.create("a", "sleep inf")
         socket = await kubelet.upgrade("/exec/default/a/c?command=/no/such/program&output=1", ws.V5)
         found, _ = await socket.rest()
@@ -305,22 +290,18 @@ def test_exec_says_what_is_wrong(tmp_path: Path) -> None:
         assert (await kubelet.get("/exec/default/a/c?command=ls&output=1"))[0] == 400
         assert (await kubelet.get("/exec/default/a/c?output=1"))[0] == 400
 
-    run(test, tmp_path)
 
-
-def test_a_client_that_goes_ends_its_command(tmp_path: Path) -> None:
-    async def test(kubelet: Kubelet) -> None:
+async def test_a_client_that_goes_ends_its_command(tmp_path: Path) -> None:
+    async with kubelet_alone(tmp_path) as kubelet:
         await kubelet.create("a", "sleep inf")
         socket = await kubelet.upgrade("/exec/default/a/c?command=sleep&command=inf&output=1", ws.V5)
         await eventually(lambda: any("exec" in task.get_name() for task in asyncio.all_tasks()))
         socket.close()
         await eventually(lambda: not any("simulated/exec" in task.get_name() for task in asyncio.all_tasks()))
 
-    run(test, tmp_path)
 
-
-def test_attach_shows_output_and_passes_input(tmp_path: Path) -> None:
-    async def test(kubelet: Kubelet) -> None:
+async def test_attach_shows_output_and_passes_input(tmp_path: Path) -> None:
+    async with kubelet_alone(tmp_path) as kubelet:
         await kubelet.create("a", "cat", stdin=True, stdinOnce=True)
         socket = await kubelet.upgrade("/attach/default/a/c?input=1&output=1", ws.V5)
         socket.send(0, b"hello\n")
@@ -329,11 +310,9 @@ def test_attach_shows_output_and_passes_input(tmp_path: Path) -> None:
         found, _ = await socket.rest()
         assert json.loads(found[3])["status"] == "Success"
 
-    run(test, tmp_path)
 
-
-def test_ports_are_forwarded(tmp_path: Path) -> None:
-    async def test(kubelet: Kubelet) -> None:
+async def test_ports_are_forwarded(tmp_path: Path) -> None:
+    async with kubelet_alone(tmp_path) as kubelet:
         await kubelet.create("a", "serve 8080")
         socket = await kubelet.upgrade("/portForward/default/a?ports=8080&ports=9090", ws.V4)
         head, other = (8080).to_bytes(2, "little"), (9090).to_bytes(2, "little")
@@ -345,11 +324,9 @@ def test_ports_are_forwarded(tmp_path: Path) -> None:
         socket.close()
         assert (await kubelet.get("/portForward/default/a?ports=x"))[0] == 400
 
-    run(test, tmp_path)
 
-
-def test_statistics_and_pods(tmp_path: Path) -> None:
-    async def test(kubelet: Kubelet) -> None:
+async def test_statistics_and_pods(tmp_path: Path) -> None:
+    async with kubelet_alone(tmp_path) as kubelet:
         await kubelet.create("a", "sleep inf")
         await kubelet.get("/stats/summary")
         await kubelet.clock.advance(10)
@@ -364,11 +341,9 @@ def test_statistics_and_pods(tmp_path: Path) -> None:
         assert [each["metadata"]["name"] for each in pods["items"]] == ["a"]
         assert (await kubelet.get("/nothing"))[0] == 404
 
-    run(test, tmp_path)
 
-
-def test_a_connection_serves_several_requests(tmp_path: Path) -> None:
-    async def test(kubelet: Kubelet) -> None:
+async def test_a_connection_serves_several_requests(tmp_path: Path) -> None:
+    async with kubelet_alone(tmp_path) as kubelet:
         reader, writer = await kubelet.open()
         for _ in range(3):
             writer.write(b"GET /healthz HTTP/1.1\r\nhost: node\r\n\r\n")
@@ -376,5 +351,3 @@ def test_a_connection_serves_several_requests(tmp_path: Path) -> None:
             assert b" 200 " in head
             assert await reader.readexactly(2) == b"ok"
         writer.close()
-
-    run(test, tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,18 +71,16 @@ async def a_fleet(server: LocalServer, clock: FakeClock, config: FleetConfig) ->
         await task
 
 
-def run(test: Callable[[World], Awaitable[None]], **config: Any) -> None:
-    async def main() -> None:
-        clock = FakeClock()
-        async with local_server(clock=clock) as server:
-            async with a_fleet(server, clock, FleetConfig(**{"nodes": 2, **config})) as world:
-                await test(world)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def fleet_alone(**config: Any) -> AsyncIterator[World]:
+    clock = FakeClock()
+    async with local_server(clock=clock) as server:
+        async with a_fleet(server, clock, FleetConfig(**{"nodes": 2, **config})) as world:
+            yield world
 
 
-def test_nodes_register_ready_and_their_leases_are_renewed() -> None:
-    async def test(world: World) -> None:
+async def test_nodes_register_ready_and_their_leases_are_renewed() -> None:
+    async with fleet_alone() as world:
         node = await world.server.get("/api/v1/nodes/node-2")
         assert {each["type"]: each["status"] for each in node["status"]["conditions"]}["Ready"] == "True"
         assert node["status"]["nodeInfo"]["kubeletVersion"].startswith("v1.")
@@ -96,21 +94,17 @@ def test_nodes_register_ready_and_their_leases_are_renewed() -> None:
 
         await eventually(renewed)
 
-    run(test)
 
-
-def test_a_pod_on_a_simulated_node_runs_and_goes_when_deleted() -> None:
-    async def test(world: World) -> None:
+async def test_a_pod_on_a_simulated_node_runs_and_goes_when_deleted() -> None:
+    async with fleet_alone() as world:
         await world.create("a")
         await world.reaches("a", "Running")
         await world.server.delete(f"{PODS}/a")
         await world.gone("a")
 
-    run(test)
 
-
-def test_time_decides_when_a_pod_starts_becomes_ready_and_ends() -> None:
-    async def test(world: World) -> None:
+async def test_time_decides_when_a_pod_starts_becomes_ready_and_ends() -> None:
+    async with fleet_alone() as world:
         delays = {"start-seconds": "5", "ready-seconds": "5", "run-seconds": "20", "stop-seconds": "3"}
         await world.create("a", annotations=delays, restartPolicy="Never")
         await eventually(lambda: world.fleet.writes == 1)
@@ -127,11 +121,9 @@ def test_time_decides_when_a_pod_starts_becomes_ready_and_ends() -> None:
         await world.clock.advance(15)
         await world.reaches("a", "Succeeded")
 
-    run(test)
 
-
-def test_a_pod_takes_its_time_to_stop() -> None:
-    async def test(world: World) -> None:
+async def test_a_pod_takes_its_time_to_stop() -> None:
+    async with fleet_alone() as world:
         await world.create("a", annotations={"stop-seconds": "20"})
         await world.reaches("a", "Running")
         await world.server.delete(f"{PODS}/a")
@@ -140,11 +132,9 @@ def test_a_pod_takes_its_time_to_stop() -> None:
         await world.clock.advance(1)
         await world.gone("a")
 
-    run(test)
 
-
-def test_a_node_that_is_down_neither_lives_nor_runs_pods_until_it_is_back() -> None:
-    async def test(world: World) -> None:
+async def test_a_node_that_is_down_neither_lives_nor_runs_pods_until_it_is_back() -> None:
+    async with fleet_alone() as world:
         await world.server.patch(
             "/api/v1/nodes/node-1", {"metadata": {"annotations": {"simulated.shoal.dev/down": "true"}}}
         )
@@ -158,11 +148,9 @@ def test_a_node_that_is_down_neither_lives_nor_runs_pods_until_it_is_back() -> N
         )
         await world.reaches("a", "Running")
 
-    run(test)
 
-
-def test_nodes_that_others_make_with_the_label_are_simulated_too() -> None:
-    async def test(world: World) -> None:
+async def test_nodes_that_others_make_with_the_label_are_simulated_too() -> None:
+    async with fleet_alone() as world:
         about = {"name": "theirs", "labels": {"node.shoal.dev/runtime": "simulated"}}
         await world.server.post("/api/v1/nodes", {"metadata": about})
         await world.create("a", nodeName="theirs")
@@ -175,21 +163,17 @@ def test_nodes_that_others_make_with_the_label_are_simulated_too() -> None:
 
         await eventually(ready)
 
-    run(test)
 
-
-def test_pods_of_other_nodes_are_left_alone() -> None:
-    async def test(world: World) -> None:
+async def test_pods_of_other_nodes_are_left_alone() -> None:
+    async with fleet_alone() as world:
         await world.create("other", nodeName="elsewhere")
         await world.create("a")
         await world.reaches("a", "Running")
         assert await world.phase("other") == "Pending"
 
-    run(test)
 
-
-def test_a_crash_loop_over_a_day_costs_few_writes_and_counts_its_restarts() -> None:
-    async def test(world: World) -> None:
+async def test_a_crash_loop_over_a_day_costs_few_writes_and_counts_its_restarts() -> None:
+    async with fleet_alone(nodes=1, renew_s=2000.0, lease_s=4000, slices=1) as world:
         await world.create("a", annotations={"run-seconds": "1", "exit-code": "1"})
         for _ in range(24 * 12):
             await world.clock.advance(300)
@@ -197,43 +181,36 @@ def test_a_crash_loop_over_a_day_costs_few_writes_and_counts_its_restarts() -> N
         assert 280 <= found["restartCount"] <= 300
         assert world.fleet.writes < 3 * found["restartCount"]
 
-    run(test, nodes=1, renew_s=2000.0, lease_s=4000, slices=1)
+
+async def test_a_fleet_that_starts_again_carries_on_with_its_pods() -> None:
+    clock = FakeClock()
+    config = FleetConfig(nodes=1, behaviour=Behaviour(run_s=100))
+    async with local_server(clock=clock) as server:
+        async with a_fleet(server, clock, config) as world:
+            await world.create("a", restartPolicy="Never")
+            await world.reaches("a", "Running")
+            address = (await server.get(f"{PODS}/a"))["status"]["podIP"]
+        await clock.advance(60)
+        async with a_fleet(server, clock, config) as world:
+            await eventually(lambda: world.fleet.usage(ObjectKey("default", "a")) is not None)
+            assert world.fleet.writes == 0
+            await world.create("b", restartPolicy="Never")
+            await world.reaches("b", "Running")
+            assert (await server.get(f"{PODS}/b"))["status"]["podIP"] != address
+            await clock.advance(40)
+            await world.reaches("a", "Succeeded")
+            assert await world.phase("b") == "Running"
 
 
-def test_a_fleet_that_starts_again_carries_on_with_its_pods() -> None:
-    async def main() -> None:
-        clock = FakeClock()
-        config = FleetConfig(nodes=1, behaviour=Behaviour(run_s=100))
-        async with local_server(clock=clock) as server:
-            async with a_fleet(server, clock, config) as world:
-                await world.create("a", restartPolicy="Never")
-                await world.reaches("a", "Running")
-                address = (await server.get(f"{PODS}/a"))["status"]["podIP"]
-            await clock.advance(60)
-            async with a_fleet(server, clock, config) as world:
-                await eventually(lambda: world.fleet.usage(ObjectKey("default", "a")) is not None)
-                assert world.fleet.writes == 0
-                await world.create("b", restartPolicy="Never")
-                await world.reaches("b", "Running")
-                assert (await server.get(f"{PODS}/b"))["status"]["podIP"] != address
-                await clock.advance(40)
-                await world.reaches("a", "Succeeded")
-                assert await world.phase("b") == "Running"
-
-    asyncio.run(main())
-
-
-def test_resource_use_is_what_the_annotations_say() -> None:
-    async def test(world: World) -> None:
+async def test_resource_use_is_what_the_annotations_say() -> None:
+    async with fleet_alone() as world:
         await world.create("a", annotations={"cpu": "300m", "memory": "64Mi"})
         await world.reaches("a", "Running")
         assert world.fleet.usage(ObjectKey("default", "a")) == Usage(300, 64 * 2**20)
 
-    run(test)
 
-
-def test_each_pod_costs_one_status_write() -> None:
-    async def test(world: World) -> None:
+async def test_each_pod_costs_one_status_write() -> None:
+    async with fleet_alone() as world:
         client = world.manager.client.of(builtin("pods"))
         spec = {"nodeName": "node-1", "containers": [{"name": "c", "image": "i:1"}]}
         await asyncio.gather(
@@ -246,8 +223,6 @@ def test_each_pod_costs_one_status_write() -> None:
 
         await eventually(all_run)
         assert (world.fleet.writes, world.fleet.conflicts) == (100, 0)
-
-    run(test)
 
 
 class _Answers:
@@ -266,8 +241,8 @@ class _Answers:
         self.status, self.body = status, body
 
 
-def test_the_fleet_answers_for_each_of_its_nodes() -> None:
-    async def test(world: World) -> None:
+async def test_the_fleet_answers_for_each_of_its_nodes() -> None:
+    async with fleet_alone() as world:
         await world.create("a", annotations={"cpu": "300m", "memory": "64Mi"})
         await world.create("b", nodeName="node-2")
         await world.reaches("a", "Running")
@@ -289,10 +264,8 @@ def test_the_fleet_answers_for_each_of_its_nodes() -> None:
         assert b'pod="b"' in await get("/metrics/resource", "172.16.0.2")
         assert await get("/containerLogs/default/a/c")
 
-    run(test)
 
-
-def test_one_socket_serves_every_node_with_a_certificate_for_its_address(tmp_path: Path) -> None:
+async def test_one_socket_serves_every_node_with_a_certificate_for_its_address(tmp_path: Path) -> None:
     pki = Pki(tmp_path / "pki", now=datetime.now(UTC))
     pki.ensure_ca()
 
@@ -310,7 +283,7 @@ def test_one_socket_serves_every_node_with_a_certificate_for_its_address(tmp_pat
         finally:
             writer.close()
 
-    async def test(world: World) -> None:
+    async with fleet_alone(nodes=300, node_network=simulated.NODE_NETWORK) as world:
         listening = simulated.listening(tmp_path / "port")
         assert listening is not None
         port = listening.getsockname()[1]
@@ -331,27 +304,22 @@ def test_one_socket_serves_every_node_with_a_certificate_for_its_address(tmp_pat
             endpoints.stop()
             await serving
 
-    run(test, nodes=300, node_network=simulated.NODE_NETWORK)
+
+async def test_a_fleet_that_comes_back_at_another_port_says_so() -> None:
+    clock = FakeClock()
+    async with local_server(clock=clock) as server:
+        for port in (10250, 40001):
+            async with a_fleet(server, clock, FleetConfig(nodes=1, kubelet_port=port)):
+
+                async def told(port: int = port) -> bool:
+                    status = (await server.get("/api/v1/nodes/node-1"))["status"]
+                    return bool(status["daemonEndpoints"]["kubeletEndpoint"]["Port"] == port)
+
+                await eventually(told)
 
 
-def test_a_fleet_that_comes_back_at_another_port_says_so() -> None:
-    async def main() -> None:
-        clock = FakeClock()
-        async with local_server(clock=clock) as server:
-            for port in (10250, 40001):
-                async with a_fleet(server, clock, FleetConfig(nodes=1, kubelet_port=port)):
-
-                    async def told(port: int = port) -> bool:
-                        status = (await server.get("/api/v1/nodes/node-1"))["status"]
-                        return bool(status["daemonEndpoints"]["kubeletEndpoint"]["Port"] == port)
-
-                    await eventually(told)
-
-    asyncio.run(main())
-
-
-def test_the_log_of_a_pod_that_has_ended_can_still_be_read() -> None:
-    async def test(world: World) -> None:
+async def test_the_log_of_a_pod_that_has_ended_can_still_be_read() -> None:
+    async with fleet_alone() as world:
         await world.create("a", annotations={"run-seconds": "0"}, restartPolicy="Never")
         await world.reaches("a", "Succeeded")
         await world.create("b", annotations={"start-seconds": "60"})
@@ -363,11 +331,9 @@ def test_the_log_of_a_pod_that_has_ended_can_still_be_read() -> None:
         with pytest.raises(BadRequest, match="is waiting to start"):
             await server.handle(waiting)
 
-    run(test)
 
-
-def test_a_pod_that_others_have_ended_stays_ended() -> None:
-    async def test(world: World) -> None:
+async def test_a_pod_that_others_have_ended_stays_ended() -> None:
+    async with fleet_alone() as world:
         await world.create("a")
         await world.reaches("a", "Running")
         await world.server.patch(f"{PODS}/a/status", {"status": {"phase": "Failed"}})
@@ -375,26 +341,21 @@ def test_a_pod_that_others_have_ended_stays_ended() -> None:
         await world.reaches("b", "Running")
         assert await world.phase("a") == "Failed"
 
-    run(test)
+
+async def test_a_failed_pod_is_still_failed_after_a_restart() -> None:
+    clock, config = FakeClock(), FleetConfig(nodes=1)
+    async with local_server(clock=clock) as server:
+        async with a_fleet(server, clock, config) as world:
+            await world.create("a", annotations={"run-seconds": "0", "exit-code": "2"}, restartPolicy="Never")
+            await world.reaches("a", "Failed")
+        async with a_fleet(server, clock, config) as world:
+            await world.create("b")
+            await world.reaches("b", "Running")
+            assert await world.phase("a") == "Failed"
 
 
-def test_a_failed_pod_is_still_failed_after_a_restart() -> None:
-    async def main() -> None:
-        clock, config = FakeClock(), FleetConfig(nodes=1)
-        async with local_server(clock=clock) as server:
-            async with a_fleet(server, clock, config) as world:
-                await world.create("a", annotations={"run-seconds": "0", "exit-code": "2"}, restartPolicy="Never")
-                await world.reaches("a", "Failed")
-            async with a_fleet(server, clock, config) as world:
-                await world.create("b")
-                await world.reaches("b", "Running")
-                assert await world.phase("a") == "Failed"
-
-    asyncio.run(main())
-
-
-def test_a_host_port_is_given_once() -> None:
-    async def test(world: World) -> None:
+async def test_a_host_port_is_given_once() -> None:
+    async with fleet_alone() as world:
         ports = [{"containerPort": 80, "hostPort": 8080}]
         taken = {"containers": [{"name": "c", "image": "i:1", "ports": ports}]}
         await world.create("a", **taken)
@@ -407,11 +368,9 @@ def test_a_host_port_is_given_once() -> None:
         await world.create("c", **taken)
         await world.reaches("c", "Running")
 
-    run(test)
 
-
-def test_a_deleted_pod_that_is_kept_tells_how_it_ended() -> None:
-    async def test(world: World) -> None:
+async def test_a_deleted_pod_that_is_kept_tells_how_it_ended() -> None:
+    async with fleet_alone() as world:
         await world.create("a")
         await world.reaches("a", "Running")
         await world.server.patch(f"{PODS}/a", {"metadata": {"finalizers": ["example.com/keep"]}})
@@ -419,5 +378,3 @@ def test_a_deleted_pod_that_is_kept_tells_how_it_ended() -> None:
         await world.reaches("a", "Failed")
         state = (await world.server.get(f"{PODS}/a"))["status"]["containerStatuses"][0]["state"]
         assert state["terminated"]["exitCode"] == 143
-
-    run(test)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from scheduled_cluster import PODS, Cluster, a_cluster, a_scheduler, until
@@ -17,16 +18,14 @@ from shoal.scheduler.queue import QueueState
 from shoal.scheduler.service import Scheduler
 
 
-def on_a_cluster(test: Callable[[Cluster, Scheduler], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with a_cluster() as cluster, a_scheduler(cluster) as scheduler:
-            await test(cluster, scheduler)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def on_a_cluster() -> AsyncIterator[tuple[Cluster, Scheduler]]:
+    async with a_cluster() as cluster, a_scheduler(cluster) as scheduler:
+        yield (cluster, scheduler)
 
 
-def test_a_pod_is_bound_and_an_event_says_where() -> None:
-    async def check(cluster: Cluster, scheduler: Scheduler) -> None:
+async def test_a_pod_is_bound_and_an_event_says_where() -> None:
+    async with on_a_cluster() as (cluster, scheduler):
         await cluster.node("a")
         await cluster.pod("p", cpu="1")
         assert await cluster.node_of("p") == "a"
@@ -35,11 +34,9 @@ def test_a_pod_is_bound_and_an_event_says_where() -> None:
         assert event["type"] == "Normal"
         assert (await cluster.condition("p", status="True"))["type"] == "PodScheduled"
 
-    on_a_cluster(check)
 
-
-def test_a_pod_that_does_not_fit_says_why_and_is_placed_when_it_does() -> None:
-    async def check(cluster: Cluster, scheduler: Scheduler) -> None:
+async def test_a_pod_that_does_not_fit_says_why_and_is_placed_when_it_does() -> None:
+    async with on_a_cluster() as (cluster, scheduler):
         await cluster.node("small", cpu="1")
         await cluster.node("closed", unschedulable=True)
         await cluster.pod("p", cpu="2")
@@ -54,21 +51,17 @@ def test_a_pod_that_does_not_fit_says_why_and_is_placed_when_it_does() -> None:
         await cluster.node("large", cpu="4")
         assert await cluster.node_of("p") == "large"
 
-    on_a_cluster(check)
 
-
-def test_without_any_node_a_pod_waits_for_the_first() -> None:
-    async def check(cluster: Cluster, scheduler: Scheduler) -> None:
+async def test_without_any_node_a_pod_waits_for_the_first() -> None:
+    async with on_a_cluster() as (cluster, scheduler):
         await cluster.pod("p")
         assert (await cluster.condition("p"))["message"] == "no nodes available to schedule pods"
         await cluster.node("a")
         assert await cluster.node_of("p") == "a"
 
-    on_a_cluster(check)
 
-
-def test_room_that_a_deleted_pod_leaves_is_used() -> None:
-    async def check(cluster: Cluster, scheduler: Scheduler) -> None:
+async def test_room_that_a_deleted_pod_leaves_is_used() -> None:
+    async with on_a_cluster() as (cluster, scheduler):
         await cluster.node("a", cpu="1")
         await cluster.pod("first", cpu="1")
         await cluster.node_of("first")
@@ -77,11 +70,9 @@ def test_room_that_a_deleted_pod_leaves_is_used() -> None:
         await cluster.server.delete(f"{PODS}/first", {"gracePeriodSeconds": 0})
         assert await cluster.node_of("second") == "a"
 
-    on_a_cluster(check)
 
-
-def test_decisions_count_pods_that_are_only_being_bound() -> None:
-    async def check(cluster: Cluster, scheduler: Scheduler) -> None:
+async def test_decisions_count_pods_that_are_only_being_bound() -> None:
+    async with on_a_cluster() as (cluster, scheduler):
         for name in ("a", "b", "c"):
             await cluster.node(name)
         port = [{"containerPort": 80, "hostPort": 80}]
@@ -90,11 +81,9 @@ def test_decisions_count_pods_that_are_only_being_bound() -> None:
         await cluster.pod("p3", ports=port)
         assert "didn't have free ports" in (await cluster.condition("p3"))["message"]
 
-    on_a_cluster(check)
 
-
-def test_a_gated_pod_is_placed_when_its_gates_are_lifted() -> None:
-    async def check(cluster: Cluster, scheduler: Scheduler) -> None:
+async def test_a_gated_pod_is_placed_when_its_gates_are_lifted() -> None:
+    async with on_a_cluster() as (cluster, scheduler):
         await cluster.node("a")
         await cluster.pod("gated", schedulingGates=[{"name": "example.com/wait"}])
         await cluster.pod("free")
@@ -106,27 +95,22 @@ def test_a_gated_pod_is_placed_when_its_gates_are_lifted() -> None:
         await cluster.server.patch(f"{PODS}/gated", {"spec": {"schedulingGates": []}})
         assert await cluster.node_of("gated") == "a"
 
-    on_a_cluster(check)
+
+async def test_pods_of_other_schedulers_are_left_alone_and_each_profile_has_its_own_rules() -> None:
+    profiles = (Profile(), Profile(name="careless", disabled=frozenset({"NodeResourcesFit"})))
+    async with a_cluster() as cluster, a_scheduler(cluster, config=SchedulerConfig(profiles=profiles)):
+        await cluster.node("a", cpu="1")
+        await cluster.pod("foreign", schedulerName="elsewhere")
+        await cluster.pod("strict", cpu="2")
+        await cluster.pod("careless", cpu="2", schedulerName="careless")
+        assert await cluster.node_of("careless") == "a"
+        await cluster.condition("strict")
+        foreign = await cluster.get("foreign")
+        assert "nodeName" not in foreign["spec"] and not foreign["status"].get("conditions")
 
 
-def test_pods_of_other_schedulers_are_left_alone_and_each_profile_has_its_own_rules() -> None:
-    async def main() -> None:
-        profiles = (Profile(), Profile(name="careless", disabled=frozenset({"NodeResourcesFit"})))
-        async with a_cluster() as cluster, a_scheduler(cluster, config=SchedulerConfig(profiles=profiles)):
-            await cluster.node("a", cpu="1")
-            await cluster.pod("foreign", schedulerName="elsewhere")
-            await cluster.pod("strict", cpu="2")
-            await cluster.pod("careless", cpu="2", schedulerName="careless")
-            assert await cluster.node_of("careless") == "a"
-            await cluster.condition("strict")
-            foreign = await cluster.get("foreign")
-            assert "nodeName" not in foreign["spec"] and not foreign["status"].get("conditions")
-
-    asyncio.run(main())
-
-
-def test_preemption_marks_and_deletes_victims_and_the_pod_gets_their_place() -> None:
-    async def check(cluster: Cluster, scheduler: Scheduler) -> None:
+async def test_preemption_marks_and_deletes_victims_and_the_pod_gets_their_place() -> None:
+    async with on_a_cluster() as (cluster, scheduler):
         await cluster.node("a", cpu="1")
         classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
         await cluster.server.post(classes, {"metadata": {"name": "high"}, "value": 1000})
@@ -151,95 +135,84 @@ def test_preemption_marks_and_deletes_victims_and_the_pod_gets_their_place() -> 
         assert await cluster.node_of("urgent") == "a"
         assert "nodeName" not in (await cluster.get("bystander"))["spec"]
 
-    on_a_cluster(check)
+
+async def test_a_binding_that_fails_is_tried_again_and_holds_no_room_meanwhile() -> None:
+    failures = iter((Disconnected("cut"), Disconnected("cut again")))
+    tried = []
+
+    def fails(method: str, target: str) -> Exception | None:
+        if target.endswith("/binding"):
+            tried.append(target)
+            return next(failures, None)
+        return None
+
+    clock = FakeClock()
+    async with a_cluster(clock) as cluster, a_scheduler(cluster, clock=clock, fails=fails) as scheduler:
+        await cluster.node("a", cpu="1")
+        await cluster.pod("p", cpu="1")
+
+        async def failed(count: int) -> bool:
+            return len(tried) == count and scheduler.queue.size(QueueState.BACKING_OFF) == 1
+
+        await until(lambda: failed(1))
+        assert not scheduler.planner.snapshot.pods
+        await clock.advance(0.9)
+        assert len(tried) == 1
+        await clock.advance(0.2)
+        await until(lambda: failed(2))
+        await clock.advance(2.1)
+        assert await cluster.node_of("p") == "a"
+        assert len(tried) == 3
 
 
-def test_a_binding_that_fails_is_tried_again_and_holds_no_room_meanwhile() -> None:
-    async def main() -> None:
-        failures = iter((Disconnected("cut"), Disconnected("cut again")))
-        tried = []
+async def test_a_binding_whose_answer_is_lost_is_not_made_twice() -> None:
+    async with a_cluster() as cluster:
+        transport = cluster.server.transport
+        lost = []
 
-        def fails(method: str, target: str) -> Exception | None:
-            if target.endswith("/binding"):
-                tried.append(target)
-                return next(failures, None)
-            return None
+        real = transport.request
 
-        clock = FakeClock()
-        async with a_cluster(clock) as cluster, a_scheduler(cluster, clock=clock, fails=fails) as scheduler:
-            await cluster.node("a", cpu="1")
-            await cluster.pod("p", cpu="1")
+        async def request(method: str, target: str, **options: object) -> object:
+            reply = await real(method, target, **options)
+            if target.endswith("/binding") and not lost:
+                lost.append(target)
+                raise Disconnected("the answer was lost")
+            return reply
 
-            async def failed(count: int) -> bool:
-                return len(tried) == count and scheduler.queue.size(QueueState.BACKING_OFF) == 1
+        transport.request = request  # type: ignore[method-assign]
+        async with a_scheduler(cluster) as scheduler:
+            await cluster.node("a")
+            await cluster.node("b")
+            await cluster.pod("p")
+            await cluster.node_of("p")
 
-            await until(lambda: failed(1))
-            assert not scheduler.planner.snapshot.pods
-            await clock.advance(0.9)
-            assert len(tried) == 1
-            await clock.advance(0.2)
-            await until(lambda: failed(2))
-            await clock.advance(2.1)
-            assert await cluster.node_of("p") == "a"
-            assert len(tried) == 3
+            async def settled() -> bool:
+                return not len(scheduler.queue) and len(scheduler.planner.snapshot.pods) == 1
 
-    asyncio.run(main())
+            await until(settled)
+            assert lost
 
 
-def test_a_binding_whose_answer_is_lost_is_not_made_twice() -> None:
-    async def main() -> None:
-        async with a_cluster() as cluster:
-            transport = cluster.server.transport
-            lost = []
+async def test_a_new_scheduler_sees_what_is_placed_and_places_the_rest() -> None:
+    async with a_cluster() as cluster:
+        await cluster.node("a", cpu="2")
+        async with a_scheduler(cluster):
+            await cluster.pod("first", cpu="1")
+            await cluster.node_of("first")
+        await cluster.pod("second", cpu="1")
+        await cluster.pod("third", cpu="1")
+        async with a_scheduler(cluster) as scheduler:
 
-            real = transport.request
+            async def settled() -> bool:
+                return scheduler.queue.size(QueueState.UNSCHEDULABLE) == 1 == len(scheduler.queue)
 
-            async def request(method: str, target: str, **options: object) -> object:
-                reply = await real(method, target, **options)
-                if target.endswith("/binding") and not lost:
-                    lost.append(target)
-                    raise Disconnected("the answer was lost")
-                return reply
-
-            transport.request = request  # type: ignore[method-assign]
-            async with a_scheduler(cluster) as scheduler:
-                await cluster.node("a")
-                await cluster.node("b")
-                await cluster.pod("p")
-                await cluster.node_of("p")
-
-                async def settled() -> bool:
-                    return not len(scheduler.queue) and len(scheduler.planner.snapshot.pods) == 1
-
-                await until(settled)
-                assert lost
-
-    asyncio.run(main())
+            await until(settled)
+            pods = (await cluster.server.get(PODS))["items"]
+            assert Counter(pod["spec"].get("nodeName") for pod in pods) == {"a": 2, None: 1}
 
 
-def test_a_new_scheduler_sees_what_is_placed_and_places_the_rest() -> None:
-    async def main() -> None:
-        async with a_cluster() as cluster:
-            await cluster.node("a", cpu="2")
-            async with a_scheduler(cluster):
-                await cluster.pod("first", cpu="1")
-                await cluster.node_of("first")
-            await cluster.pod("second", cpu="1")
-            await cluster.pod("third", cpu="1")
-            async with a_scheduler(cluster) as scheduler:
-
-                async def settled() -> bool:
-                    return scheduler.queue.size(QueueState.UNSCHEDULABLE) == 1 == len(scheduler.queue)
-
-                await until(settled)
-                pods = (await cluster.server.get(PODS))["items"]
-                assert Counter(pod["spec"].get("nodeName") for pod in pods) == {"a": 2, None: 1}
-
-    asyncio.run(main())
-
-
-def test_pods_of_a_replicaset_spread_over_nodes_and_zones() -> None:
-    async def check(cluster: Cluster, scheduler: Scheduler) -> None:
+async def test_pods_of_a_replicaset_spread_over_nodes_and_zones() -> None:
+    async with on_a_cluster() as (cluster, scheduler):
         for at in range(6):
             await cluster.node(f"n{at}", zone=f"z{at % 3}")
         template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -258,11 +231,9 @@ def test_pods_of_a_replicaset_spread_over_nodes_and_zones() -> None:
         nodes = Counter([await cluster.node_of(f"p{at}") for at in range(12)])
         assert nodes == {f"n{at}": 2 for at in range(6)}
 
-    on_a_cluster(check)
 
-
-def test_a_claim_that_waits_for_its_first_consumer_is_told_the_node_and_the_pod_waits_for_it() -> None:
-    async def check(cluster: Cluster, scheduler: Scheduler) -> None:
+async def test_a_claim_that_waits_for_its_first_consumer_is_told_the_node_and_the_pod_waits_for_it() -> None:
+    async with on_a_cluster() as (cluster, scheduler):
         await cluster.node("a")
         storage_class = {
             "metadata": {"name": "late"},
@@ -291,11 +262,9 @@ def test_a_claim_that_waits_for_its_first_consumer_is_told_the_node_and_the_pod_
         await cluster.server.put(f"{claims}/data", claim)
         assert await cluster.node_of("p") == "a"
 
-    on_a_cluster(check)
 
-
-def test_every_decision_can_be_asked_for() -> None:
-    async def check(cluster: Cluster, scheduler: Scheduler) -> None:
+async def test_every_decision_can_be_asked_for() -> None:
+    async with on_a_cluster() as (cluster, scheduler):
         await cluster.node("a", cpu="4")
         await cluster.node("b", cpu="1")
         await cluster.pod("p", cpu="2")
@@ -313,11 +282,9 @@ def test_every_decision_can_be_asked_for() -> None:
         assert [row.refusal.reasons for row in explained.nodes if row.refusal] == [("Insufficient cpu",)] * 2
         assert scheduler.explain("default", "unknown") is None
 
-    on_a_cluster(check)
 
-
-def test_a_pod_deleted_while_it_waits_is_forgotten() -> None:
-    async def check(cluster: Cluster, scheduler: Scheduler) -> None:
+async def test_a_pod_deleted_while_it_waits_is_forgotten() -> None:
+    async with on_a_cluster() as (cluster, scheduler):
         await cluster.pod("p")
         await cluster.condition("p")
         await cluster.server.delete(f"{PODS}/p")
@@ -330,22 +297,17 @@ def test_a_pod_deleted_while_it_waits_is_forgotten() -> None:
         await cluster.pod("q")
         assert await cluster.node_of("q") == "a"
 
-    on_a_cluster(check)
 
-
-def test_a_scheduler_that_does_not_lead_any_more_says_so_instead_of_standing_still() -> None:
+async def test_a_scheduler_that_does_not_lead_any_more_says_so_instead_of_standing_still() -> None:
     """Whoever runs it has to begin again; a scheduler that only stopped would keep a lease and place nothing."""
 
     def fails(method: str, target: str) -> Exception | None:
         return LostLease("another leads") if target.split("?")[0].endswith("/binding") else None
 
-    async def main() -> None:
-        async with a_cluster() as cluster:
-            await cluster.node("a")
-            with pytest.raises(BaseExceptionGroup) as raised:
-                async with a_scheduler(cluster, fails=fails):
-                    await cluster.pod("p")
-                    await asyncio.Event().wait()
-            assert raised.value.subgroup(LostLease) is not None
-
-    asyncio.run(main())
+    async with a_cluster() as cluster:
+        await cluster.node("a")
+        with pytest.raises(BaseExceptionGroup) as raised:
+            async with a_scheduler(cluster, fails=fails):
+                await cluster.pod("p")
+                await asyncio.Event().wait()
+        assert raised.value.subgroup(LostLease) is not None

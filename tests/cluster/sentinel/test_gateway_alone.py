@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -52,44 +51,38 @@ async def readiness(up: World) -> dict[str, Any]:
         return found
 
 
-def test_a_gateway_that_starts_while_the_cluster_is_away_serves_what_it_last_served(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with instances("one") as (one,):
-            given = (SLICES, endpoint_slice("dep_1", one)), (ROUTE_TYPE, route("web", "shop.example", "dep_1"))
-            async with world(*given, state=tmp_path) as up:
-                await up.answers("shop.example", "one")
-                await eventually(lambda: (tmp_path / snapshot.FILE).exists())
-                up.gateway.leave()
-                async with restarted(up, tmp_path) as again:
-                    await eventually(lambda: all(again.gateway.ready.values()), timeout_s=20)
-                    assert (await again.get("shop.example")).text == "one"
-                    told = await readiness(again)
-                    assert told["ok"] and "cannot be read" in told["notes"]["inputs"]
-                    await up.route("later", "later.example", "dep_1")
-                    assert (await again.get("later.example")).status_code == 404
-                    assert again.way is not None
-                    again.way.mend()
-                    await again.answers("later.example", "one")
-                    assert (await again.get("shop.example")).text == "one"
-                    assert "notes" not in await readiness(again)
-
-    asyncio.run(main())
-
-
-def test_without_anything_kept_a_gateway_is_not_ready_before_the_cluster_is_there(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with world() as up:
+async def test_a_gateway_that_starts_while_the_cluster_is_away_serves_what_it_last_served(tmp_path: Path) -> None:
+    async with instances("one") as (one,):
+        given = (SLICES, endpoint_slice("dep_1", one)), (ROUTE_TYPE, route("web", "shop.example", "dep_1"))
+        async with world(*given, state=tmp_path) as up:
+            await up.answers("shop.example", "one")
+            await eventually(lambda: (tmp_path / snapshot.FILE).exists())
             up.gateway.leave()
-            (tmp_path / snapshot.FILE).write_bytes(b"{}")
             async with restarted(up, tmp_path) as again:
-                assert again.way is not None
-                await eventually(lambda: again.way is not None and again.way.refused > 3)
-                told = await readiness(again)
-                assert not told["ok"] and not told["checks"]["inputs"]
-                again.way.mend()
                 await eventually(lambda: all(again.gateway.ready.values()), timeout_s=20)
+                assert (await again.get("shop.example")).text == "one"
+                told = await readiness(again)
+                assert told["ok"] and "cannot be read" in told["notes"]["inputs"]
+                await up.route("later", "later.example", "dep_1")
+                assert (await again.get("later.example")).status_code == 404
+                assert again.way is not None
+                again.way.mend()
+                await again.answers("later.example", "one")
+                assert (await again.get("shop.example")).text == "one"
+                assert "notes" not in await readiness(again)
 
-    asyncio.run(main())
+
+async def test_without_anything_kept_a_gateway_is_not_ready_before_the_cluster_is_there(tmp_path: Path) -> None:
+    async with world() as up:
+        up.gateway.leave()
+        (tmp_path / snapshot.FILE).write_bytes(b"{}")
+        async with restarted(up, tmp_path) as again:
+            assert again.way is not None
+            await eventually(lambda: again.way is not None and again.way.refused > 3)
+            told = await readiness(again)
+            assert not told["ok"] and not told["checks"]["inputs"]
+            again.way.mend()
+            await eventually(lambda: all(again.gateway.ready.values()), timeout_s=20)
 
 
 def zoned(service: str, instance: Instance, zone: str) -> dict[str, Any]:
@@ -114,38 +107,32 @@ def own_slice(*zones: str) -> dict[str, Any]:
     }
 
 
-def test_a_gateway_asks_instances_of_its_own_zone_first() -> None:
-    async def main() -> None:
-        async with instances("a1", "a2", "b1", "b2") as found:
-            slices = [(SLICES, zoned("dep_1", one, one.name[0])) for one in found]
-            given = (ROUTE_TYPE, route("web", "shop.example", "dep_1")), (SLICES, own_slice("a", "b"))
-            async with world(*slices, *given, zone="a") as up:
-                answers = {(await up.get("shop.example")).text for _ in range(30)}
-                assert answers == {"a1", "a2"}
-
-    asyncio.run(main())
+async def test_a_gateway_asks_instances_of_its_own_zone_first() -> None:
+    async with instances("a1", "a2", "b1", "b2") as found:
+        slices = [(SLICES, zoned("dep_1", one, one.name[0])) for one in found]
+        given = (ROUTE_TYPE, route("web", "shop.example", "dep_1")), (SLICES, own_slice("a", "b"))
+        async with world(*slices, *given, zone="a") as up:
+            answers = {(await up.get("shop.example")).text for _ in range(30)}
+            assert answers == {"a1", "a2"}
 
 
-def test_the_zone_is_that_of_the_node_unless_it_is_given_or_cannot_be_known() -> None:
-    async def main() -> None:
-        async with world() as up:
-            node = {"metadata": {"name": "node-1", "labels": {LABEL: "eu-b"}}}
-            await up.client.of(builtin("nodes")).create(node)
-            mine = up.gateway.inputs.routes  # its account is the one that krane's rules are for
-            assert mine.synced and up.way is not None
-            client = Client(_transport(up.way), clock=RealClock())
+async def test_the_zone_is_that_of_the_node_unless_it_is_given_or_cannot_be_known() -> None:
+    async with world() as up:
+        node = {"metadata": {"name": "node-1", "labels": {LABEL: "eu-b"}}}
+        await up.client.of(builtin("nodes")).create(node)
+        mine = up.gateway.inputs.routes  # its account is the one that krane's rules are for
+        assert mine.synced and up.way is not None
+        client = Client(_transport(up.way), clock=RealClock())
 
-            async def zone(**fields: str) -> str:
-                return await find_zone(client, SentinelConfig(**fields), known="kept", clock=RealClock())  # type: ignore[arg-type]
+        async def zone(**fields: str) -> str:
+            return await find_zone(client, SentinelConfig(**fields), known="kept", clock=RealClock())  # type: ignore[arg-type]
 
-            assert await zone(node="node-1") == "eu-b"
-            assert await zone(node="node-1", zone="given") == "given"
-            assert await zone() == ""
-            assert await zone(node="missing") == "kept"
-            up.way.cut()
-            assert await zone(node="node-1") == "kept"
-
-    asyncio.run(main())
+        assert await zone(node="node-1") == "eu-b"
+        assert await zone(node="node-1", zone="given") == "given"
+        assert await zone() == ""
+        assert await zone(node="missing") == "kept"
+        up.way.cut()
+        assert await zone(node="node-1") == "kept"
 
 
 def _transport(way: Cuttable) -> Transport:

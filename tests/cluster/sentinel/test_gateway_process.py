@@ -72,23 +72,17 @@ async def sentinel_process() -> AsyncIterator[tuple[subprocess.Popen[bytes], int
             process.stdout.close()
 
 
-def test_a_gateway_that_is_asked_to_stop_ends_with_its_envoy() -> None:
-    async def main() -> None:
-        async with sentinel_process() as (process, health), httpx.AsyncClient() as http:
-            assert (await http.get(f"http://127.0.0.1:{health}/readyz")).status_code == 200
-            (envoy,) = envoys_of(process.pid)
-            process.terminate()
-            assert await asyncio.to_thread(process.wait, 20) == 0
-            assert is_gone(envoy)
-
-    asyncio.run(main())
+async def test_a_gateway_that_is_asked_to_stop_ends_with_its_envoy() -> None:
+    async with sentinel_process() as (process, health), httpx.AsyncClient() as http:
+        assert (await http.get(f"http://127.0.0.1:{health}/readyz")).status_code == 200
+        (envoy,) = envoys_of(process.pid)
+        process.terminate()
+        assert await asyncio.to_thread(process.wait, 20) == 0
+        assert is_gone(envoy)
 
 
-def test_a_gateway_that_is_killed_takes_its_envoy_along() -> None:
-    async def main() -> None:
-        async with sentinel_process() as (process, _):
-            (envoy,) = envoys_of(process.pid)
-            process.send_signal(signal.SIGKILL)
-            await eventually(lambda: is_gone(envoy))
-
-    asyncio.run(main())
+async def test_a_gateway_that_is_killed_takes_its_envoy_along() -> None:
+    async with sentinel_process() as (process, _):
+        (envoy,) = envoys_of(process.pid)
+        process.send_signal(signal.SIGKILL)
+        await eventually(lambda: is_gone(envoy))

@@ -9,7 +9,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,10 +27,6 @@ from shoal.testing.databases import RedisServer, redis_server
 
 ENVIRONMENT = "env_1"
 GOOD, READER, OLD, OFF = "sk_good_0123456789", "sk_reader", "sk_old", "sk_off"
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 300))
 
 
 def digest(key: str) -> str:
@@ -101,8 +97,8 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-def test_only_good_keys_pass_and_instances_learn_whose_they_are() -> None:
-    async def test() -> None:
+async def test_only_good_keys_pass_and_instances_learn_whose_they_are() -> None:
+    async with asyncio.timeout(300):
         wanted = policy("k", keyAuth={"locations": [{"bearer": {}}], "permissions": ["write"]})
         async with sockets() as settings, guarded(settings, wanted) as gw:
             assert await got(gw, **bearer(GOOD)) == (200, "")
@@ -122,11 +118,9 @@ def test_only_good_keys_pass_and_instances_learn_whose_they_are() -> None:
                 "permissions": ["read", "write"], "meta": {"plan": "pro", "seats": 3},
             }  # fmt: skip
 
-    run(test)
 
-
-def test_a_key_may_stand_in_a_header_or_in_the_query() -> None:
-    async def test() -> None:
+async def test_a_key_may_stand_in_a_header_or_in_the_query() -> None:
+    async with asyncio.timeout(300):
         places = [{"header": "X-Api-Key", "stripPrefix": "Key "}, {"query": "api key"}]
         wanted = policy("k", keyAuth={"locations": places})
         async with sockets() as settings, guarded(settings, wanted) as gw:
@@ -137,11 +131,9 @@ def test_a_key_may_stand_in_a_header_or_in_the_query() -> None:
             assert (await got(gw, f"/?xapi%20key={GOOD}"))[0] == 401
             assert (await got(gw, **bearer(GOOD)))[0] == 401
 
-    run(test)
 
-
-def test_conditions_say_which_of_several_key_policies_asks() -> None:
-    async def test() -> None:
+async def test_conditions_say_which_of_several_key_policies_asks() -> None:
+    async with asyncio.timeout(300):
         reading = policy(
             "k1", match=[{"method": ["GET"]}], keyAuth={"locations": [{"bearer": {}}], "permissions": ["read"]}
         )
@@ -158,11 +150,9 @@ def test_conditions_say_which_of_several_key_policies_asks() -> None:
                 answer = await gw.ask(method, "a.example", "/", headers=bearer(key) if key else {})
                 assert answer.status_code == status, (method, key)
 
-    run(test)
 
-
-def test_keys_come_and_go_without_a_new_listener() -> None:
-    async def test() -> None:
+async def test_keys_come_and_go_without_a_new_listener() -> None:
+    async with asyncio.timeout(300):
         async with sockets() as settings, guarded(settings, policy("k", keyAuth={"locations": [{"bearer": {}}]})) as gw:
 
             async def becomes(key: str, status: int) -> None:
@@ -183,11 +173,9 @@ def test_keys_come_and_go_without_a_new_listener() -> None:
             stats = (await gw.admin.get("/stats?filter=^listener_manager.listener_(modified|in_place_updated)$")).text
             assert [line.rpartition(" ")[2] for line in stats.split("\n") if line] == ["0", "0"]
 
-    run(test)
 
-
-def test_of_several_policies_the_first_that_is_satisfied_says_who_it_is() -> None:
-    async def test() -> None:
+async def test_of_several_policies_the_first_that_is_satisfied_says_who_it_is() -> None:
+    async with asyncio.timeout(300):
         signer = new_key()
         token = jwt.encode({"sub": "t", "exp": time.time() + 600}, signer, algorithm="ES256")
         keyed = {"locations": [{"header": "X-Key"}]}
@@ -199,12 +187,11 @@ def test_of_several_policies_the_first_that_is_satisfied_says_who_it_is() -> Non
             assert await got(gw, **bearer(token)) == (401, "missing_key")
             assert await got(gw, **{"x-key": GOOD}) == (401, "unauthorized")
 
-    run(test)
-
 
 @pytest.mark.parametrize("broken", ["error('broken')", "handle:none()", "return"])
-def test_a_judge_that_fails_lets_nobody_in(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test() -> None:
+async def test_a_judge_that_fails_lets_nobody_in(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translated, "key_script", lambda keys: f"function envoy_on_request(handle) {broken} end")
+    async with asyncio.timeout(300):
         keyed = policy("k", match=[{"path": {"prefix": "/in"}}], keyAuth={"locations": [{"bearer": {}}]})
         signer = new_key()
         signed = policy(
@@ -219,17 +206,14 @@ def test_a_judge_that_fails_lets_nobody_in(broken: str, monkeypatch: pytest.Monk
                 assert (answer.status_code, answer.headers["x-shoal-error"]) == (503, "policy_error")
             assert await got(gw, "/out") == (200, "")
 
-    monkeypatch.setattr(translated, "key_script", lambda keys: f"function envoy_on_request(handle) {broken} end")
-    run(test)
-
 
 def limit(name: str, count: int, *, open_: bool = False, **by: Any) -> GatewayPolicy:
     rule = {"limit": count, "window": 3600, "scope": "strict", "identifier": by or {"header": "X-User"}}
     return policy(name, failOpen=open_, rateLimit=rule)
 
 
-def test_a_strict_limit_is_one_for_all_gateways() -> None:
-    async def test() -> None:
+async def test_a_strict_limit_is_one_for_all_gateways() -> None:
+    async with asyncio.timeout(300):
         with redis_server() as redis:
             async with sockets() as one, sockets() as two, counting(one, redis), counting(two, redis):
                 rule = limit("l", 5)
@@ -239,11 +223,9 @@ def test_a_strict_limit_is_one_for_all_gateways() -> None:
                     assert await got(first, x_user="b") == (200, "")
                     assert await got(first, x_user="a") == (429, "rate_limited")
 
-    run(test)
 
-
-def test_clients_are_told_what_is_left_and_when_to_come_again() -> None:
-    async def test() -> None:
+async def test_clients_are_told_what_is_left_and_when_to_come_again() -> None:
+    async with asyncio.timeout(300):
         with redis_server() as redis:
             async with sockets() as settings, counting(settings, redis), guarded(settings, limit("l", 2)) as gw:
                 answers = [await gw.get("a.example", "/", headers={"x-user": "a"}) for _ in range(3)]
@@ -254,11 +236,9 @@ def test_clients_are_told_what_is_left_and_when_to_come_again() -> None:
                 assert "retry-after" not in answers[0].headers
                 assert 3500 <= int(answers[2].headers["retry-after"]) <= 3600 * 1.05 + 1
 
-    run(test)
 
-
-def test_a_limit_counts_by_the_subject_of_a_key_and_unauthorized_is_not_limited() -> None:
-    async def test() -> None:
+async def test_a_limit_counts_by_the_subject_of_a_key_and_unauthorized_is_not_limited() -> None:
+    async with asyncio.timeout(300):
         with redis_server() as redis:
             keyed = policy("k", order=1, keyAuth={"locations": [{"bearer": {}}]})
             rule = limit("l", 1, subject={})
@@ -269,11 +249,9 @@ def test_a_limit_counts_by_the_subject_of_a_key_and_unauthorized_is_not_limited(
                 assert [(await got(gw, **bearer(READER)))[0] for _ in range(2)] == [200, 429]
                 assert [(await got(gw))[0] for _ in range(2)] == [401, 401]
 
-    run(test)
 
-
-def test_without_redis_a_strict_limit_refuses_unless_it_may_fail_open() -> None:
-    async def test() -> None:
+async def test_without_redis_a_strict_limit_refuses_unless_it_may_fail_open() -> None:
+    async with asyncio.timeout(300):
         with redis_server() as redis:
             closed = policy(
                 "closed",
@@ -299,5 +277,3 @@ def test_without_redis_a_strict_limit_refuses_unless_it_may_fail_open() -> None:
                 # nobody counts at all
                 assert (await got(gw, "/closed"))[0] == 503
                 assert await got(gw, "/open") == (200, "")
-
-    run(test)

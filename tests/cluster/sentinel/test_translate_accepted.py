@@ -17,7 +17,7 @@ from shoal.sentinel.translate.model import Inputs
 
 
 @pytest.mark.parametrize("with_peers", [False, True])
-def test_envoy_takes_every_translation(with_peers: bool) -> None:
+async def test_envoy_takes_every_translation(with_peers: bool) -> None:
     secret = Authority().secret("gateways", "sentinel.shoal")
     entry = any_free("127.0.0.1")
     drawn: list[Inputs] = []
@@ -35,11 +35,9 @@ def test_envoy_takes_every_translation(with_peers: bool) -> None:
             found = with_settings(found, entry_port=entry, entry_secret="gateways", region="here")
         await gw.tell(with_settings(found, port=gw.port))
 
-    async def test() -> None:
+    async with asyncio.timeout(110):
         async with gateway() as gw:
             for found in random.Random(7).sample(drawn, min(40, len(drawn))):
                 await asyncio.wait_for(tell(gw, found), 30)
             served = (await gw.admin.get("/server_info")).json()
             assert served["state"] == "LIVE"
-
-    asyncio.run(asyncio.wait_for(test(), 110))

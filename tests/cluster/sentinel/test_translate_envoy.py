@@ -6,7 +6,7 @@ import asyncio
 import collections
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,6 @@ UPGRADE = (
     b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
 )
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 300))
 
 
 @contextlib.asynccontextmanager
@@ -55,8 +51,8 @@ def code(response: Any) -> str:
     return str(told)
 
 
-def test_requests_find_their_route_by_host_path_and_headers() -> None:
-    async def test() -> None:
+async def test_requests_find_their_route_by_host_path_and_headers() -> None:
+    async with asyncio.timeout(300):
         names = ("exact", "deep", "header", "suffix", "any")
         async with contextlib.AsyncExitStack() as stack:
             running = {name: [await stack.enter_async_context(app(name))] for name in names}
@@ -87,11 +83,9 @@ def test_requests_find_their_route_by_host_path_and_headers() -> None:
                 got = await gw.get(host, path)
                 assert (got.status_code, code(got)) == (404, "no_route")
 
-    run(test)
 
-
-def test_a_request_may_name_a_deployment_of_the_hosts_environment_and_no_other() -> None:
-    async def test() -> None:
+async def test_a_request_may_name_a_deployment_of_the_hosts_environment_and_no_other() -> None:
+    async with asyncio.timeout(300):
         async with app("d1") as one, app("d2") as two, app("d3") as three:
             given = inputs_of(
                 route("r1", "a.example", backend("d1")),
@@ -109,11 +103,9 @@ def test_a_request_may_name_a_deployment_of_the_hosts_environment_and_no_other()
                         else:
                             assert code(got) == "no_deployment"
 
-    run(test)
 
-
-def test_weights_divide_requests_and_a_change_of_them_takes_effect() -> None:
-    async def test() -> None:
+async def test_weights_divide_requests_and_a_change_of_them_takes_effect() -> None:
+    async with asyncio.timeout(300):
         async with app("d1") as one, app("d2") as two:
             running = {"d1": [one], "d2": [two]}
 
@@ -132,11 +124,9 @@ def test_weights_divide_requests_and_a_change_of_them_takes_effect() -> None:
                 await gw.tell(replace(weighted(0, 100), settings=gw.inputs.settings))
                 assert await shares() == {"d2": 300}
 
-    run(test)
 
-
-def test_sticky_requests_stay_with_one_instance_and_deployment() -> None:
-    async def test() -> None:
+async def test_sticky_requests_stay_with_one_instance_and_deployment() -> None:
+    async with asyncio.timeout(300):
         async with app("a") as a, app("b") as b, app("c") as c, app("d") as d:
             given = inputs_of(
                 route("r1", "cookie.example", backend("d1"), backend("d2"), sticky={"cookie": "sid", "ttl": 60}),
@@ -157,11 +147,9 @@ def test_sticky_requests_stay_with_one_instance_and_deployment() -> None:
                 assert all(len(found) == 1 for found in by_user.values())
                 assert set().union(*by_user.values()) == {"a", "b", "c", "d"}
 
-    run(test)
 
-
-def test_redirects_and_rewrites_replace_whole_segments() -> None:
-    async def test() -> None:
+async def test_redirects_and_rewrites_replace_whole_segments() -> None:
+    async with asyncio.timeout(300):
         async with app("d1") as one:
             given = inputs_of(
                 route("r1", "r.example", path="/old", redirect={"prefix": "/new", "code": 308}),
@@ -188,11 +176,12 @@ def test_redirects_and_rewrites_replace_whole_segments() -> None:
                 headers = (await gw.get("w.example", "/v1")).json()["headers"]
                 assert (headers["host"], headers["x-forwarded-host"]) == ("in.example", "w.example")
 
-    run(test)
 
+async def test_headers_of_gateways_cannot_be_sent_and_proxies_are_believed_as_far_as_set() -> None:
+    async def _header_is(gw: Any, sent: dict[str, str], name: str, wanted: str) -> bool:
+        return bool((await gw.get("a.example", headers=sent)).json()["headers"][name] == wanted)
 
-def test_headers_of_gateways_cannot_be_sent_and_proxies_are_believed_as_far_as_set() -> None:
-    async def test() -> None:
+    async with asyncio.timeout(300):
         async with app("d1") as one:
             given = inputs_of(route("r", "a.example", backend("d1")), running={"d1": [one]})
             forged = {"x-shoal-principal": "root", "X_Shoal_Principal": "root", "x-shoal-deployment": "d9"}
@@ -208,14 +197,9 @@ def test_headers_of_gateways_cannot_be_sent_and_proxies_are_believed_as_far_as_s
                 await gw.tell(with_settings(gw.inputs, trusted_hops=1))
                 await until(lambda: _header_is(gw, sent, "x-request-id", "mine"))
 
-    async def _header_is(gw: Any, sent: dict[str, str], name: str, wanted: str) -> bool:
-        return bool((await gw.get("a.example", headers=sent)).json()["headers"][name] == wanted)
 
-    run(test)
-
-
-def test_instances_learn_by_whom_a_request_came_and_firewalls_believe_as_many_proxies_as_are_set() -> None:
-    async def test() -> None:
+async def test_instances_learn_by_whom_a_request_came_and_firewalls_believe_as_many_proxies_as_are_set() -> None:
+    async with asyncio.timeout(300):
         wall = policy(
             "f", match=[{"path": {"prefix": "/in"}}], firewall={"action": "deny", "cidrs": ["203.0.113.0/24"]}
         )
@@ -242,11 +226,9 @@ def test_instances_learn_by_whom_a_request_came_and_firewalls_believe_as_many_pr
                     assert await judged("203.0.113.9", "198.51.100.1", "198.51.100.2") == 200
                     assert await seen(**{"x-forwarded-for": "203.0.113.9"}) == f"203.0.113.9,{HOST}"
 
-    run(test)
 
-
-def test_instances_of_the_gateways_own_zone_are_asked_first() -> None:
-    async def test() -> None:
+async def test_instances_of_the_gateways_own_zone_are_asked_first() -> None:
+    async with asyncio.timeout(300):
         own = ServiceKey("sentinel", "gateway")
         zones = [InstanceEndpoint(address="127.0.0.1", port=at, zone=zone) for at, zone in ((1, "a"), (2, "b"))]
         async with app("a1") as a1, app("a2") as a2, app("b1") as b1, app("b2") as b2:
@@ -276,11 +258,10 @@ def test_instances_of_the_gateways_own_zone_are_asked_first() -> None:
 
                 await until(elsewhere)
 
-    run(test)
 
+async def test_requests_without_an_instance_are_refused_with_codes_of_their_own() -> None:
+    async with asyncio.timeout(300):
 
-def test_requests_without_an_instance_are_refused_with_codes_of_their_own() -> None:
-    async def test() -> None:
         async def slow(request: web.Request) -> None:
             await asyncio.sleep(5)
 
@@ -318,11 +299,10 @@ def test_requests_without_an_instance_are_refused_with_codes_of_their_own() -> N
                     assert (got.status_code, code(got)) == (502, "upstream_reset")
                     assert got_by_bad == [method] * tries
 
-    run(test)
 
+async def test_headers_that_do_not_come_in_time_end_the_connection_and_slow_answers_do_not() -> None:
+    async with asyncio.timeout(300):
 
-def test_headers_that_do_not_come_in_time_end_the_connection_and_slow_answers_do_not() -> None:
-    async def test() -> None:
         async def slow(request: web.Request) -> None:
             await asyncio.sleep(0.6)
 
@@ -336,14 +316,12 @@ def test_headers_that_do_not_come_in_time_end_the_connection_and_slow_answers_do
                 writer.close()
                 assert answer.startswith(b"HTTP/1.1 408") and b'"code":"request_timeout"' in answer
 
-    run(test)
-
 
 @pytest.mark.parametrize(
     "rest", [b"GET / HTTP/1.1\r\nContent-Length: 5", b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked", UPGRADE],
     ids=["body", "chunks", "websocket"],
 )  # fmt: skip
-def test_whoever_stops_talking_is_left_also_where_the_whole_is_due_sooner(rest: bytes) -> None:
+async def test_whoever_stops_talking_is_left_also_where_the_whole_is_due_sooner(rest: bytes) -> None:
     """The total counts from the end of a request, and not for a WebSocket: only the idle time ends these."""
 
     async def talk(request: web.Request) -> web.StreamResponse | None:
@@ -355,7 +333,7 @@ def test_whoever_stops_talking_is_left_also_where_the_whole_is_due_sooner(rest: 
             pass
         return socket
 
-    async def test() -> None:
+    async with asyncio.timeout(300):
         async with app("d1", talk) as one:
             timeouts = {"total": 0.5, "idle": 1}
             given = inputs_of(route("r", "a.example", backend("d1"), timeouts=timeouts), running={"d1": [one]})
@@ -367,8 +345,6 @@ def test_whoever_stops_talking_is_left_also_where_the_whole_is_due_sooner(rest: 
                 writer.close()
                 assert answer.startswith(b"HTTP/1.1 101" if rest == UPGRADE else b"HTTP/1.1 504"), answer
 
-    run(test)
-
 
 def timers_of(port: int) -> list[str]:
     """Of the connections that were accepted at a port."""
@@ -376,8 +352,8 @@ def timers_of(port: int) -> list[str]:
     return [row[5].partition(":")[0] for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01"]
 
 
-def test_connections_of_clients_are_probed() -> None:
-    async def test() -> None:
+async def test_connections_of_clients_are_probed() -> None:
+    async with asyncio.timeout(300):
         async with app("d1") as one:
             given = inputs_of(route("r", "a.example", backend("d1")), running={"d1": [one]})
             async with gateway(given) as gw, httpx.AsyncClient() as client:
@@ -385,11 +361,9 @@ def test_connections_of_clients_are_probed() -> None:
                 timers = timers_of(gw.port)
                 assert timers and set(timers) == {"02"}, timers  # the kernel's number for it
 
-    run(test)
 
-
-def test_requests_that_may_be_repeated_survive_an_instance_that_resets() -> None:
-    async def test() -> None:
+async def test_requests_that_may_be_repeated_survive_an_instance_that_resets() -> None:
+    async with asyncio.timeout(300):
         async with app("good") as good, resetting() as (bad, _):
             given = inputs_of(
                 route("r1", "reset.example", backend("d1")),
@@ -402,11 +376,9 @@ def test_requests_that_may_be_repeated_survive_an_instance_that_resets() -> None
                 posts = [(await gw.ask("POST", "refused.example", content=b"x")).status_code for _ in range(20)]
                 assert posts == [200] * 20
 
-    run(test)
 
-
-def test_draining_instances_get_nothing_new_while_others_are_there() -> None:
-    async def test() -> None:
+async def test_draining_instances_get_nothing_new_while_others_are_there() -> None:
+    async with asyncio.timeout(300):
         async with app("old") as old, app("new") as new:
             given = inputs_of(
                 route("r", "a.example", backend("d1")), running={"d1": [replace(old, draining=True), new]}
@@ -423,11 +395,9 @@ def test_draining_instances_get_nothing_new_while_others_are_there() -> None:
 
                 await until(moved)
 
-    run(test)
 
-
-def test_a_mirror_gets_a_copy_and_its_answers_are_thrown_away() -> None:
-    async def test() -> None:
+async def test_a_mirror_gets_a_copy_and_its_answers_are_thrown_away() -> None:
+    async with asyncio.timeout(300):
         copies: list[str] = []
 
         async def copied(request: web.Request) -> web.Response:
@@ -447,11 +417,9 @@ def test_a_mirror_gets_a_copy_and_its_answers_are_thrown_away() -> None:
 
                 await until(seen)
 
-    run(test)
 
-
-def test_websockets_streams_and_grpc_pass_unbuffered() -> None:
-    async def test() -> None:
+async def test_websockets_streams_and_grpc_pass_unbuffered() -> None:
+    async with asyncio.timeout(300):
         release = asyncio.Event()
 
         async def talk(request: web.Request) -> web.StreamResponse | None:
@@ -502,11 +470,9 @@ def test_websockets_streams_and_grpc_pass_unbuffered() -> None:
                     await call.done_writing()
         await server.stop(None)
 
-    run(test)
 
-
-def test_certificates_follow_the_name_asked_for_and_are_replaced_while_serving() -> None:
-    async def test() -> None:
+async def test_certificates_follow_the_name_asked_for_and_are_replaced_while_serving() -> None:
+    async with asyncio.timeout(300):
         authority = Authority()
         context = ssl.create_default_context(cadata=authority.certificate.decode())
 
@@ -541,11 +507,9 @@ def test_certificates_follow_the_name_asked_for_and_are_replaced_while_serving()
                 stats = (await gw.admin.get("/stats?filter=listener_manager.listener_modified")).text
                 assert stats.strip().endswith(": 0")  # no connection was drained for it
 
-    run(test)
 
-
-def test_a_region_without_instances_asks_the_next_and_a_request_hops_once() -> None:
-    async def test() -> None:
+async def test_a_region_without_instances_asks_the_next_and_a_request_hops_once() -> None:
+    async with asyncio.timeout(300):
         authority = Authority()
         secret = authority.secret("gateways", "sentinel.shoal")
         near, far = any_free(HOST), any_free(HOST)
@@ -576,5 +540,3 @@ def test_a_region_without_instances_asks_the_next_and_a_request_hops_once() -> N
                 with pytest.raises((aiohttp.ClientError, ssl.SSLError)):  # nobody without a certificate comes in
                     async with aiohttp.ClientSession() as session:
                         await session.get(f"https://{HOST}:{far}/", ssl=False)
-
-    run(test)

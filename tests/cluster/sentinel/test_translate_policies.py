@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,10 +20,6 @@ from envoy.service.ratelimit.v3 import rls_pb2
 from envoy_under_test import app, backend, gateway, inputs_of, policy, route, until
 
 from shoal.sentinel.translate.model import GatewayPolicy, InstanceEndpoint, ServiceEndpoints, ServiceKey, Settings
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 300))
 
 
 def code(response: Any) -> str:
@@ -50,8 +46,8 @@ async def answers(gw: Any, cases: list[tuple[str, str, dict[str, str], int, str]
             assert code(got) == wanted
 
 
-def test_a_firewall_judges_addresses_headers_and_paths_under_its_conditions() -> None:
-    async def test() -> None:
+async def test_a_firewall_judges_addresses_headers_and_paths_under_its_conditions() -> None:
+    async with asyncio.timeout(300):
         walls = (
             policy("w1", firewall={"headers": ["X-Bad"], "paths": ["/admin"]}),
             policy("w2", match=[{"method": ["DELETE"]}], firewall={"cidrs": ["127.0.0.0/8", "::1/128"]}),
@@ -85,11 +81,9 @@ def test_a_firewall_judges_addresses_headers_and_paths_under_its_conditions() ->
             got = await gw.get("a.example", "/x%2F..%2Fadmin")  # told where it leads, not passed on
             assert got.status_code == 307
 
-    run(test)
 
-
-def test_requests_that_are_too_large_are_refused_with_and_without_a_length() -> None:
-    async def test() -> None:
+async def test_requests_that_are_too_large_are_refused_with_and_without_a_length() -> None:
+    async with asyncio.timeout(300):
         sizes = (
             policy("s1", requestSize={"maxBytes": 1000}),
             policy("s2", match=[{"path": {"prefix": "/small"}}, {"method": ["POST"]}], requestSize={"maxBytes": 10}),
@@ -109,11 +103,9 @@ def test_requests_that_are_too_large_are_refused_with_and_without_a_length() -> 
                     assert code(got) == "too_large"
             assert (await gw.ask("PUT", "a.example", "/small", content=chunks(5))).status_code == 200
 
-    run(test)
 
-
-def test_buckets_count_by_identifier_and_are_one_for_all_methods() -> None:
-    async def test() -> None:
+async def test_buckets_count_by_identifier_and_are_one_for_all_methods() -> None:
+    async with asyncio.timeout(300):
         limited = policy(
             "l", match=[{"path": {"prefix": "/l"}}],
             rateLimit={"limit": 3, "window": 3600, "scope": "local", "identifier": {"header": "X-User"}},
@@ -134,11 +126,9 @@ def test_buckets_count_by_identifier_and_are_one_for_all_methods() -> None:
                 ],
             )
 
-    run(test)
 
-
-def test_a_limit_of_the_cluster_is_shared_out_between_replicas_and_outlives_other_changes() -> None:
-    async def test() -> None:
+async def test_a_limit_of_the_cluster_is_shared_out_between_replicas_and_outlives_other_changes() -> None:
+    async with asyncio.timeout(300):
         own = ServiceKey("sentinel", "gateway")
         both = ServiceEndpoints(endpoints=tuple(InstanceEndpoint(address=f"127.0.0.{at}", port=1) for at in (1, 2)))
         limited = policy("l", rateLimit={"limit": 6, "window": 3600, "identifier": {"remoteIp": {}}})
@@ -164,11 +154,9 @@ def test_a_limit_of_the_cluster_is_shared_out_between_replicas_and_outlives_othe
                 await until(added)
                 assert (await gw.get("a.example")).status_code == 429
 
-    run(test)
 
-
-def test_a_limit_too_small_to_be_shared_out_is_counted_by_each_replica() -> None:
-    async def test() -> None:
+async def test_a_limit_too_small_to_be_shared_out_is_counted_by_each_replica() -> None:
+    async with asyncio.timeout(300):
         own = ServiceKey("sentinel", "gateway")
         many = ServiceEndpoints(endpoints=tuple(InstanceEndpoint(address=f"127.0.0.{at}", port=1) for at in (1, 2, 3)))
         limited = policy("l", rateLimit={"limit": 2, "window": 3600, "identifier": {"remoteIp": {}}})
@@ -185,11 +173,9 @@ def test_a_limit_too_small_to_be_shared_out_is_counted_by_each_replica() -> None
                 await until(known)
                 assert [(await gw.get("a.example")).status_code for _ in range(3)] == [200, 200, 429]
 
-    run(test)
 
-
-def test_cors_is_answered_before_anybody_is_asked_who_they_are() -> None:
-    async def test() -> None:
+async def test_cors_is_answered_before_anybody_is_asked_who_they_are() -> None:
+    async with asyncio.timeout(300):
         key = new_key()
         both = (
             policy("c", order=1, cors={"origins": ["https://app.example"], "methods": ["GET"], "credentials": True}),
@@ -203,11 +189,9 @@ def test_cors_is_answered_before_anybody_is_asked_who_they_are() -> None:
             got = await gw.get("a.example", headers={"origin": "https://app.example"})
             assert (got.status_code, code(got)) == (401, "unauthorized")
 
-    run(test)
 
-
-def test_cors_under_conditions_is_left_out_and_closes_no_route() -> None:
-    async def test() -> None:
+async def test_cors_under_conditions_is_left_out_and_closes_no_route() -> None:
+    async with asyncio.timeout(300):
         conditional = policy("c", match=[{"path": {"prefix": "/x"}}], cors={"origins": ["https://app.example"]})
         async with app("d1") as one:
             given = inputs_of(route("r", "a.example", backend("d1")), conditional, running={"d1": [one]})
@@ -217,11 +201,9 @@ def test_cors_under_conditions_is_left_out_and_closes_no_route() -> None:
                 assert "no conditions" in gw.translator.faults["policy/c"]
                 assert "route/r" not in gw.translator.faults
 
-    run(test)
 
-
-def test_tokens_are_needed_where_conditions_say_and_claims_reach_the_instance() -> None:
-    async def test() -> None:
+async def test_tokens_are_needed_where_conditions_say_and_claims_reach_the_instance() -> None:
+    async with asyncio.timeout(300):
         key, other = new_key(), new_key()
         rule = {"pem": public_pem(key), "issuer": "me", "audiences": ["shop"], "algorithms": ["ES256"]}
         tokens = (
@@ -275,8 +257,6 @@ def test_tokens_are_needed_where_conditions_say_and_claims_reach_the_instance() 
                 ],
             )
 
-    run(test)
-
 
 @contextlib.asynccontextmanager
 async def service(name: str, method: str, call: Any, kind: Any, answer: Any) -> AsyncIterator[tuple[str, Any]]:
@@ -296,8 +276,8 @@ async def service(name: str, method: str, call: Any, kind: Any, answer: Any) -> 
 
 
 @pytest.mark.parametrize("fail_open", [False, True])
-def test_strict_limits_are_counted_by_the_service_and_fail_as_the_policy_says(fail_open: bool) -> None:
-    async def test() -> None:
+async def test_strict_limits_are_counted_by_the_service_and_fail_as_the_policy_says(fail_open: bool) -> None:
+    async with asyncio.timeout(300):
         asked: list[Any] = []
 
         async def count(request: Any, context: Any) -> rls_pb2.RateLimitResponse:
@@ -323,11 +303,9 @@ def test_strict_limits_are_counted_by_the_service_and_fail_as_the_policy_says(fa
             down = (200, "") if fail_open else (503, "policy_error")
             await answers(gw, [("GET", "/", user, *down)])
 
-    run(test)
 
-
-def test_a_policy_nobody_understands_closes_its_routes_and_no_others() -> None:
-    async def test() -> None:
+async def test_a_policy_nobody_understands_closes_its_routes_and_no_others() -> None:
+    async with asyncio.timeout(300):
         async with app("d1") as one:
             given = inputs_of(
                 route("r1", "a.example", backend("d1"), policies=["new"]),
@@ -348,5 +326,3 @@ def test_a_policy_nobody_understands_closes_its_routes_and_no_others() -> None:
                     return (await gw.get("a.example")).status_code == 200
 
                 await until(opened)
-
-    run(test)

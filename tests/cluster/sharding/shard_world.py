@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from random import Random
@@ -432,12 +432,4 @@ async def world(*, manager: bool = True) -> AsyncIterator[World]:
     assert not made.ledger.faults, made.ledger.faults[:5]
 
 
-def run(test: Callable[[World], Any], *, manager: bool = True) -> None:
-    async def main() -> None:
-        async with world(manager=manager) as made:
-            await test(made)
-
-    asyncio.run(main())
-
-
-__all__ = ["API_VERSION", "GROUP", "NAMESPACE", "VERSION", "WEBSITES", "World", "Worker", "manager_of", "run", "world"]
+__all__ = ["API_VERSION", "GROUP", "NAMESPACE", "VERSION", "WEBSITES", "World", "Worker", "manager_of", "world"]

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from shard_world import NAMESPACE, World, run
+from shard_world import NAMESPACE, world
 
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
@@ -178,7 +178,7 @@ async def late(world: SlotWorld, transport: Transport) -> tuple[Slow, Journal]:
     [((), True), (unfenced, True), (blind, True), (unguarded, False)],
     ids=["all guards", "no fences", "no versions", "no guards"],
 )
-def test_what_a_late_worker_has_sent_is_refused(
+async def test_what_a_late_worker_has_sent_is_refused(
     missing: Callable[[], Changes], kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for where, name, changed in missing() if missing else ():
@@ -191,7 +191,7 @@ def test_what_a_late_worker_has_sent_is_refused(
             await world.begin()
             return await late(world, transport)
 
-    way, journal = asyncio.run(asyncio.wait_for(main(), 60))
+    way, journal = await asyncio.wait_for(main(), 60)
     late_writes = [status for sent, status in way.answers if "site-" in sent]
     assert late_writes, "nothing was on its way"
     found = violations(journal.writes)
@@ -202,13 +202,13 @@ def test_what_a_late_worker_has_sent_is_refused(
         assert found
 
 
-def test_a_worker_that_is_cut_off_is_replaced_and_does_no_harm_when_it_is_back() -> None:
+async def test_a_worker_that_is_cut_off_is_replaced_and_does_no_harm_when_it_is_back() -> None:
     """With a manager: everything that the worker sent meanwhile arrives at the end."""
 
-    async def test(world: World) -> None:
-        journal, way = Journal(), Slow(cast(Transport, world.server.transport))
+    async with world() as made:
+        journal, way = Journal(), Slow(cast(Transport, made.server.transport))
         writers = {name: Writer(name, journal) for name in "ab"}
-        clients = {"a": Client(way, clock=RealClock(), field_manager="worker"), "b": world.client}
+        clients = {"a": Client(way, clock=RealClock(), field_manager="worker"), "b": made.client}
         workers = {
             name: Worker(
                 clients[name], writers[name].app, WorkerConfig(config=CONFIG, shard=name), clock=RealClock(),
@@ -217,12 +217,12 @@ def test_a_worker_that_is_cut_off_is_replaced_and_does_no_harm_when_it_is_back()
             for name in "ab"
         }  # fmt: skip
         target = {"kind": "ConfigMap", "selector": {"matchLabels": {"sharded": "yes"}}}
-        await world.config(CONFIG, targets=[target], leaseDuration="3s", heartbeatInterval="500ms")
+        await made.config(CONFIG, targets=[target], leaseDuration="3s", heartbeatInterval="500ms")
         stop = asyncio.Event()
         tasks = [asyncio.create_task(worker.run(stop), name=name) for name, worker in workers.items()]
         try:
             await eventually(lambda: all(worker.owned for worker in workers.values()))
-            maps = world.client.of(builtin("configmaps"))
+            maps = made.client.of(builtin("configmaps"))
             for number in range(12):
                 about = {"name": f"site-{number}", "namespace": NAMESPACE, "labels": {"sharded": "yes"}}
                 await maps.create({"metadata": about})
@@ -239,5 +239,3 @@ def test_a_worker_that_is_cut_off_is_replaced_and_does_no_harm_when_it_is_back()
             await way.release()
             await cancel_all(*tasks)
         assert violations(journal.writes) == []
-
-    run(test)

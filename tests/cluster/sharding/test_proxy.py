@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -67,19 +67,17 @@ class Proxies:
         await cancel_all(*self._tasks)
 
 
-def run(test: Callable[[Proxies], Awaitable[None]], tmp_path: Path) -> None:
-    async def main(kubeconfig: str) -> None:
-        async with connect(load(kubeconfig), clock=RealClock()) as client:
+@asynccontextmanager
+async def a_world(tmp_path: Path) -> AsyncIterator[Proxies]:
+    with server_process(None, "--port", "0", "--components", "apiserver") as server:
+        async with asyncio.timeout(90), connect(load(server.kubeconfig), clock=RealClock()) as client:
             slots = SlotWorld(client)
             await slots.begin(definition(), targets=TARGETS)
-            proxies = Proxies(slots, kubeconfig, tmp_path)
+            proxies = Proxies(slots, server.kubeconfig, tmp_path)
             try:
-                await test(proxies)
+                yield proxies
             finally:
                 await proxies.close()
-
-    with server_process(None, "--port", "0", "--components", "apiserver") as server:
-        asyncio.run(asyncio.wait_for(main(server.kubeconfig), 90))
 
 
 @asynccontextmanager
@@ -96,8 +94,8 @@ async def names(client: Client) -> list[str]:
     return sorted(it["metadata"]["name"] for it in (await websites(client).list()).items)
 
 
-def test_a_controller_sees_and_writes_its_share(tmp_path: Path) -> None:
-    async def test(world: Proxies) -> None:
+async def test_a_controller_sees_and_writes_its_share(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
         kubeconfig = await world.proxy("a")
         for number in range(4):
             await world.site(f"s{number}", number)
@@ -138,15 +136,13 @@ def test_a_controller_sees_and_writes_its_share(tmp_path: Path) -> None:
             await websites(client).delete("s1", "default")
             assert await names(client) == ["s0"]
 
-    run(test, tmp_path)
-
 
 async def _equal(asking: Awaitable[Any], wanted: Any) -> bool:
     return bool(await asking == wanted)
 
 
-def test_what_a_controller_applies_has_the_slot_of_its_owner_from_the_beginning(tmp_path: Path) -> None:
-    async def test(world: Proxies) -> None:
+async def test_what_a_controller_applies_has_the_slot_of_its_owner_from_the_beginning(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
         kubeconfig = await world.proxy("a")
         await world.site("mine", 0)
         await world.site("other", 3)
@@ -188,11 +184,9 @@ def test_what_a_controller_applies_has_the_slot_of_its_owner_from_the_beginning(
 
             await eventually(lambda: _equal(again(), ("0", 8, {"a": "3"})))
 
-    run(test, tmp_path)
 
-
-def test_a_move_ends_watches_so_that_controllers_list_again(tmp_path: Path) -> None:
-    async def test(world: Proxies) -> None:
+async def test_a_move_ends_watches_so_that_controllers_list_again(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
         kubeconfig = await world.proxy("a")
         await world.site("one", 1)
         await world.site("two", 2)
@@ -227,11 +221,9 @@ def test_a_move_ends_watches_so_that_controllers_list_again(tmp_path: Path) -> N
                     async for _ in late.batches():
                         pass
 
-    run(test, tmp_path)
 
-
-def test_a_slot_is_handed_over_when_its_writes_are_over_and_strangers_are_refused(tmp_path: Path) -> None:
-    async def test(world: Proxies) -> None:
+async def test_a_slot_is_handed_over_when_its_writes_are_over_and_strangers_are_refused(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
         kubeconfig = await world.proxy("a")
         await world.site("one", 1)
         await world.give("a", 5, 1)
@@ -247,8 +239,6 @@ def test_a_slot_is_handed_over_when_its_writes_are_over_and_strangers_are_refuse
         async with connect(replace(access, token="guessed"), clock=RealClock()) as stranger:
             with pytest.raises(Unauthorized, match="bearer token"):
                 await names(stranger)
-
-    run(test, tmp_path)
 
 
 OPERATOR = """
@@ -293,32 +283,31 @@ class Operators:
             operator.wait(15)
 
 
-def test_an_unmodified_kopf_operator_is_sharded_three_ways(tmp_path: Path) -> None:
+async def test_an_unmodified_kopf_operator_is_sharded_three_ways(tmp_path: Path) -> None:
     operators = Operators(tmp_path)
 
-    async def test(world: Proxies) -> None:
-        async def handled() -> dict[str, str]:
-            items = (await world.sites.list()).items
-            return {it["metadata"]["name"]: (it.get("status") or {}).get("by", "") for it in items}
-
-        async def comes(wanted: dict[str, str]) -> None:
-            try:
-                await eventually(lambda: _equal(handled(), wanted), timeout_s=40)
-            except AssertionError:
-                raise AssertionError(f"{await handled()}\n{operators.said()}") from None
-
-        for number, shard in enumerate("abc"):
-            operators.start(shard, await world.proxy(shard))
-            await world.give(shard, 5, *range(number * 3, number * 3 + 3))
-        for slot in range(9):
-            await world.site(f"s{slot}", slot)
-        wanted = {f"s{slot}": "abc"[slot // 3] for slot in range(9)}
-        await comes(wanted)
-        await world.give("b", 6, 0)  # the first shard's slot goes to the second
-        await world.sites.patch("s0", {"spec": {"page": "again"}}, "default")
-        await comes({**wanted, "s0": "b"})
-
     try:
-        run(test, tmp_path)
+        async with a_world(tmp_path) as world:
+
+            async def handled() -> dict[str, str]:
+                items = (await world.sites.list()).items
+                return {it["metadata"]["name"]: (it.get("status") or {}).get("by", "") for it in items}
+
+            async def comes(wanted: dict[str, str]) -> None:
+                try:
+                    await eventually(lambda: _equal(handled(), wanted), timeout_s=40)
+                except AssertionError:
+                    raise AssertionError(f"{await handled()}\n{operators.said()}") from None
+
+            for number, shard in enumerate("abc"):
+                operators.start(shard, await world.proxy(shard))
+                await world.give(shard, 5, *range(number * 3, number * 3 + 3))
+            for slot in range(9):
+                await world.site(f"s{slot}", slot)
+            wanted = {f"s{slot}": "abc"[slot // 3] for slot in range(9)}
+            await comes(wanted)
+            await world.give("b", 6, 0)  # the first shard's slot goes to the second
+            await world.sites.patch("s0", {"spec": {"page": "again"}}, "default")
+            await comes({**wanted, "s0": "b"})
     finally:
         operators.stop()

@@ -3,13 +3,12 @@ two shards to three and back. tests/chaos goes to ten."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from example_trial import cluster, trial
 
 
-def test_the_example_makes_a_shard_when_there_is_load_and_lets_one_go_when_there_is_none(tmp_path: Path) -> None:
+async def test_the_example_makes_a_shard_when_there_is_load_and_lets_one_go_when_there_is_none(tmp_path: Path) -> None:
     async def main(kubeconfig: str) -> None:
         async with trial(
             tmp_path, kubeconfig, maxShards=3, sustainedFor="1s", cooldown="1s", heartbeatInterval="500ms"
@@ -22,4 +21,4 @@ def test_the_example_makes_a_shard_when_there_is_load_and_lets_one_go_when_there
                 await made.settled(2, timeout_s=60.0)
 
     with cluster(tmp_path) as server:
-        asyncio.run(main(server.kubeconfig))
+        await main(server.kubeconfig)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shard_world import NAMESPACE, World, manager_of, run
+from shard_world import NAMESPACE, World, manager_of, world
 
 from shoal.base.clock import RealClock
 from shoal.client import builtin
@@ -19,8 +19,8 @@ async def no_states(w: World) -> bool:
     return not (await w.states.list()).items
 
 
-def test_slots_are_shared_out_move_with_their_state_and_survive_the_death_of_their_owner() -> None:
-    async def test(w: World) -> None:
+async def test_slots_are_shared_out_move_with_their_state_and_survive_the_death_of_their_owner() -> None:
+    async with world() as w:
         await w.config("web", minShards=1, **QUICK)
         a = w.worker("web", "a", lease_s=3).start()
         assert await w.shared_by("web", "a") == {"a": 1024}
@@ -49,8 +49,6 @@ def test_slots_are_shared_out_move_with_their_state_and_survive_the_death_of_the
         for name in ("shards_total", "load_average", "migration_duration_seconds_bucket", "leases_taken_total 1.0"):
             assert f"shard_controller_{name}" in metrics
 
-    run(test)
-
 
 async def said(w: World, reason: str, text: str) -> bool:
     return any(text in message for message in await w.messages(reason))
@@ -78,8 +76,8 @@ async def ranges_tile(w: World, *shards: str) -> bool:
     return True
 
 
-def test_a_worker_that_leaves_hands_everything_over_and_one_that_starts_anew_gets_higher_epochs() -> None:
-    async def test(w: World) -> None:
+async def test_a_worker_that_leaves_hands_everything_over_and_one_that_starts_anew_gets_higher_epochs() -> None:
+    async with world() as w:
         await w.config("web")
         a, b = (w.worker("web", name).start() for name in "ab")
         await w.shared_by("web", "a", "b")
@@ -103,11 +101,9 @@ def test_a_worker_that_leaves_hands_everything_over_and_one_that_starts_anew_get
         await eventually(lambda: phase_is(w, "a", "Terminated"))
         await a.release()
 
-    run(test)
 
-
-def test_every_step_of_a_move_can_fail_and_the_source_goes_on() -> None:
-    async def test(w: World) -> None:
+async def test_every_step_of_a_move_can_fail_and_the_source_goes_on() -> None:
+    async with world() as w:
         await w.config("web", migrationTimeout="700ms", maxConcurrentMigrations=8)
         a = w.worker("web", "a").start()
         await w.shared_by("web", "a")
@@ -139,8 +135,6 @@ def test_every_step_of_a_move_can_fail_and_the_source_goes_on() -> None:
         assert all(b.memory[slot] == b"x%d" % slot for slot in mine)
         await eventually(lambda: said(w, "MovesAborted", "in time"))
 
-    run(test)
-
 
 def metric(w: World, name: str) -> float:
     for line in w.metrics.render().decode().splitlines():
@@ -149,8 +143,8 @@ def metric(w: World, name: str) -> float:
     return 0.0
 
 
-def test_a_second_manager_takes_over_and_nothing_moves_because_of_it() -> None:
-    async def test(w: World) -> None:
+async def test_a_second_manager_takes_over_and_nothing_moves_because_of_it() -> None:
+    async with world(manager=False) as w:
         async with manager_of(w, elected="second"):
             async with manager_of(w, elected="first-"):
                 await w.config("web")
@@ -164,11 +158,9 @@ def test_a_second_manager_takes_over_and_nothing_moves_because_of_it() -> None:
             assert all(before[entry.slot] == entry for entry in stayed)
             assert owners["c"] <= 1.25 * 1024 / 3
 
-    run(test, manager=False)
 
-
-def test_pods_are_made_from_the_template_and_an_update_moves_each_slot_once() -> None:
-    async def test(w: World) -> None:
+async def test_pods_are_made_from_the_template_and_an_update_moves_each_slot_once() -> None:
+    async with world() as w:
         seen: dict[int, list[str]] = {slot: [] for slot in range(1024)}
 
         def note(entries: list[SlotEntry]) -> None:
@@ -203,11 +195,9 @@ def test_pods_are_made_from_the_template_and_an_update_moves_each_slot_once() ->
         status = await w.status("web")
         assert status["desiredShards"] == 2
 
-    run(test)
 
-
-def test_shards_are_added_under_load_and_removed_when_it_is_gone() -> None:
-    async def test(w: World) -> None:
+async def test_shards_are_added_under_load_and_removed_when_it_is_gone() -> None:
+    async with world() as w:
         await w.config(
             "web", minShards=2, maxShards=3, template=TEMPLATE, sustainedFor="600ms", cooldown="900ms",
             rebalanceThreshold=1.0,
@@ -226,11 +216,9 @@ def test_shards_are_added_under_load_and_removed_when_it_is_gone() -> None:
         status = await w.status("web")
         assert status["lastScale"].startswith("down to 2")
 
-    run(test)
 
-
-def test_a_shard_that_fails_its_own_check_is_emptied_and_gets_its_slots_back_when_it_is_well() -> None:
-    async def test(w: World) -> None:
+async def test_a_shard_that_fails_its_own_check_is_emptied_and_gets_its_slots_back_when_it_is_well() -> None:
+    async with world(manager=False) as w:
         ill: set[int] = set()
 
         async def probe(host: str, port: int, path: str, timeout_s: float) -> str:
@@ -252,8 +240,6 @@ def test_a_shard_that_fails_its_own_check_is_emptied_and_gets_its_slots_back_whe
             ill.clear()
             await eventually(lambda: phase_is(w, only, "Running", "Terminated"))
 
-    run(test, manager=False)
-
 
 class Ahead(RealClock):
     """A machine whose wall clock is wrong by more than a shard may take to start."""
@@ -262,8 +248,9 @@ class Ahead(RealClock):
         return super().wall_s() + 600.0
 
 
-def test_a_leader_whose_clock_is_ahead_gives_starting_shards_their_time() -> None:
-    async def test(w: World) -> None:
+async def test_a_leader_whose_clock_is_ahead_gives_starting_shards_their_time() -> None:
+    async with world(manager=False) as w:
+
         async def pending(count: int) -> bool:
             statuses = [obj.get("status") or {} for obj in (await w.instances.list()).items]
             assert "Failed" not in {status.get("phase") for status in statuses}, statuses
@@ -276,11 +263,9 @@ def test_a_leader_whose_clock_is_ahead_gives_starting_shards_their_time() -> Non
             await w.configs.patch("web", {"spec": {"minShards": 3}}, NAMESPACE)
             await eventually(lambda: pending(3))  # it has looked at all of them
 
-    run(test, manager=False)
 
-
-def test_a_config_of_a_name_that_is_taken_is_refused_with_the_reason() -> None:
-    async def test(w: World) -> None:
+async def test_a_config_of_a_name_that_is_taken_is_refused_with_the_reason() -> None:
+    async with world() as w:
         await w.client.of(builtin("namespaces")).create({"metadata": {"name": "other"}})
         for namespace in (NAMESPACE, "other"):
             await w.configs.create({"metadata": {"name": "web", "namespace": namespace}, "spec": {}})
@@ -294,5 +279,3 @@ def test_a_config_of_a_name_that_is_taken_is_refused_with_the_reason() -> None:
             return sorted(found, key=str) == ["NameTaken", "Valid"]
 
         await eventually(refused)
-
-    run(test)

@@ -86,7 +86,7 @@ async def life(client: Client, port: int, hook: dict) -> None:
     assert min(times) < 0.1
 
 
-def test_a_manager_as_a_process(tmp_path: Path) -> None:
+async def test_a_manager_as_a_process(tmp_path: Path) -> None:
     pki = Pki(tmp_path / "pki", now=datetime.now(UTC))
     pair = pki.ensure_server(["127.0.0.1"])
     port, webhook_port = any_free("127.0.0.1"), any_free("127.0.0.1")
@@ -102,11 +102,8 @@ def test_a_manager_as_a_process(tmp_path: Path) -> None:
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
 
-            async def main() -> None:
-                async with connect(load(Path(server.kubeconfig)), clock=RealClock()) as client:
-                    await life(client, port, hook)
-
-            asyncio.run(main())
+            async with connect(load(Path(server.kubeconfig)), clock=RealClock()) as client:
+                await life(client, port, hook)
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=20) == 0
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from shard_world import NAMESPACE, World, manager_of, run
+from shard_world import NAMESPACE, World, manager_of, world
 from test_shard_sweep import kind, website
 
 from shoal.apiserver.context import User
@@ -85,8 +85,8 @@ async def prepared(w: World, objects: list[Any]) -> None:
             continue
 
 
-def test_the_managers_rights_are_enough_and_all_of_them_are_used() -> None:
-    async def test(w: World) -> None:
+async def test_the_managers_rights_are_enough_and_all_of_them_are_used() -> None:
+    async with world(manager=False) as w:
         websites = await kind(w, "Website", "websites")
         await prepared(w, manifests(KINDS, image="shoal:1"))
         owner = await websites.create(website("site"))
@@ -129,8 +129,6 @@ def test_the_managers_rights_are_enough_and_all_of_them_are_used() -> None:
             assert recording.uses <= everything
             assert not recording.refused
 
-    run(test, manager=False)
-
 
 def unused(everything: set[Use], recording: Recording) -> bool:
     missing = sorted(everything - recording.uses)
@@ -148,8 +146,8 @@ def test_nothing_is_allowed_with_a_wildcard() -> None:
         assert not {"escalate", "bind", "impersonate", "deletecollection"} & set(rule["verbs"])
 
 
-def test_the_policy_refuses_writes_of_an_older_epoch_and_other_slots() -> None:
-    async def test(w: World) -> None:
+async def test_the_policy_refuses_writes_of_an_older_epoch_and_other_slots() -> None:
+    async with world(manager=False) as w:
         websites = await kind(w, "Website", "websites")
         await prepared(w, epoch_policy("web", KINDS))
         await websites.create(website("site", **{"slot.shard.io/web": "5"}))
@@ -167,5 +165,3 @@ def test_the_policy_refuses_writes_of_an_older_epoch_and_other_slots() -> None:
         answers = [await write(epoch) for epoch in ("7", "8", "7", "10", "9", None, "10")]
         assert answers == [200, 200, 403, 200, 403, 403, 200]
         assert await write("10", None) == 403
-
-    run(test, manager=False)

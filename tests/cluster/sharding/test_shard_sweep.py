@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shard_world import NAMESPACE, World, manager_of, run
+from shard_world import NAMESPACE, World, manager_of, world
 
 from shoal.client import ResourceClient, Scope, builtin
 from shoal.kube.objects import Obj
@@ -51,8 +51,8 @@ async def slots(resource: ResourceClient) -> dict[str, int]:
     return found
 
 
-def test_every_object_of_a_target_gets_a_slot_and_keeps_it() -> None:
-    async def test(w: World) -> None:
+async def test_every_object_of_a_target_gets_a_slot_and_keeps_it() -> None:
+    async with world(manager=False) as w:
         websites = await kind(w, "Website", "websites")
         tenants = await kind(w, "Tenant", "tenants", namespaced=False)
         for number in range(20):
@@ -91,15 +91,13 @@ def test_every_object_of_a_target_gets_a_slot_and_keeps_it() -> None:
             assert slot_of(await children.get("stranger", NAMESPACE), "web") is None
             await eventually(lambda: counted(w, 27))
 
-    run(test, manager=False)
-
 
 async def counted(w: World, count: int) -> bool:
     return (await w.status("web")).get("assignedCount") == count
 
 
-def test_only_what_the_selectors_select_gets_a_slot_also_when_a_namespace_is_selected_later() -> None:
-    async def test(w: World) -> None:
+async def test_only_what_the_selectors_select_gets_a_slot_also_when_a_namespace_is_selected_later() -> None:
+    async with world() as w:
         websites = await kind(w, "Website", "websites")
         namespaces = w.client.of(builtin("namespaces"))
         for name in ("in", "out"):
@@ -123,11 +121,9 @@ def test_only_what_the_selectors_select_gets_a_slot_also_when_a_namespace_is_sel
         await namespaces.patch("out", {"metadata": {"labels": {"team": "in"}}})
         await eventually(lambda: are(("in", "a"), ("out", "a")))
 
-    run(test)
 
-
-def test_strategies_can_be_changed_while_objects_come() -> None:
-    async def test(w: World) -> None:
+async def test_strategies_can_be_changed_while_objects_come() -> None:
+    async with world() as w:
         websites = await kind(w, "Website", "websites")
         await w.config("web", loadBalanceStrategy="round-robin", targets=[{"group": "example.com", "kind": "Website"}])
         for name in "ab":
@@ -146,5 +142,3 @@ def test_strategies_can_be_changed_while_objects_come() -> None:
 
         await eventually(hashed)
         assert {name: slot for name, slot in (await slots(websites)).items() if name != "hashed"} == found
-
-    run(test)

@@ -8,7 +8,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from shard_world import NAMESPACE, World, run
+from shard_world import NAMESPACE, world
 from test_shard_rbac import Recording, allowed, prepared
 from test_shard_sweep import kind, website
 
@@ -68,8 +68,8 @@ class Running:
         self.task = asyncio.create_task(worker.run(self.stop), name=f"worker/{name}")
 
 
-def test_objects_are_handled_by_their_owner_while_workers_come_leave_and_die() -> None:
-    async def test(w: World) -> None:
+async def test_objects_are_handled_by_their_owner_while_workers_come_leave_and_die() -> None:
+    async with world() as w:
         websites = await kind(w, "Website", "websites")
         await prepared(w, rbac.worker_rights(KINDS, namespace=NAMESPACE))
         recording = Recording(InProcessTransport(w.server.server.handler, ACCOUNT))
@@ -109,5 +109,3 @@ def test_objects_are_handled_by_their_owner_while_workers_come_leave_and_die() -
         assert not recording.refused
         assert recording.uses <= everything, recording.uses - everything
         assert not {use for use in allowed(rbac.WORKER_RULES) if use not in recording.uses}
-
-    run(test)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -42,12 +42,11 @@ async def world() -> AsyncIterator[SlotWorld]:
             await found.end()
 
 
-def run(test: Callable[[SlotWorld], Awaitable[None]]) -> None:
-    async def main() -> None:
+@asynccontextmanager
+async def a_world() -> AsyncIterator[SlotWorld]:
+    async with asyncio.timeout(60):
         async with world() as found:
-            await test(found)
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+            yield found
 
 
 def recorder() -> tuple[ShardedController, list[str]]:
@@ -65,8 +64,8 @@ def mine(slot: int, owner: str, term: int, epoch: int, **more: Any) -> SlotEntry
     return SlotEntry(slot=slot, owner=owner, term=term, epoch=epoch, **more)
 
 
-def test_a_worker_handles_the_objects_of_its_slots_and_no_others() -> None:
-    async def test(world: SlotWorld) -> None:
+async def test_a_worker_handles_the_objects_of_its_slots_and_no_others() -> None:
+    async with a_world() as world:
         await world.site("ours", 1)
         await world.site("theirs", 2)
         app, seen = recorder()
@@ -79,11 +78,9 @@ def test_a_worker_handles_the_objects_of_its_slots_and_no_others() -> None:
         await world.give(mine(2, "a", await world.held("a"), 6))
         await eventually(lambda: seen == ["ours@5", "later@5", "theirs@6"])
 
-    run(test)
 
-
-def test_a_slot_moves_with_its_state_and_the_next_owner_goes_on() -> None:
-    async def test(world: SlotWorld) -> None:
+async def test_a_slot_moves_with_its_state_and_the_next_owner_goes_on() -> None:
+    async with a_world() as world:
         await world.site("site", 1)
         kept: dict[str, bytes] = {}
         log: list[str] = []
@@ -126,15 +123,13 @@ def test_a_slot_moves_with_its_state_and_the_next_owner_goes_on() -> None:
         await world.give(mine(1, "b", terms["b"], 6))
         await eventually(lambda: _is(world.acks("b"), {}))
 
-    run(test)
-
 
 async def _is(asking: Awaitable[dict[int, str]], wanted: dict[int, str]) -> bool:
     return await asking == wanted
 
 
-def test_the_owner_stamps_its_epoch_on_the_object_and_its_children() -> None:
-    async def test(world: SlotWorld) -> None:
+async def test_the_owner_stamps_its_epoch_on_the_object_and_its_children() -> None:
+    async with a_world() as world:
         await world.site("site", 1)
         app = ShardedController()
 
@@ -163,8 +158,6 @@ def test_the_owner_stamps_its_epoch_on_the_object_and_its_children() -> None:
         await secrets.delete("site-child", "default")  # a child that goes is made again
         await eventually(lambda: _same(epochs(), (9, 9)))
 
-    run(test)
-
 
 async def _same(asking: Awaitable[tuple[int, int]], wanted: tuple[int, int]) -> bool:
     try:
@@ -173,8 +166,8 @@ async def _same(asking: Awaitable[tuple[int, int]], wanted: tuple[int, int]) -> 
         return False
 
 
-def test_a_new_owner_writes_nothing_where_everything_is_as_it_should_be() -> None:
-    async def test(world: SlotWorld) -> None:
+async def test_a_new_owner_writes_nothing_where_everything_is_as_it_should_be() -> None:
+    async with a_world() as world:
         await world.site("site", 1)
         app, handled = ShardedController(), []
 
@@ -198,16 +191,14 @@ def test_a_new_owner_writes_nothing_where_everything_is_as_it_should_be() -> Non
         await world.client.of(SECRETS).delete("child", "default")
         await eventually(lambda: _stamped(world, "child", 7))  # it writes when there is something to write
 
-    run(test)
-
 
 async def _stamped(world: SlotWorld, child: str, epoch: int) -> bool:
     family = await world.client.of(SECRETS).get(child, "default"), await world.maps.get("site", "default")
     return {epoch_of(obj, CONFIG) for obj in family} == {epoch}
 
 
-def test_what_a_handler_wrote_is_known_at_once_whatever_the_watch_says() -> None:
-    async def test(world: SlotWorld) -> None:
+async def test_what_a_handler_wrote_is_known_at_once_whatever_the_watch_says() -> None:
+    async with a_world() as world:
         await world.site("site", 1)
         app, failures, told = ShardedController(), [], asyncio.Event()
 
@@ -233,11 +224,9 @@ def test_what_a_handler_wrote_is_known_at_once_whatever_the_watch_says() -> None
         await asyncio.wait_for(told.wait(), 20)
         assert failures == []
 
-    run(test)
 
-
-def test_a_worker_whose_lease_was_taken_writes_nothing_more_and_begins_a_new_term() -> None:
-    async def test(world: SlotWorld) -> None:
+async def test_a_worker_whose_lease_was_taken_writes_nothing_more_and_begins_a_new_term() -> None:
+    async with a_world() as world:
         await world.site("site", 1)
         app, go_on = ShardedController(), asyncio.Event()
         outcome: list[str] = []
@@ -270,11 +259,9 @@ def test_a_worker_whose_lease_was_taken_writes_nothing_more_and_begins_a_new_ter
         assert await world.held("a") > term + 1
         assert epoch_of(await world.maps.get("site", "default"), CONFIG) == 0
 
-    run(test)
 
-
-def test_a_worker_that_is_stopped_leaves_when_its_slots_have_moved() -> None:
-    async def test(world: SlotWorld) -> None:
+async def test_a_worker_that_is_stopped_leaves_when_its_slots_have_moved() -> None:
+    async with a_world() as world:
         await world.site("site", 1)
         app, seen = recorder()
         world.start("a", app)
@@ -295,11 +282,9 @@ def test_a_worker_that_is_stopped_leaves_when_its_slots_have_moved() -> None:
         await asyncio.wait_for(task, 10)
         assert not read_lease(await leases.get("a", "default")).held
 
-    run(test)
 
-
-def test_a_worker_that_goes_leaves_word_of_what_it_has_saved() -> None:
-    async def test(world: SlotWorld) -> None:
+async def test_a_worker_that_goes_leaves_word_of_what_it_has_saved() -> None:
+    async with a_world() as world:
         await world.site("site", 1)
         app, seen = recorder()
 
@@ -320,11 +305,9 @@ def test_a_worker_that_goes_leaves_word_of_what_it_has_saved() -> None:
         state = await world.states.get(state_name(CONFIG, 1, 6), "default")
         assert lease.acks[1].digest == state["spec"]["digest"]
 
-    run(test)
 
-
-def test_a_handler_that_was_late_runs_again_when_the_slot_is_still_owned() -> None:
-    async def test(world: SlotWorld) -> None:
+async def test_a_handler_that_was_late_runs_again_when_the_slot_is_still_owned() -> None:
+    async with a_world() as world:
         await world.site("site", 1)
         app, calls = ShardedController(), []
 
@@ -338,11 +321,9 @@ def test_a_handler_that_was_late_runs_again_when_the_slot_is_still_owned() -> No
         await world.give(mine(1, "a", await world.held("a"), 5))
         await eventually(lambda: calls == [5, 5])
 
-    run(test)
 
-
-def test_many_objects_are_handled_in_batches_and_failures_are_tried_again() -> None:
-    async def test(world: SlotWorld) -> None:
+async def test_many_objects_are_handled_in_batches_and_failures_are_tried_again() -> None:
+    async with a_world() as world:
         for number in range(50):
             await world.site(f"s{number}", 1)
         app = ShardedController()
@@ -361,11 +342,9 @@ def test_many_objects_are_handled_in_batches_and_failures_are_tried_again() -> N
         await eventually(lambda: len(done) == 50)
         assert max(sizes) == 20
 
-    run(test)
 
-
-def test_a_deleted_object_is_told_of_once_and_a_slot_that_left_is_not() -> None:
-    async def test(world: SlotWorld) -> None:
+async def test_a_deleted_object_is_told_of_once_and_a_slot_that_left_is_not() -> None:
+    async with a_world() as world:
         await world.site("one", 1)
         await world.site("two", 2)
         app, seen = recorder()
@@ -383,11 +362,9 @@ def test_a_deleted_object_is_told_of_once_and_a_slot_that_left_is_not() -> None:
         await world.maps.delete("one", "default")
         await eventually(lambda: gone == ["one"])
 
-    run(test)
 
-
-def test_an_owner_removes_children_and_the_object_itself() -> None:
-    async def test(world: SlotWorld) -> None:
+async def test_an_owner_removes_children_and_the_object_itself() -> None:
+    async with a_world() as world:
         await world.site("site", 1)
         app = ShardedController()
 
@@ -412,5 +389,3 @@ def test_an_owner_removes_children_and_the_object_itself() -> None:
             return "site" not in kept and not (await secrets.list()).items
 
         await eventually(gone)
-
-    run(test)

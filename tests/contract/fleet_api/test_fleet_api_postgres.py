@@ -27,8 +27,8 @@ async def until_served(client: Client, path: str) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_while_the_database_is_away_the_answer_is_503_and_afterwards_all_goes_on(server: PostgresServer) -> None:
-    async def main() -> None:
+async def test_while_the_database_is_away_the_answer_is_503_and_afterwards_all_goes_on(server: PostgresServer) -> None:
+    async with asyncio.timeout(120):
         async with a_world({"main": server.create_database()}) as world:
             await world.prepare()
             before = await world.put_app()
@@ -53,11 +53,9 @@ def test_while_the_database_is_away_the_answer_is_503_and_afterwards_all_goes_on
             again = await world.ok(world.editor("PUT", f"{ENV}/apps/web", an_app(env={"A": "1"})))
             assert again["object"]["metadata"]["id"] == before["object"]["metadata"]["id"]
 
-    asyncio.run(asyncio.wait_for(main(), 120))
 
-
-def test_two_control_planes_on_one_database_are_one_api() -> None:
-    async def main() -> None:
+async def test_two_control_planes_on_one_database_are_one_api() -> None:
+    async with asyncio.timeout(120):
         url = shared_postgres().create_database()
         async with a_world({"main": url}) as one, a_world({"main": url}) as other:
             await one.prepare()
@@ -78,8 +76,6 @@ def test_two_control_planes_on_one_database_are_one_api() -> None:
             assert sorted(answer.status_code for answer in races) == [200, 412, 412, 412, 412, 412]
             await revoked_everywhere(one, other)
 
-    asyncio.run(asyncio.wait_for(main(), 120))
-
 
 async def revoked_everywhere(one: World, other: World) -> None:
     """A token that one control plane revokes stops working at the other, within a second of real time."""
@@ -94,8 +90,8 @@ async def revoked_everywhere(one: World, other: World) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_what_postgresql_cannot_keep_is_refused_and_not_a_fault_of_ours() -> None:
-    async def main() -> None:
+async def test_what_postgresql_cannot_keep_is_refused_and_not_a_fault_of_ours() -> None:
+    async with asyncio.timeout(120):
         async with a_world({"main": shared_postgres().create_database()}) as world:
             await world.prepare()
             nul = b'{"metadata":{"annotations":{"a":"\\u0000"}},"spec":{"meta":{"\\u0000":1}}}'
@@ -111,5 +107,3 @@ def test_what_postgresql_cannot_keep_is_refused_and_not_a_fault_of_ours() -> Non
             assert (await world.admin("PUT", f"{ENV}/apikeys/k", large)).status_code == 201
             for body in ({"kind": "user", "name": "\0"}, {"kind": "user", "name": "x", "workspace": "a\0"}):
                 assert (await world.admin("POST", "/api/v1/tokens", body)).status_code == 400
-
-    asyncio.run(asyncio.wait_for(main(), 120))

@@ -17,8 +17,8 @@ from shoal.base.clock import RealClock
 from shoal.base.metrics import Metrics
 
 
-def test_requests_and_streams_over_tls(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_requests_and_streams_over_tls(tmp_path: Path) -> None:
+    async with asyncio.timeout(120):
         clock = RealClock()
         pki = Pki(tmp_path / "pki", now=clock.now())
         keys = pki.ensure_server(("localhost", "127.0.0.1"))
@@ -43,8 +43,6 @@ def test_requests_and_streams_over_tls(tmp_path: Path) -> None:
                 assert large.status_code == 413
                 await follow(http, headers, world.happen)
                 await until_no_stream_is_open(world.metrics)
-
-    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 async def follow(http: httpx.AsyncClient, headers: dict[str, str], happen: Callable[[str], Awaitable[None]]) -> None:

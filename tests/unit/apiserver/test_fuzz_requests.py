@@ -71,27 +71,21 @@ CASES: dict[str, tuple[int, list[Step]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_once_failed_is_answered(name: str) -> None:
+async def test_what_once_failed_is_answered(name: str) -> None:
     wanted, steps = CASES[name]
 
-    async def main() -> None:
-        async with local_server() as server:
-            for method, target, body, patch in steps[:-1]:
-                assert (await call(server, method, target, body, patch))[0] == 201
-            status, message = await call(server, *steps[-1])
-            assert status == wanted, message
-
-    asyncio.run(main())
+    async with local_server() as server:
+        for method, target, body, patch in steps[:-1]:
+            assert (await call(server, method, target, body, patch))[0] == 201
+        status, message = await call(server, *steps[-1])
+        assert status == wanted, message
 
 
-def test_a_watch_with_a_timeout_beyond_64_bits_is_refused() -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            reply = await server.transport.stream("GET", f"{CONFIGMAPS}?watch=1&timeoutSeconds={'9' * 400}")
-            assert reply.status == 400
-            await reply.close()
-
-    asyncio.run(main())
+async def test_a_watch_with_a_timeout_beyond_64_bits_is_refused() -> None:
+    async with local_server() as server:
+        reply = await server.transport.stream("GET", f"{CONFIGMAPS}?watch=1&timeoutSeconds={'9' * 400}")
+        assert reply.status == 400
+        await reply.close()
 
 
 async def call(server: LocalServer, method: str, target: str, body: Any, patch: str) -> tuple[int, bytes]:
@@ -112,25 +106,20 @@ LINES = (
 
 @settings(max_examples=60)
 @given(st.lists(st.lists(st.sampled_from(LINES) | st.binary(max_size=30), max_size=12), min_size=1, max_size=4))
-def test_no_bytes_on_a_connection_harm_the_server(requests: list[list[bytes]]) -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            port = await server.server.listen("127.0.0.1", 0)
-            for lines in requests:
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(b"\r\n".join(lines) + b"\r\n\r\n")
-                try:
-                    async with asyncio.timeout(0.02):
-                        answer = await reader.read(100_000)
-                    assert b" 500 " not in answer.split(b"\r\n")[0], answer
-                except (TimeoutError, ConnectionError):
-                    pass
-                writer.close()
+async def test_no_bytes_on_a_connection_harm_the_server(requests: list[list[bytes]]) -> None:
+    async with local_server() as server:
+        port = await server.server.listen("127.0.0.1", 0)
+        for lines in requests:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(
-                b"GET /readyz HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + ADMIN_TOKEN.encode() + b"\r\n\r\n"
-            )
-            assert b" 200 " in await reader.readuntil(b"\r\n")
+            writer.write(b"\r\n".join(lines) + b"\r\n\r\n")
+            try:
+                async with asyncio.timeout(0.02):
+                    answer = await reader.read(100_000)
+                assert b" 500 " not in answer.split(b"\r\n")[0], answer
+            except (TimeoutError, ConnectionError):
+                pass
             writer.close()
-
-    asyncio.run(main())
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + ADMIN_TOKEN.encode() + b"\r\n\r\n")
+        assert b" 200 " in await reader.readuntil(b"\r\n")
+        writer.close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -37,21 +38,17 @@ class Ticks:
 Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
-def run(handler: Callable[[Request], Awaitable[Answer]], test: Callable[[Connect, HttpServer], Awaitable[None]],
-        limits: HttpLimits | None = None) -> None:  # fmt: skip
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        server = HttpServer(
-            handler, lambda request, error: Response(500, repr(error).encode()), loop=loop, limits=limits
-        )  # type: ignore[arg-type]
-        listener = await loop.create_server(server, "127.0.0.1", 0)
-        port = listener.sockets[0].getsockname()[1]
-        async with asyncio.timeout(10):
-            await test(lambda: asyncio.open_connection("127.0.0.1", port), server)
-        await server.stop(grace_s=0.1)
-        listener.close()
-
-    asyncio.run(main())
+@asynccontextmanager
+async def listening(handler: Callable[[Request], Awaitable[Answer]],
+        limits: HttpLimits | None = None) -> AsyncIterator[tuple[Connect, HttpServer]]:  # fmt: skip
+    loop = asyncio.get_running_loop()
+    server = HttpServer(handler, lambda request, error: Response(500, repr(error).encode()), loop=loop, limits=limits)  # type: ignore[arg-type]
+    listener = await loop.create_server(server, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    async with asyncio.timeout(10):
+        yield (lambda: asyncio.open_connection("127.0.0.1", port), server)
+    await server.stop(grace_s=0.1)
+    listener.close()
 
 
 async def echo(request: Request) -> Answer:
@@ -72,7 +69,7 @@ async def read_answer(reader: asyncio.StreamReader) -> tuple[int, dict[bytes, by
     return int(line.split()[1]), headers, body
 
 
-def test_requests_on_one_connection_are_answered_in_order_even_when_later_ones_finish_first() -> None:
+async def test_requests_on_one_connection_are_answered_in_order_even_when_later_ones_finish_first() -> None:
     gate: asyncio.Future[None]
 
     async def handler(request: Request) -> Answer:
@@ -80,8 +77,7 @@ def test_requests_on_one_connection_are_answered_in_order_even_when_later_ones_f
             await gate
         return Response(200, request.path.encode())
 
-    async def check(connect: Connect, server: HttpServer) -> None:
-        nonlocal gate
+    async with listening(handler) as (connect, server):
         gate = asyncio.get_running_loop().create_future()
         reader, writer = await connect()
         writer.write(b"GET /slow HTTP/1.1\r\n\r\nGET /fast HTTP/1.1\r\n\r\n")
@@ -91,21 +87,17 @@ def test_requests_on_one_connection_are_answered_in_order_even_when_later_ones_f
         assert (await read_answer(reader))[2] == b"/fast"
         writer.close()
 
-    run(handler, check)
 
-
-def test_a_percent_encoded_path_is_decoded_and_the_query_is_not() -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_a_percent_encoded_path_is_decoded_and_the_query_is_not() -> None:
+    async with listening(echo) as (connect, server):
         reader, writer = await connect()
         writer.write(b"POST /a%20b?x=%3D HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc")
         assert (await read_answer(reader))[2] == b"POST /a b x=%3D 3"
         writer.close()
 
-    run(echo, check)
 
-
-def test_a_body_over_the_limit_is_refused_and_the_connection_closed() -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_a_body_over_the_limit_is_refused_and_the_connection_closed() -> None:
+    async with listening(echo, HttpLimits(body_bytes=10)) as (connect, server):
         for request in (
             b"POST / HTTP/1.1\r\nContent-Length: 11\r\n\r\n" + b"x" * 11,
             b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n" + b"x" * 11 + b"\r\n0\r\n\r\n",
@@ -117,11 +109,9 @@ def test_a_body_over_the_limit_is_refused_and_the_connection_closed() -> None:
             assert await reader.read() == b""
             writer.close()
 
-    run(echo, check, HttpLimits(body_bytes=10))
 
-
-def test_garbage_gets_400_and_a_flood_of_headers_431() -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_garbage_gets_400_and_a_flood_of_headers_431() -> None:
+    async with listening(echo, HttpLimits(header_bytes=2000)) as (connect, server):
         reader, writer = await connect()
         writer.write(b"\x00\x01\x02 not http\r\n\r\n")
         assert (await read_answer(reader))[0] == 400
@@ -131,16 +121,14 @@ def test_garbage_gets_400_and_a_flood_of_headers_431() -> None:
         assert (await read_answer(reader))[0] == 431
         writer.close()
 
-    run(echo, check, HttpLimits(header_bytes=2000))
 
-
-def test_a_long_body_arrives_whole_while_other_connections_are_served() -> None:
+async def test_a_long_body_arrives_whole_while_other_connections_are_served() -> None:
     size = 8 * 1024 * 1024
 
     async def handler(request: Request) -> Answer:
         return Response(200, b"x" * size if request.path == "/long" else b"short")
 
-    async def check(connect: Connect, server: HttpServer) -> None:
+    async with listening(handler) as (connect, server):
         reader, writer = await connect()
         writer.write(b"GET /long HTTP/1.1\r\n\r\n")
         other_reader, other_writer = await connect()
@@ -152,11 +140,9 @@ def test_a_long_body_arrives_whole_while_other_connections_are_served() -> None:
         writer.close()
         other_writer.close()
 
-    run(handler, check)
 
-
-def test_a_stream_sends_its_headers_at_once_and_ends_with_the_last_chunk() -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_a_stream_sends_its_headers_at_once_and_ends_with_the_last_chunk() -> None:
+    async with listening(echo) as (connect, server):
         ticks = Ticks()
         server.handler = lambda request: _answer(ticks)  # type: ignore[assignment,return-value]
         reader, writer = await connect()
@@ -170,15 +156,13 @@ def test_a_stream_sends_its_headers_at_once_and_ends_with_the_last_chunk() -> No
         assert await reader.readexactly(5) == b"0\r\n\r\n"
         writer.close()
 
-    run(echo, check)
-
 
 async def _answer(answer: Answer) -> Answer:
     return answer
 
 
-def test_a_client_that_leaves_closes_its_stream() -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_a_client_that_leaves_closes_its_stream() -> None:
+    async with listening(echo) as (connect, server):
         ticks = Ticks()
         server.handler = lambda request: _answer(ticks)  # type: ignore[assignment,return-value]
         reader, writer = await connect()
@@ -187,11 +171,9 @@ def test_a_client_that_leaves_closes_its_stream() -> None:
         writer.close()
         await ticks.closed.wait()
 
-    run(echo, check)
 
-
-def test_a_client_that_does_not_read_makes_the_stream_unwritable() -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_a_client_that_does_not_read_makes_the_stream_unwritable() -> None:
+    async with listening(echo) as (connect, server):
         ticks = Ticks()
         server.handler = lambda request: _answer(ticks)  # type: ignore[assignment,return-value]
         _reader, writer = await connect()
@@ -206,16 +188,14 @@ def test_a_client_that_does_not_read_makes_the_stream_unwritable() -> None:
         assert not ticks.sink.writable
         writer.close()
 
-    run(echo, check)
 
-
-def test_an_unexpected_error_is_answered_and_the_connection_goes_on() -> None:
+async def test_an_unexpected_error_is_answered_and_the_connection_goes_on() -> None:
     async def handler(request: Request) -> Answer:
         if request.path == "/bad":
             raise ValueError("boom")
         return Response(200, b"fine")
 
-    async def check(connect: Connect, server: HttpServer) -> None:
+    async with listening(handler) as (connect, server):
         reader, writer = await connect()
         writer.write(b"GET /bad HTTP/1.1\r\n\r\n")
         status, _, body = await read_answer(reader)
@@ -224,11 +204,9 @@ def test_an_unexpected_error_is_answered_and_the_connection_goes_on() -> None:
         assert (await read_answer(reader))[2] == b"fine"
         writer.close()
 
-    run(handler, check)
 
-
-def test_connections_that_dawdle_are_closed() -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_connections_that_dawdle_are_closed() -> None:
+    async with listening(echo, HttpLimits(header_timeout_s=0.01)) as (connect, server):
         reader, writer = await connect()
         writer.write(b"GET / HTTP/1.1\r\nX-Half: ")
         await asyncio.sleep(0.05)
@@ -236,18 +214,14 @@ def test_connections_that_dawdle_are_closed() -> None:
         assert await reader.read() == b""
         writer.close()
 
-    run(echo, check, HttpLimits(header_timeout_s=0.01))
 
-
-def test_headers_that_never_end_are_refused_before_they_end() -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_headers_that_never_end_are_refused_before_they_end() -> None:
+    async with listening(echo, HttpLimits(header_bytes=2000)) as (connect, server):
         reader, writer = await connect()
         writer.write(b"GET / HTTP/1.1\r\n" + b"".join(b"h%d: %b\r\n" % (i, b"v" * 100) for i in range(100)))
         assert (await read_answer(reader))[0] == 431
         assert await reader.read() == b""
         writer.close()
-
-    run(echo, check, HttpLimits(header_bytes=2000))
 
 
 # -- time ------------------------------------------------------------------------------------------------------------
@@ -261,8 +235,8 @@ async def forever(request: Request) -> Answer:
     raise AssertionError("unreachable")
 
 
-def test_a_handler_that_does_not_answer_in_time_is_told_so_and_the_connection_goes_on() -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_a_handler_that_does_not_answer_in_time_is_told_so_and_the_connection_goes_on() -> None:
+    async with listening(forever, HttpLimits(request_timeout_s=0.01)) as (connect, server):
         reader, writer = await connect()
         for target in (b"/", b"/?timeout=1h", b"/?timeout=0s"):
             writer.write(b"GET " + target + b" HTTP/1.1\r\n\r\n")
@@ -271,11 +245,9 @@ def test_a_handler_that_does_not_answer_in_time_is_told_so_and_the_connection_go
             assert (await read_answer(reader))[::2] == (504, b"too late")
         writer.close()
 
-    run(forever, check, HttpLimits(request_timeout_s=0.01))
 
-
-def test_a_client_may_ask_for_less_time() -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_a_client_may_ask_for_less_time() -> None:
+    async with listening(forever) as (connect, server):
         reader, writer = await connect()
         writer.write(b"GET /?a=b&timeout=10ms HTTP/1.1\r\n\r\n")
         await asyncio.sleep(0.03)
@@ -283,18 +255,15 @@ def test_a_client_may_ask_for_less_time() -> None:
         assert (await read_answer(reader))[0] == 504
         writer.close()
 
-    run(forever, check)
 
-
-def test_requests_that_are_in_time_are_left_alone() -> None:
+async def test_requests_that_are_in_time_are_left_alone() -> None:
     gate: asyncio.Future[None]
 
     async def handler(request: Request) -> Answer:
         await gate
         return Response(200, b"in time")
 
-    async def check(connect: Connect, server: HttpServer) -> None:
-        nonlocal gate
+    async with listening(handler) as (connect, server):
         gate = asyncio.get_running_loop().create_future()
         reader, writer = await connect()
         writer.write(b"GET /?timeoutSeconds=0 HTTP/1.1\r\n\r\n")
@@ -304,10 +273,8 @@ def test_requests_that_are_in_time_are_left_alone() -> None:
         assert (await read_answer(reader))[0] == 200
         writer.close()
 
-    run(handler, check)
 
-
-def test_what_comes_after_the_end_of_the_waiting_is_ignored() -> None:
+async def test_what_comes_after_the_end_of_the_waiting_is_ignored() -> None:
     gates: list[asyncio.Future[None]] = []
     errors: list[Exception] = []
     begun = asyncio.Event()
@@ -318,7 +285,7 @@ def test_what_comes_after_the_end_of_the_waiting_is_ignored() -> None:
         await gates[-1]
         return Response(200, b"fine")
 
-    async def check(connect: Connect, server: HttpServer) -> None:
+    async with listening(handler) as (connect, server):
         server.on_error = lambda request, error: errors.append(error) or Response(500)  # type: ignore[func-returns-value]
         _, writer = await connect()
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -328,8 +295,6 @@ def test_what_comes_after_the_end_of_the_waiting_is_ignored() -> None:
         await asyncio.sleep(0.01)
         assert not errors
         writer.transport.abort()
-
-    run(handler, check)
 
 
 @pytest.mark.parametrize(
@@ -355,22 +320,20 @@ async def sweep_until_closed(server: HttpServer) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_a_client_that_does_not_take_its_answer_is_closed() -> None:
+async def test_a_client_that_does_not_take_its_answer_is_closed() -> None:
     async def handler(request: Request) -> Answer:
         return Response(200, b"x" * 64 * 1024 * 1024)
 
-    async def check(connect: Connect, server: HttpServer) -> None:
+    async with listening(handler, HttpLimits(reader_timeout_s=0.1)) as (connect, server):
         reader, writer = await connect()
         writer.transport.pause_reading()
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         await sweep_until_closed(server)
         writer.transport.abort()
 
-    run(handler, check, HttpLimits(reader_timeout_s=0.1))
 
-
-def test_a_client_that_does_not_take_its_stream_is_closed_and_one_that_does_is_not() -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_a_client_that_does_not_take_its_stream_is_closed_and_one_that_does_is_not() -> None:
+    async with listening(echo, HttpLimits(reader_timeout_s=0.1)) as (connect, server):
         slow, good = Ticks(), Ticks()
         server.handler = lambda request: _answer(slow if request.path == "/slow" else good)  # type: ignore[assignment,return-value]
         _, slow_writer = await connect()
@@ -392,13 +355,11 @@ def test_a_client_that_does_not_take_its_stream_is_closed_and_one_that_does_is_n
         slow_writer.transport.abort()
         writer.close()
 
-    run(echo, check, HttpLimits(reader_timeout_s=0.1))
-
 
 # -- floods ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_flood_in_one_packet_is_taken_in_pieces_and_answered_whole() -> None:
+async def test_a_flood_in_one_packet_is_taken_in_pieces_and_answered_whole() -> None:
     most = 0
 
     async def handler(request: Request) -> Answer:
@@ -409,8 +370,7 @@ def test_a_flood_in_one_packet_is_taken_in_pieces_and_answered_whole() -> None:
 
     handler_server: HttpServer
 
-    async def check(connect: Connect, server: HttpServer) -> None:
-        nonlocal handler_server
+    async with listening(handler) as (connect, server):
         handler_server = server
         reader, writer = await connect()
         count = 5000
@@ -420,21 +380,17 @@ def test_a_flood_in_one_packet_is_taken_in_pieces_and_answered_whole() -> None:
         assert most < 1500, most
         writer.close()
 
-    run(handler, check)
 
-
-def test_a_large_body_in_many_pieces_arrives_whole() -> None:
+async def test_a_large_body_in_many_pieces_arrives_whole() -> None:
     async def handler(request: Request) -> Answer:
         return Response(200, b"%d %d" % (len(request.body), request.body.count(b"y")))
 
-    async def check(connect: Connect, server: HttpServer) -> None:
+    async with listening(handler) as (connect, server):
         reader, writer = await connect()
         body = (b"x" * 999 + b"y") * 2000
         writer.write(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         assert (await read_answer(reader))[2] == b"2000000 2000"
         writer.close()
-
-    run(handler, check)
 
 
 def refusing(hold_s: float) -> Callable[[Request], Awaitable[Answer]]:
@@ -448,8 +404,8 @@ def refusing(hold_s: float) -> Callable[[Request], Awaitable[Answer]]:
     return handler
 
 
-def test_a_client_that_comes_back_before_it_should_is_not_read_from_for_a_while() -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_a_client_that_comes_back_before_it_should_is_not_read_from_for_a_while() -> None:
+    async with listening(refusing(0.3)) as (connect, server):
         reader, writer = await connect()
         loop = asyncio.get_running_loop()
         for _ in range(2):
@@ -461,25 +417,21 @@ def test_a_client_that_comes_back_before_it_should_is_not_read_from_for_a_while(
         assert loop.time() - started > 0.2
         writer.close()
 
-    run(refusing(0.3), check)
 
-
-def test_the_first_refusal_delays_nobody() -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_the_first_refusal_delays_nobody() -> None:
+    async with listening(refusing(60.0)) as (connect, server):
         reader, writer = await connect()
         writer.write(b"GET / HTTP/1.1\r\n\r\nGET /fine HTTP/1.1\r\n\r\n")
         assert (await read_answer(reader))[0] == 429
         assert (await read_answer(reader))[0] == 200
         writer.close()
 
-    run(refusing(60.0), check)
-
 
 @pytest.mark.parametrize(
     ("limits", "status"), [(HttpLimits(connections=2), 503), (HttpLimits(connections_per_address=2), 429)]
 )
-def test_a_connection_too_many_is_told_so_and_the_others_work(limits: HttpLimits, status: int) -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_a_connection_too_many_is_told_so_and_the_others_work(limits: HttpLimits, status: int) -> None:
+    async with listening(echo, limits) as (connect, server):
         open_ones = [await connect() for _ in range(2)]
         reader, writer = await connect()
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -498,15 +450,13 @@ def test_a_connection_too_many_is_told_so_and_the_others_work(limits: HttpLimits
         assert (await read_answer(reader))[0] == 200
         writer.close()
 
-    run(echo, check, limits)
-
 
 # -- old clients, headers, long answers ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keep_alive", [b"", b"Connection: keep-alive\r\n"])
-def test_a_client_of_http_1_0_gets_its_stream_without_chunks(keep_alive: bytes) -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_a_client_of_http_1_0_gets_its_stream_without_chunks(keep_alive: bytes) -> None:
+    async with listening(echo) as (connect, server):
         ticks = Ticks()
         server.handler = lambda request: _answer(ticks)  # type: ignore[assignment,return-value]
         reader, writer = await connect()
@@ -520,28 +470,24 @@ def test_a_client_of_http_1_0_gets_its_stream_without_chunks(keep_alive: bytes) 
         assert await reader.read() == b"one\ntwo\n"
         writer.close()
 
-    run(echo, check)
 
-
-def test_header_lines_of_an_answer_are_sent_as_they_are() -> None:
+async def test_header_lines_of_an_answer_are_sent_as_they_are() -> None:
     async def handler(request: Request) -> Answer:
         answer = Response(200, b"x", headers=((b"A", b"1"),))
         answer.head = b"B: 2\r\nC: 3: 4\r\n"
         return answer
 
-    async def check(connect: Connect, server: HttpServer) -> None:
+    async with listening(handler) as (connect, server):
         reader, writer = await connect()
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         headers = (await read_answer(reader))[1]
         assert (headers[b"a"], headers[b"b"], headers[b"c"]) == (b"1", b"2", b"3: 4")
         writer.close()
-
-    run(handler, check)
     assert header_lines(b"B: 2\r\nC: 3: 4\r\n") == [(b"B", b"2"), (b"C", b"3: 4")]
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_who_made_a_long_answer_learns_once_that_it_is_gone(leaves: bool) -> None:
+async def test_who_made_a_long_answer_learns_once_that_it_is_gone(leaves: bool) -> None:
     sent: list[str] = []
     made = 0
 
@@ -552,7 +498,7 @@ def test_who_made_a_long_answer_learns_once_that_it_is_gone(leaves: bool) -> Non
         answer.on_sent = lambda: sent.append(request.path)
         return answer
 
-    async def check(connect: Connect, server: HttpServer) -> None:
+    async with listening(handler) as (connect, server):
         reader, writer = await connect()
         writer.transport.pause_reading()
         writer.write(b"GET /a HTTP/1.1\r\n\r\n" * 2)
@@ -569,14 +515,12 @@ def test_who_made_a_long_answer_learns_once_that_it_is_gone(leaves: bool) -> Non
         assert sent == ["/a", "/a"]
         writer.close()
 
-    run(handler, check)
 
-
-def test_a_trailer_says_nothing_about_the_request() -> None:
+async def test_a_trailer_says_nothing_about_the_request() -> None:
     async def handler(request: Request) -> Answer:
         return Response(200, b",".join(sorted(request.headers)))
 
-    async def check(connect: Connect, server: HttpServer) -> None:
+    async with listening(handler) as (connect, server):
         reader, writer = await connect()
         writer.write(
             b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nImpersonate-User: root\r\n\r\n"
@@ -584,11 +528,12 @@ def test_a_trailer_says_nothing_about_the_request() -> None:
         assert (await read_answer(reader))[2] == b"transfer-encoding"
         writer.close()
 
-    run(handler, check)
 
+async def test_a_body_that_comes_byte_by_byte_is_whole_and_in_few_pieces() -> None:
+    async def handler(request: Request) -> Answer:
+        return Response(200, request.body)
 
-def test_a_body_that_comes_byte_by_byte_is_whole_and_in_few_pieces() -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+    async with listening(handler) as (connect, server):
         reader, writer = await connect()
         sent = bytes(range(1, 251)) * 4
         writer.write(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -602,14 +547,9 @@ def test_a_body_that_comes_byte_by_byte_is_whole_and_in_few_pieces() -> None:
         assert server.pending_in == 0
         writer.close()
 
-    async def handler(request: Request) -> Answer:
-        return Response(200, request.body)
 
-    run(handler, check)
-
-
-def test_bodies_that_nobody_has_vouched_for_share_a_limit() -> None:
-    async def check(connect: Connect, server: HttpServer) -> None:
+async def test_bodies_that_nobody_has_vouched_for_share_a_limit() -> None:
+    async with listening(echo, HttpLimits(pending_in_bytes=100, small_body_bytes=50)) as (connect, server):
         first, second = await connect(), await connect()
         head = b"POST / HTTP/1.1\r\nContent-Length: 60\r\n\r\n"
         first[1].write(head + b"x" * 59)
@@ -629,5 +569,3 @@ def test_bodies_that_nobody_has_vouched_for_share_a_limit() -> None:
         await until(lambda: server.pending_in == 0)
         for _, writer in (first, second, small):
             writer.close()
-
-    run(echo, check, HttpLimits(pending_in_bytes=100, small_body_bytes=50))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,20 +16,16 @@ from shoal.app.pki import Pki, server_context
 from shoal.base.clock import RealClock
 from shoal.testing.servers import ADMIN_TOKEN, local_server
 
-Test = Callable[[int, Path], Awaitable[None]]
 
-
-def serving(directory: Path, test: Test) -> None:
+@asynccontextmanager
+async def serving(directory: Path) -> AsyncIterator[tuple[int, Path]]:
     pki = Pki(directory, now=RealClock().now())
     keys = pki.ensure_server(("localhost", "127.0.0.1"))
 
-    async def main() -> None:
-        async with local_server() as local:
-            port = await local.server.listen("127.0.0.1", 0, tls=server_context(keys, pki.ca_cert))
-            async with asyncio.timeout(20):
-                await test(port, pki.ca_cert)
-
-    asyncio.run(main())
+    async with local_server() as local:
+        port = await local.server.listen("127.0.0.1", 0, tls=server_context(keys, pki.ca_cert))
+        async with asyncio.timeout(20):
+            yield (port, pki.ca_cert)
 
 
 def client(ca: Path, version: ssl.TLSVersion, ciphers: str = "") -> ssl.SSLContext:
@@ -49,17 +46,15 @@ def client(ca: Path, version: ssl.TLSVersion, ciphers: str = "") -> ssl.SSLConte
     ],
     ids=["1.1", "1.2 without authenticated encryption"],
 )
-def test_old_tls_is_refused(tmp_path: Path, version: ssl.TLSVersion, ciphers: str) -> None:
-    async def test(port: int, ca: Path) -> None:
+async def test_old_tls_is_refused(tmp_path: Path, version: ssl.TLSVersion, ciphers: str) -> None:
+    async with serving(tmp_path) as (port, ca):
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await asyncio.open_connection("127.0.0.1", port, ssl=client(ca, version, ciphers))
 
-    serving(tmp_path, test)
-
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_modern_tls_is_spoken_and_every_answer_has_its_headers(tmp_path: Path, version: ssl.TLSVersion) -> None:
-    async def test(port: int, ca: Path) -> None:
+async def test_modern_tls_is_spoken_and_every_answer_has_its_headers(tmp_path: Path, version: ssl.TLSVersion) -> None:
+    async with serving(tmp_path) as (port, ca):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client(ca, version))
         for path, status in (("/livez", 200), ("/api/v1/pods", 200), ("/api/v1/nothing", 404)):
             writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n\r\n".encode())
@@ -74,18 +69,14 @@ def test_modern_tls_is_spoken_and_every_answer_has_its_headers(tmp_path: Path, v
         writer.close()
         await writer.wait_closed()
 
-    serving(tmp_path, test)
 
-
-def test_a_handshake_that_is_never_finished_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_handshake_that_is_never_finished_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "_TLS_HELLO_S", 0.1)
 
-    async def test(port: int, ca: Path) -> None:
+    async with serving(tmp_path) as (port, ca):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             assert await reader.read() == b""
         except ConnectionResetError:
             pass
         writer.close()
-
-    serving(tmp_path, test)

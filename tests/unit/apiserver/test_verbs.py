@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from shoal.testing.servers import LocalServer, local_server, take
+from shoal.testing.servers import local_server, take
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 SERVICES = "/api/v1/namespaces/default/services"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
-
-
-def serve(test: Callable[[LocalServer], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            await test(server)
-
-    asyncio.run(main())
 
 
 def a_configmap(name: str = "a", **data: str) -> dict[str, Any]:
@@ -46,35 +37,29 @@ def a_deployment(name: str = "web", replicas: int = 1) -> dict[str, Any]:
     }
 
 
-def test_a_created_object_has_identity_and_can_be_read_back() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_created_object_has_identity_and_can_be_read_back() -> None:
+    async with local_server() as server:
         made = await server.post(CONFIGMAPS, a_configmap(k="v"))
         meta = made["metadata"]
         assert meta["uid"] and meta["resourceVersion"] and meta["creationTimestamp"].endswith("Z")
         assert meta["managedFields"][0]["manager"] == "test"
         assert await server.get(f"{CONFIGMAPS}/a") == made
 
-    serve(check)
 
-
-def test_a_second_create_of_a_name_is_refused_and_changes_nothing() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_second_create_of_a_name_is_refused_and_changes_nothing() -> None:
+    async with local_server() as server:
         made = await server.post(CONFIGMAPS, a_configmap(k="v"))
         again = await server.call("POST", CONFIGMAPS, a_configmap(k="other"))
         assert (again.status, again.json["reason"]) == (409, "AlreadyExists")
         assert again.json["message"] == 'configmaps "a" already exists'
         assert await server.get(f"{CONFIGMAPS}/a") == made
 
-    serve(check)
 
-
-def test_generated_names_start_with_their_prefix_and_differ() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_generated_names_start_with_their_prefix_and_differ() -> None:
+    async with local_server() as server:
         body = {"metadata": {"generateName": "x-"}}
         names = {(await server.post(CONFIGMAPS, body))["metadata"]["name"] for _ in range(20)}
         assert len(names) == 20 and all(name.startswith("x-") and len(name) == 7 for name in names)
-
-    serve(check)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +79,10 @@ def test_generated_names_start_with_their_prefix_and_differ() -> None:
         (CONFIGMAPS, {"metadata": {"name": "a", "resourceVersion": "3"}}, 400, "BadRequest", "resourceVersion"),
     ],
 )
-def test_bad_objects_get_a_status_that_names_the_fault(
+async def test_bad_objects_get_a_status_that_names_the_fault(
     path: str, body: Any, status: int, reason: str, text: str
 ) -> None:
-    async def check(server: LocalServer) -> None:
+    async with local_server() as server:
         before = server.store.revision
         answer = await server.call("POST", path, body)
         assert (answer.status, answer.json["reason"]) == (status, reason)
@@ -105,11 +90,9 @@ def test_bad_objects_get_a_status_that_names_the_fault(
         assert answer.json["kind"] == "Status" and answer.headers["content-type"] == "application/json"
         assert server.store.revision == before
 
-    serve(check)
 
-
-def test_an_update_with_an_old_revision_is_a_conflict() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_an_update_with_an_old_revision_is_a_conflict() -> None:
+    async with local_server() as server:
         first = await server.post(CONFIGMAPS, a_configmap(k="1"))
         second = await server.put(f"{CONFIGMAPS}/a", {**first, "data": {"k": "2"}})
         assert int(second["metadata"]["resourceVersion"]) > int(first["metadata"]["resourceVersion"])
@@ -117,11 +100,9 @@ def test_an_update_with_an_old_revision_is_a_conflict() -> None:
         assert (answer.status, answer.json["reason"]) == (409, "Conflict")
         assert (await server.get(f"{CONFIGMAPS}/a"))["data"] == {"k": "2"}
 
-    serve(check)
 
-
-def test_a_write_that_changes_nothing_keeps_the_revision_and_is_not_seen_by_watchers() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_write_that_changes_nothing_keeps_the_revision_and_is_not_seen_by_watchers() -> None:
+    async with local_server() as server:
         made = await server.post(CONFIGMAPS, a_configmap(k="1"))
         version = made["metadata"]["resourceVersion"]
         async with server.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={version}") as events:
@@ -131,11 +112,9 @@ def test_a_write_that_changes_nothing_keeps_the_revision_and_is_not_seen_by_watc
             seen = await take(events, 1)
         assert [e["object"]["data"] for e in seen] == [{"k": "2"}]
 
-    serve(check)
 
-
-def test_status_and_spec_are_written_through_their_own_paths_only() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_status_and_spec_are_written_through_their_own_paths_only() -> None:
+    async with local_server() as server:
         made = await server.post(DEPLOYMENTS, a_deployment())
         assert made["metadata"]["generation"] == 1
         path = f"{DEPLOYMENTS}/web"
@@ -146,11 +125,9 @@ def test_status_and_spec_are_written_through_their_own_paths_only() -> None:
         assert spec["spec"]["replicas"] == 2 and spec["status"]["replicas"] == 4
         assert spec["metadata"]["generation"] == 2
 
-    serve(check)
 
-
-def test_scale_reads_and_writes_the_replicas() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_scale_reads_and_writes_the_replicas() -> None:
+    async with local_server() as server:
         await server.post(DEPLOYMENTS, a_deployment(replicas=2))
         path = f"{DEPLOYMENTS}/web/scale"
         scale = await server.get(path)
@@ -161,11 +138,9 @@ def test_scale_reads_and_writes_the_replicas() -> None:
         refused = await server.call("PUT", path, {**scale, "spec": {"replicas": -1}})
         assert refused.status in (409, 422)
 
-    serve(check)
 
-
-def test_pages_of_a_list_are_one_snapshot() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_pages_of_a_list_are_one_snapshot() -> None:
+    async with local_server() as server:
         for index in range(7):
             await server.post(CONFIGMAPS, a_configmap(f"m{index}"))
         before = await server.get(CONFIGMAPS)
@@ -179,11 +154,9 @@ def test_pages_of_a_list_are_one_snapshot() -> None:
             items += page["items"]
         assert items == before["items"]
 
-    serve(check)
 
-
-def test_a_watch_follows_objects_in_and_out_of_its_selector() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_watch_follows_objects_in_and_out_of_its_selector() -> None:
+    async with local_server() as server:
         start = (await server.get(CONFIGMAPS))["metadata"]["resourceVersion"]
         async with server.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={start}&labelSelector=in%3Dyes") as events:
             await server.post(CONFIGMAPS, {"metadata": {"name": "a", "labels": {"in": "no"}}})
@@ -196,11 +169,9 @@ def test_a_watch_follows_objects_in_and_out_of_its_selector() -> None:
         assert gone["metadata"]["labels"] == {"in": "yes"}
         assert gone["metadata"]["resourceVersion"] == left["metadata"]["resourceVersion"]
 
-    serve(check)
 
-
-def test_a_watch_list_ends_its_initial_objects_with_a_marked_bookmark() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_watch_list_ends_its_initial_objects_with_a_marked_bookmark() -> None:
+    async with local_server() as server:
         await server.post(CONFIGMAPS, a_configmap())
         query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
         async with server.watch(f"{CONFIGMAPS}?{query}") as events:
@@ -208,11 +179,9 @@ def test_a_watch_list_ends_its_initial_objects_with_a_marked_bookmark() -> None:
         assert [e["type"] for e in seen] == ["ADDED", "ADDED", "BOOKMARK"]
         assert seen[-1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
-    serve(check)
 
-
-def test_a_pod_on_a_node_is_deleted_gracefully_and_others_at_once() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_pod_on_a_node_is_deleted_gracefully_and_others_at_once() -> None:
+    async with local_server() as server:
         await server.post(PODS, a_pod("waiting"))
         await server.delete(f"{PODS}/waiting")
         assert (await server.call("GET", f"{PODS}/waiting")).status == 404
@@ -223,11 +192,9 @@ def test_a_pod_on_a_node_is_deleted_gracefully_and_others_at_once() -> None:
         await server.delete(f"{PODS}/bound", {"gracePeriodSeconds": 0})
         assert (await server.call("GET", f"{PODS}/bound")).status == 404
 
-    serve(check)
 
-
-def test_an_object_with_finalizers_goes_when_the_last_one_does() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_an_object_with_finalizers_goes_when_the_last_one_does() -> None:
+    async with local_server() as server:
         body = {"metadata": {"name": "a", "finalizers": ["example.com/hold"]}}
         await server.post(CONFIGMAPS, body)
         marked = await server.delete(f"{CONFIGMAPS}/a")
@@ -240,11 +207,9 @@ def test_an_object_with_finalizers_goes_when_the_last_one_does() -> None:
         await server.patch(f"{CONFIGMAPS}/a", {"metadata": {"finalizers": None}})
         assert (await server.call("GET", f"{CONFIGMAPS}/a")).status == 404
 
-    serve(check)
 
-
-def test_services_get_addresses_of_their_own_and_give_them_back() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_services_get_addresses_of_their_own_and_give_them_back() -> None:
+    async with local_server() as server:
         port = {"ports": [{"port": 80}]}
         made = [await server.post(SERVICES, {"metadata": {"name": f"s{i}"}, "spec": port}) for i in range(30)]
         addresses = {service["spec"]["clusterIP"] for service in made}
@@ -258,11 +223,9 @@ def test_services_get_addresses_of_their_own_and_give_them_back() -> None:
         node_port = await server.post(SERVICES, {"metadata": {"name": "np"}, "spec": {**port, "type": "NodePort"}})
         assert 30000 <= node_port["spec"]["ports"][0]["nodePort"] <= 32767
 
-    serve(check)
 
-
-def test_a_dry_run_answers_as_the_write_would_and_writes_nothing() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_dry_run_answers_as_the_write_would_and_writes_nothing() -> None:
+    async with local_server() as server:
         before = server.store.revision
         made = await server.post(
             f"{SERVICES}?dryRun=All", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 1}]}}
@@ -272,11 +235,9 @@ def test_a_dry_run_answers_as_the_write_would_and_writes_nothing() -> None:
         refused = await server.call("POST", f"{CONFIGMAPS}?dryRun=Some", a_configmap())
         assert refused.status == 422
 
-    serve(check)
 
-
-def test_a_deleted_namespace_takes_its_objects_along() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_deleted_namespace_takes_its_objects_along() -> None:
+    async with local_server() as server:
         await server.post("/api/v1/namespaces", {"metadata": {"name": "n"}})
         await server.post("/api/v1/namespaces/n/configmaps", a_configmap())
         async with server.watch("/api/v1/namespaces?watch=1&fieldSelector=metadata.name%3Dn") as events:
@@ -288,8 +249,6 @@ def test_a_deleted_namespace_takes_its_objects_along() -> None:
         assert kinds[-1] == "DELETED"
         assert (await server.get("/api/v1/configmaps?fieldSelector=metadata.namespace%3Dn"))["items"] == []
 
-    serve(check)
-
 
 async def _until_deleted(events: Any) -> Any:
     async with asyncio.timeout(5):
@@ -299,8 +258,8 @@ async def _until_deleted(events: Any) -> Any:
                 return
 
 
-def test_server_side_apply_tracks_owners_and_reports_conflicts() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_server_side_apply_tracks_owners_and_reports_conflicts() -> None:
+    async with local_server() as server:
         path = f"{CONFIGMAPS}/a"
         await server.patch(f"{path}?fieldManager=one", a_configmap(x="1", y="1"), "apply")
         headers = {"content-type": "application/apply-patch+yaml"}
@@ -316,13 +275,11 @@ def test_server_side_apply_tracks_owners_and_reports_conflicts() -> None:
         removed = await server.patch(f"{path}?fieldManager=one", a_configmap(), "apply")
         assert removed["data"] == {"x": "2"}
 
-    serve(check)
 
-
-def test_a_fenced_write_is_good_only_while_its_leader_leads() -> None:
+async def test_a_fenced_write_is_good_only_while_its_leader_leads() -> None:
     leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
-    async def check(server: LocalServer) -> None:
+    async with local_server() as server:
         spec = {"holderIdentity": "one", "leaseTransitions": 1, "leaseDurationSeconds": 15}
         lease = await server.post(leases, {"metadata": {"name": "lead"}, "spec": spec})
         fence = {"shoal-fence": "default/lead;one;1"}
@@ -339,10 +296,8 @@ def test_a_fenced_write_is_good_only_while_its_leader_leads() -> None:
             assert "fenced off" in late.json["message"]
         assert server.store.revision == before
 
-    serve(check)
 
-
-def test_a_pod_of_a_known_shape_is_like_the_first_one() -> None:
+async def test_a_pod_of_a_known_shape_is_like_the_first_one() -> None:
     """The second pod takes a shorter way; nothing of that may show."""
 
     def told(pod: dict[str, Any]) -> dict[str, Any]:
@@ -354,7 +309,7 @@ def test_a_pod_of_a_known_shape_is_like_the_first_one() -> None:
             "labels": pod["metadata"]["labels"],
         }
 
-    async def check(server: LocalServer) -> None:
+    async with local_server() as server:
         spec = {
             "containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 1}], "resources": {"limits": {"cpu": "1000m"}}}],
             "nodeSelector": {"beta.kubernetes.io/os": "linux"},
@@ -373,8 +328,6 @@ def test_a_pod_of_a_known_shape_is_like_the_first_one() -> None:
         assert (await server.get(f"{PODS}/one"))["spec"] == first["spec"]
         assert (await server.post(PODS, {"metadata": {"name": "four"}, "spec": spec}))["spec"] == first["spec"]
 
-    serve(check)
-
 
 def pinned(*nodes: str, image: str = "i", operator: str = "In") -> dict[str, Any]:
     """A spec as DaemonSets make them."""
@@ -383,8 +336,8 @@ def pinned(*nodes: str, image: str = "i", operator: str = "In") -> dict[str, Any
     return {"containers": [{"name": "c", "image": image}], "affinity": {"nodeAffinity": required}}
 
 
-def test_pods_that_differ_in_the_node_they_name_are_of_one_shape_and_keep_their_nodes() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_pods_that_differ_in_the_node_they_name_are_of_one_shape_and_keep_their_nodes() -> None:
+    async with local_server() as server:
         for number in range(4):
             spec = pinned(f"node-{number}")
             made = await server.post(PODS, {"metadata": {"name": f"p{number}"}, "spec": spec})
@@ -397,8 +350,6 @@ def test_pods_that_differ_in_the_node_they_name_are_of_one_shape_and_keep_their_
         assert first["spec"] == last["spec"]
         assert first["metadata"]["managedFields"][0]["fieldsV1"] == last["metadata"]["managedFields"][0]["fieldsV1"]
 
-    serve(check)
-
 
 @pytest.mark.parametrize(
     "spec",
@@ -407,17 +358,15 @@ def test_pods_that_differ_in_the_node_they_name_are_of_one_shape_and_keep_their_
         pinned("\u2028"), pinned("a" * 300),
     ],
 )  # fmt: skip
-def test_a_known_shape_does_not_let_strange_names_of_nodes_through(spec: dict[str, Any]) -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_known_shape_does_not_let_strange_names_of_nodes_through(spec: dict[str, Any]) -> None:
+    async with local_server() as server:
         await server.post(PODS, {"metadata": {"name": "good"}, "spec": pinned("node-1")})
         answer = await server.call("POST", PODS, {"metadata": {"name": "bad"}, "spec": spec})
         assert answer.status == 422 and "matchFields[0]" in answer.json["message"]
 
-    serve(check)
 
-
-def test_a_shape_that_says_the_hole_itself_is_not_mistaken_for_a_name() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_shape_that_says_the_hole_itself_is_not_mistaken_for_a_name() -> None:
+    async with local_server() as server:
         for number in range(3):
             spec = pinned(f"node-{number}", image="<node>")
             made = await server.post(PODS, {"metadata": {"name": f"p{number}"}, "spec": spec})
@@ -426,11 +375,9 @@ def test_a_shape_that_says_the_hole_itself_is_not_mistaken_for_a_name() -> None:
             assert stored["spec"]["containers"][0]["image"] == "<node>"
             assert stored["spec"]["affinity"] == spec["affinity"]
 
-    serve(check)
 
-
-def test_a_known_shape_does_not_let_faults_of_the_rest_through() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_a_known_shape_does_not_let_faults_of_the_rest_through() -> None:
+    async with local_server() as server:
         spec = {"containers": [{"name": "c", "image": "i"}], "unknown": 1}
         for name in ("one", "two"):
             answer = await server.call("POST", PODS, {"metadata": {"name": name}, "spec": spec})
@@ -443,30 +390,23 @@ def test_a_known_shape_does_not_let_faults_of_the_rest_through() -> None:
         strange = await server.call("POST", PODS, {"metadata": {"name": "five", "odd": 1}, "spec": good})
         assert 'unknown field \\"metadata.odd\\"' in strange.headers["warning"]
 
-    serve(check)
 
-
-def test_built_in_kinds_have_a_status_from_the_start() -> None:
-    async def check(server: LocalServer) -> None:
+async def test_built_in_kinds_have_a_status_from_the_start() -> None:
+    async with local_server() as server:
         made = await server.post(DEPLOYMENTS, a_deployment())
         assert made["status"] == {}
         operations = [{"op": "add", "path": "/status/replicas", "value": 2}]
         patched = await server.patch(f"{DEPLOYMENTS}/web/status", operations, "json")
         assert patched["status"] == {"replicas": 2}
 
-    serve(check)
 
-
-def test_a_built_in_object_always_shows_its_spec_and_status() -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            node = await server.post("/api/v1/nodes", {"metadata": {"name": "bare"}})
-            assert (node["spec"], node["status"]) == ({}, {})
-            del node["spec"]
-            assert (await server.put("/api/v1/nodes/bare", node))["spec"] == {}
-            quotas = "/api/v1/namespaces/default/resourcequotas"
-            assert (await server.post(quotas, {"metadata": {"name": "none"}}))["spec"] == {}
-            made = await server.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "a"}})
-            assert not made.keys() & {"spec", "status"}
-
-    asyncio.run(main())
+async def test_a_built_in_object_always_shows_its_spec_and_status() -> None:
+    async with local_server() as server:
+        node = await server.post("/api/v1/nodes", {"metadata": {"name": "bare"}})
+        assert (node["spec"], node["status"]) == ({}, {})
+        del node["spec"]
+        assert (await server.put("/api/v1/nodes/bare", node))["spec"] == {}
+        quotas = "/api/v1/namespaces/default/resourcequotas"
+        assert (await server.post(quotas, {"metadata": {"name": "none"}}))["spec"] == {}
+        made = await server.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "a"}})
+        assert not made.keys() & {"spec", "status"}

@@ -73,154 +73,131 @@ async def create(server: LocalServer, name: str, size: int = 1) -> int:
     return int(made["metadata"]["resourceVersion"])
 
 
-def test_headers_and_events_arrive_at_once_and_a_timeout_ends_with_the_last_chunk() -> None:
-    async def main() -> None:
-        async with listening() as (server, connect):
+async def test_headers_and_events_arrive_at_once_and_a_timeout_ends_with_the_last_chunk() -> None:
+    async with listening() as (server, connect):
+        stream = await connect()
+        stream.send("GET", f"{CONFIGMAPS}?watch=1&timeoutSeconds=1&resourceVersion={server.store.revision}")
+        status, head = await stream.head()  # long before the first event
+        assert status == 200 and b"Transfer-Encoding: chunked" in head
+        assert b"Content-Type: application/json\r\n" in head
+        revision = await create(server, "a")
+        events = [event async for event in stream.events()]
+        assert [(e["type"], int(e["object"]["metadata"]["resourceVersion"])) for e in events] == [("ADDED", revision)]
+        stream.send("GET", f"{CONFIGMAPS}/a")  # the connection goes on
+        assert (await stream.answer())[0] == 200
+        await stream.close()
+
+
+async def test_stopping_the_server_ends_every_stream_with_its_last_chunk() -> None:
+    streams: list[Stream] = []
+    async with listening() as (server, connect):
+        for number in range(20):
             stream = await connect()
-            stream.send("GET", f"{CONFIGMAPS}?watch=1&timeoutSeconds=1&resourceVersion={server.store.revision}")
-            status, head = await stream.head()  # long before the first event
-            assert status == 200 and b"Transfer-Encoding: chunked" in head
-            assert b"Content-Type: application/json\r\n" in head
-            revision = await create(server, "a")
-            events = [event async for event in stream.events()]
-            assert [(e["type"], int(e["object"]["metadata"]["resourceVersion"])) for e in events] == [
-                ("ADDED", revision)
-            ]
-            stream.send("GET", f"{CONFIGMAPS}/a")  # the connection goes on
-            assert (await stream.answer())[0] == 200
+            stream.send("GET", f"/api/v1/{('pods', 'configmaps', 'secrets')[number % 3]}?watch=1&resourceVersion=1")
+            await stream.head()
+            streams.append(stream)
+        await create(server, "a")
+        await asyncio.sleep(0.05)
+        began = time.monotonic()
+        await server.server.stop()
+        assert time.monotonic() - began < 2
+        for stream in streams:
+            async for _ in stream.events():  # returns at the last chunk, raises when it is missing
+                pass
+            assert await stream.reader.read() == b""
             await stream.close()
 
-    asyncio.run(main())
+
+async def test_stopping_while_writes_are_answered_does_not_wait_for_idle_clients() -> None:
+    async with listening() as (server, connect):
+        streams = [await connect() for _ in range(8)]
+        for number, stream in enumerate(streams):
+            stream.send("POST", CONFIGMAPS, orjson.dumps({"metadata": {"name": f"c{number}"}}))
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        await server.server.stop()
+        assert time.monotonic() - began < 2
+        for stream in streams:
+            await stream.close()
 
 
-def test_stopping_the_server_ends_every_stream_with_its_last_chunk() -> None:
-    async def main() -> None:
-        streams: list[Stream] = []
-        async with listening() as (server, connect):
-            for number in range(20):
-                stream = await connect()
-                stream.send("GET", f"/api/v1/{('pods', 'configmaps', 'secrets')[number % 3]}?watch=1&resourceVersion=1")
-                await stream.head()
-                streams.append(stream)
-            await create(server, "a")
-            await asyncio.sleep(0.05)
-            began = time.monotonic()
-            await server.server.stop()
-            assert time.monotonic() - began < 2
-            for stream in streams:
-                async for _ in stream.events():  # returns at the last chunk, raises when it is missing
-                    pass
-                assert await stream.reader.read() == b""
-                await stream.close()
-
-    asyncio.run(main())
-
-
-def test_stopping_while_writes_are_answered_does_not_wait_for_idle_clients() -> None:
-    async def main() -> None:
-        async with listening() as (server, connect):
-            streams = [await connect() for _ in range(8)]
-            for number, stream in enumerate(streams):
-                stream.send("POST", CONFIGMAPS, orjson.dumps({"metadata": {"name": f"c{number}"}}))
-            await asyncio.sleep(0)
-            began = time.monotonic()
-            await server.server.stop()
-            assert time.monotonic() - began < 2
-            for stream in streams:
-                await stream.close()
-
-    asyncio.run(main())
-
-
-def test_a_watch_behind_a_slow_request_on_its_connection_takes_nothing_from_others() -> None:
+async def test_a_watch_behind_a_slow_request_on_its_connection_takes_nothing_from_others() -> None:
     """Two connections ask for the same watch; on one of them it waits its turn behind a create."""
 
-    async def main() -> None:
-        async with listening() as (server, connect):
-            target = f"{CONFIGMAPS}?watch=1&resourceVersion={server.store.revision}"
-            behind, plain, third = await connect(), await connect(), await connect()
-            behind.send("POST", CONFIGMAPS, orjson.dumps({"metadata": {"name": "first"}}))
-            behind.send("GET", target)
-            plain.send("GET", target)
-            third.send("GET", target)
-            await asyncio.sleep(0.05)
-            assert (await behind.answer())[0] == 201
-            for stream in (behind, plain, third):
-                assert (await stream.head())[0] == 200
-            await create(server, "second")
-            for stream in (behind, plain, third):
-                names = []
-                async with asyncio.timeout(2):
-                    async for event in stream.events():
-                        names.append(event["object"]["metadata"]["name"])
-                        if names[-1] == "second":
-                            break
-                assert names == ["first", "second"]
-                await stream.close()
-
-    asyncio.run(main())
-
-
-def test_a_reader_that_stops_reading_catches_up_without_loss_when_it_goes_on() -> None:
-    async def main() -> None:
-        async with listening() as (server, connect):
-            slow, fast = await connect(), await connect()
-            for stream in (slow, fast):
-                stream.send("GET", f"{CONFIGMAPS}?watch=1&resourceVersion={server.store.revision}")
-                await stream.head()
-            wanted = []
-            for number in range(60):  # more than sockets and buffers hold
-                wanted.append(await create(server, f"c{number}", 500_000))
-                async for event in fast.events():
-                    assert int(event["object"]["metadata"]["resourceVersion"]) == wanted[-1]
-                    break
-            found: list[int] = []
-            async for event in slow.events():
-                found.append(int(event["object"]["metadata"]["resourceVersion"]))
-                if len(found) == len(wanted):
-                    break
-            assert found == wanted
-            await slow.close()
-            await fast.close()
-
-    asyncio.run(main())
-
-
-def test_head_of_a_watch_has_no_body_and_close_is_honoured() -> None:
-    async def main() -> None:
-        async with listening() as (_, connect):
-            stream = await connect()
-            stream.send("HEAD", f"{CONFIGMAPS}?watch=1")
+    async with listening() as (server, connect):
+        target = f"{CONFIGMAPS}?watch=1&resourceVersion={server.store.revision}"
+        behind, plain, third = await connect(), await connect(), await connect()
+        behind.send("POST", CONFIGMAPS, orjson.dumps({"metadata": {"name": "first"}}))
+        behind.send("GET", target)
+        plain.send("GET", target)
+        third.send("GET", target)
+        await asyncio.sleep(0.05)
+        assert (await behind.answer())[0] == 201
+        for stream in (behind, plain, third):
             assert (await stream.head())[0] == 200
-            stream.send("GET", f"{CONFIGMAPS}/kube-root-ca.crt")  # in step: nothing of a body is in between
-            assert (await stream.answer())[1]["kind"] == "ConfigMap"
+        await create(server, "second")
+        for stream in (behind, plain, third):
+            names = []
+            async with asyncio.timeout(2):
+                async for event in stream.events():
+                    names.append(event["object"]["metadata"]["name"])
+                    if names[-1] == "second":
+                        break
+            assert names == ["first", "second"]
             await stream.close()
+
+
+async def test_a_reader_that_stops_reading_catches_up_without_loss_when_it_goes_on() -> None:
+    async with listening() as (server, connect):
+        slow, fast = await connect(), await connect()
+        for stream in (slow, fast):
+            stream.send("GET", f"{CONFIGMAPS}?watch=1&resourceVersion={server.store.revision}")
+            await stream.head()
+        wanted = []
+        for number in range(60):  # more than sockets and buffers hold
+            wanted.append(await create(server, f"c{number}", 500_000))
+            async for event in fast.events():
+                assert int(event["object"]["metadata"]["resourceVersion"]) == wanted[-1]
+                break
+        found: list[int] = []
+        async for event in slow.events():
+            found.append(int(event["object"]["metadata"]["resourceVersion"]))
+            if len(found) == len(wanted):
+                break
+        assert found == wanted
+        await slow.close()
+        await fast.close()
+
+
+async def test_head_of_a_watch_has_no_body_and_close_is_honoured() -> None:
+    async with listening() as (_, connect):
+        stream = await connect()
+        stream.send("HEAD", f"{CONFIGMAPS}?watch=1")
+        assert (await stream.head())[0] == 200
+        stream.send("GET", f"{CONFIGMAPS}/kube-root-ca.crt")  # in step: nothing of a body is in between
+        assert (await stream.answer())[1]["kind"] == "ConfigMap"
+        await stream.close()
+        stream = await connect()
+        stream.writer.write(
+            f"GET {CONFIGMAPS}?watch=1&timeoutSeconds=1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+            f"Authorization: Bearer {ADMIN_TOKEN}\r\n\r\n".encode()
+        )
+        async with asyncio.timeout(5):
+            assert (await stream.reader.read()).endswith(b"\r\n0\r\n\r\n")
+        await stream.close()
+
+
+async def test_clients_that_vanish_leave_nothing_behind() -> None:
+    async with listening() as (server, connect):
+        hub = server.server.hub
+        for _ in range(30):
             stream = await connect()
-            stream.writer.write(
-                f"GET {CONFIGMAPS}?watch=1&timeoutSeconds=1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-                f"Authorization: Bearer {ADMIN_TOKEN}\r\n\r\n".encode()
-            )
-            async with asyncio.timeout(5):
-                assert (await stream.reader.read()).endswith(b"\r\n0\r\n\r\n")
-            await stream.close()
-
-    asyncio.run(main())
-
-
-def test_clients_that_vanish_leave_nothing_behind() -> None:
-    async def main() -> None:
-        async with listening() as (server, connect):
-            hub = server.server.hub
-            for _ in range(30):
-                stream = await connect()
-                stream.send("GET", f"{CONFIGMAPS}?watch=1")
-                await stream.head()
-                stream.writer.transport.abort()
-            for _ in range(100):
-                if not hub._watchers and not hub._resources:
-                    break
-                await asyncio.sleep(0.02)
-            assert not hub._watchers and not hub._resources
-            await create(server, "a")
-
-    asyncio.run(main())
+            stream.send("GET", f"{CONFIGMAPS}?watch=1")
+            await stream.head()
+            stream.writer.transport.abort()
+        for _ in range(100):
+            if not hub._watchers and not hub._resources:
+                break
+            await asyncio.sleep(0.02)
+        assert not hub._watchers and not hub._resources
+        await create(server, "a")

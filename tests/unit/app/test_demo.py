@@ -129,80 +129,65 @@ async def exchange(port: int, *requests: bytes) -> list[bytes]:
     return answers
 
 
-def test_requests_on_one_connection_are_answered_in_order() -> None:
-    async def main() -> None:
-        async with running() as (_, port):
-            post = b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nbody"
-            chunked = (
-                b"POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
-            )
-            got = await exchange(port, post, b"GET /stream?chunks=3&ms=0 HTTP/1.1\r\n\r\n", chunked)
-            assert got[0].endswith(b"\r\n\r\nbody")
-            assert got[1].count(b" v1 ") == 3
-            assert got[2].endswith(b"\r\n\r\nabcde")
-
-    asyncio.run(main())
+async def test_requests_on_one_connection_are_answered_in_order() -> None:
+    async with running() as (_, port):
+        post = b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nbody"
+        chunked = (
+            b"POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+        )
+        got = await exchange(port, post, b"GET /stream?chunks=3&ms=0 HTTP/1.1\r\n\r\n", chunked)
+        assert got[0].endswith(b"\r\n\r\nbody")
+        assert got[1].count(b" v1 ") == 3
+        assert got[2].endswith(b"\r\n\r\nabcde")
 
 
-def test_what_is_no_request_gets_a_400() -> None:
-    async def main() -> None:
-        async with running() as (_, port):
-            got = await exchange(port, b"nonsense\r\n\r\n")
-            assert got[0].startswith(b"HTTP/1.1 400")
-            got = await exchange(port, b"POST /echo HTTP/1.1\r\ncontent-length: many\r\n\r\n")
-            assert got[0].startswith(b"HTTP/1.1 400")
-
-    asyncio.run(main())
+async def test_what_is_no_request_gets_a_400() -> None:
+    async with running() as (_, port):
+        got = await exchange(port, b"nonsense\r\n\r\n")
+        assert got[0].startswith(b"HTTP/1.1 400")
+        got = await exchange(port, b"POST /echo HTTP/1.1\r\ncontent-length: many\r\n\r\n")
+        assert got[0].startswith(b"HTTP/1.1 400")
 
 
-def test_a_websocket_gets_back_what_it_sends() -> None:
-    async def main() -> None:
-        async with running(About("v2", region="eu")) as (_, port):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            key = base64.b64encode(b"0123456789abcdef")
-            writer.write(
-                b"GET /ws HTTP/1.1\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\n"
-                b"sec-websocket-key: " + key + b"\r\n\r\n"
-            )
-            async with asyncio.timeout(LIMIT_S):
-                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
-                decoder, got = Decoder(server=False), list[Message]()
-                writer.write(encode(Opcode.TEXT, b"hello", mask=b"1234") + encode(Opcode.PING, b"p", mask=b"1234"))
-                while len(got) < 3:
-                    got += decoder.feed(await reader.read(1000))
-                assert [(one.opcode, one.data) for one in got] == [
-                    (Opcode.TEXT, b"v2 eu"), (Opcode.TEXT, b"hello"), (Opcode.PONG, b"p"),
-                ]  # fmt: skip
-                writer.write(encode_close(CloseCode.NORMAL, mask=b"1234"))
-                rest = await reader.read()
-                assert [one.opcode for one in decoder.feed(rest)] == [Opcode.CLOSE]
-            writer.close()
-
-    asyncio.run(main())
+async def test_a_websocket_gets_back_what_it_sends() -> None:
+    async with running(About("v2", region="eu")) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        key = base64.b64encode(b"0123456789abcdef")
+        writer.write(
+            b"GET /ws HTTP/1.1\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\n"
+            b"sec-websocket-key: " + key + b"\r\n\r\n"
+        )
+        async with asyncio.timeout(LIMIT_S):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+            decoder, got = Decoder(server=False), list[Message]()
+            writer.write(encode(Opcode.TEXT, b"hello", mask=b"1234") + encode(Opcode.PING, b"p", mask=b"1234"))
+            while len(got) < 3:
+                got += decoder.feed(await reader.read(1000))
+            assert [(one.opcode, one.data) for one in got] == [
+                (Opcode.TEXT, b"v2 eu"), (Opcode.TEXT, b"hello"), (Opcode.PONG, b"p"),
+            ]  # fmt: skip
+            writer.write(encode_close(CloseCode.NORMAL, mask=b"1234"))
+            rest = await reader.read()
+            assert [one.opcode for one in decoder.feed(rest)] == [Opcode.CLOSE]
+        writer.close()
 
 
-def test_a_request_under_way_is_answered_after_the_end_was_asked_for() -> None:
-    async def main() -> None:
-        async with running() as (server, port):
-            slow = asyncio.create_task(exchange(port, b"GET /slow?ms=300 HTTP/1.1\r\n\r\n"), name="slow")
-            async with asyncio.timeout(LIMIT_S):
-                await until(lambda: server.under_way == 1)
-                await server.close(drain_s=0)
-                assert (await slow)[0].startswith(b"HTTP/1.1 200")
-                with pytest.raises(OSError):
-                    await exchange(port, b"GET / HTTP/1.1\r\n\r\n")
-
-    asyncio.run(main())
+async def test_a_request_under_way_is_answered_after_the_end_was_asked_for() -> None:
+    async with running() as (server, port):
+        slow = asyncio.create_task(exchange(port, b"GET /slow?ms=300 HTTP/1.1\r\n\r\n"), name="slow")
+        async with asyncio.timeout(LIMIT_S):
+            await until(lambda: server.under_way == 1)
+            await server.close(drain_s=0)
+            assert (await slow)[0].startswith(b"HTTP/1.1 200")
+            with pytest.raises(OSError):
+                await exchange(port, b"GET / HTTP/1.1\r\n\r\n")
 
 
-def test_while_it_drains_every_answer_asks_to_leave() -> None:
-    async def main() -> None:
-        async with running() as (server, port):
-            server.draining = True
-            got = await exchange(port, b"GET / HTTP/1.1\r\n\r\n")
-            assert got[0].startswith(b"HTTP/1.1 200") and b"connection: close" in got[0]
-
-    asyncio.run(main())
+async def test_while_it_drains_every_answer_asks_to_leave() -> None:
+    async with running() as (server, port):
+        server.draining = True
+        got = await exchange(port, b"GET / HTTP/1.1\r\n\r\n")
+        assert got[0].startswith(b"HTTP/1.1 200") and b"connection: close" in got[0]
 
 
 def test_the_program_ends_well_on_sigterm_and_stays_small() -> None:

@@ -186,8 +186,7 @@ def test_a_control_planes_settings_come_from_a_file_too(tmp_path: Path) -> None:
     [("/readyz", "10.1.2.3", 200), ("/status", "10.1.2.3", 403), ("/metrics", "10.1.2.3", 403),
      ("/status", "127.0.0.1", 200), ("/metrics", "::1", 200)],
 )  # fmt: skip
-def test_from_elsewhere_a_relay_only_says_that_it_lives(path: str, host: str, status: int) -> None:
-    import asyncio
+async def test_from_elsewhere_a_relay_only_says_that_it_lives(path: str, host: str, status: int) -> None:
 
     from shoal.app.fleet.relay import mostly_local
     from shoal.base.asgi import answer
@@ -201,5 +200,5 @@ def test_from_elsewhere_a_relay_only_says_that_it_lives(path: str, host: str, st
         sent.append(message)
 
     scope = {"type": "http", "path": path, "client": (host, 1)}
-    asyncio.run(mostly_local(inner)(scope, None, send))  # type: ignore[arg-type]
+    await mostly_local(inner)(scope, None, send)  # type: ignore[arg-type]
     assert sent[0]["status"] == status

@@ -45,27 +45,24 @@ def test_a_client_certificate_carries_user_and_groups(tmp_path: Path) -> None:
     assert [a.value for a in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)] == ["system:masters", "dev"]
 
 
-def test_a_tls_client_that_trusts_the_authority_can_connect_and_show_who_it_is(tmp_path: Path) -> None:
+async def test_a_tls_client_that_trusts_the_authority_can_connect_and_show_who_it_is(tmp_path: Path) -> None:
     pki = Pki(tmp_path, now=NOW)
     server, client = pki.ensure_server(HOSTS), pki.ensure_client("c", "alice")
 
-    async def main() -> None:
-        seen: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    seen: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
-        async def handle(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            seen.set_result(writer.get_extra_info("peercert"))
-            writer.close()
+    async def handle(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.set_result(writer.get_extra_info("peercert"))
+        writer.close()
 
-        listener = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=server_context(server, pki.ca_cert))
-        context = ssl.create_default_context(cafile=pki.ca_cert)
-        context.load_cert_chain(client.cert, client.key)
-        port = listener.sockets[0].getsockname()[1]
-        async with listener, asyncio.timeout(5):
-            _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
-            assert (("commonName", "alice"),) in (await seen)["subject"]
-            writer.close()
-
-    asyncio.run(main())
+    listener = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=server_context(server, pki.ca_cert))
+    context = ssl.create_default_context(cafile=pki.ca_cert)
+    context.load_cert_chain(client.cert, client.key)
+    port = listener.sockets[0].getsockname()[1]
+    async with listener, asyncio.timeout(5):
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        assert (("commonName", "alice"),) in (await seen)["subject"]
+        writer.close()
 
 
 def test_a_second_start_uses_the_same_files_without_loading_the_cryptography_library(tmp_path: Path) -> None:

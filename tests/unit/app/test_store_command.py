@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -37,14 +36,11 @@ def test_a_copy_says_what_it_did_and_errors_are_one_line(tmp_path: Path, capsys:
     assert main(["store", "thaw", f"sqlite:///{tmp_path}/a.db"]) == 2
 
 
-def test_progress_is_shown_once_a_second(capsys: pytest.CaptureFixture[str]) -> None:
-    async def show_all() -> None:
-        clock = FakeClock()
-        show = _progress(clock)
-        for number in range(31):
-            show("copied", number, 30)
-            await clock.advance(0.1)
-
-    asyncio.run(show_all())
+async def test_progress_is_shown_once_a_second(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = FakeClock()
+    show = _progress(clock)
+    for number in range(31):
+        show("copied", number, 30)
+        await clock.advance(0.1)
     said = capsys.readouterr().err.splitlines()
     assert len(said) in (2, 3) and all(line.endswith("of 30 objects") for line in said)

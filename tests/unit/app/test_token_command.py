@@ -174,39 +174,36 @@ class Followed:
         self.keys = signing, older
 
 
-def test_a_running_server_takes_changes_over_within_a_second(
+async def test_a_running_server_takes_changes_over_within_a_second(
     config: ClusterConfig, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async def test() -> None:
-        clock, server = FakeClock(), Followed()
-        task = asyncio.create_task(follow_credentials(config, server, clock))  # type: ignore[arg-type]
-        await clock.advance(0)
-        assert len(server.tokens) == 1
-        signing, older = server.keys
-        assert older == ()
+    clock, server = FakeClock(), Followed()
+    task = asyncio.create_task(follow_credentials(config, server, clock))  # type: ignore[arg-type]
+    await clock.advance(0)
+    assert len(server.tokens) == 1
+    signing, older = server.keys
+    assert older == ()
 
-        made = create_token(config.tokens_path, StaticToken(name="t", user="a", expires_at=NOW), now=clock.now())
-        await clock.advance(1)
-        assert server.tokens[token_digest(made)].user.groups == ("system:authenticated",)
-        assert server.tokens[token_digest(made)].not_after == NOW.timestamp()
-        revoke_token(config.tokens_path, "t")
-        await clock.advance(1)
-        assert token_digest(made) not in server.tokens
+    made = create_token(config.tokens_path, StaticToken(name="t", user="a", expires_at=NOW), now=clock.now())
+    await clock.advance(1)
+    assert server.tokens[token_digest(made)].user.groups == ("system:authenticated",)
+    assert server.tokens[token_digest(made)].not_after == NOW.timestamp()
+    revoke_token(config.tokens_path, "t")
+    await clock.advance(1)
+    assert token_digest(made) not in server.tokens
 
-        config.tokens_path.write_text("{")
-        await clock.advance(1)
-        assert len(server.tokens) == 1, "a file that cannot be read changes nothing"
+    config.tokens_path.write_text("{")
+    await clock.advance(1)
+    assert len(server.tokens) == 1, "a file that cannot be read changes nothing"
 
-        kept = Pki(config.pki_dir, now=datetime.now(UTC)).rotate_service_account_key()
-        await clock.advance(1)
-        assert server.keys[0] != signing
-        assert server.keys[1] == (kept.read_bytes(),)
-        kept.unlink()
-        await clock.advance(1)
-        assert server.keys[1] == ()
-        task.cancel()
-
-    asyncio.run(test())
+    kept = Pki(config.pki_dir, now=datetime.now(UTC)).rotate_service_account_key()
+    await clock.advance(1)
+    assert server.keys[0] != signing
+    assert server.keys[1] == (kept.read_bytes(),)
+    kept.unlink()
+    await clock.advance(1)
+    assert server.keys[1] == ()
+    task.cancel()
     shown = capfd.readouterr().err
     assert "credentials not taken over" in shown
     assert "PRIVATE" not in shown

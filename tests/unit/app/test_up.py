@@ -106,19 +106,19 @@ def test_the_children_end_with_up_even_when_up_is_killed(tmp_path: Path) -> None
     assert all(gone(each["pid"]) for each in (endpoints["control"], *endpoints["clusters"]))
 
 
-def test_a_child_that_does_not_start_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
+async def test_a_child_that_does_not_start_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     broken = "import sys; sys.exit('error: port is 1: taken')"
     with pytest.raises(StartFailed, match=r"control plane did not start \(code 1\)[\s\S]*error: port is 1: taken"):
-        asyncio.run(run_up(UpOptions(dir=tmp_path), print, deps=deps(control=broken)))
+        await run_up(UpOptions(dir=tmp_path), print, deps=deps(control=broken))
     with pytest.raises(StartFailed, match="cluster of region eu did not start"):
-        asyncio.run(run_up(UpOptions(dir=tmp_path), print, deps=deps(cluster=broken)))
+        await run_up(UpOptions(dir=tmp_path), print, deps=deps(cluster=broken))
     assert not (tmp_path / "endpoints.json").exists()
 
 
-def test_a_child_that_keeps_dying_ends_up_with_an_error(tmp_path: Path) -> None:
+async def test_a_child_that_keeps_dying_ends_up_with_an_error(tmp_path: Path) -> None:
     dying = "print('ready https://x', flush=True); raise SystemExit(3)"
     with pytest.raises(StartFailed, match="cluster of region (eu|us) ended by itself with code 3, again and again"):
-        asyncio.run(run_up(UpOptions(dir=tmp_path), lambda _: None, deps=deps(cluster=dying)))
+        await run_up(UpOptions(dir=tmp_path), lambda _: None, deps=deps(cluster=dying))
 
 
 def test_a_child_that_is_killed_is_started_again(tmp_path: Path) -> None:
@@ -136,9 +136,9 @@ def test_a_child_that_is_killed_is_started_again(tmp_path: Path) -> None:
     assert gone(fresh)
 
 
-def test_a_second_up_in_the_same_directory_is_refused(tmp_path: Path) -> None:
+async def test_a_second_up_in_the_same_directory_is_refused(tmp_path: Path) -> None:
     with DirectoryLock(tmp_path / "up.lock"), pytest.raises(ConfigError, match="already in use"):
-        asyncio.run(run_up(UpOptions(dir=tmp_path), print))
+        await run_up(UpOptions(dir=tmp_path), print)
 
 
 @pytest.mark.parametrize(
@@ -150,23 +150,18 @@ def test_regions_are_checked(tmp_path: Path, regions: tuple[str, ...], text: str
         UpOptions(dir=tmp_path, regions=regions)
 
 
-def test_down_stops_a_running_up_and_then_finds_nothing(tmp_path: Path) -> None:
+async def test_down_stops_a_running_up_and_then_finds_nothing(tmp_path: Path) -> None:
     process, _ = started(tmp_path)
-    stopped = asyncio.run(stop_all(tmp_path, clock=RealClock()))
+    stopped = await stop_all(tmp_path, clock=RealClock())
     assert stopped == [f"up (process {process.pid})"]
     assert process.wait(5) == 0
     assert process.stdout
     process.stdout.close()
-    assert asyncio.run(stop_all(tmp_path, clock=RealClock())) == []
+    assert await stop_all(tmp_path, clock=RealClock()) == []
 
 
-def test_down_says_who_did_not_stop(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_down_says_who_did_not_stop(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "kill", lambda *_: None)
-
-    async def main() -> None:
-        stopping = asyncio.create_task(stop_all(tmp_path, clock=clock))
-        await clock.advance(30)
-        await stopping
 
     code = "import sys; from pathlib import Path; from shoal.app.files import DirectoryLock\nwith DirectoryLock(Path(sys.argv[1])): print(1, flush=True); sys.stdin.read()"
     lock = tmp_path / "cluster.lock"
@@ -177,7 +172,9 @@ def test_down_says_who_did_not_stop(tmp_path: Path, clock: FakeClock, monkeypatc
         holder.stdout.readline()
         assert holder_of(lock) == holder.pid
         with pytest.raises(ShoalError, match=f"process {holder.pid} did not stop within 20 s"):
-            asyncio.run(main())
+            stopping = asyncio.create_task(stop_all(tmp_path, clock=clock))
+            await clock.advance(30)
+            await stopping
         holder.kill()
 
 

@@ -74,6 +74,7 @@ class Server(asyncio.Protocol):
         self.streams = streams
         self.calls: dict[int, Call] = {}
         self.tasks: set[asyncio.Task[None]] = set()
+        self.left = False
         made.append(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -84,6 +85,8 @@ class Server(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
+        if self.left:
+            return  # the client has not read the goodbye yet
         for event in self.h2.receive_data(data):
             if isinstance(event, RequestReceived):
                 call = Call(self, event.stream_id, {str(n): str(v) for n, v in _text(event.headers)})
@@ -112,6 +115,7 @@ class Server(asyncio.Protocol):
         self.transport.write(self.h2.data_to_send())
 
     def goaway(self) -> None:
+        self.left = True
         self.h2.close_connection()
         self.flush()
 

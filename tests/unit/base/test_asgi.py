@@ -23,14 +23,11 @@ async def get(port: int) -> bytes:
     return body
 
 
-def test_it_answers_while_inside_and_refuses_afterwards() -> None:
-    async def main() -> None:
-        port = any_free("127.0.0.1")
-        async with serving(hello, host="127.0.0.1", port=port, clock=RealClock()):
-            body = await get(port)
-            assert body.startswith(b"HTTP/1.1 200")
-            assert body.endswith(b'{"hello": "world"}')
-        with pytest.raises(OSError):
-            await get(port)
-
-    asyncio.run(main())
+async def test_it_answers_while_inside_and_refuses_afterwards() -> None:
+    port = any_free("127.0.0.1")
+    async with serving(hello, host="127.0.0.1", port=port, clock=RealClock()):
+        body = await get(port)
+        assert body.startswith(b"HTTP/1.1 200")
+        assert body.endswith(b'{"hello": "world"}')
+    with pytest.raises(OSError):
+        await get(port)

@@ -44,9 +44,9 @@ def test_it_opens_after_the_threshold_of_failures_in_a_row_and_then_refuses_call
     assert refused.value.retry_after_s == 10
 
 
-def test_after_the_pause_one_good_call_closes_it(clock: FakeClock) -> None:
+async def test_after_the_pause_one_good_call_closes_it(clock: FakeClock) -> None:
     breaker = opened(clock)
-    asyncio.run(clock.advance(10))
+    await clock.advance(10)
     assert breaker.state is BreakerState.HALF_OPEN
     succeed(breaker)
     assert breaker.state is BreakerState.CLOSED
@@ -54,28 +54,28 @@ def test_after_the_pause_one_good_call_closes_it(clock: FakeClock) -> None:
     assert breaker.state is BreakerState.CLOSED
 
 
-def test_after_the_pause_one_bad_call_opens_it_for_another_pause(clock: FakeClock) -> None:
+async def test_after_the_pause_one_bad_call_opens_it_for_another_pause(clock: FakeClock) -> None:
     breaker = opened(clock)
-    asyncio.run(clock.advance(10))
+    await clock.advance(10)
     fail(breaker)
     assert breaker.state is BreakerState.OPEN
     assert breaker.retry_after_s == 10
 
 
-def test_only_one_call_at_a_time_probes(clock: FakeClock) -> None:
+async def test_only_one_call_at_a_time_probes(clock: FakeClock) -> None:
     breaker = opened(clock)
-    asyncio.run(clock.advance(10))
+    await clock.advance(10)
     with breaker, pytest.raises(ServiceUnavailable):
         succeed(breaker)
     assert breaker.state is BreakerState.CLOSED
 
 
-def test_cancellation_neither_opens_nor_closes_it(clock: FakeClock) -> None:
+async def test_cancellation_neither_opens_nor_closes_it(clock: FakeClock) -> None:
     breaker = Breaker("db", clock=clock, threshold=1, open_s=10)
     fail(breaker, asyncio.CancelledError)
     assert breaker.state is BreakerState.CLOSED
     fail(breaker)
-    asyncio.run(clock.advance(10))
+    await clock.advance(10)
     fail(breaker, asyncio.CancelledError)
     assert breaker.state is BreakerState.HALF_OPEN
     succeed(breaker)

@@ -36,47 +36,38 @@ def connection() -> tuple[Wire, CoalescingTransport]:
     return wire, CoalescingTransport(cast(asyncio.Transport, wire), asyncio.get_running_loop())
 
 
-def test_the_parts_of_an_answer_leave_together_and_those_of_the_next_turn_after_them() -> None:
-    async def main() -> None:
-        (one, first), (other, second) = connection(), connection()
-        for part in (b"head", b"", b"body"):
-            first.write(part)
-        second.write(b"else")
-        assert one.pieces == other.pieces == []
-        await asyncio.sleep(0)
-        assert (one.pieces, other.pieces) == ([b"headbody"], [b"else"])
-        first.write(b"more")
-        await asyncio.sleep(0)
-        assert one.pieces == [b"headbody", b"more"]
-
-    asyncio.run(main())
+async def test_the_parts_of_an_answer_leave_together_and_those_of_the_next_turn_after_them() -> None:
+    (one, first), (other, second) = connection(), connection()
+    for part in (b"head", b"", b"body"):
+        first.write(part)
+    second.write(b"else")
+    assert one.pieces == other.pieces == []
+    await asyncio.sleep(0)
+    assert (one.pieces, other.pieces) == ([b"headbody"], [b"else"])
+    first.write(b"more")
+    await asyncio.sleep(0)
+    assert one.pieces == [b"headbody", b"more"]
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 3 * coalescing._MOST), max_size=12))
-def test_much_leaves_at_once_and_little_is_held_whatever_the_sizes(sizes: list[int]) -> None:
-    async def main() -> None:
-        wire, written = connection()
-        for number, size in enumerate(sizes):
-            written.write(bytes([number]) * size)
-            left = sum(sizes[: number + 1]) - sum(map(len, wire.pieces))
-            assert left <= max(coalescing._MOST, size)
-        await asyncio.sleep(0)
-        assert b"".join(wire.pieces) == b"".join(bytes([number]) * size for number, size in enumerate(sizes))
-
-    asyncio.run(main())
+async def test_much_leaves_at_once_and_little_is_held_whatever_the_sizes(sizes: list[int]) -> None:
+    wire, written = connection()
+    for number, size in enumerate(sizes):
+        written.write(bytes([number]) * size)
+        left = sum(sizes[: number + 1]) - sum(map(len, wire.pieces))
+        assert left <= max(coalescing._MOST, size)
+    await asyncio.sleep(0)
+    assert b"".join(wire.pieces) == b"".join(bytes([number]) * size for number, size in enumerate(sizes))
 
 
-def test_closing_writes_what_is_held_and_aborting_does_not() -> None:
-    async def main() -> None:
-        (one, first), (other, second) = connection(), connection()
-        first.write(b"last words")
-        second.write(b"last words")
-        first.close()
-        second.abort()
-        assert (one.pieces, one.ended, other.pieces, other.ended) == ([b"last words"], "closed", [], "aborted")
-        assert first.is_closing()
-        await asyncio.sleep(0)
-        assert len(one.pieces) == 1 and not other.pieces
-
-    asyncio.run(main())
+async def test_closing_writes_what_is_held_and_aborting_does_not() -> None:
+    (one, first), (other, second) = connection(), connection()
+    first.write(b"last words")
+    second.write(b"last words")
+    first.close()
+    second.abort()
+    assert (one.pieces, one.ended, other.pieces, other.ended) == ([b"last words"], "closed", [], "aborted")
+    assert first.is_closing()
+    await asyncio.sleep(0)
+    assert len(one.pieces) == 1 and not other.pieces

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from struct import pack
 from typing import Self
@@ -41,38 +41,33 @@ def frame(content: bytes, flags: int = 0) -> bytes:
 END = frame(b"{}", 2)
 
 
-def run(
+@asynccontextmanager
+async def connected(
     handler: Handler,
-    test: Callable[[ConnectClient, list[Server]], Awaitable[None]],
     *,
     acknowledges: bool = True,
     streams: int = 100,
-) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(60), serving(handler, acknowledges=acknowledges, streams=streams) as (url, made):
-            link = Http2Link(Peer.of(url))
-            try:
-                await test(ConnectClient(link, "a.B", user_agent="test/1", max_bytes=MAX_BYTES), made)
-            finally:
-                await link.close()
-
-    asyncio.run(main())
+) -> AsyncIterator[tuple[ConnectClient, list[Server]]]:
+    async with asyncio.timeout(60), serving(handler, acknowledges=acknowledges, streams=streams) as (url, made):
+        link = Http2Link(Peer.of(url))
+        try:
+            yield (ConnectClient(link, "a.B", user_agent="test/1", max_bytes=MAX_BYTES), made)
+        finally:
+            await link.close()
 
 
 async def call(client: ConnectClient, text: str = "x", method: str = "Say") -> str:
     return (await client.call(method, Text(text), Text, {"authorization": "Bearer t"}, 5000)).text
 
 
-def failing(handler: Handler) -> CallFailed:
+async def failing(handler: Handler) -> CallFailed:
     """What a call fails with."""
     caught: list[CallFailed] = []
 
-    async def test(client: ConnectClient, _: list[Server]) -> None:
+    async with connected(handler) as (client, _):
         with pytest.raises(CallFailed) as error:
             await call(client)
         caught.append(error.value)
-
-    run(handler, test)
     return caught[0]
 
 
@@ -84,7 +79,7 @@ async def never() -> AsyncIterator[Text]:
 # unary
 
 
-def test_a_call_says_what_the_protocol_asks_for_and_gets_its_answer() -> None:
+async def test_a_call_says_what_the_protocol_asks_for_and_gets_its_answer() -> None:
     seen: list[Call] = []
 
     async def handler(call: Call) -> None:
@@ -93,10 +88,8 @@ def test_a_call_says_what_the_protocol_asks_for_and_gets_its_answer() -> None:
         call.answer(content_type="application/proto")
         await call.send(b"re: " + bytes(call.body), end=True)
 
-    async def test(client: ConnectClient, _: list[Server]) -> None:
+    async with connected(handler) as (client, _):
         assert await call(client, "hello") == "re: hello"
-
-    run(handler, test)
     headers = seen[0].headers
     assert (headers[":method"], seen[0].path) == ("POST", "/a.B/Say")
     assert headers["content-type"] == "application/proto"
@@ -104,102 +97,93 @@ def test_a_call_says_what_the_protocol_asks_for_and_gets_its_answer() -> None:
     assert (headers["authorization"], headers["user-agent"]) == ("Bearer t", "test/1")
 
 
-def test_a_compressed_answer_is_read() -> None:
+async def test_a_compressed_answer_is_read() -> None:
     async def handler(call: Call) -> None:
         call.answer(content_encoding="gzip")
         await call.send(gzip.compress(b"y" * 100_000), end=True)
 
-    async def test(client: ConnectClient, _: list[Server]) -> None:
+    async with connected(handler) as (client, _):
         assert await call(client) == "y" * 100_000
-
-    run(handler, test)
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_an_answer_that_is_too_large_is_refused_also_when_it_is_small_on_the_way(packed: bool) -> None:
+async def test_an_answer_that_is_too_large_is_refused_also_when_it_is_small_on_the_way(packed: bool) -> None:
     async def handler(call: Call) -> None:
         call.answer(content_encoding="gzip" if packed else "identity")
         content = b"y" * (MAX_BYTES + 1)
         await call.send(gzip.compress(content) if packed else content, end=True)
 
-    assert failing(handler).code == "resource_exhausted"
+    assert (await failing(handler)).code == "resource_exhausted"
 
 
-def test_an_error_of_the_service_has_its_code_and_its_text() -> None:
+async def test_an_error_of_the_service_has_its_code_and_its_text() -> None:
     async def handler(call: Call) -> None:
         call.answer(409, content_type="application/json")
         await call.send(orjson.dumps({"code": "failed_precondition", "message": "too old"}), end=True)
 
-    error = failing(handler)
+    error = await failing(handler)
     assert (error.code, str(error)) == ("failed_precondition", "too old")
 
 
 @pytest.mark.parametrize(("status", "code"), [(502, "unavailable"), (401, "unauthenticated"), (418, "unknown")])
-def test_what_something_in_between_answers_has_a_meaning_too(status: int, code: str) -> None:
+async def test_what_something_in_between_answers_has_a_meaning_too(status: int, code: str) -> None:
     async def handler(call: Call) -> None:
         call.answer(status, content_type="text/html")
         await call.send(b"<html>", end=True)
 
-    assert failing(handler).code == code
+    assert (await failing(handler)).code == code
 
 
 @pytest.mark.parametrize(("reset", "code"), [(8, "canceled"), (7, "unavailable"), (2, "internal")])
-def test_a_call_that_the_server_gives_up_fails(reset: int, code: str) -> None:
+async def test_a_call_that_the_server_gives_up_fails(reset: int, code: str) -> None:
     async def handler(call: Call) -> None:
         call.give_up(reset)
 
-    assert failing(handler).code == code
+    assert (await failing(handler)).code == code
 
 
-def test_what_is_no_message_is_an_error_and_not_a_crash() -> None:
+async def test_what_is_no_message_is_an_error_and_not_a_crash() -> None:
     async def handler(call: Call) -> None:
         call.answer()
         await call.send(b"\xff", end=True)
 
-    assert failing(handler).code == "internal"
+    assert (await failing(handler)).code == "internal"
 
 
-def test_an_answer_that_comes_before_everything_was_sent_is_heard() -> None:
+async def test_an_answer_that_comes_before_everything_was_sent_is_heard() -> None:
     async def handler(call: Call) -> None:
         call.answer(413, content_type="application/json")
         await call.send(orjson.dumps({"code": "resource_exhausted", "message": "too much"}), end=True)
         call.give_up(0)
 
-    async def test(client: ConnectClient, _: list[Server]) -> None:
+    async with connected(handler, acknowledges=False) as (client, _):
         with pytest.raises(CallFailed, match="too much"):
             await call(client, "x" * 500_000)
 
-    run(handler, test, acknowledges=False)
 
-
-def test_a_long_request_waits_for_a_slow_server_and_arrives_whole() -> None:
+async def test_a_long_request_waits_for_a_slow_server_and_arrives_whole() -> None:
     async def handler(call: Call) -> None:
         await call.until(lambda: call.ended)
         call.answer()
         await call.send(str(len(call.body)).encode(), end=True)
 
-    async def test(client: ConnectClient, _: list[Server]) -> None:
+    async with connected(handler) as (client, _):
         assert await call(client, "x" * 700_000) == "700000"
 
-    run(handler, test)
 
-
-def test_nobody_listens_is_unavailable() -> None:
-    async def main() -> None:
-        link = Http2Link(Peer.of("http://127.0.0.1:1"))
-        client = ConnectClient(link, "a.B", user_agent="test/1", max_bytes=MAX_BYTES)
-        with pytest.raises(CallFailed, match="no connection to 127.0.0.1:1") as error:
-            await call(client)
-        assert error.value.code == "unavailable"
-        await link.close()
-
-    asyncio.run(main())
+async def test_nobody_listens_is_unavailable() -> None:
+    link = Http2Link(Peer.of("http://127.0.0.1:1"))
+    client = ConnectClient(link, "a.B", user_agent="test/1", max_bytes=MAX_BYTES)
+    with pytest.raises(CallFailed, match="no connection to 127.0.0.1:1") as error:
+        await call(client)
+    assert error.value.code == "unavailable"
+    await link.close()
 
 
 # streams
 
 
-def test_a_stream_goes_both_ways_at_the_same_time() -> None:
+async def test_a_stream_goes_both_ways_at_the_same_time() -> None:
     async def handler(call: Call) -> None:
         call.answer(content_type="application/connect+proto", connect_content_encoding="gzip")
         await call.until(lambda: bool(call.body))
@@ -209,7 +193,7 @@ def test_a_stream_goes_both_ways_at_the_same_time() -> None:
         await call.until(lambda: call.body.endswith(b"second"))
         await call.send(END, end=True)
 
-    async def test(client: ConnectClient, _: list[Server]) -> None:
+    async with connected(handler) as (client, _):
         heard = asyncio.Event()
 
         async def requests() -> AsyncIterator[Text]:
@@ -226,8 +210,6 @@ def test_a_stream_goes_both_ways_at_the_same_time() -> None:
                     heard.set()
         assert found == ["packed", "plain"]
 
-    run(handler, test)
-
 
 @pytest.mark.parametrize(
     ("content", "code"),
@@ -240,21 +222,19 @@ def test_a_stream_goes_both_ways_at_the_same_time() -> None:
         (frame(b"no gzip", 1), "internal"),
     ],
 )
-def test_a_stream_that_ends_badly_says_why(content: bytes, code: str) -> None:
+async def test_a_stream_that_ends_badly_says_why(content: bytes, code: str) -> None:
     async def handler(call: Call) -> None:
         call.answer()
         await call.send(content, end=True)
 
-    async def test(client: ConnectClient, _: list[Server]) -> None:
+    async with connected(handler) as (client, _):
         with pytest.raises(CallFailed) as error:
             async for _event in client.stream("Watch", never(), Text, {}):
                 pass
         assert error.value.code == code
 
-    run(handler, test)
 
-
-def test_a_stream_that_is_not_wanted_any_more_is_given_up() -> None:
+async def test_a_stream_that_is_not_wanted_any_more_is_given_up() -> None:
     calls: list[Call] = []
 
     async def handler(call: Call) -> None:
@@ -263,15 +243,13 @@ def test_a_stream_that_is_not_wanted_any_more_is_given_up() -> None:
         await call.send(frame(b"one"))
         await call.until(lambda: call.reset)
 
-    async def test(client: ConnectClient, _: list[Server]) -> None:
+    async with connected(handler) as (client, _):
         async with aclosing(client.stream("Watch", never(), Text, {})) as events:
             assert (await anext(events)).text == "one"
         await calls[0].until(lambda: calls[0].reset)
 
-    run(handler, test)
 
-
-def test_requests_that_fail_end_the_stream() -> None:
+async def test_requests_that_fail_end_the_stream() -> None:
     calls: list[Call] = []
 
     async def handler(call: Call) -> None:
@@ -282,15 +260,13 @@ def test_requests_that_fail_end_the_stream() -> None:
         yield Text("a")
         raise ValueError("the queue is gone")
 
-    async def test(client: ConnectClient, _: list[Server]) -> None:
+    async with connected(handler) as (client, _):
         with pytest.raises(CallFailed, match="the queue is gone"):
             await anext(client.stream("Watch", broken(), Text, {}))
         await calls[0].until(lambda: calls[0].reset)
 
-    run(handler, test)
 
-
-def test_a_slow_reader_of_one_stream_slows_down_that_stream_and_no_other() -> None:
+async def test_a_slow_reader_of_one_stream_slows_down_that_stream_and_no_other() -> None:
     calls: list[Call] = []
 
     async def handler(call: Call) -> None:
@@ -304,7 +280,7 @@ def test_a_slow_reader_of_one_stream_slows_down_that_stream_and_no_other() -> No
             await call.send(frame(b"z" * (256 << 10)))
         await call.send(END, end=True)
 
-    async def test(client: ConnectClient, _: list[Server]) -> None:
+    async with connected(handler) as (client, _):
         async with aclosing(client.stream("Watch", never(), Text, {})) as events:
             await anext(events)
             for _time in range(20):
@@ -315,13 +291,11 @@ def test_a_slow_reader_of_one_stream_slows_down_that_stream_and_no_other() -> No
                 count += 1
             assert count == 64
 
-    run(handler, test)
-
 
 # the connection
 
 
-def test_after_a_broken_connection_streams_fail_and_calls_make_another() -> None:
+async def test_after_a_broken_connection_streams_fail_and_calls_make_another() -> None:
     async def handler(call: Call) -> None:
         call.answer()
         if call.path.endswith("Say"):
@@ -329,7 +303,7 @@ def test_after_a_broken_connection_streams_fail_and_calls_make_another() -> None
         else:
             await call.send(frame(b"one"))
 
-    async def test(client: ConnectClient, made: list[Server]) -> None:
+    async with connected(handler) as (client, made):
         async with aclosing(client.stream("Watch", never(), Text, {})) as events:
             await anext(events)
             made[0].transport.abort()
@@ -339,15 +313,13 @@ def test_after_a_broken_connection_streams_fail_and_calls_make_another() -> None
         assert await call(client) == "yes"
         assert len(made) == 2
 
-    run(handler, test)
 
-
-def test_a_server_that_says_goodbye_is_left() -> None:
+async def test_a_server_that_says_goodbye_is_left() -> None:
     async def handler(call: Call) -> None:
         call.answer()
         await call.send(b"yes", end=True)
 
-    async def test(client: ConnectClient, made: list[Server]) -> None:
+    async with connected(handler) as (client, made):
         assert await call(client) == "yes"
         made[0].goaway()
         while len(made) < 2:  # the goodbye may come after the next call was sent
@@ -357,16 +329,14 @@ def test_a_server_that_says_goodbye_is_left() -> None:
                 assert error.code == "unavailable"
         assert await call(client) == "yes"
 
-    run(handler, test)
 
-
-def test_what_came_before_a_goodbye_is_read_and_then_the_stream_fails() -> None:
+async def test_what_came_before_a_goodbye_is_read_and_then_the_stream_fails() -> None:
     async def handler(call: Call) -> None:
         call.answer()
         await call.send(frame(b"one") + frame(b"two"))
         call.server.goaway()
 
-    async def test(client: ConnectClient, _: list[Server]) -> None:
+    async with connected(handler) as (client, _):
         async with aclosing(client.stream("Watch", never(), Text, {})) as events:
             assert (await anext(events)).text == "one"
             assert (await anext(events)).text == "two"
@@ -374,28 +344,23 @@ def test_what_came_before_a_goodbye_is_read_and_then_the_stream_fails() -> None:
                 await anext(events)
             assert error.value.code == "unavailable"
 
-    run(handler, test)
 
-
-def test_a_link_that_is_closed_while_it_connects_leaves_no_connection() -> None:
+async def test_a_link_that_is_closed_while_it_connects_leaves_no_connection() -> None:
     async def handler(call: Call) -> None:
         call.answer()
 
-    async def main() -> None:
-        async with asyncio.timeout(60), serving(handler) as (url, made):
-            link = Http2Link(Peer.of(url))
-            opening = asyncio.create_task(link.open([(":method", "POST"), (":path", "/")]), name="opening")
-            await asyncio.sleep(0)
-            await link.close()
-            with pytest.raises(LinkError):
-                await opening
-            assert all(one.transport.is_closing() or not one.calls for one in made)
-            assert link._connection is None or not link._connection.usable
-
-    asyncio.run(main())
+    async with asyncio.timeout(60), serving(handler) as (url, made):
+        link = Http2Link(Peer.of(url))
+        opening = asyncio.create_task(link.open([(":method", "POST"), (":path", "/")]), name="opening")
+        await asyncio.sleep(0)
+        await link.close()
+        with pytest.raises(LinkError):
+            await opening
+        assert all(one.transport.is_closing() or not one.calls for one in made)
+        assert link._connection is None or not link._connection.usable
 
 
-def test_more_calls_than_the_server_takes_at_a_time_wait_for_their_turn() -> None:
+async def test_more_calls_than_the_server_takes_at_a_time_wait_for_their_turn() -> None:
     most = 0
 
     async def handler(call: Call) -> None:
@@ -406,19 +371,17 @@ def test_more_calls_than_the_server_takes_at_a_time_wait_for_their_turn() -> Non
         call.answer()
         await call.send(b"yes", end=True)
 
-    async def test(client: ConnectClient, _: list[Server]) -> None:
+    async with connected(handler, streams=3) as (client, _):
         assert await call(client) == "yes"  # and the limit is known
         assert await asyncio.gather(*(call(client) for _ in range(30))) == ["yes"] * 30
-
-    run(handler, test, streams=3)
     assert 0 < most <= 3
 
 
-def test_many_calls_given_up_leave_nothing_behind() -> None:
+async def test_many_calls_given_up_leave_nothing_behind() -> None:
     async def handler(call: Call) -> None:
         await call.until(lambda: call.reset)
 
-    async def test(client: ConnectClient, _: list[Server]) -> None:
+    async with connected(handler, streams=2) as (client, _):
         for _time in range(20):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.005):
@@ -427,25 +390,20 @@ def test_many_calls_given_up_leave_nothing_behind() -> None:
         assert connection is not None
         assert not connection._streams
 
-    run(handler, test, streams=2)
 
+async def test_what_does_not_speak_http2_is_an_error() -> None:
+    async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+        await writer.wait_closed()
 
-def test_what_does_not_speak_http2_is_an_error() -> None:
-    async def main() -> None:
-        async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            writer.close()
-            await writer.wait_closed()
-
-        server = await asyncio.start_server(talk, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        link = Http2Link(Peer.of(f"http://127.0.0.1:{port}"))
-        async with asyncio.timeout(30):
-            with pytest.raises(CallFailed) as error:
-                await call(ConnectClient(link, "a.B", user_agent="t", max_bytes=10))
-        assert error.value.code == "unavailable"
-        await link.close()
-        server.close()
-        await server.wait_closed()
-
-    asyncio.run(main())
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    link = Http2Link(Peer.of(f"http://127.0.0.1:{port}"))
+    async with asyncio.timeout(30):
+        with pytest.raises(CallFailed) as error:
+            await call(ConnectClient(link, "a.B", user_agent="t", max_bytes=10))
+    assert error.value.code == "unavailable"
+    await link.close()
+    server.close()
+    await server.wait_closed()

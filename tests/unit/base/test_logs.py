@@ -52,7 +52,7 @@ def test_lines_below_the_level_are_not_written(stream: io.StringIO) -> None:
     assert [line["message"] for line in lines(stream)] == ["yes"]
 
 
-def test_correlation_fields_follow_a_task_and_end_with_their_block(stream: io.StringIO) -> None:
+async def test_correlation_fields_follow_a_task_and_end_with_their_block(stream: io.StringIO) -> None:
     log = logs.get_logger("x")
 
     async def request(n: int) -> None:
@@ -61,10 +61,7 @@ def test_correlation_fields_follow_a_task_and_end_with_their_block(stream: io.St
             log.info("handled", n=n)
         log.info("after", n=n)
 
-    async def main() -> None:
-        await asyncio.gather(request(1), request(2))
-
-    asyncio.run(main())
+    await asyncio.gather(request(1), request(2))
     assert all(line.get("request_id") == line["n"] for line in lines(stream) if line["message"] == "handled")
     assert all("request_id" not in line for line in lines(stream) if line["message"] == "after")
 

@@ -43,33 +43,30 @@ def test_a_proxy_that_cannot_be_used_is_an_error_not_a_way_around_it() -> None:
 
 
 @pytest.mark.parametrize(("answer", "refused"), [(b"HTTP/1.1 200 ok\r\n\r\n", ""), (b"HTTP/1.1 407 no\r\n\r\n", "407")])
-def test_a_tunnel_asks_for_the_host_with_the_credentials_of_the_proxy(answer: bytes, refused: str) -> None:
+async def test_a_tunnel_asks_for_the_host_with_the_credentials_of_the_proxy(answer: bytes, refused: str) -> None:
     asked: list[bytes] = []
 
-    async def main() -> None:
-        async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            asked.append(await reader.readuntil(b"\r\n\r\n"))
-            writer.write(answer)
-            if not refused:
-                writer.write(await reader.readexactly(4))
-            writer.close()
-            await writer.wait_closed()
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(answer)
+        if not refused:
+            writer.write(await reader.readexactly(4))
+        writer.close()
+        await writer.wait_closed()
 
-        server = await asyncio.start_server(proxy, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        named = urlsplit(f"http://me:s%40crt@127.0.0.1:{port}")
-        if refused:
-            with pytest.raises(OSError, match=refused):
-                await proxies.tunnel(named, HOST, 8443)
-        else:
-            used = await proxies.tunnel(named, HOST, 8443)
-            loop = asyncio.get_running_loop()
-            await loop.sock_sendall(used, b"ping")
-            assert await loop.sock_recv(used, 4) == b"ping"
-            used.close()
-        server.close()
-        await server.wait_closed()
-
-    asyncio.run(main())
+    server = await asyncio.start_server(proxy, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    named = urlsplit(f"http://me:s%40crt@127.0.0.1:{port}")
+    if refused:
+        with pytest.raises(OSError, match=refused):
+            await proxies.tunnel(named, HOST, 8443)
+    else:
+        used = await proxies.tunnel(named, HOST, 8443)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(used, b"ping")
+        assert await loop.sock_recv(used, 4) == b"ping"
+        used.close()
+    server.close()
+    await server.wait_closed()
     assert asked[0].startswith(b"CONNECT control.example.com:8443 HTTP/1.1\r\n")
     assert b"Proxy-Authorization: Basic bWU6c0BjcnQ=\r\n" in asked[0]

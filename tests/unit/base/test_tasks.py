@@ -10,7 +10,7 @@ from shoal.base.clock import FakeClock
 from shoal.base.tasks import cancel_all, close_within, run_all, wait_first
 
 
-def test_run_all_names_its_tasks_and_returns_when_all_have_ended(clock: FakeClock) -> None:
+async def test_run_all_names_its_tasks_and_returns_when_all_have_ended(clock: FakeClock) -> None:
     names: list[str] = []
 
     async def part(seconds: float) -> None:
@@ -18,18 +18,15 @@ def test_run_all_names_its_tasks_and_returns_when_all_have_ended(clock: FakeCloc
         task = asyncio.current_task()
         names.append(task.get_name() if task else "")
 
-    async def main() -> None:
-        running = asyncio.create_task(run_all({"watch": part(2), "compact": part(1)}))
-        await clock.advance(1)
-        assert not running.done()
-        await clock.advance(1)
-        await running
-
-    asyncio.run(main())
+    running = asyncio.create_task(run_all({"watch": part(2), "compact": part(1)}))
+    await clock.advance(1)
+    assert not running.done()
+    await clock.advance(1)
+    await running
     assert names == ["compact", "watch"]
 
 
-def test_one_failure_stops_the_others_and_is_raised_as_itself() -> None:
+async def test_one_failure_stops_the_others_and_is_raised_as_itself() -> None:
     stopped: list[str] = []
 
     async def endless() -> None:
@@ -42,11 +39,11 @@ def test_one_failure_stops_the_others_and_is_raised_as_itself() -> None:
         raise OSError("disk")
 
     with pytest.raises(OSError, match="disk"):
-        asyncio.run(run_all({"a": endless(), "b": failing()}))
+        await run_all({"a": endless(), "b": failing()})
     assert stopped == ["endless"]
 
 
-def test_cancelling_run_all_ends_every_part() -> None:
+async def test_cancelling_run_all_ends_every_part() -> None:
     ended: list[int] = []
 
     async def part(n: int) -> None:
@@ -55,18 +52,15 @@ def test_cancelling_run_all_ends_every_part() -> None:
         finally:
             ended.append(n)
 
-    async def main() -> None:
-        task = asyncio.create_task(run_all({"0": part(0), "1": part(1)}))
-        await asyncio.sleep(0.001)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
+    task = asyncio.create_task(run_all({"0": part(0), "1": part(1)}))
+    await asyncio.sleep(0.001)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert sorted(ended) == [0, 1]
 
 
-def test_wait_first_gives_the_first_result_and_ends_the_rest(clock: FakeClock) -> None:
+async def test_wait_first_gives_the_first_result_and_ends_the_rest(clock: FakeClock) -> None:
     ended: list[str] = []
 
     async def part(name: str, seconds: float) -> str:
@@ -83,18 +77,18 @@ def test_wait_first_gives_the_first_result_and_ends_the_rest(clock: FakeClock) -
         assert ended == ["quick", "slow"]  # before the loop's own end, which would cancel it too
         return str(result)
 
-    assert asyncio.run(main()) == "quick"
+    assert await main() == "quick"
 
 
-def test_wait_first_raises_what_the_first_raised() -> None:
+async def test_wait_first_raises_what_the_first_raised() -> None:
     async def failing() -> None:
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        asyncio.run(wait_first(failing(), asyncio.sleep(60)))
+        await wait_first(failing(), asyncio.sleep(60))
 
 
-def test_closing_stops_at_the_budget_and_names_who_was_late(clock: FakeClock) -> None:
+async def test_closing_stops_at_the_budget_and_names_who_was_late(clock: FakeClock) -> None:
     async def closing(seconds: float) -> None:
         await clock.sleep(seconds)
 
@@ -106,11 +100,11 @@ def test_closing_stops_at_the_budget_and_names_who_was_late(clock: FakeClock) ->
         assert slow.cancelled()
         return await result
 
-    assert asyncio.run(main()) == ["slow"]
+    assert await main() == ["slow"]
     assert clock.pending == 0
 
 
-def test_an_error_while_closing_does_not_keep_the_others_from_closing(clock: FakeClock) -> None:
+async def test_an_error_while_closing_does_not_keep_the_others_from_closing(clock: FakeClock) -> None:
     closed: list[str] = []
 
     async def good() -> None:
@@ -121,12 +115,12 @@ def test_an_error_while_closing_does_not_keep_the_others_from_closing(clock: Fak
         raise OSError("close")
 
     with pytest.raises(BaseExceptionGroup) as failures:
-        asyncio.run(close_within(5, bad(), good(), clock=clock))
+        await close_within(5, bad(), good(), clock=clock)
     assert closed == ["good"]
     assert isinstance(failures.value.exceptions[0], OSError)
 
 
-def test_cancel_all_waits_until_the_tasks_have_ended() -> None:
+async def test_cancel_all_waits_until_the_tasks_have_ended() -> None:
     ended: list[int] = []
 
     async def slow_to_stop() -> None:
@@ -136,10 +130,7 @@ def test_cancel_all_waits_until_the_tasks_have_ended() -> None:
             await asyncio.sleep(0)
             ended.append(1)
 
-    async def main() -> None:
-        task = asyncio.create_task(slow_to_stop())
-        await asyncio.sleep(0)
-        await cancel_all(task)
-        assert ended == [1]
-
-    asyncio.run(main())
+    task = asyncio.create_task(slow_to_stop())
+    await asyncio.sleep(0)
+    await cancel_all(task)
+    assert ended == [1]

@@ -24,42 +24,36 @@ async def header(credentials: Credentials) -> str:
     return (await credentials.identity()).authorization
 
 
-def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path, clock: FakeClock) -> None:
+async def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "token"
     path.write_text("one\n")
 
-    async def main() -> None:
-        credentials = source(clock, token_file=str(path))
-        assert await header(credentials) == "Bearer one"
-        (tmp_path / "next").write_text("two")
-        os.replace(tmp_path / "next", path)
-        assert await header(credentials) == "Bearer one"  # not looked at with every request
-        await clock.advance(1)
-        assert await header(credentials) == "Bearer two"
-        path.unlink()
-        await clock.advance(1)
-        assert await header(credentials) == "Bearer two"  # being replaced: the last one still holds
-
-    asyncio.run(main())
+    credentials = source(clock, token_file=str(path))
+    assert await header(credentials) == "Bearer one"
+    (tmp_path / "next").write_text("two")
+    os.replace(tmp_path / "next", path)
+    assert await header(credentials) == "Bearer one"  # not looked at with every request
+    await clock.advance(1)
+    assert await header(credentials) == "Bearer two"
+    path.unlink()
+    await clock.advance(1)
+    assert await header(credentials) == "Bearer two"  # being replaced: the last one still holds
 
 
-def test_a_refused_token_file_is_looked_at_at_once(tmp_path: Path, clock: FakeClock) -> None:
+async def test_a_refused_token_file_is_looked_at_at_once(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "token"
     path.write_text("one")
 
-    async def main() -> None:
-        credentials = source(clock, token_file=str(path))
-        await header(credentials)
-        assert not credentials.renew()
-        path.write_text("two!")
-        assert credentials.renew()
-        assert await header(credentials) == "Bearer two!"
-
-    asyncio.run(main())
+    credentials = source(clock, token_file=str(path))
+    await header(credentials)
+    assert not credentials.renew()
+    path.write_text("two!")
+    assert credentials.renew()
+    assert await header(credentials) == "Bearer two!"
 
 
-def test_names_and_passwords_are_sent_as_basic(clock: FakeClock) -> None:
-    assert asyncio.run(header(source(clock, username="u", password="p"))) == "Basic dTpw"
+async def test_names_and_passwords_are_sent_as_basic(clock: FakeClock) -> None:
+    assert await header(source(clock, username="u", password="p")) == "Basic dTpw"
 
 
 def plugin(folder: Path, script: str, **fields: object) -> ExecPlugin:
@@ -78,39 +72,36 @@ def runs(folder: Path) -> int:
     return len((folder / "runs").read_text().splitlines())
 
 
-def test_a_plugin_runs_again_only_when_its_credential_ends(tmp_path: Path, clock: FakeClock) -> None:
+async def test_a_plugin_runs_again_only_when_its_credential_ends(tmp_path: Path, clock: FakeClock) -> None:
     script = printed(token="t", expirationTimestamp="2024-01-01T00:10:00Z")
 
-    async def main() -> None:
-        credentials = source(clock, exec_plugin=plugin(tmp_path, script))
-        assert await asyncio.gather(*(header(credentials) for _ in range(5))) == ["Bearer t"] * 5
-        assert runs(tmp_path) == 1
-        await clock.advance(585)
-        await header(credentials)
-        assert runs(tmp_path) == 1
-        await clock.advance(10)
-        await header(credentials)
-        assert runs(tmp_path) == 2
-        assert credentials.renew()
-        await header(credentials)
-        assert runs(tmp_path) == 3
-
-    asyncio.run(main())
+    credentials = source(clock, exec_plugin=plugin(tmp_path, script))
+    assert await asyncio.gather(*(header(credentials) for _ in range(5))) == ["Bearer t"] * 5
+    assert runs(tmp_path) == 1
+    await clock.advance(585)
+    await header(credentials)
+    assert runs(tmp_path) == 1
+    await clock.advance(10)
+    await header(credentials)
+    assert runs(tmp_path) == 2
+    assert credentials.renew()
+    await header(credentials)
+    assert runs(tmp_path) == 3
 
 
-def test_a_plugin_is_told_about_the_cluster_and_gets_its_environment(tmp_path: Path, clock: FakeClock) -> None:
+async def test_a_plugin_is_told_about_the_cluster_and_gets_its_environment(tmp_path: Path, clock: FakeClock) -> None:
     script = f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path}/info; echo "$EXTRA" > {tmp_path}/extra; ' + printed(token="t")
     about = plugin(tmp_path, script, env={"EXTRA": "more"}, cluster_info={"server": "https://a"})
-    asyncio.run(header(source(clock, exec_plugin=about)))
+    await header(source(clock, exec_plugin=about))
     info = orjson.loads((tmp_path / "info").read_bytes())
     assert info["kind"] == "ExecCredential"
     assert info["spec"]["cluster"] == {"server": "https://a"}
     assert (tmp_path / "extra").read_text() == "more\n"
 
 
-def test_a_plugin_can_give_a_certificate(tmp_path: Path, clock: FakeClock) -> None:
+async def test_a_plugin_can_give_a_certificate(tmp_path: Path, clock: FakeClock) -> None:
     about = plugin(tmp_path, printed(clientCertificateData="c", clientKeyData="k"))
-    found = asyncio.run(source(clock, exec_plugin=about).identity())
+    found = await source(clock, exec_plugin=about).identity()
     assert (found.authorization, found.certificate, found.key) == ("", "c", "k")
 
 
@@ -124,16 +115,16 @@ def test_a_plugin_can_give_a_certificate(tmp_path: Path, clock: FakeClock) -> No
         (printed(token="t").replace("/v1", "/v2"), "not of client.authentication.k8s.io/v1"),
     ],
 )
-def test_a_plugin_that_fails_is_named(tmp_path: Path, clock: FakeClock, script: str, fault: str) -> None:
+async def test_a_plugin_that_fails_is_named(tmp_path: Path, clock: FakeClock, script: str, fault: str) -> None:
     with pytest.raises(Unauthorized, match=fault) as raised:
-        asyncio.run(header(source(clock, exec_plugin=plugin(tmp_path, script))))
+        await header(source(clock, exec_plugin=plugin(tmp_path, script)))
     assert "./plugin" in str(raised.value)
 
 
-def test_a_plugin_that_is_not_installed_comes_with_its_hint(clock: FakeClock) -> None:
+async def test_a_plugin_that_is_not_installed_comes_with_its_hint(clock: FakeClock) -> None:
     about = ExecPlugin(command="no-such-plugin", install_hint="Install it from the vendor.")
     with pytest.raises(ConfigError, match=r"no-such-plugin cannot be run.*Install it from the vendor"):
-        asyncio.run(header(source(clock, exec_plugin=about)))
+        await header(source(clock, exec_plugin=about))
 
 
 def test_certificates_that_are_no_pem_are_config_errors() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -53,34 +54,32 @@ class Server:
             writer.close()
 
 
-def run(
+@asynccontextmanager
+async def connected(
     answer: Callable[[int, int, str], Awaitable[bytes | None]],
-    test: Callable[[HttpTransport, Server], Awaitable[None]],
     clock: FakeClock | None = None,
     **limits: float,
-) -> None:
-    async def main() -> None:
+) -> AsyncIterator[tuple[HttpTransport, Server]]:
+    async with asyncio.timeout(20):
         server = Server(answer)
         listener = await asyncio.start_server(server.accept, "127.0.0.1", 0)
         port = listener.sockets[0].getsockname()[1]
         config = AccessConfig(url=f"http://127.0.0.1:{port}", token="t")
         transport = HttpTransport(config, clock=clock or RealClock(), limits=HttpLimits(**limits))  # type: ignore[arg-type]
         try:
-            await test(transport, server)
+            yield (transport, server)
         finally:
             await transport.close()
             listener.close()
             await cancel_all(*server.tasks)
-
-    asyncio.run(asyncio.wait_for(main(), 20))
 
 
 async def always_ok(connection: int, number: int, head: str) -> bytes | None:
     return OK
 
 
-def test_requests_one_after_another_share_a_connection() -> None:
-    async def test(transport: HttpTransport, server: Server) -> None:
+async def test_requests_one_after_another_share_a_connection() -> None:
+    async with connected(always_ok) as (transport, server):
         for _ in range(5):
             assert (await transport.request("GET", "/x")).body == b"ok"
         await transport.request("POST", "/y", body=b"abc", headers={"content-type": "text/plain"})
@@ -88,10 +87,8 @@ def test_requests_one_after_another_share_a_connection() -> None:
         assert "authorization: Bearer t\r\n" in server.requests[0]
         assert server.requests[-1].endswith("content-length: 3\r\n\r\nabc")
 
-    run(always_ok, test)
 
-
-def test_at_most_so_many_requests_are_under_way() -> None:
+async def test_at_most_so_many_requests_are_under_way() -> None:
     busy = most = 0
 
     async def answer(connection: int, number: int, head: str) -> bytes | None:
@@ -102,18 +99,16 @@ def test_at_most_so_many_requests_are_under_way() -> None:
         busy -= 1
         return OK
 
-    async def test(transport: HttpTransport, server: Server) -> None:
+    async with connected(answer, connections=3) as (transport, server):
         await asyncio.gather(*(transport.request("GET", "/x") for _ in range(20)))
         assert most == 3
         assert server.connections == 3
 
-    run(answer, test, connections=3)
 
-
-def test_after_a_busy_moment_one_connection_is_kept() -> None:
+async def test_after_a_busy_moment_one_connection_is_kept() -> None:
     clock = FakeClock()
 
-    async def test(transport: HttpTransport, server: Server) -> None:
+    async with connected(always_ok, clock=clock) as (transport, server):
         together = asyncio.Event()
 
         async def answer(connection: int, number: int, head: str) -> bytes | None:
@@ -134,105 +129,89 @@ def test_after_a_busy_moment_one_connection_is_kept() -> None:
         await transport.request("GET", "/x")
         assert server.connections == 4
 
-    run(always_ok, test, clock=clock)
-
 
 async def second_request_of_a_connection_is_cut(connection: int, number: int, head: str) -> bytes | None:
     return None if connection == 1 and number > 1 else OK
 
 
-def test_a_repeatable_request_on_a_stale_connection_is_sent_again() -> None:
-    async def test(transport: HttpTransport, server: Server) -> None:
+async def test_a_repeatable_request_on_a_stale_connection_is_sent_again() -> None:
+    async with connected(second_request_of_a_connection_is_cut) as (transport, server):
         await transport.request("GET", "/first")
         assert (await transport.request("PUT", "/second", body=b"x")).body == b"ok"
         assert [head.split()[1] for head in server.requests] == ["/first", "/second", "/second"]
 
-    run(second_request_of_a_connection_is_cut, test)
 
-
-def test_a_request_that_is_not_repeatable_is_not_sent_again() -> None:
-    async def test(transport: HttpTransport, server: Server) -> None:
+async def test_a_request_that_is_not_repeatable_is_not_sent_again() -> None:
+    async with connected(second_request_of_a_connection_is_cut) as (transport, server):
         await transport.request("GET", "/first")
         with pytest.raises(Disconnected):
             await transport.request("POST", "/second", body=b"x")
         assert len(server.requests) == 2
 
-    run(second_request_of_a_connection_is_cut, test)
 
-
-def test_a_fresh_connection_that_is_cut_is_not_tried_again() -> None:
+async def test_a_fresh_connection_that_is_cut_is_not_tried_again() -> None:
     async def cut(connection: int, number: int, head: str) -> bytes | None:
         return None
 
-    async def test(transport: HttpTransport, server: Server) -> None:
+    async with connected(cut) as (transport, server):
         with pytest.raises(Disconnected):
             await transport.request("GET", "/x")
         assert len(server.requests) == 1
 
-    run(cut, test)
 
-
-def test_a_connection_that_idled_too_long_is_not_used(clock: FakeClock) -> None:
-    async def test(transport: HttpTransport, server: Server) -> None:
+async def test_a_connection_that_idled_too_long_is_not_used(clock: FakeClock) -> None:
+    async with connected(always_ok, clock, idle_s=50.0) as (transport, server):
         await transport.request("GET", "/x")
         await clock.advance(60)
         await transport.request("POST", "/x")
         assert server.connections == 2
 
-    run(always_ok, test, clock, idle_s=50.0)
 
-
-def test_an_answer_that_ends_too_early_is_no_answer() -> None:
+async def test_an_answer_that_ends_too_early_is_no_answer() -> None:
     async def half(connection: int, number: int, head: str) -> bytes | None:
         next(iter(server_box[0].open)).write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")
         return None
 
     server_box: list[Server] = []
 
-    async def test(transport: HttpTransport, server: Server) -> None:
+    async with connected(half) as (transport, server):
         server_box.append(server)
         with pytest.raises(Disconnected):
             await transport.request("GET", "/x")
 
-    run(half, test)
 
-
-def test_a_body_without_a_length_ends_with_the_connection() -> None:
+async def test_a_body_without_a_length_ends_with_the_connection() -> None:
     async def unframed(connection: int, number: int, head: str) -> bytes | None:
         server_box[0].open.copy().pop().write(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nall of it")
         return None
 
     server_box: list[Server] = []
 
-    async def test(transport: HttpTransport, server: Server) -> None:
+    async with connected(unframed) as (transport, server):
         server_box.append(server)
         assert (await transport.request("GET", "/x")).body == b"all of it"
 
-    run(unframed, test)
 
-
-def test_no_answer_in_time_is_an_error_and_the_connection_goes(clock: FakeClock) -> None:
+async def test_no_answer_in_time_is_an_error_and_the_connection_goes(clock: FakeClock) -> None:
     async def never(connection: int, number: int, head: str) -> bytes | None:
         await asyncio.Event().wait()
         return None
 
-    async def test(transport: HttpTransport, server: Server) -> None:
+    async with connected(never, clock, request_s=30.0) as (transport, server):
         asking = asyncio.create_task(transport.request("GET", "/x"), name="asking")
         await server.asked.wait()
         await clock.advance(30)
         with pytest.raises(Disconnected, match="did not answer within 30 s"):
             await asking
 
-    run(never, test, clock, request_s=30.0)
 
-
-def test_a_cancelled_request_takes_its_connection_with_it_and_frees_its_place() -> None:
+async def test_a_cancelled_request_takes_its_connection_with_it_and_frees_its_place() -> None:
     async def slow_first(connection: int, number: int, head: str) -> bytes | None:
         if number == 1:
             await asyncio.Event().wait()
         return OK
 
-    async def test(transport: HttpTransport, server: Server) -> None:
+    async with connected(slow_first, connections=1) as (transport, server):
         asking = asyncio.create_task(transport.request("GET", "/slow"), name="asking")
         await server.asked.wait()
         asking.cancel()
@@ -241,24 +220,19 @@ def test_a_cancelled_request_takes_its_connection_with_it_and_frees_its_place() 
         assert (await transport.request("GET", "/next")).body == b"ok"
         assert server.connections == 2
 
-    run(slow_first, test, connections=1)
+
+async def test_nobody_listening_is_unreachable() -> None:
+    listener = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    listener.close()
+    await listener.wait_closed()
+    transport = HttpTransport(AccessConfig(url=f"http://127.0.0.1:{port}"), clock=RealClock())
+    with pytest.raises(Unreachable):
+        await transport.request("POST", "/x")
+    await transport.close()
 
 
-def test_nobody_listening_is_unreachable() -> None:
-    async def main() -> None:
-        listener = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
-        port = listener.sockets[0].getsockname()[1]
-        listener.close()
-        await listener.wait_closed()
-        transport = HttpTransport(AccessConfig(url=f"http://127.0.0.1:{port}"), clock=RealClock())
-        with pytest.raises(Unreachable):
-            await transport.request("POST", "/x")
-        await transport.close()
-
-    asyncio.run(main())
-
-
-def test_a_stream_has_its_own_connection_and_hands_over_pieces_as_they_come() -> None:
+async def test_a_stream_has_its_own_connection_and_hands_over_pieces_as_they_come() -> None:
     more = asyncio.Event()
 
     async def streaming(connection: int, number: int, head: str) -> bytes | None:
@@ -271,7 +245,7 @@ def test_a_stream_has_its_own_connection_and_hands_over_pieces_as_they_come() ->
 
     server_box: list[Server] = []
 
-    async def test(transport: HttpTransport, server: Server) -> None:
+    async with connected(streaming, connections=1) as (transport, server):
         server_box.append(server)
         stream = await transport.stream("GET", "/watch")
         pieces = stream.chunks()
@@ -282,27 +256,23 @@ def test_a_stream_has_its_own_connection_and_hands_over_pieces_as_they_come() ->
         await stream.close()
         assert server.connections == 2
 
-    run(streaming, test, connections=1)
 
-
-def test_a_stream_that_is_cut_between_chunks_is_told_from_one_that_ended() -> None:
+async def test_a_stream_that_is_cut_between_chunks_is_told_from_one_that_ended() -> None:
     async def cut(connection: int, number: int, head: str) -> bytes | None:
         next(iter(server_box[0].open)).write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
         return None
 
     server_box: list[Server] = []
 
-    async def test(transport: HttpTransport, server: Server) -> None:
+    async with connected(cut) as (transport, server):
         server_box.append(server)
         stream = await transport.stream("GET", "/watch")
         with pytest.raises(Disconnected):
             assert [piece async for piece in stream.chunks()] == [b"one"]
         await stream.close()
 
-    run(cut, test)
 
-
-def test_closing_a_stream_wakes_its_reader() -> None:
+async def test_closing_a_stream_wakes_its_reader() -> None:
     async def endless(connection: int, number: int, head: str) -> bytes | None:
         next(iter(server_box[0].open)).write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
         await asyncio.Event().wait()
@@ -310,7 +280,7 @@ def test_closing_a_stream_wakes_its_reader() -> None:
 
     server_box: list[Server] = []
 
-    async def test(transport: HttpTransport, server: Server) -> None:
+    async with connected(endless) as (transport, server):
         server_box.append(server)
         stream = await transport.stream("GET", "/watch")
 
@@ -323,10 +293,8 @@ def test_closing_a_stream_wakes_its_reader() -> None:
         await stream.close()
         assert await reading == []
 
-    run(endless, test)
 
-
-def test_a_refused_credential_is_renewed_once(tmp_path) -> None:
+async def test_a_refused_credential_is_renewed_once(tmp_path) -> None:
     path = tmp_path / "token"
     path.write_text("old")
 
@@ -344,30 +312,24 @@ def test_a_refused_credential_is_renewed_once(tmp_path) -> None:
 
     server_ports: list[int] = []
 
-    async def with_port(transport: HttpTransport, server: Server) -> None:
+    async with connected(only_new) as (transport, server):
         server_ports.append(transport._port)
         await test(transport, server)
 
-    run(only_new, with_port)
 
-
-def test_a_header_cannot_smuggle_a_line_break() -> None:
-    async def test(transport: HttpTransport, server: Server) -> None:
+async def test_a_header_cannot_smuggle_a_line_break() -> None:
+    async with connected(always_ok) as (transport, server):
         with pytest.raises(ValueError, match="line break"):
             await transport.request("GET", "/x", headers={"a": "b\r\nc: d"})
         with pytest.raises(ValueError, match="line break"):
             await transport.request("GET", "/x\r\nc: d")
 
-    run(always_ok, test)
 
-
-def test_a_connection_that_the_server_will_close_is_not_used_again() -> None:
+async def test_a_connection_that_the_server_will_close_is_not_used_again() -> None:
     async def closing(connection: int, number: int, head: str) -> bytes | None:
         return b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok"
 
-    async def test(transport: HttpTransport, server: Server) -> None:
+    async with connected(closing) as (transport, server):
         await transport.request("POST", "/x")
         await transport.request("POST", "/x")
         assert server.connections == 2
-
-    run(closing, test)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,10 +23,11 @@ from shoal.client.http import HttpTransport
 Test = Callable[[AccessConfig, list[Any]], Awaitable[None]]
 
 
-def run(folder: Path, hosts: tuple[str, ...], test: Test) -> None:
+@asynccontextmanager
+async def serving(folder: Path, hosts: tuple[str, ...]) -> AsyncIterator[Any]:
     """A server with a certificate for ``hosts``; it remembers the names on its clients' certificates."""
 
-    async def main() -> None:
+    async with asyncio.timeout(20):
         pki = Pki(folder, now=datetime.now(UTC))
         seen: list[Any] = []
         tasks: list[asyncio.Task[None]] = []
@@ -49,12 +51,10 @@ def run(folder: Path, hosts: tuple[str, ...], test: Test) -> None:
         listener = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=context)
         port = listener.sockets[0].getsockname()[1]
         try:
-            await test(AccessConfig(url=f"https://127.0.0.1:{port}", ca_pem=pki.ca_cert.read_text()), seen)
+            yield (AccessConfig(url=f"https://127.0.0.1:{port}", ca_pem=pki.ca_cert.read_text()), seen)
         finally:
             listener.close()
             await cancel_all(*tasks)
-
-    asyncio.run(asyncio.wait_for(main(), 20))
 
 
 async def status(config: AccessConfig, **options: Any) -> int:
@@ -65,19 +65,17 @@ async def status(config: AccessConfig, **options: Any) -> int:
         await transport.close()
 
 
-def test_a_client_certificate_is_shown_to_the_server(tmp_path: Path) -> None:
-    async def test(config: AccessConfig, seen: list[Any]) -> None:
+async def test_a_client_certificate_is_shown_to_the_server(tmp_path: Path) -> None:
+    async with serving(tmp_path, ("127.0.0.1",)) as (config, seen):
         pair = Pki(tmp_path, now=datetime.now(UTC)).ensure_client("c", "alice")
         known = replace(config, client_cert_pem=pair.cert.read_text(), client_key_pem=pair.key.read_text())
         assert await status(known) == 200
         assert await status(config) == 200
         assert seen == ["alice", None]
 
-    run(tmp_path, ("127.0.0.1",), test)
 
-
-def test_new_certificates_from_a_plugin_are_used_on_new_connections(tmp_path: Path) -> None:
-    async def test(config: AccessConfig, seen: list[Any]) -> None:
+async def test_new_certificates_from_a_plugin_are_used_on_new_connections(tmp_path: Path) -> None:
+    async with serving(tmp_path, ("127.0.0.1",)) as (config, seen):
         pki = Pki(tmp_path, now=datetime.now(UTC))
         pairs = [pki.ensure_client(name, name) for name in ("alice", "bob")]
 
@@ -98,16 +96,12 @@ def test_new_certificates_from_a_plugin_are_used_on_new_connections(tmp_path: Pa
         await transport.close()
         assert seen == ["alice", "alice", "bob", "bob"]
 
-    run(tmp_path, ("127.0.0.1",), test)
 
-
-def test_the_name_on_the_certificate_counts(tmp_path: Path) -> None:
-    async def test(config: AccessConfig, seen: list[Any]) -> None:
+async def test_the_name_on_the_certificate_counts(tmp_path: Path) -> None:
+    async with serving(tmp_path, ("inside.example",)) as (config, seen):
         with pytest.raises(Unreachable, match="not trusted"):
             await status(config)
         assert await status(replace(config, tls_server_name="inside.example")) == 200
         assert await status(replace(config, ca_pem="", insecure=True)) == 200
         with pytest.raises(Unreachable, match="not trusted"):
             await status(replace(config, ca_pem=""))
-
-    run(tmp_path, ("inside.example",), test)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import orjson
@@ -35,70 +34,61 @@ def event(kind: str, name: str, version: int) -> bytes:
     return orjson.dumps({"type": kind, "object": {"metadata": {"name": name, "resourceVersion": str(version)}}}) + b"\n"
 
 
-def events_of(pieces: list[bytes]) -> list[WatchEvent]:
-    async def main() -> list[WatchEvent]:
-        async with Watch(Stream(pieces)) as watch:
-            return [found async for found in watch]
-
-    return asyncio.run(main())
+async def events_of(pieces: list[bytes]) -> list[WatchEvent]:
+    async with Watch(Stream(pieces)) as watch:
+        return [found async for found in watch]
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.text(max_size=8), max_size=12), st.lists(st.integers(0, 600), max_size=20))
-def test_events_do_not_depend_on_where_the_bytes_are_cut(names: list[str], cuts: list[int]) -> None:
+async def test_events_do_not_depend_on_where_the_bytes_are_cut(names: list[str], cuts: list[int]) -> None:
     stream = b"".join(event("ADDED", name, number) for number, name in enumerate(names))
     edges = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
     pieces = [stream[start:end] for start, end in zip(edges, edges[1:], strict=False)]
-    found = events_of(pieces)
+    found = await events_of(pieces)
     assert [each.object["metadata"]["name"] for each in found] == names
     assert [each.resource_version for each in found] == [str(number) for number in range(len(names))]
 
 
-def test_an_error_event_is_raised_after_the_events_before_it() -> None:
+async def test_an_error_event_is_raised_after_the_events_before_it() -> None:
     status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 1 (5)"}
     line = orjson.dumps({"type": "ERROR", "object": status}) + b"\n"
     seen = []
 
-    async def main() -> None:
+    with pytest.raises(Expired, match="too old"):
         async with Watch(Stream([event("ADDED", "a", 1) + line])) as watch:
             async for found in watch:
                 seen.append(found.object["metadata"]["name"])
-
-    with pytest.raises(Expired, match="too old"):
-        asyncio.run(main())
     assert seen == ["a"]
 
 
-def test_other_errors_in_the_stream_keep_their_class() -> None:
+async def test_other_errors_in_the_stream_keep_their_class() -> None:
     status = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd is away"}
     with pytest.raises(InternalError, match="etcd is away"):
-        events_of([orjson.dumps({"type": "ERROR", "object": status}) + b"\n"])
+        await events_of([orjson.dumps({"type": "ERROR", "object": status}) + b"\n"])
 
 
 @pytest.mark.parametrize(
     "pieces", [[event("ADDED", "a", 1)[:-10]], [b"not json\n"], [b'{"type":"ADDED"}\n'], [b"[]\n"]]
 )
-def test_what_is_no_event_is_a_broken_stream(pieces: list[bytes]) -> None:
+async def test_what_is_no_event_is_a_broken_stream(pieces: list[bytes]) -> None:
     with pytest.raises(Disconnected):
-        events_of(pieces)
+        await events_of(pieces)
 
 
-def test_only_an_annotated_bookmark_ends_the_initial_events() -> None:
+async def test_only_an_annotated_bookmark_ends_the_initial_events() -> None:
     plain = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "7"}}}
     final = {"metadata": {"resourceVersion": "8", "annotations": {"k8s.io/initial-events-end": "true"}}}
     lines = [orjson.dumps(plain) + b"\n", orjson.dumps({"type": "BOOKMARK", "object": final}) + b"\n"]
-    assert [found.ends_initial for found in events_of(lines)] == [False, True]
+    assert [found.ends_initial for found in await events_of(lines)] == [False, True]
 
 
-def test_leaving_the_watch_closes_the_stream() -> None:
+async def test_leaving_the_watch_closes_the_stream() -> None:
     stream = Stream([event("ADDED", "a", 1)])
 
-    async def main() -> None:
-        async with Watch(stream) as watch:
-            async for _ in watch:
-                break
-
-    asyncio.run(main())
+    async with Watch(stream) as watch:
+        async for _ in watch:
+            break
     assert stream.closed
 
 

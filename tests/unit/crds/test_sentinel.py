@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 import pytest
 
@@ -29,20 +27,17 @@ POLICY = {
 }
 
 
-def test_an_api_server_takes_the_definitions_and_their_objects_and_refuses_others() -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            for definition in definitions():
-                await server.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-            made = (("SentinelRoute", "sentinelroutes", ROUTE), ("SentinelPolicy", "sentinelpolicies", POLICY))
-            for kind, plural, spec in made:
-                path = f"/apis/{API_VERSION}/namespaces/default/{plural}"
-                body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": "a"}, "spec": spec}
-                assert (await server.post(path, body))["spec"] == spec
-                without = {**body, "metadata": {"name": "b"}, "spec": {"order": 1}}
-                assert (await server.call("POST", path, without)).status == 422
-
-    asyncio.run(main())
+async def test_an_api_server_takes_the_definitions_and_their_objects_and_refuses_others() -> None:
+    async with local_server() as server:
+        for definition in definitions():
+            await server.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        made = (("SentinelRoute", "sentinelroutes", ROUTE), ("SentinelPolicy", "sentinelpolicies", POLICY))
+        for kind, plural, spec in made:
+            path = f"/apis/{API_VERSION}/namespaces/default/{plural}"
+            body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+            assert (await server.post(path, body))["spec"] == spec
+            without = {**body, "metadata": {"name": "b"}, "spec": {"order": 1}}
+            assert (await server.call("POST", path, without)).status == 422
 
 
 def test_views_read_what_is_written() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 import pytest
 
@@ -74,46 +72,40 @@ async def installed(server: LocalServer) -> None:
         await server.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
 
 
-def test_a_cluster_takes_the_documents_examples_unchanged_and_refuses_mistakes_by_name():
-    async def main() -> None:
-        async with local_server() as server:
-            await installed(server)
-            made = await server.post(f"{PATH}/shardconfigs", CONFIG)
-            assert CONFIG["spec"].items() <= made["spec"].items()
-            assert read_config(made) == read_config(CONFIG)
-            await server.post(f"{PATH}/shardinstances", INSTANCE)
-            kept = await server.get(f"{PATH}/shardinstances/shard-001")
-            status = await server.put(f"{PATH}/shardinstances/shard-001/status", {**kept, "status": INSTANCE["status"]})
-            assert status["status"] == INSTANCE["status"]
-            for change, message in MISTAKES:
-                body = {**CONFIG, "metadata": {"name": "wrong"}, "spec": {**CONFIG["spec"], **change}}
-                answer = await server.call("POST", f"{PATH}/shardconfigs", body)
-                assert (answer.status, message in answer.json["message"]) == (422, True), answer.json["message"]
-            for name in ("x" * 41, "a.b"):
-                answer = await server.call("POST", f"{PATH}/shardconfigs", {**CONFIG, "metadata": {"name": name}})
-                assert answer.status == 422
-            renamed = {**status, "spec": {"shardId": "shard-002"}}
-            answer = await server.call("PUT", f"{PATH}/shardinstances/shard-001", renamed)
-            assert "shardId cannot be changed" in answer.json["message"]
-
-    asyncio.run(main())
+async def test_a_cluster_takes_the_documents_examples_unchanged_and_refuses_mistakes_by_name():
+    async with local_server() as server:
+        await installed(server)
+        made = await server.post(f"{PATH}/shardconfigs", CONFIG)
+        assert CONFIG["spec"].items() <= made["spec"].items()
+        assert read_config(made) == read_config(CONFIG)
+        await server.post(f"{PATH}/shardinstances", INSTANCE)
+        kept = await server.get(f"{PATH}/shardinstances/shard-001")
+        status = await server.put(f"{PATH}/shardinstances/shard-001/status", {**kept, "status": INSTANCE["status"]})
+        assert status["status"] == INSTANCE["status"]
+        for change, message in MISTAKES:
+            body = {**CONFIG, "metadata": {"name": "wrong"}, "spec": {**CONFIG["spec"], **change}}
+            answer = await server.call("POST", f"{PATH}/shardconfigs", body)
+            assert (answer.status, message in answer.json["message"]) == (422, True), answer.json["message"]
+        for name in ("x" * 41, "a.b"):
+            answer = await server.call("POST", f"{PATH}/shardconfigs", {**CONFIG, "metadata": {"name": name}})
+            assert answer.status == 422
+        renamed = {**status, "spec": {"shardId": "shard-002"}}
+        answer = await server.call("PUT", f"{PATH}/shardinstances/shard-001", renamed)
+        assert "shardId cannot be changed" in answer.json["message"]
 
 
-def test_a_state_is_written_once_and_not_larger_than_allowed():
-    async def main() -> None:
-        async with local_server() as server:
-            await installed(server)
-            spec = {"config": "web", "slot": 5, "epoch": 7, "shard": "a", "data": "YQ==", "digest": "d"}
-            body = {"apiVersion": API_VERSION, "kind": "ShardState", "metadata": {"name": "web-5-7"}, "spec": spec}
-            made = await server.post(f"{PATH}/shardstates", body)
-            answer = await server.call("PUT", f"{PATH}/shardstates/web-5-7", {**made, "spec": {**spec, "data": "Yg=="}})
-            assert "written once" in answer.json["message"]
-            fits = (shard_schema.STATE_LIMIT_BYTES + 2) // 3 * 4
-            for size, status in ((fits, 201), (fits + 4, 422)):
-                big = {**body, "metadata": {"name": f"web-5-{size}"}, "spec": {**spec, "data": "A" * size}}
-                assert (await server.call("POST", f"{PATH}/shardstates", big)).status == status
-
-    asyncio.run(main())
+async def test_a_state_is_written_once_and_not_larger_than_allowed():
+    async with local_server() as server:
+        await installed(server)
+        spec = {"config": "web", "slot": 5, "epoch": 7, "shard": "a", "data": "YQ==", "digest": "d"}
+        body = {"apiVersion": API_VERSION, "kind": "ShardState", "metadata": {"name": "web-5-7"}, "spec": spec}
+        made = await server.post(f"{PATH}/shardstates", body)
+        answer = await server.call("PUT", f"{PATH}/shardstates/web-5-7", {**made, "spec": {**spec, "data": "Yg=="}})
+        assert "written once" in answer.json["message"]
+        fits = (shard_schema.STATE_LIMIT_BYTES + 2) // 3 * 4
+        for size, status in ((fits, 201), (fits + 4, 422)):
+            big = {**body, "metadata": {"name": f"web-5-{size}"}, "spec": {**spec, "data": "A" * size}}
+            assert (await server.call("POST", f"{PATH}/shardstates", big)).status == status
 
 
 @pytest.mark.parametrize(

@@ -113,232 +113,196 @@ class World:
             await ended(task)
 
 
-def test_an_agent_joins_with_its_key_and_both_controllers_work(tmp_path: Path) -> None:
-    async def main() -> None:
-        world = World(tmp_path)
-        world.plane.desired.want("deployment/a")
-        world.plane.desired.want("sentinel/s")
-        async with world.running(world.agent("a1")) as agent:
-            await world.clock.advance(1)
-            assert list(world.clusters[StreamKind.DEPLOYMENTS].objects) == ["deployment/a"]
-            assert list(world.clusters[StreamKind.SENTINELS].objects) == ["sentinel/s"]
-            (join,) = world.plane.joins
-            assert join.identity is not None and join.identity.epoch == 0 and len(join.public_key) == 32
-            assert all(hello.identity.epoch == 1 for hello in world.plane.hellos if hello.identity)
-            assert world.owners[0] == Owner(fleet="flt_1", cluster="c1", region="eu", shard="default")
-            assert agent.readyz()[0] and agent.status()["epoch"] == 1
-        mode = stat.S_IMODE(os.stat(tmp_path / "a1" / "agent.key").st_mode)
-        assert mode == 0o600
-        first = join.public_key
-        async with world.running(world.agent("a1")):
-            assert world.plane.joins[-1].public_key == first  # made once
-
-    asyncio.run(main())
+async def test_an_agent_joins_with_its_key_and_both_controllers_work(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.plane.desired.want("deployment/a")
+    world.plane.desired.want("sentinel/s")
+    async with world.running(world.agent("a1")) as agent:
+        await world.clock.advance(1)
+        assert list(world.clusters[StreamKind.DEPLOYMENTS].objects) == ["deployment/a"]
+        assert list(world.clusters[StreamKind.SENTINELS].objects) == ["sentinel/s"]
+        (join,) = world.plane.joins
+        assert join.identity is not None and join.identity.epoch == 0 and len(join.public_key) == 32
+        assert all(hello.identity.epoch == 1 for hello in world.plane.hellos if hello.identity)
+        assert world.owners[0] == Owner(fleet="flt_1", cluster="c1", region="eu", shard="default")
+        assert agent.readyz()[0] and agent.status()["epoch"] == 1
+    mode = stat.S_IMODE(os.stat(tmp_path / "a1" / "agent.key").st_mode)
+    assert mode == 0o600
+    first = join.public_key
+    async with world.running(world.agent("a1")):
+        assert world.plane.joins[-1].public_key == first  # made once
 
 
-def test_a_heartbeat_comes_every_ten_seconds_with_the_state_of_both(tmp_path: Path) -> None:
-    async def main() -> None:
-        world = World(tmp_path)
-        world.plane.desired.want("deployment/a")
-        async with world.running(world.agent("a1")):
-            await world.clock.advance(5)
-            world.plane.beats.clear()
-            await world.clock.advance(60)
-            assert len(world.plane.beats) == 6
-            beat = world.plane.beats[-1]
-            assert beat.deployments is not None and beat.sentinels is not None
-            assert beat.deployments.connection == beat.sentinels.connection == "watching"
-            assert beat.deployments.objects == 1 and beat.deployments.cursor == world.plane.desired.cursor
-            assert len(beat.deployments.reported) == 256
-
-    asyncio.run(main())
+async def test_a_heartbeat_comes_every_ten_seconds_with_the_state_of_both(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.plane.desired.want("deployment/a")
+    async with world.running(world.agent("a1")):
+        await world.clock.advance(5)
+        world.plane.beats.clear()
+        await world.clock.advance(60)
+        assert len(world.plane.beats) == 6
+        beat = world.plane.beats[-1]
+        assert beat.deployments is not None and beat.sentinels is not None
+        assert beat.deployments.connection == beat.sentinels.connection == "watching"
+        assert beat.deployments.objects == 1 and beat.deployments.cursor == world.plane.desired.cursor
+        assert len(beat.deployments.reported) == 256
 
 
-def test_the_first_heartbeat_comes_at_once_and_says_what_is_true(tmp_path: Path) -> None:
-    async def main() -> None:
-        world = World(tmp_path)
-        async with world.running(world.agent("a1")):
-            await world.clock.advance(0.1)
-            (beat,) = world.plane.beats
-            assert beat.deployments is not None and beat.sentinels is not None
-            assert beat.deployments.connection == beat.sentinels.connection == "watching"
-
-    asyncio.run(main())
+async def test_the_first_heartbeat_comes_at_once_and_says_what_is_true(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.running(world.agent("a1")):
+        await world.clock.advance(0.1)
+        (beat,) = world.plane.beats
+        assert beat.deployments is not None and beat.sentinels is not None
+        assert beat.deployments.connection == beat.sentinels.connection == "watching"
 
 
-def test_the_answer_to_a_heartbeat_resends_reports_and_confirms_deletions(tmp_path: Path) -> None:
-    async def main() -> None:
-        world = World(tmp_path)
-        plane, cluster = world.plane, world.clusters[StreamKind.DEPLOYMENTS]
-        for n in range(20):
-            plane.desired.want(f"deployment/d{n}")
-        async with world.running(world.agent("a1")):
-            await world.clock.advance(2)
-            for n in range(8):
-                plane.unwant(f"deployment/d{n}")
-            await world.clock.advance(11)
-            assert len(cluster.deleted) == 5
-            held = plane.beats[-1].deployments.brake  # type: ignore[union-attr]
-            assert held is not None and held.held and held.count == 3
-            plane.requests.clear()
-            plane.answer.confirmed_deletes = plane.desired.cursor
-            plane.answer.resend_deployments = [bucket_of("deployment/d9")]
-            await world.clock.advance(11)
-            assert len(cluster.deleted) == 8
-            assert "deployment/d9" in {report.key for request in plane.requests for report in request.reports}
-
-    asyncio.run(main())
+async def test_the_answer_to_a_heartbeat_resends_reports_and_confirms_deletions(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    plane, cluster = world.plane, world.clusters[StreamKind.DEPLOYMENTS]
+    for n in range(20):
+        plane.desired.want(f"deployment/d{n}")
+    async with world.running(world.agent("a1")):
+        await world.clock.advance(2)
+        for n in range(8):
+            plane.unwant(f"deployment/d{n}")
+        await world.clock.advance(11)
+        assert len(cluster.deleted) == 5
+        held = plane.beats[-1].deployments.brake  # type: ignore[union-attr]
+        assert held is not None and held.held and held.count == 3
+        plane.requests.clear()
+        plane.answer.confirmed_deletes = plane.desired.cursor
+        plane.answer.resend_deployments = [bucket_of("deployment/d9")]
+        await world.clock.advance(11)
+        assert len(cluster.deleted) == 8
+        assert "deployment/d9" in {report.key for request in plane.requests for report in request.reports}
 
 
-def test_after_a_reconnect_a_heartbeat_comes_at_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        world = World(tmp_path)
-        async with world.running(world.agent("a1")):
-            await world.clock.advance(12)
-            world.plane.beats.clear()
-            await world.clock.advance(2)
-            world.plane.cut()
-            await world.clock.advance(1)
-            assert len(world.plane.beats) == 1
-
-    asyncio.run(main())
+async def test_after_a_reconnect_a_heartbeat_comes_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.running(world.agent("a1")):
+        await world.clock.advance(12)
+        world.plane.beats.clear()
+        await world.clock.advance(2)
+        world.plane.cut()
+        await world.clock.advance(1)
+        assert len(world.plane.beats) == 1
 
 
-def test_a_standby_takes_over_when_the_lease_runs_out_and_the_old_one_stops(tmp_path: Path) -> None:
-    async def main() -> None:
-        world = World(tmp_path)
-        world.plane.desired.want("deployment/a")
-        first, second = world.agent("a1", elect=True), world.agent("a2", elect=True)
-        async with world.running(first), world.running(second):
-            assert (first.status()["leading"], second.status()["leading"]) == (True, False)
-            assert second.readyz() == (True, {"election": "standing by"})
-            world.lock.away_for.add("a1")  # it can no longer renew
-            await world.clock.advance(30)
-            assert (first.status()["leading"], second.status()["leading"]) == (False, True)
-            assert world.plane.epoch == 2 and world.plane.streams == 2  # only the second one's
-            world.plane.want("deployment/b")
-            await world.clock.advance(1)
-            assert set(world.clusters[StreamKind.DEPLOYMENTS].objects) == {"deployment/a", "deployment/b"}
-
-    asyncio.run(main())
+async def test_a_standby_takes_over_when_the_lease_runs_out_and_the_old_one_stops(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.plane.desired.want("deployment/a")
+    first, second = world.agent("a1", elect=True), world.agent("a2", elect=True)
+    async with world.running(first), world.running(second):
+        assert (first.status()["leading"], second.status()["leading"]) == (True, False)
+        assert second.readyz() == (True, {"election": "standing by"})
+        world.lock.away_for.add("a1")  # it can no longer renew
+        await world.clock.advance(30)
+        assert (first.status()["leading"], second.status()["leading"]) == (False, True)
+        assert world.plane.epoch == 2 and world.plane.streams == 2  # only the second one's
+        world.plane.want("deployment/b")
+        await world.clock.advance(1)
+        assert set(world.clusters[StreamKind.DEPLOYMENTS].objects) == {"deployment/a", "deployment/b"}
 
 
-def test_a_fenced_agent_stops_acting_gives_the_lease_back_and_waits(tmp_path: Path) -> None:
-    async def main() -> None:
-        world = World(tmp_path)
-        agent = world.agent("a1", elect=True)
-        async with world.running(agent):
-            assert agent.status()["leading"]
-            world.plane.cut(Fenced("fenced: epoch 1 was replaced by 2"))
-            await world.clock.settle()
-            await world.clock.settle()
-            assert not agent.status()["leading"] and agent.controllers == {}
-            assert world.lock.record is not None and world.lock.record.holder == ""
-            await world.clock.advance(30)
-            assert agent.status()["leading"] and world.plane.epoch == 2  # nobody else was there after all
-
-    asyncio.run(main())
+async def test_a_fenced_agent_stops_acting_gives_the_lease_back_and_waits(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    agent = world.agent("a1", elect=True)
+    async with world.running(agent):
+        assert agent.status()["leading"]
+        world.plane.cut(Fenced("fenced: epoch 1 was replaced by 2"))
+        await world.clock.settle()
+        await world.clock.settle()
+        assert not agent.status()["leading"] and agent.controllers == {}
+        assert world.lock.record is not None and world.lock.record.holder == ""
+        await world.clock.advance(30)
+        assert agent.status()["leading"] and world.plane.epoch == 2  # nobody else was there after all
 
 
-def test_two_agents_set_up_alike_do_not_take_the_shard_from_each_other_all_the_time(tmp_path: Path) -> None:
-    async def main() -> None:
-        world = World(tmp_path)
-        real = world.plane.heartbeat
+async def test_two_agents_set_up_alike_do_not_take_the_shard_from_each_other_all_the_time(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    real = world.plane.heartbeat
 
-        async def newest_only(request):  # type: ignore[no-untyped-def]
-            if request.identity.epoch < world.plane.epoch:
-                raise Fenced("fenced")
-            return await real(request)
+    async def newest_only(request):  # type: ignore[no-untyped-def]
+        if request.identity.epoch < world.plane.epoch:
+            raise Fenced("fenced")
+        return await real(request)
 
-        world.plane.heartbeat = newest_only  # type: ignore[method-assign]
-        async with world.running(world.agent("a1")), world.running(world.agent("a2")):
-            await world.clock.advance(3600)
-            assert 5 < world.plane.epoch < 80  # they do, but rarely
-
-    asyncio.run(main())
+    world.plane.heartbeat = newest_only  # type: ignore[method-assign]
+    async with world.running(world.agent("a1")), world.running(world.agent("a2")):
+        await world.clock.advance(3600)
+        assert 5 < world.plane.epoch < 80  # they do, but rarely
 
 
-def test_without_the_control_plane_a_restarted_agent_keeps_the_cached_state(tmp_path: Path) -> None:
-    async def main() -> None:
-        world = World(tmp_path)
-        cluster = world.clusters[StreamKind.DEPLOYMENTS]
-        world.plane.desired.want("deployment/a")
-        async with world.running(world.agent("a1")):
-            await world.clock.advance(1)
-        cluster.objects.clear()
-        world.plane.error = ServiceUnavailable("away")
-        async with world.running(world.agent("a1")) as agent:
-            await world.clock.advance(20)
-            assert list(cluster.objects) == ["deployment/a"]
-            assert agent.readyz()[0] and agent.status()["controlPlane"]["reason"] == "away"
-            world.plane.error = None
-            world.plane.desired.want("deployment/b")
-            await world.clock.advance(31)
-            assert set(cluster.objects) == {"deployment/a", "deployment/b"} and world.plane.desired.syncs == 2
-
-    asyncio.run(main())
+async def test_without_the_control_plane_a_restarted_agent_keeps_the_cached_state(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    cluster = world.clusters[StreamKind.DEPLOYMENTS]
+    world.plane.desired.want("deployment/a")
+    async with world.running(world.agent("a1")):
+        await world.clock.advance(1)
+    cluster.objects.clear()
+    world.plane.error = ServiceUnavailable("away")
+    async with world.running(world.agent("a1")) as agent:
+        await world.clock.advance(20)
+        assert list(cluster.objects) == ["deployment/a"]
+        assert agent.readyz()[0] and agent.status()["controlPlane"]["reason"] == "away"
+        world.plane.error = None
+        world.plane.desired.want("deployment/b")
+        await world.clock.advance(31)
+        assert set(cluster.objects) == {"deployment/a", "deployment/b"} and world.plane.desired.syncs == 2
 
 
-def test_an_agent_that_never_joined_is_not_ready_and_says_why(tmp_path: Path) -> None:
-    async def main() -> None:
-        world = World(tmp_path)
-        world.plane.error = Unauthorized("the token is unknown")
-        async with world.running(world.agent("a1")) as agent:
-            ready, checks = agent.readyz()
-            assert not ready and "unknown" in checks["join"] and agent.livez()[0]
-
-    asyncio.run(main())
+async def test_an_agent_that_never_joined_is_not_ready_and_says_why(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.plane.error = Unauthorized("the token is unknown")
+    async with world.running(world.agent("a1")) as agent:
+        ready, checks = agent.readyz()
+        assert not ready and "unknown" in checks["join"] and agent.livez()[0]
 
 
-def test_another_fleet_behind_the_same_address_gets_none_of_the_old_ones_state(tmp_path: Path) -> None:
-    async def main() -> None:
-        world = World(tmp_path)
-        cluster = world.clusters[StreamKind.DEPLOYMENTS]
-        world.plane.desired.want("deployment/a")
-        async with world.running(world.agent("a1")):
-            await world.clock.advance(1)
-        other = FakePlane()
-        other.fleet = "flt_2"
-        other.desired.want("deployment/b")
-        async with world.running(world.agent("a1", plane=other)):
-            await world.clock.advance(5)
-            assert world.owners[-1].fleet == "flt_2" and list(world.of_others.objects) == ["deployment/b"]
-            assert all(hello.cursor == "" for hello in other.hellos)
-            assert cluster.deleted == [] and list(cluster.objects) == ["deployment/a"]
-
-    asyncio.run(main())
+async def test_another_fleet_behind_the_same_address_gets_none_of_the_old_ones_state(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    cluster = world.clusters[StreamKind.DEPLOYMENTS]
+    world.plane.desired.want("deployment/a")
+    async with world.running(world.agent("a1")):
+        await world.clock.advance(1)
+    other = FakePlane()
+    other.fleet = "flt_2"
+    other.desired.want("deployment/b")
+    async with world.running(world.agent("a1", plane=other)):
+        await world.clock.advance(5)
+        assert world.owners[-1].fleet == "flt_2" and list(world.of_others.objects) == ["deployment/b"]
+        assert all(hello.cursor == "" for hello in other.hellos)
+        assert cluster.deleted == [] and list(cluster.objects) == ["deployment/a"]
 
 
-def test_a_controller_that_fails_is_started_again_and_the_other_never_notices(tmp_path: Path) -> None:
-    async def main() -> None:
-        world = World(tmp_path)
+async def test_a_controller_that_fails_is_started_again_and_the_other_never_notices(tmp_path: Path) -> None:
+    world = World(tmp_path)
 
-        class Broken(FakeCluster):
-            times = 3
+    class Broken(FakeCluster):
+        times = 3
 
-            async def run(self, changed: Callable[[str], None]) -> None:
-                if not self.times:
-                    await super().run(changed)
-                self.times -= 1
-                for key in self.objects:
-                    changed(key)
-                await world.clock.sleep(5)
-                raise RuntimeError("a bug in the observer")
+        async def run(self, changed: Callable[[str], None]) -> None:
+            if not self.times:
+                await super().run(changed)
+            self.times -= 1
+            for key in self.objects:
+                changed(key)
+            await world.clock.sleep(5)
+            raise RuntimeError("a bug in the observer")
 
-        world.clusters[StreamKind.SENTINELS] = Broken()
-        world.plane.desired.want("deployment/a")
-        world.plane.desired.want("sentinel/s")
-        async with world.running(world.agent("a1")):
-            await world.clock.advance(1)
-            assert list(world.clusters[StreamKind.DEPLOYMENTS].objects) == ["deployment/a"]
-            await world.clock.advance(60)
-            assert list(world.clusters[StreamKind.SENTINELS].objects) == ["sentinel/s"]
-            assert world.clusters[StreamKind.DEPLOYMENTS].applied == [("deployment/a", 1)]
-            requests = [one for one in world.plane.requests if isinstance(one, pb.ReportSentinelStatusRequest)]
-            sequences = [request.sequence for request in requests]
-            assert len(sequences) >= 2 and sequences == sorted(set(sequences))  # also across restarts, in one epoch
-
-    asyncio.run(main())
+    world.clusters[StreamKind.SENTINELS] = Broken()
+    world.plane.desired.want("deployment/a")
+    world.plane.desired.want("sentinel/s")
+    async with world.running(world.agent("a1")):
+        await world.clock.advance(1)
+        assert list(world.clusters[StreamKind.DEPLOYMENTS].objects) == ["deployment/a"]
+        await world.clock.advance(60)
+        assert list(world.clusters[StreamKind.SENTINELS].objects) == ["sentinel/s"]
+        assert world.clusters[StreamKind.DEPLOYMENTS].applied == [("deployment/a", 1)]
+        requests = [one for one in world.plane.requests if isinstance(one, pb.ReportSentinelStatusRequest)]
+        sequences = [request.sequence for request in requests]
+        assert len(sequences) >= 2 and sequences == sorted(set(sequences))  # also across restarts, in one epoch
 
 
 def test_the_key_is_made_once_and_replaced_when_it_cannot_be_read(tmp_path: Path) -> None:
@@ -382,40 +346,34 @@ def test_settings_come_from_file_environment_and_flags(tmp_path: Path) -> None:
         load(KraneConfig, file=file, flags={"limits.buffer": 0})
 
 
-def test_u11_every_message_says_who_it_is_from(tmp_path: Path) -> None:
-    async def main() -> None:
-        world = World(tmp_path)
-        asked: list[pb.GetDesiredRequest] = []
-        real = world.plane.get_desired
+async def test_u11_every_message_says_who_it_is_from(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    asked: list[pb.GetDesiredRequest] = []
+    real = world.plane.get_desired
 
-        async def noted(stream: StreamKind, request: pb.GetDesiredRequest) -> pb.Item:
-            asked.append(request)
-            return await real(stream, request)
+    async def noted(stream: StreamKind, request: pb.GetDesiredRequest) -> pb.Item:
+        asked.append(request)
+        return await real(stream, request)
 
-        world.plane.get_desired = noted  # type: ignore[method-assign]
-        world.plane.desired.want("deployment/a")
-        world.plane.desired.want("sentinel/s")
-        async with world.running(world.agent("a1")):
-            await world.clock.advance(900)
-        said = [*world.plane.hellos, *world.plane.beats, *world.plane.requests, *asked]
-        expected = pb.Identity(cluster="c1", region="eu", shard="default", agent="a1", epoch=1)
-        assert len(asked) >= 2 and all(message.identity == expected for message in said)
-
-    asyncio.run(main())
+    world.plane.get_desired = noted  # type: ignore[method-assign]
+    world.plane.desired.want("deployment/a")
+    world.plane.desired.want("sentinel/s")
+    async with world.running(world.agent("a1")):
+        await world.clock.advance(900)
+    said = [*world.plane.hellos, *world.plane.beats, *world.plane.requests, *asked]
+    expected = pb.Identity(cluster="c1", region="eu", shard="default", agent="a1", epoch=1)
+    assert len(asked) >= 2 and all(message.identity == expected for message in said)
 
 
-def test_metrics_have_closed_labels_and_can_be_rendered(tmp_path: Path) -> None:
-    async def main() -> None:
-        world = World(tmp_path)
-        registry = Metrics()
-        agent = world.agent("a1")
-        agent._deps = replace(agent._deps, metrics=KraneMetrics(registry))
-        world.plane.desired.want("deployment/secret-name")
-        async with world.running(agent):
-            await world.clock.advance(20)
-            text = registry.render().decode()
-            assert 'shoal_krane_objects{controller="deployments"} 1.0' in text
-            assert 'shoal_krane_hop_seconds_count{controller="deployments",hop="ready"} 1.0' in text
-            assert "shoal_krane_epoch 1.0" in text and "secret-name" not in text
-
-    asyncio.run(main())
+async def test_metrics_have_closed_labels_and_can_be_rendered(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    registry = Metrics()
+    agent = world.agent("a1")
+    agent._deps = replace(agent._deps, metrics=KraneMetrics(registry))
+    world.plane.desired.want("deployment/secret-name")
+    async with world.running(agent):
+        await world.clock.advance(20)
+        text = registry.render().decode()
+        assert 'shoal_krane_objects{controller="deployments"} 1.0' in text
+        assert 'shoal_krane_hop_seconds_count{controller="deployments",hop="ready"} 1.0' in text
+        assert "shoal_krane_epoch 1.0" in text and "secret-name" not in text

@@ -42,49 +42,40 @@ async def heard(line: Line, count: int) -> list[str]:
     return found
 
 
-def test_a_stream_that_does_not_offer_it_is_never_used() -> None:
-    async def main() -> None:
-        beats = Beats(RealClock())
-        assert await beats.beat(BEAT, 1.0) is None
-        line = beats.open(say())
-        assert not line.took(event("welcome", pb.Welcome(resumed=True)))
-        assert await beats.beat(BEAT, 1.0) is None
-        beats.close(line)
-
-    asyncio.run(main())
+async def test_a_stream_that_does_not_offer_it_is_never_used() -> None:
+    beats = Beats(RealClock())
+    assert await beats.beat(BEAT, 1.0) is None
+    line = beats.open(say())
+    assert not line.took(event("welcome", pb.Welcome(resumed=True)))
+    assert await beats.beat(BEAT, 1.0) is None
+    beats.close(line)
 
 
-def test_beats_go_between_what_is_said_and_answers_come_in_order() -> None:
-    async def main() -> None:
-        beats = Beats(RealClock())
-        line = beats.open(say("a", "b"))
-        assert not line.took(WELCOME)
-        waiting = [asyncio.create_task(beats.beat(BEAT, 60.0)) for _ in range(2)]
-        await asyncio.sleep(0)
-        assert sorted(await asyncio.wait_for(heard(line, 4), 10)) == ["heartbeat"] * 2 + ["received"] * 2
-        assert line.took(answer("first")) and line.took(answer("second"))
-        found = [await one for one in waiting]
-        assert [one.confirmed_deletes for one in found if one is not None] == ["first", "second"]
-        assert line.took(answer("to nobody")) and not line.took(event("progress", pb.Progress(cursor="c")))
-        beats.close(line)
-
-    asyncio.run(main())
+async def test_beats_go_between_what_is_said_and_answers_come_in_order() -> None:
+    beats = Beats(RealClock())
+    line = beats.open(say("a", "b"))
+    assert not line.took(WELCOME)
+    waiting = [asyncio.create_task(beats.beat(BEAT, 60.0)) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert sorted(await asyncio.wait_for(heard(line, 4), 10)) == ["heartbeat"] * 2 + ["received"] * 2
+    assert line.took(answer("first")) and line.took(answer("second"))
+    found = [await one for one in waiting]
+    assert [one.confirmed_deletes for one in found if one is not None] == ["first", "second"]
+    assert line.took(answer("to nobody")) and not line.took(event("progress", pb.Progress(cursor="c")))
+    beats.close(line)
 
 
-def test_a_stream_that_ends_or_does_not_answer_leaves_it_to_a_call_until_it_answers() -> None:
-    async def main() -> None:
-        clock = FakeClock()
-        beats = Beats(clock)
-        line = beats.open(say())
-        line.took(WELCOME)
-        waiting = asyncio.create_task(beats.beat(BEAT, 5.0))
-        await clock.advance(5.0)
-        assert await waiting is None and not line.takes
-        assert await beats.beat(BEAT, 5.0) is None, "it is left alone"
-        assert line.took(answer("late")) and line.takes
-        waiting = asyncio.create_task(beats.beat(BEAT, 5.0))
-        await clock.settle()
-        beats.close(line)
-        assert await waiting is None
-
-    asyncio.run(main())
+async def test_a_stream_that_ends_or_does_not_answer_leaves_it_to_a_call_until_it_answers() -> None:
+    clock = FakeClock()
+    beats = Beats(clock)
+    line = beats.open(say())
+    line.took(WELCOME)
+    waiting = asyncio.create_task(beats.beat(BEAT, 5.0))
+    await clock.advance(5.0)
+    assert await waiting is None and not line.takes
+    assert await beats.beat(BEAT, 5.0) is None, "it is left alone"
+    assert line.took(answer("late")) and line.takes
+    waiting = asyncio.create_task(beats.beat(BEAT, 5.0))
+    await clock.settle()
+    beats.close(line)
+    assert await waiting is None

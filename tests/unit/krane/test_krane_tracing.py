@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,14 +48,11 @@ class Listening(FakePlane):
         return await super().report(stream, request)
 
 
-def test_applying_and_reporting_follow_from_the_change(tmp_path: Path, tracer: Tracer) -> None:
-    async def main() -> None:
-        plane = Listening()
-        plane.desired.want("deployment/a").trace = CHANGE
-        async with Rig(tmp_path, plane=plane) as rig:
-            await rig.settle()
-            assert rig.running() == {"deployment/a": 1}
-        assert ("krane.apply", "d" * 16) in tracer.spans and ("krane.report", "d" * 16) in tracer.spans
-        assert plane.said and all(text.startswith(f"00-{'c' * 32}-") for text in plane.said)
-
-    asyncio.run(main())
+async def test_applying_and_reporting_follow_from_the_change(tmp_path: Path, tracer: Tracer) -> None:
+    plane = Listening()
+    plane.desired.want("deployment/a").trace = CHANGE
+    async with Rig(tmp_path, plane=plane) as rig:
+        await rig.settle()
+        assert rig.running() == {"deployment/a": 1}
+    assert ("krane.apply", "d" * 16) in tracer.spans and ("krane.report", "d" * 16) in tracer.spans
+    assert plane.said and all(text.startswith(f"00-{'c' * 32}-") for text in plane.said)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -35,43 +34,37 @@ def wrapped(item: pb.Item, key: bytes) -> pb.Item:
     return found
 
 
-def test_a_state_wrapped_for_another_key_is_applied_once_it_is_wrapped_for_ours(tmp_path: Path) -> None:
-    async def main() -> None:
-        plane = FakePlane()
-        item = plane.desired.want(KEY)
-        plane.desired.items[KEY] = wrapped(item, b"another's")
-        async with Rig(tmp_path, plane=plane, cluster=Locked()) as rig:
-            await rig.settle()
-            assert rig.running() == {} and plane.asked == [KEY], "asked for once, not in a loop"
-            failure = rig.controller.status()["failing"]
-            assert failure, "and visible"
-            plane.desired.items[KEY] = wrapped(item, b"mine")  # no new version, and nobody says anything
-            await rig.clock.advance(10)
-            await rig.settle()
-            assert rig.running() == {KEY: version_of(item).number}
-            cached = rig.cache.get(KEY)
-            assert cached is not None and cached.to_binary() == plane.desired.items[KEY].to_binary()
-
-    asyncio.run(main())
+async def test_a_state_wrapped_for_another_key_is_applied_once_it_is_wrapped_for_ours(tmp_path: Path) -> None:
+    plane = FakePlane()
+    item = plane.desired.want(KEY)
+    plane.desired.items[KEY] = wrapped(item, b"another's")
+    async with Rig(tmp_path, plane=plane, cluster=Locked()) as rig:
+        await rig.settle()
+        assert rig.running() == {} and plane.asked == [KEY], "asked for once, not in a loop"
+        failure = rig.controller.status()["failing"]
+        assert failure, "and visible"
+        plane.desired.items[KEY] = wrapped(item, b"mine")  # no new version, and nobody says anything
+        await rig.clock.advance(10)
+        await rig.settle()
+        assert rig.running() == {KEY: version_of(item).number}
+        cached = rig.cache.get(KEY)
+        assert cached is not None and cached.to_binary() == plane.desired.items[KEY].to_binary()
 
 
-def test_without_an_answer_the_last_state_stays_and_it_is_tried_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        plane = FakePlane()
-        item = plane.desired.want(KEY)
-        plane.desired.items[KEY] = wrapped(item, b"another's")
-        async with Rig(tmp_path, plane=plane, cluster=Locked()) as rig:
-            await rig.settle()
-            plane.error = ServiceUnavailable("away")
-            plane.desired.items[KEY] = wrapped(item, b"mine")
-            await rig.clock.advance(10)
-            assert rig.running() == {}
-            plane.error = None
-            await rig.clock.advance(120)
-            await rig.settle()
-            assert rig.running() == {KEY: version_of(item).number}
-
-    asyncio.run(main())
+async def test_without_an_answer_the_last_state_stays_and_it_is_tried_again(tmp_path: Path) -> None:
+    plane = FakePlane()
+    item = plane.desired.want(KEY)
+    plane.desired.items[KEY] = wrapped(item, b"another's")
+    async with Rig(tmp_path, plane=plane, cluster=Locked()) as rig:
+        await rig.settle()
+        plane.error = ServiceUnavailable("away")
+        plane.desired.items[KEY] = wrapped(item, b"mine")
+        await rig.clock.advance(10)
+        assert rig.running() == {}
+        plane.error = None
+        await rig.clock.advance(120)
+        await rig.settle()
+        assert rig.running() == {KEY: version_of(item).number}
 
 
 def test_a_secret_that_was_deleted_is_an_error_that_names_it_and_the_field() -> None:

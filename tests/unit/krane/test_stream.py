@@ -96,153 +96,135 @@ async def _hello(session: AgentSession, cursor: str = "") -> AsyncIterator[pb.Wa
     await asyncio.Event().wait()
 
 
-def test_a_controller_follows_a_real_control_plane_through_a_restart(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with control_plane(tmp_path / "control") as control:
-            await control.add_cluster("c1", region="eu")
-            key = await control.deploy("c1", "web", replicas=2)
-            async with connection(control) as plane:
-                cluster = FakeCluster()
-                controller = _controller(tmp_path, plane, await _joined(plane), cluster)
-                await controller.start()
-                await until(lambda: key in cluster.objects)
-                await until(lambda: controller.version_last_seen != "")
-                other = await control.deploy("c1", "api")
-                await until(lambda: other in cluster.objects)
-                await control.restart()
-                third = await control.deploy("c1", "late")
-                await until(lambda: third in cluster.objects)
-                await control.remove("c1", key, by_user=True)
-                await until(lambda: cluster.deleted == [key])
-                await until(lambda: controller.status()["unreported"] == 0)
-                await controller.stop()
-                assert set(cluster.objects) == {other, third}
-
-    asyncio.run(main())
+async def test_a_controller_follows_a_real_control_plane_through_a_restart(tmp_path: Path) -> None:
+    async with control_plane(tmp_path / "control") as control:
+        await control.add_cluster("c1", region="eu")
+        key = await control.deploy("c1", "web", replicas=2)
+        async with connection(control) as plane:
+            cluster = FakeCluster()
+            controller = _controller(tmp_path, plane, await _joined(plane), cluster)
+            await controller.start()
+            await until(lambda: key in cluster.objects)
+            await until(lambda: controller.version_last_seen != "")
+            other = await control.deploy("c1", "api")
+            await until(lambda: other in cluster.objects)
+            await control.restart()
+            third = await control.deploy("c1", "late")
+            await until(lambda: third in cluster.objects)
+            await control.remove("c1", key, by_user=True)
+            await until(lambda: cluster.deleted == [key])
+            await until(lambda: controller.status()["unreported"] == 0)
+            await controller.stop()
+            assert set(cluster.objects) == {other, third}
 
 
-def test_after_many_calls_there_is_another_connection_and_streams_go_on(
+async def test_after_many_calls_there_is_another_connection_and_streams_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_module, "_CALLS", 5)
 
-    async def main() -> None:
-        async with control_plane(tmp_path) as control:
-            await control.add_cluster("c1", region="eu")
-            async with connection(control) as plane:
-                session = await _joined(plane)
-                async with aclosing(plane.watch(StreamKind.DEPLOYMENTS, _hello(session))) as events:
-                    while (await anext(events)).event.field != "sync_end":  # type: ignore[union-attr]
+    async with control_plane(tmp_path) as control:
+        await control.add_cluster("c1", region="eu")
+        async with connection(control) as plane:
+            session = await _joined(plane)
+            async with aclosing(plane.watch(StreamKind.DEPLOYMENTS, _hello(session))) as events:
+                while (await anext(events)).event.field != "sync_end":  # type: ignore[union-attr]
+                    pass
+                for _ in range(23):
+                    await plane.heartbeat(pb.HeartbeatRequest(identity=session.identity))
+                assert len(plane._old) <= 2, "connections without streams are closed"
+                key = await control.deploy("c1", "web")
+                async with asyncio.timeout(30):
+                    while (said := (await anext(events)).event) is None or said.field != "item":
                         pass
-                    for _ in range(23):
+                assert said.value.key == key
+
+
+async def test_errors_of_the_control_plane_become_errors_of_ours(tmp_path: Path) -> None:
+    async with control_plane(tmp_path) as control:
+        await control.add_cluster("c1", region="eu")
+        await control.add_cluster("c2", region="eu")
+        async with connection(control, token="nonsense") as plane:
+            with pytest.raises(Unauthorized):
+                await _joined(plane)
+        async with connection(control) as plane:
+            with pytest.raises(Forbidden):
+                await _joined(plane, cluster="c2")
+            old = await _joined(plane)
+            session = await _joined(plane)
+            request = pb.GetDesiredRequest(identity=session.identity, key="deployment/unknown")
+            with pytest.raises(NotFound, match="deployment/unknown"):
+                await plane.get_desired(StreamKind.DEPLOYMENTS, request)
+            with pytest.raises(Fenced):
+                await plane.heartbeat(pb.HeartbeatRequest(identity=old.identity))
+            with pytest.raises(BadRequest, match="cursor"):
+                await anext(plane.watch(StreamKind.DEPLOYMENTS, _hello(session, "nonsense")))
+        async with connection(control, url="https://127.0.0.1:9") as plane:
+            with pytest.raises(ServiceUnavailable):
+                await _joined(plane)
+
+
+async def test_a_cancelled_call_or_stream_is_cancelled_and_not_an_error(tmp_path: Path) -> None:
+    async with control_plane(tmp_path) as control, TcpProxy(control.port) as proxy:
+        await control.add_cluster("c1", region="eu")
+        async with connection(control, url=f"https://127.0.0.1:{proxy.port}") as plane:
+            session = await _joined(plane)
+            welcomed = asyncio.Event()
+
+            async def read() -> None:
+                async for _ in plane.watch(StreamKind.DEPLOYMENTS, _hello(session)):
+                    welcomed.set()
+
+            stream = asyncio.create_task(read())
+            await asyncio.wait_for(welcomed.wait(), 60)
+            proxy.mute()
+            call = asyncio.create_task(plane.heartbeat(pb.HeartbeatRequest(identity=session.identity)))
+            await until(lambda: proxy.held > 0)
+            for task in (stream, call):
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            proxy.heal()
+
+
+async def test_a_peer_that_stops_answering_is_noticed_and_replaced(tmp_path: Path) -> None:
+    async with control_plane(tmp_path) as control, TcpProxy(control.port) as proxy:
+        await control.add_cluster("c1", region="eu")
+        times = Times(call_s=0.5, idle_s=100.0)
+        async with connection(control, url=f"https://127.0.0.1:{proxy.port}", times=times) as plane:
+            session = await patiently(lambda: _joined(plane))
+            welcomed = asyncio.Event()
+
+            async def read() -> None:
+                async for _ in plane.watch(StreamKind.DEPLOYMENTS, _hello(session)):
+                    welcomed.set()
+
+            stream = asyncio.create_task(read())
+            await asyncio.wait_for(welcomed.wait(), 60)
+            proxy.mute()  # the connection stays open, and nothing comes any more
+            async with asyncio.timeout(60):
+                while not stream.done():
+                    with pytest.raises((Timeout, ServiceUnavailable)):
                         await plane.heartbeat(pb.HeartbeatRequest(identity=session.identity))
-                    assert len(plane._old) <= 2, "connections without streams are closed"
-                    key = await control.deploy("c1", "web")
-                    async with asyncio.timeout(30):
-                        while (said := (await anext(events)).event) is None or said.field != "item":
-                            pass
-                    assert said.value.key == key
-
-    asyncio.run(main())
+                    await asyncio.sleep(0.01)
+            with pytest.raises(ServiceUnavailable, match="stopped answering"):
+                stream.result()
+            proxy.heal()
+            await patiently(lambda: plane.heartbeat(pb.HeartbeatRequest(identity=session.identity)))
 
 
-def test_errors_of_the_control_plane_become_errors_of_ours(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with control_plane(tmp_path) as control:
-            await control.add_cluster("c1", region="eu")
-            await control.add_cluster("c2", region="eu")
-            async with connection(control, token="nonsense") as plane:
-                with pytest.raises(Unauthorized):
-                    await _joined(plane)
-            async with connection(control) as plane:
-                with pytest.raises(Forbidden):
-                    await _joined(plane, cluster="c2")
-                old = await _joined(plane)
-                session = await _joined(plane)
-                request = pb.GetDesiredRequest(identity=session.identity, key="deployment/unknown")
-                with pytest.raises(NotFound, match="deployment/unknown"):
-                    await plane.get_desired(StreamKind.DEPLOYMENTS, request)
-                with pytest.raises(Fenced):
-                    await plane.heartbeat(pb.HeartbeatRequest(identity=old.identity))
-                with pytest.raises(BadRequest, match="cursor"):
-                    await anext(plane.watch(StreamKind.DEPLOYMENTS, _hello(session, "nonsense")))
-            async with connection(control, url="https://127.0.0.1:9") as plane:
-                with pytest.raises(ServiceUnavailable):
-                    await _joined(plane)
-
-    asyncio.run(main())
+async def test_a_stream_that_brings_nothing_for_too_long_is_given_up(tmp_path: Path) -> None:
+    async with control_plane(tmp_path) as control:
+        await control.add_cluster("c1", region="eu")
+        async with connection(control, times=Times(call_s=10.0, idle_s=0.3)) as plane:
+            session = await _joined(plane)
+            events = plane.watch(StreamKind.SENTINELS, _hello(session))
+            with pytest.raises(ServiceUnavailable, match="stopped answering"):
+                async for _ in events:
+                    pass
 
 
-def test_a_cancelled_call_or_stream_is_cancelled_and_not_an_error(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with control_plane(tmp_path) as control, TcpProxy(control.port) as proxy:
-            await control.add_cluster("c1", region="eu")
-            async with connection(control, url=f"https://127.0.0.1:{proxy.port}") as plane:
-                session = await _joined(plane)
-                welcomed = asyncio.Event()
-
-                async def read() -> None:
-                    async for _ in plane.watch(StreamKind.DEPLOYMENTS, _hello(session)):
-                        welcomed.set()
-
-                stream = asyncio.create_task(read())
-                await asyncio.wait_for(welcomed.wait(), 60)
-                proxy.mute()
-                call = asyncio.create_task(plane.heartbeat(pb.HeartbeatRequest(identity=session.identity)))
-                await until(lambda: proxy.held > 0)
-                for task in (stream, call):
-                    task.cancel()
-                    with pytest.raises(asyncio.CancelledError):
-                        await task
-                proxy.heal()
-
-    asyncio.run(main())
-
-
-def test_a_peer_that_stops_answering_is_noticed_and_replaced(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with control_plane(tmp_path) as control, TcpProxy(control.port) as proxy:
-            await control.add_cluster("c1", region="eu")
-            times = Times(call_s=0.5, idle_s=100.0)
-            async with connection(control, url=f"https://127.0.0.1:{proxy.port}", times=times) as plane:
-                session = await patiently(lambda: _joined(plane))
-                welcomed = asyncio.Event()
-
-                async def read() -> None:
-                    async for _ in plane.watch(StreamKind.DEPLOYMENTS, _hello(session)):
-                        welcomed.set()
-
-                stream = asyncio.create_task(read())
-                await asyncio.wait_for(welcomed.wait(), 60)
-                proxy.mute()  # the connection stays open, and nothing comes any more
-                async with asyncio.timeout(60):
-                    while not stream.done():
-                        with pytest.raises((Timeout, ServiceUnavailable)):
-                            await plane.heartbeat(pb.HeartbeatRequest(identity=session.identity))
-                        await asyncio.sleep(0.01)
-                with pytest.raises(ServiceUnavailable, match="stopped answering"):
-                    stream.result()
-                proxy.heal()
-                await patiently(lambda: plane.heartbeat(pb.HeartbeatRequest(identity=session.identity)))
-
-    asyncio.run(main())
-
-
-def test_a_stream_that_brings_nothing_for_too_long_is_given_up(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with control_plane(tmp_path) as control:
-            await control.add_cluster("c1", region="eu")
-            async with connection(control, times=Times(call_s=10.0, idle_s=0.3)) as plane:
-                session = await _joined(plane)
-                events = plane.watch(StreamKind.SENTINELS, _hello(session))
-                with pytest.raises(ServiceUnavailable, match="stopped answering"):
-                    async for _ in events:
-                        pass
-
-    asyncio.run(main())
-
-
-def test_a_control_plane_on_this_machine_is_reached_past_the_proxy_of_the_environment(
+async def test_a_control_plane_on_this_machine_is_reached_past_the_proxy_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
@@ -250,70 +232,61 @@ def test_a_control_plane_on_this_machine_is_reached_past_the_proxy_of_the_enviro
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
 
-    async def main() -> None:
-        async with control_plane(tmp_path) as control:
-            await control.add_cluster("c1", region="eu")
-            async with connection(control) as plane:
-                assert (await _joined(plane)).epoch == 1
-
-    asyncio.run(main())
-
-
-def test_a_rotated_token_is_used_by_the_next_call(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with control_plane(tmp_path) as control:
-            await control.add_cluster("c1", region="eu")
-            tokens = ["nonsense"]
-            plane = Connection(
-                lambda: JoinFile(
-                    url=control.url,
-                    ca=control.ca.decode(),
-                    token=tokens[-1],
-                    cluster="c1",
-                    region="eu",
-                    shard="default",
-                ),
-                clock=CLOCK,
-                random_bytes=urandom,
-                correlation="test",
-            )
-            with pytest.raises(Unauthorized):
-                await _joined(plane)
-            tokens.append(await control.agent_token("c1", "eu"))
+    async with control_plane(tmp_path) as control:
+        await control.add_cluster("c1", region="eu")
+        async with connection(control) as plane:
             assert (await _joined(plane)).epoch == 1
-            await plane.close()
-
-    asyncio.run(main())
 
 
-def test_connections_cut_under_change_load_lose_nothing_and_delete_nothing_wanted(tmp_path: Path) -> None:
-    async def main() -> None:
-        random = Random(5)
-        async with control_plane(tmp_path / "control") as control, TcpProxy(control.port) as proxy:
-            await control.add_cluster("c1", region="eu")
-            async with connection(control, url=f"https://127.0.0.1:{proxy.port}") as plane:
-                cluster = FakeCluster()
-                controller = _controller(tmp_path, plane, await _joined(plane), cluster)
-                await controller.start()
-                wanted: dict[str, int] = {}
-                removed: set[str] = set()
-                for step in range(80):
-                    name = f"app{random.randrange(12)}"
-                    key = f"deployment/dep_{name}"
-                    if key in wanted and random.random() < 0.3:
-                        await control.remove("c1", key, by_user=True)
-                        removed.add(key)
-                        del wanted[key]
-                    else:
-                        wanted[key] = random.randrange(1, 9)
-                        await control.deploy("c1", name, replicas=wanted[key])
-                    if step % 10 == 9:
-                        proxy.cut()
-                await until(lambda: _replicas(cluster) == wanted and controller.status()["unreported"] == 0)
-                assert set(cluster.deleted) <= removed
-                await controller.stop()
+async def test_a_rotated_token_is_used_by_the_next_call(tmp_path: Path) -> None:
+    async with control_plane(tmp_path) as control:
+        await control.add_cluster("c1", region="eu")
+        tokens = ["nonsense"]
+        plane = Connection(
+            lambda: JoinFile(
+                url=control.url,
+                ca=control.ca.decode(),
+                token=tokens[-1],
+                cluster="c1",
+                region="eu",
+                shard="default",
+            ),
+            clock=CLOCK,
+            random_bytes=urandom,
+            correlation="test",
+        )
+        with pytest.raises(Unauthorized):
+            await _joined(plane)
+        tokens.append(await control.agent_token("c1", "eu"))
+        assert (await _joined(plane)).epoch == 1
+        await plane.close()
 
-    asyncio.run(main())
+
+async def test_connections_cut_under_change_load_lose_nothing_and_delete_nothing_wanted(tmp_path: Path) -> None:
+    random = Random(5)
+    async with control_plane(tmp_path / "control") as control, TcpProxy(control.port) as proxy:
+        await control.add_cluster("c1", region="eu")
+        async with connection(control, url=f"https://127.0.0.1:{proxy.port}") as plane:
+            cluster = FakeCluster()
+            controller = _controller(tmp_path, plane, await _joined(plane), cluster)
+            await controller.start()
+            wanted: dict[str, int] = {}
+            removed: set[str] = set()
+            for step in range(80):
+                name = f"app{random.randrange(12)}"
+                key = f"deployment/dep_{name}"
+                if key in wanted and random.random() < 0.3:
+                    await control.remove("c1", key, by_user=True)
+                    removed.add(key)
+                    del wanted[key]
+                else:
+                    wanted[key] = random.randrange(1, 9)
+                    await control.deploy("c1", name, replicas=wanted[key])
+                if step % 10 == 9:
+                    proxy.cut()
+            await until(lambda: _replicas(cluster) == wanted and controller.status()["unreported"] == 0)
+            assert set(cluster.deleted) <= removed
+            await controller.stop()
 
 
 def _replicas(cluster: FakeCluster) -> dict[str, int]:
@@ -321,27 +294,24 @@ def _replicas(cluster: FakeCluster) -> dict[str, int]:
     return {key: state.replicas for key, state in found.items() if isinstance(state, pb.DeploymentState)}
 
 
-def test_heartbeats_go_along_on_an_open_stream_and_by_a_call_when_there_is_none(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with control_plane(tmp_path / "control") as control:
-            await control.add_cluster("c1", region="eu")
-            async with connection(control) as plane:
-                session = await _joined(plane)
-                beat = pb.HeartbeatRequest(identity=session.identity, software="test")
-                async with aclosing(plane.watch(StreamKind.DEPLOYMENTS, _hello(session))) as events:
-                    first = await anext(events)
-                    assert first.event is not None and first.event.field == "welcome"
-                    calls = plane._calls
-                    beating = asyncio.create_task(plane.heartbeat(beat))
-                    async with asyncio.timeout(60):
-                        while not beating.done():  # answers are found among the events
-                            reading = asyncio.ensure_future(anext(events))
-                            await asyncio.wait([reading, beating], return_when=asyncio.FIRST_COMPLETED)
-                            if not reading.done():
-                                reading.cancel()
-                                await asyncio.wait([reading])
-                    assert beating.result() == pb.HeartbeatResponse() and plane._calls == calls
-                await plane.heartbeat(beat)
-                assert plane._calls == calls + 1
-
-    asyncio.run(main())
+async def test_heartbeats_go_along_on_an_open_stream_and_by_a_call_when_there_is_none(tmp_path: Path) -> None:
+    async with control_plane(tmp_path / "control") as control:
+        await control.add_cluster("c1", region="eu")
+        async with connection(control) as plane:
+            session = await _joined(plane)
+            beat = pb.HeartbeatRequest(identity=session.identity, software="test")
+            async with aclosing(plane.watch(StreamKind.DEPLOYMENTS, _hello(session))) as events:
+                first = await anext(events)
+                assert first.event is not None and first.event.field == "welcome"
+                calls = plane._calls
+                beating = asyncio.create_task(plane.heartbeat(beat))
+                async with asyncio.timeout(60):
+                    while not beating.done():  # answers are found among the events
+                        reading = asyncio.ensure_future(anext(events))
+                        await asyncio.wait([reading, beating], return_when=asyncio.FIRST_COMPLETED)
+                        if not reading.done():
+                            reading.cancel()
+                            await asyncio.wait([reading])
+                assert beating.result() == pb.HeartbeatResponse() and plane._calls == calls
+            await plane.heartbeat(beat)
+            assert plane._calls == calls + 1

@@ -76,9 +76,11 @@ class GrpcServer:
         (b"", [("grpc-status", "12"), ("grpc-message", "x")], ProbeResult.FAILURE, "does not implement the grpc health protocol"),
     ],
 )  # fmt: skip
-def test_health_over_grpc(body: bytes, trailers: list[tuple[str, str]], result: ProbeResult, message: str) -> None:
+async def test_health_over_grpc(
+    body: bytes, trailers: list[tuple[str, str]], result: ProbeResult, message: str
+) -> None:
     server = GrpcServer(lambda path: (body, trailers))
-    answer = asyncio.run(check(server, "my.Service", "pod:50051"))
+    answer = await check(server, "my.Service", "pod:50051")
     assert answer.result is result
     assert message in answer.message
     assert server.asked == b"\x00\x00\x00\x00\x0c\x0a\x0amy.Service"
@@ -126,20 +128,17 @@ async def serve(answer: bytes, tls: ssl.SSLContext | None = None) -> tuple[async
         (b"", ProbeResult.FAILURE, "EOF"),
     ],
 )  # fmt: skip
-def test_health_over_http(answer: bytes, result: ProbeResult, message: str) -> None:
-    async def main() -> None:
-        server, port, seen = await serve(answer)
-        headers = [{"name": "X-Probe", "value": "yes"}]
-        found = await probe({"httpGet": {"path": "/healthz?x=1", "port": "web", "httpHeaders": headers}}, port)
-        assert (found.result, message in found.message) == (result, True), found
-        assert seen[0].startswith(b"GET /healthz?x=1 HTTP/1.1\r\n")
-        assert b"x-probe: yes" in seen[0] and b"host: 10.0.0.1:80" in seen[0]
-        server.close()
-
-    asyncio.run(main())
+async def test_health_over_http(answer: bytes, result: ProbeResult, message: str) -> None:
+    server, port, seen = await serve(answer)
+    headers = [{"name": "X-Probe", "value": "yes"}]
+    found = await probe({"httpGet": {"path": "/healthz?x=1", "port": "web", "httpHeaders": headers}}, port)
+    assert (found.result, message in found.message) == (result, True), found
+    assert seen[0].startswith(b"GET /healthz?x=1 HTTP/1.1\r\n")
+    assert b"x-probe: yes" in seen[0] and b"host: 10.0.0.1:80" in seen[0]
+    server.close()
 
 
-def test_health_over_https_needs_no_trust(tmp_path: Path) -> None:
+async def test_health_over_https_needs_no_trust(tmp_path: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "pod")])
     now = datetime.now(UTC)
@@ -153,30 +152,24 @@ def test_health_over_https_needs_no_trust(tmp_path: Path) -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(tmp_path / "pod.crt", tmp_path / "pod.key")
 
-    async def main() -> None:
-        server, port, _ = await serve(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", tls)
-        found = await probe({"httpGet": {"port": 443, "scheme": "HTTPS"}}, port)
-        assert found.result is ProbeResult.SUCCESS, found
-        server.close()
-
-    asyncio.run(main())
+    server, port, _ = await serve(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", tls)
+    found = await probe({"httpGet": {"port": 443, "scheme": "HTTPS"}}, port)
+    assert found.result is ProbeResult.SUCCESS, found
+    server.close()
 
 
-def test_a_probe_has_its_time_and_no_more() -> None:
+async def test_a_probe_has_its_time_and_no_more() -> None:
     class Silent:
         async def connect(self, sandbox_id: str, port: int) -> PodConnection:
             await asyncio.Event().wait()
             raise AssertionError
 
-    async def main() -> None:
-        clock, runtime = FakeClock(), Silent()
-        found = probe_of({"livenessProbe": {"tcpSocket": {"port": 1}, "timeoutSeconds": 5}}, ProbeKind.LIVENESS)
-        assert found is not None
-        target = Target(container=CONTAINER, spec={}, address="")
-        asking = asyncio.create_task(Handlers(runtime, clock=clock).ask(found, target))  # type: ignore[arg-type]
-        await clock.advance(4.9)
-        assert not asking.done()
-        await clock.advance(0.1)
-        assert (await asking).result is ProbeResult.FAILURE
-
-    asyncio.run(main())
+    clock, runtime = FakeClock(), Silent()
+    found = probe_of({"livenessProbe": {"tcpSocket": {"port": 1}, "timeoutSeconds": 5}}, ProbeKind.LIVENESS)
+    assert found is not None
+    target = Target(container=CONTAINER, spec={}, address="")
+    asking = asyncio.create_task(Handlers(runtime, clock=clock).ask(found, target))  # type: ignore[arg-type]
+    await clock.advance(4.9)
+    assert not asking.done()
+    await clock.advance(0.1)
+    assert (await asking).result is ProbeResult.FAILURE

@@ -83,108 +83,93 @@ def recorder(*results: Any) -> tuple[list[str], Callable[[ObjectKey], Awaitable[
     return calls, reconcile
 
 
-def test_work_starts_only_when_every_cache_is_synced(clock: FakeClock) -> None:
+async def test_work_starts_only_when_every_cache_is_synced(clock: FakeClock) -> None:
     calls, reconcile = recorder()
 
-    async def main() -> None:
-        setup = Setup(clock, reconcile)
-        setup.controller.watches(setup.sets).owns(setup.pods, kind="ReplicaSet", group="apps")
-        async with setup.running():
-            setup.sets.cache.replace([obj("a", 1)], "1")
-            await clock.settle()
-            assert calls == []
-            setup.pods.cache.replace([], "1")
-            await clock.settle()
-            assert calls == ["a"]
-
-    asyncio.run(main())
+    setup = Setup(clock, reconcile)
+    setup.controller.watches(setup.sets).owns(setup.pods, kind="ReplicaSet", group="apps")
+    async with setup.running():
+        setup.sets.cache.replace([obj("a", 1)], "1")
+        await clock.settle()
+        assert calls == []
+        setup.pods.cache.replace([], "1")
+        await clock.settle()
+        assert calls == ["a"]
 
 
-def test_each_outcome_has_its_consequence(clock: FakeClock) -> None:
+async def test_each_outcome_has_its_consequence(clock: FakeClock) -> None:
     results = [Result(after_s=5), RuntimeError("x"), Conflict("y"), Result(after_s=0), Terminal("never"), DONE]
     calls, reconcile = recorder(*results)
 
-    async def main() -> None:
-        setup = Setup(clock, reconcile)
-        setup.controller.watches(setup.sets)
-        async with setup.running():
-            setup.sets.cache.replace([obj("a", 1)], "1")
-            await clock.settle()
-            assert len(calls) == 1
-            await clock.advance(5)  # again as asked; fails, backs off 1 s
-            assert len(calls) == 2
-            await clock.advance(1)  # conflict, backs off 2 s
-            assert len(calls) == 3
-            await clock.advance(2)  # again at once; then terminal
-            assert len(calls) == 5
-            await clock.advance(1000)
-            assert len(calls) == 5  # a terminal error is not retried
-            setup.sets.cache.upsert(obj("a", 2))
-            await clock.settle()
-            assert len(calls) == 6  # but a change is a new chance
-            counts = {outcome: setup.count(outcome) for outcome in Outcome}
-        assert counts == {
-            Outcome.DONE: 1, Outcome.AGAIN: 2, Outcome.CONFLICT: 1, Outcome.FAILED: 1, Outcome.TIMED_OUT: 0,
-            Outcome.TERMINAL: 1,
-        }  # fmt: skip
-
-    asyncio.run(main())
+    setup = Setup(clock, reconcile)
+    setup.controller.watches(setup.sets)
+    async with setup.running():
+        setup.sets.cache.replace([obj("a", 1)], "1")
+        await clock.settle()
+        assert len(calls) == 1
+        await clock.advance(5)  # again as asked; fails, backs off 1 s
+        assert len(calls) == 2
+        await clock.advance(1)  # conflict, backs off 2 s
+        assert len(calls) == 3
+        await clock.advance(2)  # again at once; then terminal
+        assert len(calls) == 5
+        await clock.advance(1000)
+        assert len(calls) == 5  # a terminal error is not retried
+        setup.sets.cache.upsert(obj("a", 2))
+        await clock.settle()
+        assert len(calls) == 6  # but a change is a new chance
+        counts = {outcome: setup.count(outcome) for outcome in Outcome}
+    assert counts == {
+        Outcome.DONE: 1, Outcome.AGAIN: 2, Outcome.CONFLICT: 1, Outcome.FAILED: 1, Outcome.TIMED_OUT: 0,
+        Outcome.TERMINAL: 1,
+    }  # fmt: skip
 
 
-def test_success_makes_the_next_failure_a_first_one(clock: FakeClock) -> None:
+async def test_success_makes_the_next_failure_a_first_one(clock: FakeClock) -> None:
     calls, reconcile = recorder(RuntimeError(), RuntimeError(), DONE, RuntimeError())
 
-    async def main() -> None:
-        setup = Setup(clock, reconcile)
-        async with setup.running():
-            setup.controller.queue.add(A)
-            await clock.advance(3)
-            assert len(calls) == 3
-            setup.controller.queue.add(A)
-            await clock.advance(0)
-            assert setup.controller.queue.failures(A) == 1
-
-    asyncio.run(main())
+    setup = Setup(clock, reconcile)
+    async with setup.running():
+        setup.controller.queue.add(A)
+        await clock.advance(3)
+        assert len(calls) == 3
+        setup.controller.queue.add(A)
+        await clock.advance(0)
+        assert setup.controller.queue.failures(A) == 1
 
 
-def test_owned_objects_wake_their_controller_and_nobody_else(clock: FakeClock) -> None:
+async def test_owned_objects_wake_their_controller_and_nobody_else(clock: FakeClock) -> None:
     calls, reconcile = recorder()
 
-    async def main() -> None:
-        setup = Setup(clock, reconcile)
-        setup.controller.owns(setup.pods, kind="ReplicaSet", group="apps")
-        setup.pods.cache.replace([obj("p1", 1, owner="a"), obj("p2", 1, owner="b", kind="Job"), obj("p3", 1)], "1")
-        async with setup.running():
-            assert calls == ["a"]
-            setup.pods.cache.upsert(obj("p1", 2, owner="c"))  # adopted by another: both have to know
-            await clock.settle()
-            assert sorted(calls[1:]) == ["a", "c"]
-            setup.pods.cache.remove(obj("p1", 3, owner="c"))
-            await clock.settle()
-            assert calls[3:] == ["c"]
-
-    asyncio.run(main())
+    setup = Setup(clock, reconcile)
+    setup.controller.owns(setup.pods, kind="ReplicaSet", group="apps")
+    setup.pods.cache.replace([obj("p1", 1, owner="a"), obj("p2", 1, owner="b", kind="Job"), obj("p3", 1)], "1")
+    async with setup.running():
+        assert calls == ["a"]
+        setup.pods.cache.upsert(obj("p1", 2, owner="c"))  # adopted by another: both have to know
+        await clock.settle()
+        assert sorted(calls[1:]) == ["a", "c"]
+        setup.pods.cache.remove(obj("p1", 3, owner="c"))
+        await clock.settle()
+        assert calls[3:] == ["c"]
 
 
-def test_predicates_keep_out_what_does_not_matter(clock: FakeClock) -> None:
+async def test_predicates_keep_out_what_does_not_matter(clock: FakeClock) -> None:
     calls, reconcile = recorder()
 
-    async def main() -> None:
-        setup = Setup(clock, reconcile)
-        setup.controller.watches(setup.sets, when=spec_changed)
-        setup.sets.cache.replace([obj("a", 1)], "1")
-        async with setup.running():
-            setup.sets.cache.upsert(obj("a", 2))
-            await clock.settle()
-            assert len(calls) == 1
-            setup.sets.cache.upsert(obj("a", 3, generation=2))
-            await clock.settle()
-            assert len(calls) == 2
-
-    asyncio.run(main())
+    setup = Setup(clock, reconcile)
+    setup.controller.watches(setup.sets, when=spec_changed)
+    setup.sets.cache.replace([obj("a", 1)], "1")
+    async with setup.running():
+        setup.sets.cache.upsert(obj("a", 2))
+        await clock.settle()
+        assert len(calls) == 1
+        setup.sets.cache.upsert(obj("a", 3, generation=2))
+        await clock.settle()
+        assert len(calls) == 2
 
 
-def test_a_reconcile_that_takes_too_long_is_cancelled_and_tried_again(clock: FakeClock) -> None:
+async def test_a_reconcile_that_takes_too_long_is_cancelled_and_tried_again(clock: FakeClock) -> None:
     cancelled = []
 
     async def reconcile(key: ObjectKey) -> Result:
@@ -197,18 +182,15 @@ def test_a_reconcile_that_takes_too_long_is_cancelled_and_tried_again(clock: Fak
             raise
         return DONE
 
-    async def main() -> None:
-        setup = Setup(clock, reconcile, timeout_s=30.0)
-        async with setup.running():
-            setup.controller.queue.add(A)
-            await clock.advance(40)
-            assert cancelled == [30.0]
-            assert (setup.count(Outcome.TIMED_OUT), setup.count(Outcome.DONE)) == (1, 1)
-
-    asyncio.run(main())
+    setup = Setup(clock, reconcile, timeout_s=30.0)
+    async with setup.running():
+        setup.controller.queue.add(A)
+        await clock.advance(40)
+        assert cancelled == [30.0]
+        assert (setup.count(Outcome.TIMED_OUT), setup.count(Outcome.DONE)) == (1, 1)
 
 
-def test_a_key_is_never_worked_on_twice_at_once(clock: FakeClock) -> None:
+async def test_a_key_is_never_worked_on_twice_at_once(clock: FakeClock) -> None:
     running: set[str] = set()
     most = 0
 
@@ -221,38 +203,32 @@ def test_a_key_is_never_worked_on_twice_at_once(clock: FakeClock) -> None:
         running.discard(key.name)
         return DONE
 
-    async def main() -> None:
-        setup = Setup(clock, reconcile, workers=4)
-        async with setup.running():
-            for _ in range(5):
-                for name in "abcdef":
-                    setup.controller.queue.add(ObjectKey("ns", name))
-                await clock.advance(0.3)
-            await clock.advance(10)
-            assert setup.count(Outcome.FAILED) == 0
-        assert most == 4
-
-    asyncio.run(main())
+    setup = Setup(clock, reconcile, workers=4)
+    async with setup.running():
+        for _ in range(5):
+            for name in "abcdef":
+                setup.controller.queue.add(ObjectKey("ns", name))
+            await clock.advance(0.3)
+        await clock.advance(10)
+        assert setup.count(Outcome.FAILED) == 0
+    assert most == 4
 
 
-def test_resync_brings_every_object_again(clock: FakeClock) -> None:
+async def test_resync_brings_every_object_again(clock: FakeClock) -> None:
     calls, reconcile = recorder()
 
-    async def main() -> None:
-        setup = Setup(clock, reconcile, resync_s=100.0)
-        setup.controller.watches(setup.sets)
-        setup.sets.cache.replace([obj("a", 1), obj("b", 1)], "1")
-        async with setup.running():
-            assert calls == ["a", "b"]
-            await clock.advance(99)
-            assert len(calls) == 2
-            await clock.advance(11)
-            assert sorted(calls[2:]) == ["a", "b"]
-
-    asyncio.run(main())
+    setup = Setup(clock, reconcile, resync_s=100.0)
+    setup.controller.watches(setup.sets)
+    setup.sets.cache.replace([obj("a", 1), obj("b", 1)], "1")
+    async with setup.running():
+        assert calls == ["a", "b"]
+        await clock.advance(99)
+        assert len(calls) == 2
+        await clock.advance(11)
+        assert sorted(calls[2:]) == ["a", "b"]
 
 
-def test_stopping_finishes_what_is_under_way_and_starts_nothing(clock: FakeClock) -> None:
+async def test_stopping_finishes_what_is_under_way_and_starts_nothing(clock: FakeClock) -> None:
     finished = []
 
     async def reconcile(key: ObjectKey) -> Result:
@@ -260,34 +236,28 @@ def test_stopping_finishes_what_is_under_way_and_starts_nothing(clock: FakeClock
         finished.append(key.name)
         return DONE
 
-    async def main() -> None:
-        setup = Setup(clock, reconcile, resync_s=10.0)
-        async with setup.running() as task:
-            setup.controller.queue.add(A)
-            setup.controller.queue.add(ObjectKey("ns", "b"))
-            await clock.settle()
-            setup.controller.stop()
-            await clock.settle()
-            assert not task.done()
-            await clock.advance(5)
-            await task
-        assert finished == ["a"]
-
-    asyncio.run(main())
+    setup = Setup(clock, reconcile, resync_s=10.0)
+    async with setup.running() as task:
+        setup.controller.queue.add(A)
+        setup.controller.queue.add(ObjectKey("ns", "b"))
+        await clock.settle()
+        setup.controller.stop()
+        await clock.settle()
+        assert not task.done()
+        await clock.advance(5)
+        await task
+    assert finished == ["a"]
 
 
-def test_log_lines_of_a_reconcile_carry_its_id_and_key(clock: FakeClock) -> None:
+async def test_log_lines_of_a_reconcile_carry_its_id_and_key(clock: FakeClock) -> None:
     out = io.StringIO()
     logs.configure(stream=out)
     _, reconcile = recorder(RuntimeError("first"), RuntimeError("second"))
 
-    async def main() -> None:
-        setup = Setup(clock, reconcile)
-        async with setup.running():
-            setup.controller.queue.add(A)
-            await clock.advance(1)
-
-    asyncio.run(main())
+    setup = Setup(clock, reconcile)
+    async with setup.running():
+        setup.controller.queue.add(A)
+        await clock.advance(1)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [(line["controller"], line["key"]) for line in lines] == [("test", "ns/a")] * 2
     assert len({line["reconcile_id"] for line in lines}) == 2

@@ -85,216 +85,183 @@ class Candidate:
             self.task.exception()
 
 
-def test_one_leads_and_the_other_takes_over_a_lease_after_it_went_silent(clock: FakeClock) -> None:
-    async def main() -> None:
-        shared: list[LockRecord] = []
-        one, two = Candidate("one", shared, clock).start(), Candidate("two", shared, clock)
-        await clock.settle()
-        two.start()
-        await clock.advance(60)
-        assert (one.leads, two.leads) == (True, False)
-        assert two.elector.leader == "one"
-        one.lock.down = True
-        await clock.advance(10.1)
-        assert (one.leads, two.leads) == (False, False)  # the first has stopped before the second may start
-        with pytest.raises(LostLease):
-            assert one.task is not None
-            await one.task
-        assert one.elector.lost.is_set()
-        await clock.advance(15)
-        assert two.leads
-        assert shared[0].transitions == 1
-        await two.end()
-
-    asyncio.run(main())
-
-
-def test_the_deadline_counts_from_sending_the_renewal(clock: FakeClock) -> None:
-    async def main() -> None:
-        one = Candidate("one", [], clock).start()
-        await clock.settle()
-        assert one.elector.fence.remaining_s == 10
-        one.lock.slow_s = 3.0
-        await clock.advance(8)  # sent at 5, answered at 8
-        assert one.elector.fence.remaining_s == 7
-        one.lock.slow_s = 0.0
-        await one.end()
-
-    asyncio.run(main())
-
-
-def test_an_acquisition_answered_too_late_is_none(clock: FakeClock) -> None:
-    async def main() -> None:
-        one = Candidate("one", [LockRecord(version="1")], clock)
-        one.lock.slow_s = 6.0  # get takes 6 s, update 6 s more: the attempt is given up after 10 s
-        one.start()
-        await clock.advance(12)
-        assert not one.leads
-        one.lock.slow_s = 0.0
-        await clock.advance(10)
-        assert one.leads
-        await one.end()
-
-    asyncio.run(main())
-
-
-def test_stopping_gives_the_lease_back_at_once(clock: FakeClock) -> None:
-    async def main() -> None:
-        shared: list[LockRecord] = []
-        one, two = Candidate("one", shared, clock).start(), Candidate("two", shared, clock)
-        await clock.settle()
-        two.start()
-        await clock.advance(1)
-        one.stop.set()
-        await clock.settle()
+async def test_one_leads_and_the_other_takes_over_a_lease_after_it_went_silent(clock: FakeClock) -> None:
+    shared: list[LockRecord] = []
+    one, two = Candidate("one", shared, clock).start(), Candidate("two", shared, clock)
+    await clock.settle()
+    two.start()
+    await clock.advance(60)
+    assert (one.leads, two.leads) == (True, False)
+    assert two.elector.leader == "one"
+    one.lock.down = True
+    await clock.advance(10.1)
+    assert (one.leads, two.leads) == (False, False)  # the first has stopped before the second may start
+    with pytest.raises(LostLease):
         assert one.task is not None
         await one.task
-        assert shared[0].holder == ""
-        assert not one.leads and not one.elector.lost.is_set()
-        await clock.advance(6)  # at its next look, not after a lease
-        assert two.leads
-        await two.end()
-        assert shared[0].holder == ""  # cancelling gives it back as well
-
-    asyncio.run(main())
+    assert one.elector.lost.is_set()
+    await clock.advance(15)
+    assert two.leads
+    assert shared[0].transitions == 1
+    await two.end()
 
 
-def test_one_failed_renewal_does_not_cost_the_lease(clock: FakeClock) -> None:
-    async def main() -> None:
-        one = Candidate("one", [], clock).start()
-        await clock.advance(4)
-        one.lock.down = True
-        await clock.advance(4)
-        one.lock.down = False
-        await clock.advance(30)
-        assert one.leads
-        await one.end()
-
-    asyncio.run(main())
+async def test_the_deadline_counts_from_sending_the_renewal(clock: FakeClock) -> None:
+    one = Candidate("one", [], clock).start()
+    await clock.settle()
+    assert one.elector.fence.remaining_s == 10
+    one.lock.slow_s = 3.0
+    await clock.advance(8)  # sent at 5, answered at 8
+    assert one.elector.fence.remaining_s == 7
+    one.lock.slow_s = 0.0
+    await one.end()
 
 
-def test_a_renewal_whose_answer_was_lost_is_recognised(clock: FakeClock) -> None:
-    async def main() -> None:
-        shared: list[LockRecord] = []
-        one = Candidate("one", shared, clock).start()
-        await clock.advance(4)
-        one.lock.silent = True
-        await clock.advance(2)
-        one.lock.silent = False
-        await clock.advance(30)
-        assert one.leads and shared[0].transitions == 0
-        await one.end()
-
-    asyncio.run(main())
+async def test_an_acquisition_answered_too_late_is_none(clock: FakeClock) -> None:
+    one = Candidate("one", [LockRecord(version="1")], clock)
+    one.lock.slow_s = 6.0  # get takes 6 s, update 6 s more: the attempt is given up after 10 s
+    one.start()
+    await clock.advance(12)
+    assert not one.leads
+    one.lock.slow_s = 0.0
+    await clock.advance(10)
+    assert one.leads
+    await one.end()
 
 
-def test_a_lease_taken_by_another_ends_the_term_at_the_next_renewal(clock: FakeClock) -> None:
-    async def main() -> None:
-        shared: list[LockRecord] = []
-        one = Candidate("one", shared, clock).start()
+async def test_stopping_gives_the_lease_back_at_once(clock: FakeClock) -> None:
+    shared: list[LockRecord] = []
+    one, two = Candidate("one", shared, clock).start(), Candidate("two", shared, clock)
+    await clock.settle()
+    two.start()
+    await clock.advance(1)
+    one.stop.set()
+    await clock.settle()
+    assert one.task is not None
+    await one.task
+    assert shared[0].holder == ""
+    assert not one.leads and not one.elector.lost.is_set()
+    await clock.advance(6)  # at its next look, not after a lease
+    assert two.leads
+    await two.end()
+    assert shared[0].holder == ""  # cancelling gives it back as well
+
+
+async def test_one_failed_renewal_does_not_cost_the_lease(clock: FakeClock) -> None:
+    one = Candidate("one", [], clock).start()
+    await clock.advance(4)
+    one.lock.down = True
+    await clock.advance(4)
+    one.lock.down = False
+    await clock.advance(30)
+    assert one.leads
+    await one.end()
+
+
+async def test_a_renewal_whose_answer_was_lost_is_recognised(clock: FakeClock) -> None:
+    shared: list[LockRecord] = []
+    one = Candidate("one", shared, clock).start()
+    await clock.advance(4)
+    one.lock.silent = True
+    await clock.advance(2)
+    one.lock.silent = False
+    await clock.advance(30)
+    assert one.leads and shared[0].transitions == 0
+    await one.end()
+
+
+async def test_a_lease_taken_by_another_ends_the_term_at_the_next_renewal(clock: FakeClock) -> None:
+    shared: list[LockRecord] = []
+    one = Candidate("one", shared, clock).start()
+    await clock.advance(1)
+    shared[0] = replace(shared[0], holder="thief", transitions=9, version="99")
+    await clock.advance(5)
+    assert not one.leads
+    assert one.elector.leader == "thief"
+    assert one.task is not None
+    with pytest.raises(LostLease):
+        await one.task
+    assert shared[0].holder == "thief"  # it is not given back by who does not have it
+
+
+async def test_what_others_write_beside_the_record_is_neither_loss_nor_life(clock: FakeClock) -> None:
+    shared: list[LockRecord] = []
+    one = Candidate("one", shared, clock).start()
+    await clock.advance(1)
+    shared[0] = replace(shared[0], version="50")  # someone put a label on it
+    await clock.advance(30)
+    assert one.leads
+    await one.end()
+
+    dead = LockRecord(holder="dead", lease_s=15, renewed_at="x", version="1")
+    shared[:] = [dead]
+    two = Candidate("two", shared, clock).start()
+    for version in range(2, 24):
+        shared[0] = replace(shared[0], version=str(version)) if shared[0].holder == "dead" else shared[0]
         await clock.advance(1)
-        shared[0] = replace(shared[0], holder="thief", transitions=9, version="99")
-        await clock.advance(5)
-        assert not one.leads
-        assert one.elector.leader == "thief"
-        assert one.task is not None
-        with pytest.raises(LostLease):
-            await one.task
-        assert shared[0].holder == "thief"  # it is not given back by who does not have it
-
-    asyncio.run(main())
+    assert two.leads
+    await two.end()
 
 
-def test_what_others_write_beside_the_record_is_neither_loss_nor_life(clock: FakeClock) -> None:
-    async def main() -> None:
-        shared: list[LockRecord] = []
-        one = Candidate("one", shared, clock).start()
-        await clock.advance(1)
-        shared[0] = replace(shared[0], version="50")  # someone put a label on it
-        await clock.advance(30)
-        assert one.leads
-        await one.end()
-
-        dead = LockRecord(holder="dead", lease_s=15, renewed_at="x", version="1")
-        shared[:] = [dead]
-        two = Candidate("two", shared, clock).start()
-        for version in range(2, 24):
-            shared[0] = replace(shared[0], version=str(version)) if shared[0].holder == "dead" else shared[0]
-            await clock.advance(1)
-        assert two.leads
-        await two.end()
-
-    asyncio.run(main())
+async def test_times_in_the_record_are_not_believed(clock: FakeClock) -> None:
+    ancient = LockRecord(holder="old", lease_s=15, renewed_at="1999-01-01T00:00:00.000000Z", version="1")
+    two = Candidate("two", [ancient], clock).start()
+    await clock.advance(14.9)
+    assert not two.leads  # it may be alive with a wrong clock: wait a whole lease from when we saw it
+    await clock.advance(5.1)
+    assert two.leads
+    await two.end()
 
 
-def test_times_in_the_record_are_not_believed(clock: FakeClock) -> None:
-    async def main() -> None:
-        ancient = LockRecord(holder="old", lease_s=15, renewed_at="1999-01-01T00:00:00.000000Z", version="1")
-        two = Candidate("two", [ancient], clock).start()
-        await clock.advance(14.9)
-        assert not two.leads  # it may be alive with a wrong clock: wait a whole lease from when we saw it
-        await clock.advance(5.1)
-        assert two.leads
-        await two.end()
-
-    asyncio.run(main())
-
-
-def test_each_term_has_a_higher_number_also_after_oneself(clock: FakeClock) -> None:
-    async def main() -> None:
-        shared: list[LockRecord] = []
-        one = Candidate("one", shared, clock).start()
-        await clock.advance(1)
-        assert one.elector.fence.header() == "ns/lock;one;0"
-        await one.end()
-        again = Candidate("one", shared, clock).start()
-        await clock.advance(6)
-        assert again.elector.fence.header() == "ns/lock;one;1"
-        await again.end()
-
-    asyncio.run(main())
+async def test_each_term_has_a_higher_number_also_after_oneself(clock: FakeClock) -> None:
+    shared: list[LockRecord] = []
+    one = Candidate("one", shared, clock).start()
+    await clock.advance(1)
+    assert one.elector.fence.header() == "ns/lock;one;0"
+    await one.end()
+    again = Candidate("one", shared, clock).start()
+    await clock.advance(6)
+    assert again.elector.fence.header() == "ns/lock;one;1"
+    await again.end()
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_there_are_never_two_leaders(clock: FakeClock, seed: int) -> None:
+async def test_there_are_never_two_leaders(clock: FakeClock, seed: int) -> None:
     """Random faults on three candidates: holders of a fence never overlap, and someone leads when all is well again."""
 
-    async def main() -> None:
-        random = Random(seed)
-        shared: list[LockRecord] = []
-        candidates = [Candidate(name, shared, clock, random.random()).start() for name in ("one", "two", "three")]
-        terms: list[int] = []
-        for _ in range(150):
-            for each in candidates:
-                each.lock.down = random.random() < 0.4
-                each.lock.silent = random.random() < 0.15
-                each.lock.slow_s = random.choice([0.0, 0.0, 0.5, 4.0])
-                if each.task is not None and each.task.done():
-                    each.task.exception()
-                    each.start()
-            for _ in range(6):
-                await clock.advance(random.random())
-                leaders = [each for each in candidates if each.leads]
-                assert len(leaders) <= 1
-                if leaders:
-                    term = int(leaders[0].elector.fence.header().rsplit(";")[-1])
-                    assert not terms or term >= terms[-1]
-                    terms.append(term)
+    random = Random(seed)
+    shared: list[LockRecord] = []
+    candidates = [Candidate(name, shared, clock, random.random()).start() for name in ("one", "two", "three")]
+    terms: list[int] = []
+    for _ in range(150):
         for each in candidates:
-            each.lock.down = each.lock.silent = False
-            each.lock.slow_s = 0.0
-        await clock.advance(1)
-        for each in candidates:
+            each.lock.down = random.random() < 0.4
+            each.lock.silent = random.random() < 0.15
+            each.lock.slow_s = random.choice([0.0, 0.0, 0.5, 4.0])
             if each.task is not None and each.task.done():
                 each.task.exception()
                 each.start()
-        await clock.advance(40)
-        assert sum(each.leads for each in candidates) == 1
-        assert len(set(terms)) > 1
-        for each in candidates:
-            await each.end()
-
-    asyncio.run(main())
+        for _ in range(6):
+            await clock.advance(random.random())
+            leaders = [each for each in candidates if each.leads]
+            assert len(leaders) <= 1
+            if leaders:
+                term = int(leaders[0].elector.fence.header().rsplit(";")[-1])
+                assert not terms or term >= terms[-1]
+                terms.append(term)
+    for each in candidates:
+        each.lock.down = each.lock.silent = False
+        each.lock.slow_s = 0.0
+    await clock.advance(1)
+    for each in candidates:
+        if each.task is not None and each.task.done():
+            each.task.exception()
+            each.start()
+    await clock.advance(40)
+    assert sum(each.leads for each in candidates) == 1
+    assert len(set(terms)) > 1
+    for each in candidates:
+        await each.end()
 
 
 def test_times_that_cannot_be_safe_are_refused(clock: FakeClock) -> None:

@@ -18,160 +18,130 @@ def queue(clock: FakeClock, **limit: float) -> WorkQueue[str]:
     return WorkQueue(clock=clock, limit=RateLimit(**limit))  # type: ignore[arg-type]
 
 
-def test_a_key_added_twice_runs_once(clock: FakeClock) -> None:
-    async def main() -> None:
-        q = queue(clock)
-        q.add("a")
-        q.add("a")
-        assert await q.get() == "a"
-        assert len(q) == 0
-
-    asyncio.run(main())
+async def test_a_key_added_twice_runs_once(clock: FakeClock) -> None:
+    q = queue(clock)
+    q.add("a")
+    q.add("a")
+    assert await q.get() == "a"
+    assert len(q) == 0
 
 
-def test_a_key_added_while_it_runs_is_not_handed_out_until_done_and_then_once(clock: FakeClock) -> None:
-    async def main() -> None:
-        q = queue(clock)
-        q.add("a")
+async def test_a_key_added_while_it_runs_is_not_handed_out_until_done_and_then_once(clock: FakeClock) -> None:
+    q = queue(clock)
+    q.add("a")
+    await q.get()
+    q.add("a")
+    q.add("a")
+    assert len(q) == 0
+    q.done("a")
+    assert await q.get() == "a"
+    q.done("a")
+    assert len(q) == 0
+    await q.idle()
+
+
+async def test_of_several_delays_the_shortest_counts(clock: FakeClock) -> None:
+    q = queue(clock)
+    q.add_after("a", 10)
+    q.add_after("a", 5)
+    q.add_after("a", 20)
+    await clock.advance(4.9)
+    assert len(q) == 0
+    await clock.advance(0.1)
+    assert len(q) == 1
+    assert await q.get() == "a"
+    q.done("a")
+    await clock.advance(100)
+    assert len(q) == 0
+
+
+async def test_failures_back_off_exponentially_until_they_are_forgotten(clock: FakeClock) -> None:
+    q = queue(clock, base_s=1, cap_s=8, rate=0)
+    assert [q.add_rate_limited("a") for _ in range(6)] == [1, 2, 4, 8, 8, 8]
+    assert q.failures("a") == 6
+    q.forget("a")
+    assert q.add_rate_limited("a") == 1
+    assert q.failures("b") == 0
+
+
+async def test_all_failures_together_are_held_to_the_common_rate(clock: FakeClock) -> None:
+    q = queue(clock, base_s=0.001, cap_s=1, rate=2, burst=3)
+    delays = [q.add_rate_limited(str(number)) for number in range(6)]
+    assert delays[:3] == [0.001, 0.001, 0.001]
+    assert delays[3:] == [0.5, 1.0, 1.5]
+
+
+async def test_a_bucket_refills_with_time_and_not_above_its_burst(clock: FakeClock) -> None:
+    bucket = TokenBucket(2, 3, clock=clock)
+    assert [bucket.take() for _ in range(4)] == [True, True, True, False]
+    await clock.advance(0.5)
+    assert [bucket.take(), bucket.take()] == [True, False]
+    await clock.advance(60)
+    assert bucket.full
+    assert [bucket.take() for _ in range(4)] == [True, True, True, False]
+
+
+async def test_shutting_down_wakes_parked_workers(clock: FakeClock) -> None:
+    q = queue(clock)
+    workers = [asyncio.create_task(q.get(), name=str(n)) for n in range(3)]
+    await clock.settle()
+    q.shut_down()
+    for worker in workers:
+        with pytest.raises(Closed):
+            await worker
+    q.add("a")
+    q.add_after("a", 1)
+    await clock.advance(1)
+    assert len(q) == 0
+
+
+async def test_draining_hands_out_what_is_queued_and_waits_for_what_runs(clock: FakeClock) -> None:
+    q = queue(clock)
+    q.add("a")
+    q.add("b")
+    q.add_after("c", 1)
+    assert await q.get() == "a"
+    q.add("a")
+    q.shut_down(drain=True)
+    assert q.waiting == 0
+    idle = asyncio.create_task(q.idle(), name="idle")
+    assert await q.get() == "b"
+    q.done("a")
+    assert await q.get() == "a"  # it was added before the end
+    q.done("b")
+    await clock.settle()
+    assert not idle.done()
+    q.done("a")
+    await idle
+    with pytest.raises(Closed):
         await q.get()
-        q.add("a")
-        q.add("a")
-        assert len(q) == 0
-        q.done("a")
-        assert await q.get() == "a"
-        q.done("a")
-        assert len(q) == 0
-        await q.idle()
-
-    asyncio.run(main())
 
 
-def test_of_several_delays_the_shortest_counts(clock: FakeClock) -> None:
-    async def main() -> None:
-        q = queue(clock)
-        q.add_after("a", 10)
-        q.add_after("a", 5)
-        q.add_after("a", 20)
-        await clock.advance(4.9)
-        assert len(q) == 0
-        await clock.advance(0.1)
-        assert len(q) == 1
-        assert await q.get() == "a"
-        q.done("a")
-        await clock.advance(100)
-        assert len(q) == 0
-
-    asyncio.run(main())
-
-
-def test_failures_back_off_exponentially_until_they_are_forgotten(clock: FakeClock) -> None:
-    async def main() -> None:
-        q = queue(clock, base_s=1, cap_s=8, rate=0)
-        assert [q.add_rate_limited("a") for _ in range(6)] == [1, 2, 4, 8, 8, 8]
-        assert q.failures("a") == 6
-        q.forget("a")
-        assert q.add_rate_limited("a") == 1
-        assert q.failures("b") == 0
-
-    asyncio.run(main())
-
-
-def test_all_failures_together_are_held_to_the_common_rate(clock: FakeClock) -> None:
-    async def main() -> None:
-        q = queue(clock, base_s=0.001, cap_s=1, rate=2, burst=3)
-        delays = [q.add_rate_limited(str(number)) for number in range(6)]
-        assert delays[:3] == [0.001, 0.001, 0.001]
-        assert delays[3:] == [0.5, 1.0, 1.5]
-
-    asyncio.run(main())
-
-
-def test_a_bucket_refills_with_time_and_not_above_its_burst(clock: FakeClock) -> None:
-    async def main() -> None:
-        bucket = TokenBucket(2, 3, clock=clock)
-        assert [bucket.take() for _ in range(4)] == [True, True, True, False]
-        await clock.advance(0.5)
-        assert [bucket.take(), bucket.take()] == [True, False]
-        await clock.advance(60)
-        assert bucket.full
-        assert [bucket.take() for _ in range(4)] == [True, True, True, False]
-
-    asyncio.run(main())
-
-
-def test_shutting_down_wakes_parked_workers(clock: FakeClock) -> None:
-    async def main() -> None:
-        q = queue(clock)
-        workers = [asyncio.create_task(q.get(), name=str(n)) for n in range(3)]
-        await clock.settle()
-        q.shut_down()
-        for worker in workers:
-            with pytest.raises(Closed):
-                await worker
-        q.add("a")
-        q.add_after("a", 1)
-        await clock.advance(1)
-        assert len(q) == 0
-
-    asyncio.run(main())
-
-
-def test_draining_hands_out_what_is_queued_and_waits_for_what_runs(clock: FakeClock) -> None:
-    async def main() -> None:
-        q = queue(clock)
-        q.add("a")
-        q.add("b")
-        q.add_after("c", 1)
-        assert await q.get() == "a"
-        q.add("a")
-        q.shut_down(drain=True)
-        assert q.waiting == 0
-        idle = asyncio.create_task(q.idle(), name="idle")
-        assert await q.get() == "b"
-        q.done("a")
-        assert await q.get() == "a"  # it was added before the end
-        q.done("b")
-        await clock.settle()
-        assert not idle.done()
-        q.done("a")
-        await idle
-        with pytest.raises(Closed):
-            await q.get()
-
-    asyncio.run(main())
-
-
-def test_without_draining_queued_keys_are_dropped(clock: FakeClock) -> None:
-    async def main() -> None:
-        q = queue(clock)
-        q.add("a")
-        q.add("b")
+async def test_without_draining_queued_keys_are_dropped(clock: FakeClock) -> None:
+    q = queue(clock)
+    q.add("a")
+    q.add("b")
+    await q.get()
+    q.add("a")
+    q.shut_down()
+    with pytest.raises(Closed):
         await q.get()
-        q.add("a")
-        q.shut_down()
-        with pytest.raises(Closed):
-            await q.get()
-        q.done("a")
-        with pytest.raises(Closed):
-            await q.get()
-        await q.idle()
-
-    asyncio.run(main())
+    q.done("a")
+    with pytest.raises(Closed):
+        await q.get()
+    await q.idle()
 
 
-def test_a_worker_cancelled_while_waiting_takes_nothing_with_it(clock: FakeClock) -> None:
-    async def main() -> None:
-        q = queue(clock)
-        first = asyncio.create_task(q.get(), name="first")
-        second = asyncio.create_task(q.get(), name="second")
-        await clock.settle()
-        q.add("a")
-        first.cancel()
-        assert await second == "a"
-        with pytest.raises(asyncio.CancelledError):
-            await first
-
-    asyncio.run(main())
+async def test_a_worker_cancelled_while_waiting_takes_nothing_with_it(clock: FakeClock) -> None:
+    q = queue(clock)
+    first = asyncio.create_task(q.get(), name="first")
+    second = asyncio.create_task(q.get(), name="second")
+    await clock.settle()
+    q.add("a")
+    first.cancel()
+    assert await second == "a"
+    with pytest.raises(asyncio.CancelledError):
+        await first
 
 
 KEYS = st.sampled_from("abcde")

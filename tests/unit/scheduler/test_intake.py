@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from scheduler_builders import a_node, a_pod
 
 from shoal.base.clock import FakeClock
@@ -96,23 +94,20 @@ def test_a_pod_seen_on_another_node_than_assumed_is_where_it_was_seen() -> None:
     assert (side.used("n"), side.used("m")) == (0, 1000)
 
 
-def test_an_assumed_pod_that_is_never_seen_bound_is_forgotten_in_time() -> None:
-    async def main() -> None:
-        side = Side()
-        side.node(a_node("n"))
-        side.pod(a_pod("p", cpu="1"))
-        waiting = side.queue.pop(0.0)
-        assert waiting is not None
-        side.intake.assume(waiting.pod, "n")
-        assert side.intake.expire(side.clock.monotonic() + 1e6) == []  # it is still being bound
-        side.intake.bound(waiting.pod, 30.0)
-        await side.clock.advance(29)
-        assert side.intake.expire(side.clock.monotonic()) == []
-        await side.clock.advance(1)
-        assert side.intake.expire(side.clock.monotonic()) == [waiting.pod]
-        assert side.used("n") == 0
-
-    asyncio.run(main())
+async def test_an_assumed_pod_that_is_never_seen_bound_is_forgotten_in_time() -> None:
+    side = Side()
+    side.node(a_node("n"))
+    side.pod(a_pod("p", cpu="1"))
+    waiting = side.queue.pop(0.0)
+    assert waiting is not None
+    side.intake.assume(waiting.pod, "n")
+    assert side.intake.expire(side.clock.monotonic() + 1e6) == []  # it is still being bound
+    side.intake.bound(waiting.pod, 30.0)
+    await side.clock.advance(29)
+    assert side.intake.expire(side.clock.monotonic()) == []
+    await side.clock.advance(1)
+    assert side.intake.expire(side.clock.monotonic()) == [waiting.pod]
+    assert side.used("n") == 0
 
 
 def test_a_pod_of_the_same_name_is_another_pod() -> None:

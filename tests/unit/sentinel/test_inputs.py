@@ -76,67 +76,56 @@ def encoded(text: bytes) -> str:
     return base64.b64encode(text).decode()
 
 
-def test_a_gateway_knows_its_environment_and_no_other() -> None:
-    async def main() -> None:
-        async with cluster() as client:
-            await add_route(client, "mine", "env_1")
-            await add_route(client, "theirs", "env_2")
-            await add_slice(client, "web-1", "env_1", "10.0.0.1")
-            await add_slice(client, "web-2", "env_2", "10.0.0.2")
-            async with keeping(client, environment="env_1") as keeper:
-                known = keeper.current()
-                assert set(known.routes) == {"mine"}
-                found = known.endpoints[ServiceKey("shop", "web")].endpoints
-                assert [one.address for one in found] == ["10.0.0.1"]
-            async with keeping(client, shared=True) as keeper:
-                assert set(keeper.current().routes) == {"mine", "theirs"}
-
-    asyncio.run(main())
+async def test_a_gateway_knows_its_environment_and_no_other() -> None:
+    async with cluster() as client:
+        await add_route(client, "mine", "env_1")
+        await add_route(client, "theirs", "env_2")
+        await add_slice(client, "web-1", "env_1", "10.0.0.1")
+        await add_slice(client, "web-2", "env_2", "10.0.0.2")
+        async with keeping(client, environment="env_1") as keeper:
+            known = keeper.current()
+            assert set(known.routes) == {"mine"}
+            found = known.endpoints[ServiceKey("shop", "web")].endpoints
+            assert [one.address for one in found] == ["10.0.0.1"]
+        async with keeping(client, shared=True) as keeper:
+            assert set(keeper.current().routes) == {"mine", "theirs"}
 
 
-def test_only_what_changed_is_another_object() -> None:
-    async def main() -> None:
-        async with cluster() as client:
-            await add_route(client, "mine", "env_1")
-            await add_slice(client, "web-1", "env_1", "10.0.0.1")
-            async with keeping(client, environment="env_1") as keeper:
-                before = keeper.current()
-                assert keeper.current() is before
-                await add_slice(client, "web-2", "env_1", "10.0.0.2")
-                key = ServiceKey("shop", "web")
-                await eventually(lambda: len(keeper.current().endpoints[key].endpoints) == 2)
-                assert keeper.current().routes is before.routes
-                await client.of(SLICES).delete("web-1", "shop")
-                await client.of(SLICES).delete("web-2", "shop")
-                await eventually(lambda: key not in keeper.current().endpoints)
-
-    asyncio.run(main())
+async def test_only_what_changed_is_another_object() -> None:
+    async with cluster() as client:
+        await add_route(client, "mine", "env_1")
+        await add_slice(client, "web-1", "env_1", "10.0.0.1")
+        async with keeping(client, environment="env_1") as keeper:
+            before = keeper.current()
+            assert keeper.current() is before
+            await add_slice(client, "web-2", "env_1", "10.0.0.2")
+            key = ServiceKey("shop", "web")
+            await eventually(lambda: len(keeper.current().endpoints[key].endpoints) == 2)
+            assert keeper.current().routes is before.routes
+            await client.of(SLICES).delete("web-1", "shop")
+            await client.of(SLICES).delete("web-2", "shop")
+            await eventually(lambda: key not in keeper.current().endpoints)
 
 
-def test_certificates_keys_and_peers_are_read_and_go_again() -> None:
-    async def main() -> None:
-        async with cluster() as client:
-            async with keeping(client, environment="env_1") as keeper:
-                secrets = client.of(builtin("secrets"))
-                entry = orjson.dumps({"digest": "AB", "permissions": ["read"], "subject": "ci", "expires": 0})
-                await secrets.create(
-                    {"metadata": about("keys-env-1", "env_1"), "type": "Opaque", "data": {"key_1": encoded(entry)}}
-                )
-                pair = {"tls.crt": encoded(b"certificate"), "tls.key": encoded(b"key")}
-                await secrets.create(
-                    {"metadata": about("shop-tls", "env_1"), "type": "kubernetes.io/tls", "data": pair}
-                )
-                peers = orjson.dumps([{"region": "us", "addresses": ["192.0.2.1:8040"], "distance": 1}]).decode()
-                await client.of(builtin("configmaps")).create(
-                    {"metadata": about("peers-gw", "env_1"), "data": {"peers.json": peers}}
-                )
-                await eventually(lambda: keeper.current().keys and keeper.current().tls and keeper.current().peers)
-                (key,) = keeper.current().keys["env_1"].keys
-                assert (key.digest, key.subject, key.permissions) == ("ab", "ci", frozenset({"read"}))
-                assert keeper.current().tls["shop-tls"].certificate == b"certificate"
-                assert keeper.current().peers[0].region == "us"
-                await secrets.delete("keys-env-1", "sentinel")
-                await secrets.delete("shop-tls", "sentinel")
-                await eventually(lambda: not keeper.current().keys and not keeper.current().tls)
-
-    asyncio.run(main())
+async def test_certificates_keys_and_peers_are_read_and_go_again() -> None:
+    async with cluster() as client:
+        async with keeping(client, environment="env_1") as keeper:
+            secrets = client.of(builtin("secrets"))
+            entry = orjson.dumps({"digest": "AB", "permissions": ["read"], "subject": "ci", "expires": 0})
+            await secrets.create(
+                {"metadata": about("keys-env-1", "env_1"), "type": "Opaque", "data": {"key_1": encoded(entry)}}
+            )
+            pair = {"tls.crt": encoded(b"certificate"), "tls.key": encoded(b"key")}
+            await secrets.create({"metadata": about("shop-tls", "env_1"), "type": "kubernetes.io/tls", "data": pair})
+            peers = orjson.dumps([{"region": "us", "addresses": ["192.0.2.1:8040"], "distance": 1}]).decode()
+            await client.of(builtin("configmaps")).create(
+                {"metadata": about("peers-gw", "env_1"), "data": {"peers.json": peers}}
+            )
+            await eventually(lambda: keeper.current().keys and keeper.current().tls and keeper.current().peers)
+            (key,) = keeper.current().keys["env_1"].keys
+            assert (key.digest, key.subject, key.permissions) == ("ab", "ci", frozenset({"read"}))
+            assert keeper.current().tls["shop-tls"].certificate == b"certificate"
+            assert keeper.current().peers[0].region == "us"
+            await secrets.delete("keys-env-1", "sentinel")
+            await secrets.delete("shop-tls", "sentinel")
+            await eventually(lambda: not keeper.current().keys and not keeper.current().tls)

@@ -36,29 +36,26 @@ def test_an_answer_that_cannot_be_used_is_refused(answer: bytes) -> None:
         keys_uri_of("https://i.example/", answer)
 
 
-def test_an_issuer_is_asked_and_what_it_says_is_told() -> None:
-    async def main() -> None:
-        base = ""
+async def test_an_issuer_is_asked_and_what_it_says_is_told() -> None:
+    base = ""
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            asked = (await reader.readuntil(b"\r\n\r\n")).split(b" ")[1]
-            good = asked == b"/realm/.well-known/openid-configuration"
-            body = orjson.dumps({"issuer": base, "jwks_uri": f"{base}/keys"}) if good else b"{}"
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
-            await writer.drain()
-            writer.close()
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = (await reader.readuntil(b"\r\n\r\n")).split(b" ")[1]
+        good = asked == b"/realm/.well-known/openid-configuration"
+        body = orjson.dumps({"issuer": base, "jwks_uri": f"{base}/keys"}) if good else b"{}"
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+        await writer.drain()
+        writer.close()
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/realm"
-        found: list[Mapping[str, str]] = []
-        finder = IssuerFinder(found.append, clock=RealClock(), random=Random(1).random)
-        running = asyncio.create_task(finder.run(), name="issuers")
-        try:
-            finder.look_for([policy("http://127.0.0.1:1"), policy(base)])  # nobody is at the first
-            await eventually(lambda: found == [{base: f"{base}/keys"}])
-        finally:
-            await cancel_all(running)
-            server.close()
-            await server.wait_closed()
-
-    asyncio.run(main())
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/realm"
+    found: list[Mapping[str, str]] = []
+    finder = IssuerFinder(found.append, clock=RealClock(), random=Random(1).random)
+    running = asyncio.create_task(finder.run(), name="issuers")
+    try:
+        finder.look_for([policy("http://127.0.0.1:1"), policy(base)])  # nobody is at the first
+        await eventually(lambda: found == [{base: f"{base}/keys"}])
+    finally:
+        await cancel_all(running)
+        server.close()
+        await server.wait_closed()

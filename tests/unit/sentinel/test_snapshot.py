@@ -66,26 +66,23 @@ def config(folder: Path, **fields: object) -> SentinelConfig:
     return SentinelConfig(**{**given, **fields})  # type: ignore[arg-type]
 
 
-def keep(folder: Path, inputs: Inputs = INPUTS) -> Path:
-    async def main() -> None:
-        keeper = snapshot.SnapshotWriter(config(folder), clock=FakeClock())
-        keeper.keep(inputs)
-        await keeper.write()
-
-    asyncio.run(main())
+async def keep(folder: Path, inputs: Inputs = INPUTS) -> Path:
+    keeper = snapshot.SnapshotWriter(config(folder), clock=FakeClock())
+    keeper.keep(inputs)
+    await keeper.write()
     return folder / "state" / snapshot.FILE
 
 
-def test_what_is_read_is_what_was_kept_with_the_certificates_that_are_used(tmp_path: Path) -> None:
-    keep(tmp_path)
+async def test_what_is_read_is_what_was_kept_with_the_certificates_that_are_used(tmp_path: Path) -> None:
+    await keep(tmp_path)
     found = snapshot.read(config(tmp_path))
     assert found is not None and found.zone == "a"
     used = {name: INPUTS.tls[name] for name in ("shop", "entry")}
     assert found.inputs(SETTINGS) == replace(INPUTS, tls=used)
 
 
-def test_the_file_is_for_its_owner_and_has_neither_passwords_nor_what_nobody_uses(tmp_path: Path) -> None:
-    path = keep(tmp_path)
+async def test_the_file_is_for_its_owner_and_has_neither_passwords_nor_what_nobody_uses(tmp_path: Path) -> None:
+    path = await keep(tmp_path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [each.name for each in path.parent.iterdir()] == [snapshot.FILE]
     text = path.read_text()
@@ -93,18 +90,18 @@ def test_the_file_is_for_its_owner_and_has_neither_passwords_nor_what_nobody_use
 
 
 @pytest.mark.parametrize("fields", [{"name": "other"}, {"environment": "env_2"}, {"state": None}])
-def test_a_file_of_another_gateway_is_not_used(tmp_path: Path, fields: dict[str, object]) -> None:
-    keep(tmp_path)
+async def test_a_file_of_another_gateway_is_not_used(tmp_path: Path, fields: dict[str, object]) -> None:
+    await keep(tmp_path)
     assert snapshot.read(config(tmp_path, **fields)) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": 1}', b'{"version": 99, "gateway": "sentinel-eu"}'])
-def test_a_file_that_cannot_be_read_is_as_good_as_none(tmp_path: Path, content: bytes) -> None:
-    keep(tmp_path).write_bytes(content)
+async def test_a_file_that_cannot_be_read_is_as_good_as_none(tmp_path: Path, content: bytes) -> None:
+    (await keep(tmp_path)).write_bytes(content)
     assert snapshot.read(config(tmp_path)) is None
 
 
-def test_what_was_kept_is_used_only_when_the_cluster_stays_away() -> None:
+async def test_what_was_kept_is_used_only_when_the_cluster_stays_away() -> None:
     async def main(synced: bool) -> Inputs | None:
         clock, changed = FakeClock(), []
         kept = snapshot.saved(INPUTS, SentinelConfig(name="x"), clock.wall_s())
@@ -117,5 +114,5 @@ def test_what_was_kept_is_used_only_when_the_cluster_stays_away() -> None:
         assert bool(changed) is not synced
         return restored.inputs
 
-    assert asyncio.run(main(True)) is None
-    assert asyncio.run(main(False)) is not None
+    assert await main(True) is None
+    assert await main(False) is not None

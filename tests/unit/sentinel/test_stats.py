@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any, cast
 
@@ -78,48 +77,39 @@ def test_requests_are_counted_by_code_and_what_says_nothing_of_the_deployment_is
     assert of("deployment_d2.0.1", "-.404.0", "none.503.1", "deployment_d2.999.1") == ([0] * 5, 0)
 
 
-def test_counters_rise_over_several_envoys_and_stay_when_one_does_not_answer() -> None:
-    async def main() -> None:
-        admin, starts = FakeAdmin(), [1]
-        stats = keeper(admin, starts)
-        assert await stats.look()
-        starts[0] = 2
-        assert await stats.look()
-        assert stats.current()["d1"].codes[1] == 14
-        assert stats.current()["d1"].healthy == 2  # not a counter
-        admin.answer = None
-        assert not await stats.look()
-        assert stats.current()["d1"].codes[1] == 14
-
-    asyncio.run(main())
+async def test_counters_rise_over_several_envoys_and_stay_when_one_does_not_answer() -> None:
+    admin, starts = FakeAdmin(), [1]
+    stats = keeper(admin, starts)
+    assert await stats.look()
+    starts[0] = 2
+    assert await stats.look()
+    assert stats.current()["d1"].codes[1] == 14
+    assert stats.current()["d1"].healthy == 2  # not a counter
+    admin.answer = None
+    assert not await stats.look()
+    assert stats.current()["d1"].codes[1] == 14
 
 
-def test_an_entry_has_room_for_the_busiest() -> None:
-    async def main() -> None:
-        admin = FakeAdmin()
-        admin.answer = body(**{f"deployment_d{number:05}.upstream_rq_2xx": number for number in range(3000)})
-        stats = keeper(admin, [1])
-        assert await stats.look()
-        entry = stats.entry()
-        assert len(entry) <= 256 * 1024
-        shown = orjson.loads(entry)["deployments"]
-        assert "d02999" in shown and "d00001" not in shown
-
-    asyncio.run(main())
+async def test_an_entry_has_room_for_the_busiest() -> None:
+    admin = FakeAdmin()
+    admin.answer = body(**{f"deployment_d{number:05}.upstream_rq_2xx": number for number in range(3000)})
+    stats = keeper(admin, [1])
+    assert await stats.look()
+    entry = stats.entry()
+    assert len(entry) <= 256 * 1024
+    shown = orjson.loads(entry)["deployments"]
+    assert "d02999" in shown and "d00001" not in shown
 
 
-def test_metrics_have_a_bounded_number_of_deployments() -> None:
-    async def main() -> None:
-        admin = FakeAdmin()
-        admin.answer = body(**{f"deployment_d{number}.upstream_rq_2xx": 1 for number in range(600)})
-        stats = keeper(admin, [1])
-        assert await stats.look()
-        requests = next(iter(stats.collect()))
-        deployments = {sample.labels["deployment"] for sample in requests.samples}
-        assert len(deployments) == 501
-        assert sum(sample.value for sample in requests.samples) == 600
-
-    asyncio.run(main())
+async def test_metrics_have_a_bounded_number_of_deployments() -> None:
+    admin = FakeAdmin()
+    admin.answer = body(**{f"deployment_d{number}.upstream_rq_2xx": 1 for number in range(600)})
+    stats = keeper(admin, [1])
+    assert await stats.look()
+    requests = next(iter(stats.collect()))
+    deployments = {sample.labels["deployment"] for sample in requests.samples}
+    assert len(deployments) == 501
+    assert sum(sample.value for sample in requests.samples) == 600
 
 
 def test_what_is_written_belongs_to_the_gateway() -> None:
@@ -130,5 +120,5 @@ def test_what_is_written_belongs_to_the_gateway() -> None:
     assert belonging(None) == {}
 
 
-def test_no_answer_from_a_socket_that_is_not_there(tmp_path: Path) -> None:
-    assert asyncio.run(Admin(tmp_path / "none.sock", clock=FakeClock()).get("/stats")) is None
+async def test_no_answer_from_a_socket_that_is_not_there(tmp_path: Path) -> None:
+    assert await Admin(tmp_path / "none.sock", clock=FakeClock()).get("/stats") is None

@@ -57,42 +57,31 @@ async def supervised(folder: Path, text: str) -> AsyncIterator[Supervisor]:
             await running
 
 
-def test_a_child_that_crashes_is_started_again(folder: Path) -> None:
-    async def main() -> None:
-        async with supervised(folder, "exit 1") as made:
-            await eventually(lambda: made.starts >= 3)
-
-    asyncio.run(main())
+async def test_a_child_that_crashes_is_started_again(folder: Path) -> None:
+    async with supervised(folder, "exit 1") as made:
+        await eventually(lambda: made.starts >= 3)
 
 
-def test_a_child_is_told_its_settings_and_ends_when_asked(folder: Path) -> None:
-    async def main() -> None:
-        async with supervised(folder, f'echo "$@" > {folder}/flags; exec sleep 60') as made:
-            await eventually(lambda: (folder / "flags").exists() and (folder / "flags").read_text().strip())
-            pid = made.pid
-            assert pid is not None
-        assert is_gone(pid)
-        assert made.starts == 1
-        flags = (folder / "flags").read_text()
-        assert f"--config-path {folder}/envoy.json" in flags
-        assert orjson.loads((folder / "envoy.json").read_bytes())["admin"]["address"].keys() == {"pipe"}
-
-    asyncio.run(main())
-
-
-def test_a_cancelled_supervisor_leaves_no_child(folder: Path) -> None:
-    async def main() -> None:
-        made = Supervisor(
-            program(folder, "exec sleep 60"), folder, wanted(folder), clock=RealClock(), random=lambda: 0.05
-        )
-        running = asyncio.create_task(made.run(), name="supervisor")
-        await eventually(lambda: made.pid)
+async def test_a_child_is_told_its_settings_and_ends_when_asked(folder: Path) -> None:
+    async with supervised(folder, f'echo "$@" > {folder}/flags; exec sleep 60') as made:
+        await eventually(lambda: (folder / "flags").exists() and (folder / "flags").read_text().strip())
         pid = made.pid
-        running.cancel()
-        await asyncio.wait([running])
-        assert is_gone(pid)
+        assert pid is not None
+    assert is_gone(pid)
+    assert made.starts == 1
+    flags = (folder / "flags").read_text()
+    assert f"--config-path {folder}/envoy.json" in flags
+    assert orjson.loads((folder / "envoy.json").read_bytes())["admin"]["address"].keys() == {"pipe"}
 
-    asyncio.run(main())
+
+async def test_a_cancelled_supervisor_leaves_no_child(folder: Path) -> None:
+    made = Supervisor(program(folder, "exec sleep 60"), folder, wanted(folder), clock=RealClock(), random=lambda: 0.05)
+    running = asyncio.create_task(made.run(), name="supervisor")
+    await eventually(lambda: made.pid)
+    pid = made.pid
+    running.cancel()
+    await asyncio.wait([running])
+    assert is_gone(pid)
 
 
 def test_a_folder_too_deep_for_sockets_is_refused(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -52,7 +51,7 @@ class Server:
         raise TransportError("the watch broke")
 
 
-def pauses(server: Server, count: int) -> list[float]:
+async def pauses(server: Server, count: int) -> list[float]:
     clock, memory = Counting(count), ManagerMemory()
     deps = SweepDeps(
         client=ANY, clock=clock, random=lambda: 0.999, metrics=ShardMetrics(Metrics()), namespaces=ANY, period_s=300.0
@@ -63,16 +62,16 @@ def pauses(server: Server, count: int) -> list[float]:
     )  # fmt: skip
     sweep = TargetSweep(deps, shared, ShardTarget(kind="Website"))
     try:
-        asyncio.run(sweep._follow_new(server))  # type: ignore[arg-type]
+        await sweep._follow_new(server)  # type: ignore[arg-type]
     except Enough:
         pass
     return clock.pauses
 
 
-def test_watches_that_break_now_and_then_are_no_row_of_failures() -> None:
-    assert max(pauses(Server(lists=True), 12)) <= 1.0
+async def test_watches_that_break_now_and_then_are_no_row_of_failures() -> None:
+    assert max(await pauses(Server(lists=True), 12)) <= 1.0
 
 
-def test_a_server_that_is_away_is_asked_every_few_seconds() -> None:
-    found = pauses(Server(lists=False), 12)
+async def test_a_server_that_is_away_is_asked_every_few_seconds() -> None:
+    found = await pauses(Server(lists=False), 12)
     assert found[0] <= 1.0 < found[-1] <= 10.0

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sqlite3
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -62,14 +62,10 @@ def content(store: LogStore) -> list[Entry]:
     return [entry for resource in ("pods", "nodes") for entry in store.range(resource).entries]
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 60))
-
-
-def test_a_copy_has_the_same_objects_revisions_and_counter_and_an_incarnation_of_its_own(tmp_path: Path) -> None:
+async def test_a_copy_has_the_same_objects_revisions_and_counter_and_an_incarnation_of_its_own(tmp_path: Path) -> None:
     source, target = tmp_path / "a.db", tmp_path / "b.db"
 
-    async def test() -> None:
+    async with asyncio.timeout(60):
         async with running(source) as store:
             await fill(store)
             before, revision, incarnation = content(store), store.revision, store.incarnation
@@ -81,16 +77,14 @@ def test_a_copy_has_the_same_objects_revisions_and_counter_and_an_incarnation_of
             (entry,) = await store.commit([put("p1", "more")])
             assert (entry.revision, entry.created) == (revision + 1, 2)
             assert [event.entry for event in store.watch("pods", revision).take()] == [entry]
-
-    run(test)
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.db", "a.db.lock", "b.db", "b.db.lock"]
 
 
-def test_history_is_not_copied_and_watches_from_before_are_told_so(tmp_path: Path) -> None:
+async def test_history_is_not_copied_and_watches_from_before_are_told_so(tmp_path: Path) -> None:
     source, target = tmp_path / "a.db", tmp_path / "b.db"
 
-    async def test() -> None:
+    async with asyncio.timeout(60):
         async with running(source) as store:
             await fill(store)
         await copy_store(url_of(source), url_of(target))
@@ -100,16 +94,14 @@ def test_history_is_not_copied_and_watches_from_before_are_told_so(tmp_path: Pat
                     store.watch(resource, store.revision - 1)
                 assert not store.watch(resource, store.revision).take()
 
-    run(test)
 
-
-def test_a_running_store_answers_reads_and_refuses_writes_while_it_is_copied(
+async def test_a_running_store_answers_reads_and_refuses_writes_while_it_is_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = tmp_path / "a.db", tmp_path / "b.db"
     seen: list[str] = []
 
-    async def test() -> None:
+    async with asyncio.timeout(60):
         async with running(source) as store:
             await fill(store)
             watch = store.watch("pods", store.revision)
@@ -135,16 +127,14 @@ def test_a_running_store_answers_reads_and_refuses_writes_while_it_is_copied(
         async with running(target) as store:
             assert content(store) == before
             await store.commit([put("later")])
-
-    run(test)
     assert seen == [f"the store is read-only: it is being copied to {url_of(target)}"]
 
 
 @pytest.mark.parametrize("served", [True, False])
-def test_thawing_takes_the_mark_of_the_move_away(tmp_path: Path, served: bool) -> None:
+async def test_thawing_takes_the_mark_of_the_move_away(tmp_path: Path, served: bool) -> None:
     source, target = tmp_path / "a.db", tmp_path / "b.db"
 
-    async def test() -> None:
+    async with asyncio.timeout(60):
         async with running(source) as store:
             await fill(store)
             await copy_store(url_of(source), url_of(target))
@@ -157,11 +147,9 @@ def test_thawing_takes_the_mark_of_the_move_away(tmp_path: Path, served: bool) -
         async with running(source) as store:
             await store.commit([put("again")])
 
-    run(test)
-
 
 @pytest.mark.parametrize("how", ["error", "cancelled", "wrong"])
-def test_a_copy_that_fails_leaves_the_source_writable_and_no_target(
+async def test_a_copy_that_fails_leaves_the_source_writable_and_no_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     source, target = tmp_path / "a.db", tmp_path / "b.db"
@@ -181,7 +169,7 @@ def test_a_copy_that_fails_leaves_the_source_writable_and_no_target(
 
     monkeypatch.setattr(module, "target_at", lambda url, shown, *_: Broken(target, shown))
 
-    async def test() -> None:
+    async with asyncio.timeout(60):
         async with running(source) as store:
             await fill(store)
             copying = asyncio.create_task(copy_store(url_of(source), url_of(target)), name="copy")
@@ -195,8 +183,6 @@ def test_a_copy_that_fails_leaves_the_source_writable_and_no_target(
                 with pytest.raises(ShoalError, match="disk is full" if how == "error" else "differs from the source"):
                     await copying
             await until_writable(store)
-
-    run(test)
     assert not target.exists() and not (tmp_path / "b.db.copy").exists()
 
 
@@ -211,10 +197,10 @@ async def until_writable(store: LogStore) -> None:
                 await asyncio.sleep(0.005)
 
 
-def test_a_freeze_ends_with_the_connection_that_asked_for_it(tmp_path: Path) -> None:
+async def test_a_freeze_ends_with_the_connection_that_asked_for_it(tmp_path: Path) -> None:
     source = tmp_path / "a.db"
 
-    async def test() -> None:
+    async with asyncio.timeout(60):
         async with running(source) as store:
             await fill(store)
             control = await Control.connect(control_path(source))
@@ -237,13 +223,11 @@ def test_a_freeze_ends_with_the_connection_that_asked_for_it(tmp_path: Path) -> 
             assert stat.S_IMODE(os.stat(control_path(source)).st_mode) == 0o600
         assert not control_path(source).exists()
 
-    run(test)
 
-
-def test_the_file_does_not_change_while_it_is_frozen(tmp_path: Path) -> None:
+async def test_the_file_does_not_change_while_it_is_frozen(tmp_path: Path) -> None:
     source = tmp_path / "a.db"
 
-    async def test() -> None:
+    async with asyncio.timeout(60):
         async with running(source) as store:
             await fill(store, 1000)
             for i in range(3):
@@ -261,13 +245,11 @@ def test_the_file_does_not_change_while_it_is_frozen(tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM log").fetchone() == (1002,)
         connection.close()
 
-    run(test)
 
-
-def test_a_target_with_something_in_it_is_refused_unless_forced(tmp_path: Path) -> None:
+async def test_a_target_with_something_in_it_is_refused_unless_forced(tmp_path: Path) -> None:
     source, target = tmp_path / "a.db", tmp_path / "b.db"
 
-    async def test() -> None:
+    async with asyncio.timeout(60):
         async with running(source) as store:
             await fill(store)
             before = content(store)
@@ -284,13 +266,11 @@ def test_a_target_with_something_in_it_is_refused_unless_forced(tmp_path: Path) 
         async with running(target) as store:
             assert content(store) == before
 
-    run(test)
 
-
-def test_a_store_that_was_only_started_counts_as_empty(tmp_path: Path) -> None:
+async def test_a_store_that_was_only_started_counts_as_empty(tmp_path: Path) -> None:
     source, target = tmp_path / "a.db", tmp_path / "b.db"
 
-    async def test() -> None:
+    async with asyncio.timeout(60):
         async with running(source) as store:
             await fill(store)
         async with running(target):
@@ -299,13 +279,11 @@ def test_a_store_that_was_only_started_counts_as_empty(tmp_path: Path) -> None:
         async with running(target) as store:
             assert store.count("pods") == 50
 
-    run(test)
 
-
-def test_there_and_back_again_gives_the_same_store(tmp_path: Path) -> None:
+async def test_there_and_back_again_gives_the_same_store(tmp_path: Path) -> None:
     a, b = tmp_path / "a.db", tmp_path / "b.db"
 
-    async def test() -> None:
+    async with asyncio.timeout(60):
         async with running(a) as store:
             await fill(store)
         await copy_store(url_of(a), url_of(b))
@@ -316,8 +294,6 @@ def test_there_and_back_again_gives_the_same_store(tmp_path: Path) -> None:
         async with running(a) as store:
             assert content(store) == before
             await store.commit([put("in-a")])
-
-    run(test)
 
 
 @pytest.mark.parametrize(
@@ -331,10 +307,10 @@ def test_there_and_back_again_gives_the_same_store(tmp_path: Path) -> None:
         ("sqlite:///{dir}/text.db", "sqlite:///{dir}/b.db", "text.db: file is not a database"),
     ],
 )
-def test_what_cannot_be_copied_is_named(tmp_path: Path, source: str, target: str, said: str) -> None:
+async def test_what_cannot_be_copied_is_named(tmp_path: Path, source: str, target: str, said: str) -> None:
     (tmp_path / "text.db").write_text("this is not a database, and long enough to be read as one" * 100)
     with pytest.raises(ShoalError, match=said):
-        asyncio.run(copy_store(source.format(dir=tmp_path), target.format(dir=tmp_path)))
+        await copy_store(source.format(dir=tmp_path), target.format(dir=tmp_path))
     assert not (tmp_path / "b.db").exists() and not (tmp_path / "none.db").exists()
 
 

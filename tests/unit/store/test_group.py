@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -32,20 +33,18 @@ def loaded(*entries: Entry) -> Loaded:
     return Loaded(entries=found, events=(), floors={}, revision=JUMPED, incarnation="another")
 
 
-def with_store(test: Callable[[LogStore], Awaitable[None]]) -> None:
-    async def main() -> None:
-        store = LogStore(MemoryJournal())
-        await store.start()
-        try:
-            await test(store)
-        finally:
-            await store.stop()
-
-    asyncio.run(main())
+@asynccontextmanager
+async def a_store() -> AsyncIterator[LogStore]:
+    store = LogStore(MemoryJournal())
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.stop()
 
 
-def test_a_reset_shows_the_new_objects_and_nothing_of_the_old_history() -> None:
-    async def test(store: LogStore) -> None:
+async def test_a_reset_shows_the_new_objects_and_nothing_of_the_old_history() -> None:
+    async with a_store() as store:
         await store.commit([put("same"), put("changed"), put("gone")])
         assert len(store.range("pods").entries) == 3
         store.reset(loaded(entry("same", 1), entry("changed", 9), entry("new", 10), entry("n", 11, "nodes")))
@@ -67,11 +66,9 @@ def test_a_reset_shows_the_new_objects_and_nothing_of_the_old_history() -> None:
         (after,) = await store.commit([put("after")])
         assert after.revision == JUMPED + 1 and len(store.watch("pods", JUMPED).take()) == 1
 
-    with_store(test)
 
-
-def test_a_reset_ends_every_watch_whether_it_waits_or_not() -> None:
-    async def test(store: LogStore) -> None:
+async def test_a_reset_ends_every_watch_whether_it_waits_or_not() -> None:
+    async with a_store() as store:
         await store.commit([put("a"), put("b")])
         behind, at_end, of_nothing = store.watch("pods", 0), store.watch("pods", 2), store.watch("services", 2)
         waiting = [asyncio.ensure_future(watch.wait()) for watch in (at_end, of_nothing)]
@@ -85,11 +82,9 @@ def test_a_reset_ends_every_watch_whether_it_waits_or_not() -> None:
             assert (compacted.value.revision, compacted.value.oldest) == (seen, JUMPED)
             assert watch.revision == seen
 
-    with_store(test)
 
-
-def test_subscribers_hear_the_difference_or_that_there_was_a_reset() -> None:
-    async def test(store: LogStore) -> None:
+async def test_subscribers_hear_the_difference_or_that_there_was_a_reset() -> None:
+    async with a_store() as store:
         old = {e.key.name: e for e in await store.commit([put("same"), put("changed"), put("gone")])}
         heard: list[Event] = []
         others: list[Any] = []
@@ -115,25 +110,21 @@ def test_subscribers_hear_the_difference_or_that_there_was_a_reset() -> None:
         await store.commit([Delete(new.key)])
         assert len(others) == 1 and len(heard) == 4
 
-    with_store(test)
 
-
-def test_who_waits_for_a_revision_that_the_reset_has_passed_goes_on() -> None:
-    async def test(store: LogStore) -> None:
+async def test_who_waits_for_a_revision_that_the_reset_has_passed_goes_on() -> None:
+    async with a_store() as store:
         waiting = asyncio.ensure_future(store.reached(50, 5))
         await asyncio.sleep(0)
         store.reset(loaded())
         await asyncio.wait_for(waiting, 1)
 
-    with_store(test)
 
-
-def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_the_process() -> None:
+async def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_the_process() -> None:
     """A request whose client went away is dropped while its commit is under way; that the commit is refused then
     concerns nobody."""
     errors: list[dict[str, Any]] = []
 
-    async def test(store: LogStore) -> None:
+    async with a_store() as store:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
         await store.commit([put("a")])
         left = store.commit([put("a")], [Absent(put("a").key)])
@@ -143,6 +134,4 @@ def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_the_process() -
         del left
         gc.collect()
         await asyncio.sleep(0)
-
-    with_store(test)
     assert errors == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -94,12 +93,9 @@ def batches(*names: str) -> list[list[LogRow]]:
     return made
 
 
-def with_feed(test: Callable[[Feed, Shown], None]) -> None:
-    async def main() -> None:
-        shown = Shown()
-        test(Feed(shown, attrs_of, lambda batch, prior, events: None), shown)
-
-    asyncio.run(main())
+async def with_feed(test: Callable[[Feed, Shown], None]) -> None:
+    shown = Shown()
+    test(Feed(shown, attrs_of, lambda batch, prior, events: None), shown)
 
 
 def own(feed: Feed, mark: int, *transactions: Transaction) -> OwnBatch:
@@ -108,7 +104,7 @@ def own(feed: Feed, mark: int, *transactions: Transaction) -> OwnBatch:
     return batch
 
 
-def test_rows_become_the_events_that_their_writer_has_shown() -> None:
+async def test_rows_become_the_events_that_their_writer_has_shown() -> None:
     def test(feed: Feed, shown: Shown) -> None:
         first, second = batches("ab", "aB")
         feed.read(first)
@@ -123,10 +119,10 @@ def test_rows_become_the_events_that_their_writer_has_shown() -> None:
         assert [event.entry.created for event in shown.events] == [1, 2, 1, 2]
         assert (feed.revision, feed.mark) == (4, 2)
 
-    with_feed(test)
+    await with_feed(test)
 
 
-def test_hints_wait_for_what_comes_before_them() -> None:
+async def test_hints_wait_for_what_comes_before_them() -> None:
     def test(feed: Feed, shown: Shown) -> None:
         first, second, third = batches("a", "b", "c")
         feed.hint(third)
@@ -137,10 +133,10 @@ def test_hints_wait_for_what_comes_before_them() -> None:
         feed.hint(second)
         assert len(shown.events) == 3
 
-    with_feed(test)
+    await with_feed(test)
 
 
-def test_hints_that_do_not_fit_are_dropped_and_the_log_is_believed() -> None:
+async def test_hints_that_do_not_fit_are_dropped_and_the_log_is_believed() -> None:
     def test(feed: Feed, shown: Shown) -> None:
         first, second = batches("a", "bc")
         feed.hint([first[0]._replace(prior=99)])
@@ -154,10 +150,10 @@ def test_hints_that_do_not_fit_are_dropped_and_the_log_is_believed() -> None:
         feed.read(second)
         assert feed.revision == 3 and [event.entry.key.name for event in shown.events] == ["a", "b", "c"]
 
-    with_feed(test)
+    await with_feed(test)
 
 
-def test_a_log_that_does_not_go_on_from_here_is_another_history() -> None:
+async def test_a_log_that_does_not_go_on_from_here_is_another_history() -> None:
     def test(feed: Feed, shown: Shown) -> None:
         first, second, third = batches("a", "b", "c")
         feed.read(first)
@@ -171,10 +167,10 @@ def test_a_log_that_does_not_go_on_from_here_is_another_history() -> None:
             feed.read([second[0]._replace(name="unknown", value=None)])
         assert feed.revision == 1 == len(shown.events)
 
-    with_feed(test)
+    await with_feed(test)
 
 
-def test_an_own_batch_is_answered_when_everything_before_it_is_shown() -> None:
+async def test_an_own_batch_is_answered_when_everything_before_it_is_shown() -> None:
     def test(feed: Feed, shown: Shown) -> None:
         first, second = batches("a", "b")
         batch = own(feed, 50, Transaction([put("x")], [Exists(key("b"))]), Transaction([put("y")], [Absent(key("a"))]))
@@ -188,10 +184,10 @@ def test_an_own_batch_is_answered_when_everything_before_it_is_shown() -> None:
         assert isinstance(refused, RequirementFailed) and refused.current == shown.entries[key("a")]
         assert (feed.revision, feed.mark) == (3, 50)
 
-    with_feed(test)
+    await with_feed(test)
 
 
-def test_an_own_batch_that_is_found_in_the_log_is_answered_from_it() -> None:
+async def test_an_own_batch_that_is_found_in_the_log_is_answered_from_it() -> None:
     def test(feed: Feed, shown: Shown) -> None:
         (first,) = batches("a")
         batch = own(feed, 50, Transaction([put("x"), put("y")], ()))
@@ -206,10 +202,10 @@ def test_an_own_batch_that_is_found_in_the_log_is_answered_from_it() -> None:
         feed.committed(batch, 1, 3)
         assert feed.revision == 4 == len(shown.events)
 
-    with_feed(test)
+    await with_feed(test)
 
 
-def test_a_refusal_that_comes_late_is_judged_by_the_state_at_its_time() -> None:
+async def test_a_refusal_that_comes_late_is_judged_by_the_state_at_its_time() -> None:
     def test(feed: Feed, shown: Shown) -> None:
         first, second = batches("a", "A")
         feed.read(first)
@@ -220,10 +216,10 @@ def test_a_refusal_that_comes_late_is_judged_by_the_state_at_its_time() -> None:
         (refused,) = batch.answer.result()
         assert isinstance(refused, RequirementFailed) and refused.current == found
 
-    with_feed(test)
+    await with_feed(test)
 
 
-def test_a_refusal_is_judged_when_what_it_waits_for_is_passed_over_at_once() -> None:
+async def test_a_refusal_is_judged_when_what_it_waits_for_is_passed_over_at_once() -> None:
     def test(feed: Feed, shown: Shown) -> None:
         first, second = batches("a", "A")
         batch = own(feed, 50, Transaction([put("a")], [Absent(key("a"))]))
@@ -233,10 +229,10 @@ def test_a_refusal_is_judged_when_what_it_waits_for_is_passed_over_at_once() -> 
         (refused,) = batch.answer.result()
         assert isinstance(refused, RequirementFailed) and refused.current == shown.events[0].entry
 
-    with_feed(test)
+    await with_feed(test)
 
 
-def test_a_refusal_older_than_what_is_remembered_is_not_judged_by_the_present() -> None:
+async def test_a_refusal_older_than_what_is_remembered_is_not_judged_by_the_present() -> None:
     def test(feed: Feed, shown: Shown) -> None:
         first, *rest = batches("a", "A", *["b"] * 5000)
         feed.read(first)
@@ -245,27 +241,27 @@ def test_a_refusal_older_than_what_is_remembered_is_not_judged_by_the_present() 
         feed.committed(batch, 1, 1)
         assert [type(result) for result in batch.answer.result()] == [StoreUnavailable]
 
-    with_feed(test)
+    await with_feed(test)
 
 
-def test_a_disagreement_with_the_database_is_not_papered_over() -> None:
+async def test_a_disagreement_with_the_database_is_not_papered_over() -> None:
     def test(feed: Feed, shown: Shown) -> None:
         with pytest.raises(Diverged):
             feed.committed(own(feed, 50, Transaction([put("a")], ())), 0, 0)
         with pytest.raises(Diverged):
             feed.committed(own(feed, 51, Transaction([put("a")], ())), 0, 2)
 
-    with_feed(test)
+    await with_feed(test)
 
 
-def test_a_new_history_answers_what_was_on_its_way() -> None:
+async def test_a_new_history_answers_what_was_on_its_way() -> None:
     def test(feed: Feed, shown: Shown) -> None:
         batch = own(feed, 50, Transaction([put("a")], ()))
         feed.begin(1_000_000, 9)
         assert [type(result) for result in batch.answer.result()] == [StoreUnavailable]
         assert (feed.revision, feed.mark) == (1_000_000, 9)
 
-    with_feed(test)
+    await with_feed(test)
 
 
 def test_only_whole_batches_are_shown() -> None:
@@ -275,7 +271,7 @@ def test_only_whole_batches_are_shown() -> None:
     assert whole_batches(first[:1], 4) == [] == whole_batches([], 4)
 
 
-def test_a_hint_carries_a_batch_unchanged() -> None:
+async def test_a_hint_carries_a_batch_unchanged() -> None:
     def test(feed: Feed, shown: Shown) -> None:
         for rows in batches("ab", "aBc", "ä"):
             prior = feed.mark
@@ -285,7 +281,7 @@ def test_a_hint_carries_a_batch_unchanged() -> None:
             decoded = [row._replace(hole=0) if row.value is None else row for row in hints.decode(fields)]
             assert decoded == [row._replace(hole=0) if row.value is None else row for row in rows]
 
-    with_feed(test)
+    await with_feed(test)
 
 
 def test_a_batch_too_large_for_a_hint_is_only_announced() -> None:

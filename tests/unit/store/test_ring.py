@@ -75,12 +75,9 @@ def test_states_are_superseded_before_the_mark_of_their_deletion() -> None:
     assert superseded([created, *updates(2, 2), deleted]) == [1, 2, 3]
 
 
-def test_a_cancelled_wait_leaves_nothing_behind() -> None:
-    async def main() -> None:
-        ring = Rings(RingLimits(), lambda: 0.0).ring("pods")
-        for _ in range(3):
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(Cursor(ring, 0, lambda: 0).wait(), 0.001)
-        assert not ring.waiters
-
-    asyncio.run(main())
+async def test_a_cancelled_wait_leaves_nothing_behind() -> None:
+    ring = Rings(RingLimits(), lambda: 0.0).ring("pods")
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(Cursor(ring, 0, lambda: 0).wait(), 0.001)
+    assert not ring.waiters

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -30,7 +29,7 @@ def test_writes_are_synced_in_full_and_the_file_can_shrink(tmp_path: Path) -> No
     assert asked == {"journal_mode": "wal", "synchronous": 2, "auto_vacuum": 2}
 
 
-def test_rows_left_by_a_crash_between_dropping_and_deleting_go_at_the_next_start(tmp_path: Path) -> None:
+async def test_rows_left_by_a_crash_between_dropping_and_deleting_go_at_the_next_start(tmp_path: Path) -> None:
     class Forgetful(SqliteJournal):
         """Writes the floors but dies before deleting all the rows."""
 
@@ -38,44 +37,40 @@ def test_rows_left_by_a_crash_between_dropping_and_deleting_go_at_the_next_start
             super()._insert_and_forget(batch, forget._replace(revisions=[1]))
             return len(forget.revisions)
 
-    async def main() -> None:
-        path = tmp_path / "store.db"
-        store = LogStore(Forgetful(path, no_attrs))
-        await store.start()
-        await store.commit([put("a"), put("a"), put("b"), Delete(Key("pods", "default", "b")), put("a"), put("c")])
-        await store.compact(5)
-        await store.stop()
-        store = LogStore(SqliteJournal(path, no_attrs))
-        await store.start()
-        assert [entry.key.name for entry in store.range("pods").entries] == ["a", "c"]
-        assert store.watch("pods", 5).take()[0].entry.key.name == "c"
-        await store.stop()
-        connection = sqlite3.connect(path)
-        assert connection.execute("SELECT revision FROM log").fetchall() == [(5,), (6,)]
-        connection.close()
-
-    asyncio.run(main())
+    path = tmp_path / "store.db"
+    store = LogStore(Forgetful(path, no_attrs))
+    await store.start()
+    await store.commit([put("a"), put("a"), put("b"), Delete(Key("pods", "default", "b")), put("a"), put("c")])
+    await store.compact(5)
+    await store.stop()
+    store = LogStore(SqliteJournal(path, no_attrs))
+    await store.start()
+    assert [entry.key.name for entry in store.range("pods").entries] == ["a", "c"]
+    assert store.watch("pods", 5).take()[0].entry.key.name == "c"
+    await store.stop()
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT revision FROM log").fetchall() == [(5,), (6,)]
+    connection.close()
 
 
-def test_the_write_ahead_log_stays_bounded_under_steady_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_write_ahead_log_stays_bounded_under_steady_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_WAL_BYTES", 1 << 20)
 
     path = tmp_path / "store.db"
     sizes: list[int] = []
 
-    async def main() -> None:
-        store = LogStore(SqliteJournal(path, no_attrs), limits=RingLimits(max_events=500))
-        await store.start()
-        for i in range(300):
-            await store.commit([put(f"p{(i * 20 + j) % 1000}", 2000) for j in range(20)])
-        sizes.extend(file.stat().st_size for file in (Path(f"{path}-wal"), path))
-        await store.stop()
-
-    asyncio.run(main())
+    store = LogStore(SqliteJournal(path, no_attrs), limits=RingLimits(max_events=500))
+    await store.start()
+    for i in range(300):
+        await store.commit([put(f"p{(i * 20 + j) % 1000}", 2000) for j in range(20)])
+    sizes.extend(file.stat().st_size for file in (Path(f"{path}-wal"), path))
+    await store.stop()
     assert sizes[0] < 3 << 20 and sizes[1] < 12 << 20
 
 
-def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
+async def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
 
     async def start() -> None:
@@ -83,10 +78,10 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
         await store.start()
         await store.stop()
 
-    asyncio.run(start())
+    await start()
     connection = sqlite3.connect(path)
     connection.execute("UPDATE meta SET value = 99 WHERE name = 'format'")
     connection.commit()
     connection.close()
     with pytest.raises(ConfigError, match="format 99"):
-        asyncio.run(start())
+        await start()

@@ -49,7 +49,7 @@ async def until(true: Callable[[], bool], timeout_s: float = 20.0) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_log_and_file_stay_bounded_under_steady_writes_with_busy_readers(
+async def test_log_and_file_stay_bounded_under_steady_writes_with_busy_readers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_WAL_BYTES", MB)
@@ -70,63 +70,57 @@ def test_log_and_file_stay_bounded_under_steady_writes_with_busy_readers(
             finally:
                 connection.close()
 
-    async def main() -> None:
-        store = LogStore(SqliteJournal(path, no_attrs), limits=RingLimits(max_events=500, max_bytes=4 * MB))
-        await store.start()
-        slow = store.watch("pods", 0)  # never reads
-        reader = threading.Thread(target=pry)
-        reader.start()
-        try:
-            for i in range(300):
-                await store.commit([put(f"p{(i * 20 + j) % 1000}", 2000) for j in range(20)])
-                assert len(store.range("pods", revision=max(1, store.revision - 50)).entries) <= 1000
-                for suffix in largest:
-                    largest[suffix] = max(largest[suffix], size_of(f"{path}{suffix}"))
-        finally:
-            stop.set()
-            reader.join()
-        with pytest.raises(Compacted):
-            slow.take()
-        await store.stop()
-
-    asyncio.run(main())
+    store = LogStore(SqliteJournal(path, no_attrs), limits=RingLimits(max_events=500, max_bytes=4 * MB))
+    await store.start()
+    slow = store.watch("pods", 0)  # never reads
+    reader = threading.Thread(target=pry)
+    reader.start()
+    try:
+        for i in range(300):
+            await store.commit([put(f"p{(i * 20 + j) % 1000}", 2000) for j in range(20)])
+            assert len(store.range("pods", revision=max(1, store.revision - 50)).entries) <= 1000
+            for suffix in largest:
+                largest[suffix] = max(largest[suffix], size_of(f"{path}{suffix}"))
+    finally:
+        stop.set()
+        reader.join()
+    with pytest.raises(Compacted):
+        slow.take()
+    await store.stop()
     assert not got_in
     # 1000 objects of 2 kB and a history of as much again; 12 MB were written
     assert largest["-wal"] < 3 * MB and largest[""] < 8 * MB
 
 
-def test_the_file_shrinks_by_itself_after_a_burst_of_large_objects_is_deleted_and_forgotten(
+async def test_the_file_shrinks_by_itself_after_a_burst_of_large_objects_is_deleted_and_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_TIDY_AFTER_S", 0.01)
     path = tmp_path / "store.db"
     clock = Hand()
 
-    async def main() -> None:
-        store = LogStore(SqliteJournal(path, no_attrs), limits=RingLimits(max_bytes=200 * MB), clock=clock)
-        await store.start()
-        for i in range(40):
-            await store.commit([put(f"large-{i}", MB)])
-        await store.commit([put(f"small-{i}", 100) for i in range(100)])
-        for i in range(40):
-            await store.commit([gone(f"large-{i}")])
-        await until(lambda: size_of(path) > 39 * MB)  # history still has them all
-        for _ in range(2):  # the first notes how far history went at that time
-            clock.now += 1000.0
-            store.forget_old()
-        # fewer rows than go along with a batch, nobody writes, and still it happens
-        await until(lambda: size_of(path) < 9 * MB)
-        assert size_of(f"{path}-wal") <= 2 * module._WAL_BYTES
-        assert store.count("pods") == 100
-        await store.stop()
-
-    asyncio.run(main())
+    store = LogStore(SqliteJournal(path, no_attrs), limits=RingLimits(max_bytes=200 * MB), clock=clock)
+    await store.start()
+    for i in range(40):
+        await store.commit([put(f"large-{i}", MB)])
+    await store.commit([put(f"small-{i}", 100) for i in range(100)])
+    for i in range(40):
+        await store.commit([gone(f"large-{i}")])
+    await until(lambda: size_of(path) > 39 * MB)  # history still has them all
+    for _ in range(2):  # the first notes how far history went at that time
+        clock.now += 1000.0
+        store.forget_old()
+    # fewer rows than go along with a batch, nobody writes, and still it happens
+    await until(lambda: size_of(path) < 9 * MB)
+    assert size_of(f"{path}-wal") <= 2 * module._WAL_BYTES
+    assert store.count("pods") == 100
+    await store.stop()
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     connection.close()
 
 
-def test_forgetting_goes_in_steps_that_are_small_in_rows_and_in_bytes(
+async def test_forgetting_goes_in_steps_that_are_small_in_rows_and_in_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[int] = []
@@ -148,12 +142,12 @@ def test_forgetting_goes_in_steps_that_are_small_in_rows_and_in_bytes(
         return list(steps)
 
     monkeypatch.setattr(module, "_FORGET_MOST", 50)
-    assert asyncio.run(main([10] * 121)) == [50, 50, 20]
-    assert asyncio.run(main([MB] * 10)) == [3, 3, 3]
-    assert asyncio.run(main([6 * MB] * 3)) == [1, 1], "one at a time when a single one is over the bound"
+    assert await main([10] * 121) == [50, 50, 20]
+    assert await main([MB] * 10) == [3, 3, 3]
+    assert await main([6 * MB] * 3) == [1, 1], "one at a time when a single one is over the bound"
 
 
-def test_tidying_leaves_writers_most_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tidying_leaves_writers_most_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TIDY_AFTER_S", 0.0)
     monkeypatch.setattr(module, "_SLACK_PAGES", 16)
     spans: list[tuple[float, float, bool]] = []
@@ -166,15 +160,12 @@ def test_tidying_leaves_writers_most_of_the_time(tmp_path: Path, monkeypatch: py
                 spans.append((begun_s, asyncio.get_running_loop().time(), batches != self._batches))
             return more
 
-    async def main() -> None:
-        store = LogStore(Timed(tmp_path / "store.db", no_attrs), limits=RingLimits(max_events=10))
-        await store.start()
-        for i in range(200):
-            await store.commit([put("a", MB // 4), put("b", i)])
-            await asyncio.sleep(0)
-        await store.stop()
-
-    asyncio.run(main())
+    store = LogStore(Timed(tmp_path / "store.db", no_attrs), limits=RingLimits(max_events=10))
+    await store.start()
+    for i in range(200):
+        await store.commit([put("a", MB // 4), put("b", i)])
+        await asyncio.sleep(0)
+    await store.stop()
     met = [(begun, ended, after) for (begun, ended, met), (after, _, _) in zip(spans, spans[1:], strict=False) if met]
     assert met
     for begun, ended, after in met:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -26,27 +25,24 @@ def policy(*rules: Any, **more: Any) -> AuditPolicy:
     return parse({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": list(rules), **more})
 
 
-def audited(
+async def audited(
     tmp_path: Path, test: Callable[[LocalServer], Awaitable[None]], rules: AuditPolicy | None = None
 ) -> list[dict[str, Any]]:
     """The events that ``test`` leaves."""
     path = tmp_path / "audit.log"
 
-    async def main() -> None:
-        config = ServerConfig(ca_certificate="test CA", audit=AuditConfig(path=path, policy=rules))
-        async with local_server(config=config) as server:
-            await test(server)
-
-    asyncio.run(main())
+    config = ServerConfig(ca_certificate="test CA", audit=AuditConfig(path=path, policy=rules))
+    async with local_server(config=config) as server:
+        await test(server)
     return [orjson.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def test_a_change_is_recorded_with_who_what_and_why(tmp_path: Path) -> None:
+async def test_a_change_is_recorded_with_who_what_and_why(tmp_path: Path) -> None:
     async def test(server: LocalServer) -> None:
         await server.post(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"k": HIDDEN}})
         await server.get(f"{CONFIG_MAPS}/a")
 
-    [event] = audited(tmp_path, test)
+    [event] = await audited(tmp_path, test)
     assert event["kind"] == "Event" and event["apiVersion"] == "audit.k8s.io/v1"
     assert (event["level"], event["stage"], event["verb"]) == ("Metadata", "ResponseComplete", "create")
     assert event["requestURI"] == CONFIG_MAPS and event["userAgent"] == "test/1"
@@ -60,7 +56,7 @@ def test_a_change_is_recorded_with_who_what_and_why(tmp_path: Path) -> None:
     assert HIDDEN not in str(event)
 
 
-def test_the_id_in_the_log_is_the_one_in_the_answer(tmp_path: Path) -> None:
+async def test_the_id_in_the_log_is_the_one_in_the_answer(tmp_path: Path) -> None:
     ids = []
 
     async def test(server: LocalServer) -> None:
@@ -68,17 +64,17 @@ def test_the_id_in_the_log_is_the_one_in_the_answer(tmp_path: Path) -> None:
             answer = await server.call("POST", CONFIG_MAPS, {"metadata": {"name": f"a{number}"}}, headers)
             ids.append(answer.headers["audit-id"])
 
-    events = audited(tmp_path, test)
+    events = await audited(tmp_path, test)
     assert [event["auditID"] for event in events] == ids
     assert ids[1] == "mine" and len(ids[0]) == 36 and len(set(ids)) == 3
 
 
-def test_who_is_refused_is_recorded_even_when_reading(tmp_path: Path) -> None:
+async def test_who_is_refused_is_recorded_even_when_reading(tmp_path: Path) -> None:
     async def test(server: LocalServer) -> None:
         await server.call("GET", CONFIG_MAPS, headers={"impersonate-user": "mallory"})
         await server.call("GET", CONFIG_MAPS, headers={"authorization": "Bearer nobody-knows-this"})
 
-    forbidden, unknown = audited(tmp_path, test)
+    forbidden, unknown = await audited(tmp_path, test)
     assert forbidden["responseStatus"]["code"] == 403 and forbidden["responseStatus"]["reason"] == "Forbidden"
     assert 'User "mallory" cannot list' in forbidden["responseStatus"]["message"]
     assert forbidden["annotations"]["authorization.k8s.io/decision"] == "forbid"
@@ -87,7 +83,7 @@ def test_who_is_refused_is_recorded_even_when_reading(tmp_path: Path) -> None:
     assert "nobody-knows-this" not in str(unknown)
 
 
-def test_a_denied_change_says_so_and_an_allowed_one_by_which_binding(tmp_path: Path) -> None:
+async def test_a_denied_change_says_so_and_an_allowed_one_by_which_binding(tmp_path: Path) -> None:
     async def test(server: LocalServer) -> None:
         as_alice = {"impersonate-user": "alice"}
         await server.call("POST", CONFIG_MAPS, {"metadata": {"name": "a"}}, as_alice)
@@ -99,13 +95,13 @@ def test_a_denied_change_says_so_and_an_allowed_one_by_which_binding(tmp_path: P
         )
         (await server.call("POST", CONFIG_MAPS, {"metadata": {"name": "a"}}, as_alice)).ok()
 
-    denied, _, allowed = audited(tmp_path, test)
+    denied, _, allowed = await audited(tmp_path, test)
     assert denied["annotations"]["authorization.k8s.io/decision"] == "forbid"
     assert allowed["annotations"]["authorization.k8s.io/decision"] == "allow"
     assert 'ClusterRoleBinding "b"' in allowed["annotations"]["authorization.k8s.io/reason"]
 
 
-def test_only_what_authorization_refused_is_marked_as_forbidden(tmp_path: Path) -> None:
+async def test_only_what_authorization_refused_is_marked_as_forbidden(tmp_path: Path) -> None:
     """Admission says 403 as well. Changes of leases are not recorded, and their refusals are."""
     leases, lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases", {"metadata": {"name": "a"}}
 
@@ -115,13 +111,13 @@ def test_only_what_authorization_refused_is_marked_as_forbidden(tmp_path: Path) 
         assert (await server.call("POST", leases, lease)).status == 403
         assert (await server.call("POST", leases, lease, {"impersonate-user": "mallory"})).status == 403
 
-    found = audited(tmp_path, test)
+    found = await audited(tmp_path, test)
     by_admission, by_authorization = [each for each in found if each["responseStatus"]["code"] == 403]
     assert "exceeded quota" in by_admission["responseStatus"]["message"] and "annotations" not in by_admission
     assert by_authorization["annotations"]["authorization.k8s.io/decision"] == "forbid"
 
 
-def test_bodies_are_recorded_when_the_policy_wants_them(tmp_path: Path) -> None:
+async def test_bodies_are_recorded_when_the_policy_wants_them(tmp_path: Path) -> None:
     async def test(server: LocalServer) -> None:
         await server.post(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})
         await server.call(
@@ -130,24 +126,24 @@ def test_bodies_are_recorded_when_the_policy_wants_them(tmp_path: Path) -> None:
         await server.call("POST", CONFIG_MAPS, b"{not json")
 
     rules = policy({"level": "RequestResponse", "verbs": ["create"]}, omitManagedFields=True)
-    events = [each for each in audited(tmp_path, test, rules) if each["stage"] == "ResponseComplete"]
+    events = [each for each in await audited(tmp_path, test, rules) if each["stage"] == "ResponseComplete"]
     assert events[0]["requestObject"]["data"] == {"k": "v"}
     assert events[0]["responseObject"]["metadata"]["uid"] and "managedFields" not in str(events[0]["responseObject"])
     assert events[1]["requestObject"]["data"] == {"k": "w"}
     assert events[2]["responseStatus"]["code"] == 400 and "requestObject" not in events[2]
 
 
-def test_at_request_level_the_answer_is_not_recorded(tmp_path: Path) -> None:
+async def test_at_request_level_the_answer_is_not_recorded(tmp_path: Path) -> None:
     async def test(server: LocalServer) -> None:
         await server.post(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})
 
-    received, complete = audited(tmp_path, test, policy({"level": "Request"}))
+    received, complete = await audited(tmp_path, test, policy({"level": "Request"}))
     assert (received["stage"], complete["stage"]) == ("RequestReceived", "ResponseComplete")
     assert "responseStatus" not in received
     assert complete["requestObject"]["data"] == {"k": "v"} and "responseObject" not in complete
 
 
-def test_no_secret_is_ever_in_the_log(tmp_path: Path) -> None:
+async def test_no_secret_is_ever_in_the_log(tmp_path: Path) -> None:
     hidden = base64.b64encode(HIDDEN.encode()).decode()
     secrets = "/api/v1/namespaces/default/secrets"
 
@@ -170,7 +166,7 @@ def test_no_secret_is_ever_in_the_log(tmp_path: Path) -> None:
         await server.call("GET", f"{CONFIG_MAPS}?access_token={HIDDEN}", headers={"user-agent": f"x Bearer {HIDDEN}"})
         await server.delete(f"{secrets}/a")
 
-    events = audited(tmp_path, test, policy({"level": "RequestResponse"}))
+    events = await audited(tmp_path, test, policy({"level": "RequestResponse"}))
     assert len(events) >= 10
     text = (tmp_path / "audit.log").read_text()
     for word in (HIDDEN, hidden, ADMIN_TOKEN):
@@ -178,18 +174,18 @@ def test_no_secret_is_ever_in_the_log(tmp_path: Path) -> None:
     assert {each["level"] for each in events if each["objectRef"]["resource"] == "secrets"} == {"Metadata"}
 
 
-def test_a_watch_is_recorded_when_it_starts_and_when_it_ends(tmp_path: Path) -> None:
+async def test_a_watch_is_recorded_when_it_starts_and_when_it_ends(tmp_path: Path) -> None:
     async def test(server: LocalServer) -> None:
         async with server.watch(f"{CONFIG_MAPS}?watch=1") as events:
             assert (await anext(events))["type"] == "ADDED"
         async with server.watch(f"{CONFIG_MAPS}?watch=1&timeoutSeconds=1") as events:
             assert [event["type"] async for event in events]
 
-    events = audited(tmp_path, test, policy({"level": "Metadata", "verbs": ["watch"]}))
+    events = await audited(tmp_path, test, policy({"level": "Metadata", "verbs": ["watch"]}))
     assert [each["stage"] for each in events] == ["RequestReceived", "ResponseStarted", "ResponseComplete"] * 2
 
 
-def test_a_fault_of_ours_is_recorded_as_a_panic(tmp_path: Path) -> None:
+async def test_a_fault_of_ours_is_recorded_as_a_panic(tmp_path: Path) -> None:
     async def test(server: LocalServer) -> None:
         async def broken(call: Any) -> None:
             raise ZeroDivisionError
@@ -197,21 +193,18 @@ def test_a_fault_of_ours_is_recorded_as_a_panic(tmp_path: Path) -> None:
         server.server.writer.create = broken  # type: ignore[method-assign,assignment]
         assert (await server.call("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})).status == 500
 
-    [event] = audited(tmp_path, test)
+    [event] = await audited(tmp_path, test)
     assert event["stage"] == "Panic" and event["responseStatus"]["code"] == 500
 
 
-def test_without_a_path_nothing_is_written_and_answers_still_have_ids() -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            answer = await server.call("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})
-            assert len(answer.headers["audit-id"]) == 36
-            assert server.server.handler.protection.auditor.events == 0
-
-    asyncio.run(main())
+async def test_without_a_path_nothing_is_written_and_answers_still_have_ids() -> None:
+    async with local_server() as server:
+        answer = await server.call("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})
+        assert len(answer.headers["audit-id"]) == 36
+        assert server.server.handler.protection.auditor.events == 0
 
 
-def test_the_numbers_are_in_the_metrics(tmp_path: Path) -> None:
+async def test_the_numbers_are_in_the_metrics(tmp_path: Path) -> None:
     async def test(server: LocalServer) -> None:
         await server.post(CONFIG_MAPS, {"metadata": {"name": "a"}})
         text = (await server.call("GET", "/metrics")).body.decode()
@@ -221,10 +214,10 @@ def test_the_numbers_are_in_the_metrics(tmp_path: Path) -> None:
         assert 'apiserver_flowcontrol_dispatched_requests_total{flow_schema="exempt",priority_level="exempt"}' in text
         assert 'apiserver_flowcontrol_nominal_limit_seats{priority_level="workload-low"} 245.0' in text
 
-    audited(tmp_path, test)
+    await audited(tmp_path, test)
 
 
-def test_a_secret_that_is_sent_to_the_wrong_place_is_not_recorded(tmp_path: Path) -> None:
+async def test_a_secret_that_is_sent_to_the_wrong_place_is_not_recorded(tmp_path: Path) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "stringData": {"k": HIDDEN}}
 
     async def test(server: LocalServer) -> None:
@@ -233,15 +226,15 @@ def test_a_secret_that_is_sent_to_the_wrong_place_is_not_recorded(tmp_path: Path
         for path in (CONFIG_MAPS, "/apis/v1/namespaces/default/secrets"):
             await server.call("POST", path, secret)
 
-    events = audited(tmp_path, test, policy({"level": "RequestResponse"}))
+    events = await audited(tmp_path, test, policy({"level": "RequestResponse"}))
     assert len(events) == 8 and HIDDEN not in str(events)
 
 
-def test_a_token_in_the_query_is_not_recorded_whatever_it_is_called(tmp_path: Path) -> None:
+async def test_a_token_in_the_query_is_not_recorded_whatever_it_is_called(tmp_path: Path) -> None:
     async def test(server: LocalServer) -> None:
         await server.call("GET", f"{CONFIG_MAPS}?x=Bearer%20eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.{HIDDEN}&limit=5")
 
-    events = audited(tmp_path, test, policy({"level": "Metadata"}))
+    events = await audited(tmp_path, test, policy({"level": "Metadata"}))
     assert HIDDEN not in str(events) and "limit=5" in events[0]["requestURI"]
 
 
@@ -256,9 +249,9 @@ def test_a_webhooks_patch_is_recorded_where_the_object_is(level: int, recorded: 
     assert (HIDDEN.encode() in written) is recorded and b"mutated" in written
 
 
-def test_a_long_user_agent_is_cut(tmp_path: Path) -> None:
+async def test_a_long_user_agent_is_cut(tmp_path: Path) -> None:
     async def test(server: LocalServer) -> None:
         await server.call("POST", CONFIG_MAPS, {"metadata": {"name": "a"}}, {"user-agent": "x" * 60_000})
 
-    [event] = audited(tmp_path, test)
+    [event] = await audited(tmp_path, test)
     assert event["userAgent"] == "x" * 1024 + "...TRUNCATED"

@@ -156,12 +156,10 @@ async def authn_server(
             await store.stop()
 
 
-def run(test: Callable[[AuthnServer], Awaitable[None]], **options: Any) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(30), authn_server(**options) as server:
-            await test(server)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def bounded_server(**options: Any) -> AsyncIterator[AuthnServer]:
+    async with asyncio.timeout(30), authn_server(**options) as server:
+        yield server
 
 
 async def eventually(read: Callable[[], Awaitable[Any]], ready: Callable[[Any], object]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from authn_requests import CLIENT, KUBELET, NODE, SERVING, a_csr, der_of, new_request
-from authn_server import REQUESTS, AuthnServer, eventually, run
+from authn_server import REQUESTS, AuthnServer, bounded_server, eventually
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -54,8 +54,8 @@ def purposes(certificate: x509.Certificate) -> list[Any]:
     return list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
 
 
-def test_an_approved_request_gets_a_certificate_that_authenticates() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_an_approved_request_gets_a_certificate_that_authenticates() -> None:
+    async with bounded_server() as server:
         request, _ = new_request("alice", ("dev",), ("dns=alice.example.com",))
         certificate = await signed(server, a_csr("alice", CLIENT, CLIENT_USAGES, request))
         assert certificate.subject == x509.load_pem_x509_csr(request).subject
@@ -69,11 +69,9 @@ def test_an_approved_request_gets_a_certificate_that_authenticates() -> None:
         user = await server.who(token=None, certificate=der_of(pem))
         assert (user["username"], user["groups"]) == ("alice", ["dev", "system:authenticated"])
 
-    run(test)
 
-
-def test_requests_that_are_not_approved_or_for_other_signers_are_left_alone() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_requests_that_are_not_approved_or_for_other_signers_are_left_alone() -> None:
+    async with bounded_server() as server:
         for name, signer in {"waiting": CLIENT, "denied": CLIENT, "foreign": "example.com/own"}.items():
             await server.create(REQUESTS, a_csr(name, signer, CLIENT_USAGES, new_request(name)[0]))
         (await approve(server, "denied", "Denied")).ok()
@@ -83,8 +81,6 @@ def test_requests_that_are_not_approved_or_for_other_signers_are_left_alone() ->
             csr = (await server.ask("GET", f"{REQUESTS}/{name}")).ok()
             assert "certificate" not in csr["status"]
             assert condition_of(csr, "Failed") is None
-
-    run(test)
 
 
 @pytest.mark.parametrize(
@@ -101,18 +97,16 @@ def test_a_certificate_lives_as_long_as_asked_within_bounds(seconds: int | None,
     assert life_of(seconds) == life
 
 
-def test_the_certificate_s_times_are_those_of_the_signing() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_the_certificate_s_times_are_those_of_the_signing() -> None:
+    async with bounded_server() as server:
         before = datetime.now(UTC)
         certificate = await signed(server, a_csr("a", CLIENT, CLIENT_USAGES, new_request("a")[0], seconds=3600))
         assert timedelta() <= certificate.not_valid_after_utc - before - timedelta(hours=1) + timedelta(seconds=1)
         assert certificate.not_valid_after_utc - certificate.not_valid_before_utc == timedelta(hours=1, minutes=5)
 
-    run(test)
 
-
-def test_nodes_get_client_and_serving_certificates() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_nodes_get_client_and_serving_certificates() -> None:
+    async with bounded_server(tokens={"of-alice": ALICE}) as server:
         await server.allow("alice", APPROVAL)
         csr = a_csr("client", KUBELET, CLIENT_USAGES, new_request(*NODE)[0])
         client = await signed(server, csr, token="of-alice")
@@ -123,8 +117,6 @@ def test_nodes_get_client_and_serving_certificates() -> None:
         assert purposes(serving) == [ExtendedKeyUsageOID.SERVER_AUTH]
         names = serving.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         assert len(list(names)) == 2
-
-    run(test, tokens={"of-alice": ALICE})
 
 
 RULES = {
@@ -176,8 +168,8 @@ RULES = {
 }  # fmt: skip
 
 
-def test_a_request_that_breaks_its_signer_s_rules_fails_with_the_reason() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_request_that_breaks_its_signer_s_rules_fails_with_the_reason() -> None:
+    async with bounded_server() as server:
         for number, (case, (signer, usages, request, message)) in enumerate(RULES.items()):
             name = f"r{number}"
             await server.create(REQUESTS, a_csr(name, signer, usages, request[0]))
@@ -188,19 +180,15 @@ def test_a_request_that_breaks_its_signer_s_rules_fails_with_the_reason() -> Non
             assert (failed["reason"], failed["message"]) == ("SignerValidationFailure", message), case
             assert condition_of(found, "Approved") is not None
 
-    run(test)
 
-
-def test_nobody_gets_the_administrators_group_by_certificate() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_nobody_gets_the_administrators_group_by_certificate() -> None:
+    async with bounded_server() as server:
         for groups in (("system:masters",), ("dev", "system:masters")):
             csr = a_csr("up", CLIENT, CLIENT_USAGES, new_request("mallory", groups)[0])
             assert (await server.ask("POST", REQUESTS, csr)).refused(403) == (
                 'certificatesigningrequests.certificates.k8s.io "up" is forbidden: use of '
                 "kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"
             )
-
-    run(test)
 
 
 APPROVAL = {
@@ -215,8 +203,8 @@ APPROVAL = {
 
 
 @pytest.mark.parametrize("names", [[CLIENT], ["kubernetes.io/*"]])
-def test_approving_and_signing_need_the_right_to_the_signer(names: list[str]) -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_approving_and_signing_need_the_right_to_the_signer(names: list[str]) -> None:
+    async with bounded_server(tokens={"of-alice": ALICE}) as server:
         await server.allow("alice", APPROVAL)
         await server.create(REQUESTS, a_csr("r", CLIENT, CLIENT_USAGES, new_request("a")[0]))
         prefix = 'certificatesigningrequests.certificates.k8s.io "r" is forbidden: user not permitted to'
@@ -234,25 +222,21 @@ def test_approving_and_signing_need_the_right_to_the_signer(names: list[str]) ->
         (await approve(server, "r", token="of-alice")).ok()
         await settled(server, "r")
 
-    run(test, tokens={"of-alice": ALICE})
 
-
-def test_a_request_says_who_made_it_whatever_it_claims() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_request_says_who_made_it_whatever_it_claims() -> None:
+    async with bounded_server(tokens={"of-alice": ALICE}) as server:
         await server.allow("alice", APPROVAL)
         csr = a_csr("r", CLIENT, CLIENT_USAGES, new_request("a")[0])
         csr["spec"] |= {"username": "admin", "groups": ["system:masters"]}
         found = await server.create(REQUESTS, csr, token="of-alice")
         assert (found["spec"]["username"], found["spec"]["groups"]) == ("alice", list(ALICE.groups))
 
-    run(test, tokens={"of-alice": ALICE})
-
 
 @pytest.mark.parametrize("right", ["nodeclient", "selfnodeclient", ""])
-def test_a_node_that_may_have_a_certificate_gets_it_without_asking_anybody(right: str) -> None:
+async def test_a_node_that_may_have_a_certificate_gets_it_without_asking_anybody(right: str) -> None:
     user = NODE[0] if right == "selfnodeclient" else "joiner"
 
-    async def test(server: AuthnServer) -> None:
+    async with bounded_server(tokens={"of-joiner": User(user, ("system:authenticated",))}) as server:
         more = [f"certificatesigningrequests/{right}"] if right else []
         await server.allow(user, {**APPROVAL, "resources": [*APPROVAL["resources"], *more]})
         await server.create(REQUESTS, a_csr("n", KUBELET, CLIENT_USAGES, new_request(*NODE)[0]), token="of-joiner")
@@ -269,22 +253,18 @@ def test_a_node_that_may_have_a_certificate_gets_it_without_asking_anybody(right
             assert not (await server.ask("GET", f"{REQUESTS}/n")).ok()["status"].get("conditions")
         assert not (await server.ask("GET", f"{REQUESTS}/p")).ok()["status"].get("conditions")
 
-    run(test, tokens={"of-joiner": User(user, ("system:authenticated",))})
 
-
-def test_a_right_to_one_s_own_certificate_is_no_right_to_another_s() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_right_to_one_s_own_certificate_is_no_right_to_another_s() -> None:
+    async with bounded_server(tokens={"of-joiner": User("joiner", ("system:authenticated",))}) as server:
         more = ["certificatesigningrequests/selfnodeclient"]
         await server.allow("joiner", {**APPROVAL, "resources": [*APPROVAL["resources"], *more]})
         await server.create(REQUESTS, a_csr("n", KUBELET, CLIENT_USAGES, new_request(*NODE)[0]), token="of-joiner")
         await signed(server, a_csr("last", CLIENT, CLIENT_USAGES, new_request("last")[0]))
         assert not (await server.ask("GET", f"{REQUESTS}/n")).ok()["status"].get("conditions")
 
-    run(test, tokens={"of-joiner": User("joiner", ("system:authenticated",))})
 
-
-def test_several_signers_make_one_certificate_and_none_of_them_stops() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_several_signers_make_one_certificate_and_none_of_them_stops() -> None:
+    async with bounded_server() as server:
         files = server.pki.ensure_ca()
         authority = Authority(files.cert.read_bytes(), files.key.read_bytes())
         handler = server.server.handler
@@ -305,5 +285,3 @@ def test_several_signers_make_one_certificate_and_none_of_them_stops() -> None:
         await signed(server, a_csr("more", CLIENT, CLIENT_USAGES, new_request("more")[0]))
         for signer in others:
             await signer.stop()
-
-    run(test)

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 from authn_requests import a_certificate, der_of, subject
-from authn_server import ADMIN, WHO_AM_I, AuthnServer, run
+from authn_server import ADMIN, WHO_AM_I, AuthnServer, bounded_server
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from shoal.apiserver.authn.certificates import ClientCertificates
@@ -65,8 +65,8 @@ async def connect(server: AuthnServer, port: int, keys: tuple[bytes, bytes] | No
     return Connection(*await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost"))
 
 
-def test_a_connection_is_the_user_of_its_certificate() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_connection_is_the_user_of_its_certificate() -> None:
+    async with bounded_server() as server:
         port = await listen(server)
         keys = a_certificate(server.pki.ensure_ca(), subject("alice", ("dev", "ops")))
         connection = await connect(server, port, keys)
@@ -86,11 +86,9 @@ def test_a_connection_is_the_user_of_its_certificate() -> None:
         assert user["username"] == "alice", "the certificate comes first"
         await connection.close()
 
-    run(test)
 
-
-def test_a_certificate_is_asked_for_and_not_required() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_certificate_is_asked_for_and_not_required() -> None:
+    async with bounded_server() as server:
         port = await listen(server)
         connection = await connect(server, port)
         assert (await connection.who())[0] == 401
@@ -98,13 +96,11 @@ def test_a_certificate_is_asked_for_and_not_required() -> None:
         assert (status, user["username"]) == (201, "admin")
         await connection.close()
 
-    run(test)
 
-
-def test_a_certificate_that_ends_while_its_connection_lives_ends_the_user() -> None:
+async def test_a_certificate_that_ends_while_its_connection_lives_ends_the_user() -> None:
     clock = FakeClock(datetime.now(UTC))
 
-    async def test(server: AuthnServer) -> None:
+    async with bounded_server(clock=clock) as server:
         port = await listen(server)
         keys = a_certificate(server.pki.ensure_ca(), subject("alice"), life=timedelta(minutes=30))
         connection = await connect(server, port, keys)
@@ -115,12 +111,10 @@ def test_a_certificate_that_ends_while_its_connection_lives_ends_the_user() -> N
         assert (status, user["username"]) == (201, "admin"), "another way in is still open"
         await connection.close()
 
-    run(test, clock=clock)
-
 
 @pytest.mark.parametrize("fault", ["another authority", "expired", "not yet valid", "for servers", "signed by itself"])
-def test_a_certificate_that_is_not_good_does_not_get_a_connection(fault: str, tmp_path: Path) -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_certificate_that_is_not_good_does_not_get_a_connection(fault: str, tmp_path: Path) -> None:
+    async with bounded_server() as server:
         port = await listen(server)
         ours, name = server.pki.ensure_ca(), subject("alice", ("system:masters",))
         now = datetime.now(UTC)
@@ -145,8 +139,6 @@ def test_a_certificate_that_is_not_good_does_not_get_a_connection(fault: str, tm
             finally:
                 await connection.close()
 
-    run(test)
-
 
 @pytest.mark.parametrize(
     ("purposes", "accepted"),
@@ -166,18 +158,15 @@ def test_a_certificate_without_a_common_name_is_nobody_s(tmp_path: Path) -> None
     assert ClientCertificates(clock).user_of(b"no certificate") is None
 
 
-def test_a_certificate_counts_from_its_start_to_its_end(tmp_path: Path) -> None:
+async def test_a_certificate_counts_from_its_start_to_its_end(tmp_path: Path) -> None:
     clock = FakeClock(datetime.now(UTC))
 
-    async def main() -> None:
-        authority = Pki(tmp_path, now=clock.now()).ensure_ca()
-        starts = clock.now() + timedelta(minutes=10)
-        der = der_of(a_certificate(authority, subject("alice"), starts=starts, life=timedelta(minutes=5))[0])
-        known = ClientCertificates(clock)
-        seen = []
-        for _ in range(4):
-            seen.append(known.user_of(der) is not None)
-            await clock.advance(5 * 60 + 1)
-        assert seen == [False, False, True, False]
-
-    asyncio.run(main())
+    authority = Pki(tmp_path, now=clock.now()).ensure_ca()
+    starts = clock.now() + timedelta(minutes=10)
+    der = der_of(a_certificate(authority, subject("alice"), starts=starts, life=timedelta(minutes=5))[0])
+    known = ClientCertificates(clock)
+    seen = []
+    for _ in range(4):
+        seen.append(known.user_of(der) is not None)
+        await clock.advance(5 * 60 + 1)
+    assert seen == [False, False, True, False]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from authn_server import WHO_AM_I, AuthnServer, run
+from authn_server import WHO_AM_I, bounded_server
 
 from shoal.apiserver.authn.impersonation import impersonated
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
@@ -85,8 +85,9 @@ def test_only_a_whole_name_is_a_service_account_s(name: str, asked: Attributes) 
     assert as_(user=name)[1] == [asked]
 
 
-def test_a_refusal_names_who_and_what_and_without_a_user_there_is_nobody_to_be() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_refusal_names_who_and_what_and_without_a_user_there_is_nobody_to_be() -> None:
+    async with bounded_server(tokens={"of-alice": ALICE}) as server:
+
         async def refused(code: int, token: str = "of-alice", **headers: str) -> str:
             sent = {f"impersonate-{name}": value for name, value in headers.items()}
             return (await server.ask("POST", WHO_AM_I, {}, token=token, headers=sent)).refused(code)
@@ -111,21 +112,15 @@ def test_a_refusal_names_who_and_what_and_without_a_user_there_is_nobody_to_be()
         assert "without impersonating a user" in await refused(400, group="dev")
         assert "without impersonating a user" in await refused(400, uid="1")
 
-    run(test, tokens={"of-alice": ALICE})
 
-
-def test_somebody_who_acts_as_anonymous_gets_no_more_than_anonymous() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_somebody_who_acts_as_anonymous_gets_no_more_than_anonymous() -> None:
+    async with bounded_server() as server:
         answer = await server.ask("GET", "/metrics", headers={"impersonate-user": "system:anonymous"})
         assert 'User "system:anonymous" cannot get path "/metrics"' in answer.refused(403)
 
-    run(test)
-
 
 @pytest.mark.parametrize("header", ["group", "uid", "extra-scopes"])
-def test_whoever_takes_on_a_part_of_somebody_must_say_of_whom(header: str) -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_whoever_takes_on_a_part_of_somebody_must_say_of_whom(header: str) -> None:
+    async with bounded_server() as server:
         answer = await server.ask("POST", WHO_AM_I, {}, headers={f"Impersonate-{header}": "x"})
         assert "without impersonating a user" in answer.refused(400)
-
-    run(test)

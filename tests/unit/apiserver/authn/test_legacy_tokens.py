@@ -6,7 +6,7 @@ import base64
 from datetime import UTC, datetime
 from typing import Any
 
-from authn_server import WHO_AM_I, AuthnServer, eventually, parts, run
+from authn_server import WHO_AM_I, AuthnServer, bounded_server, eventually, parts
 
 from shoal.base.clock import FakeClock
 
@@ -46,8 +46,8 @@ async def status(server: AuthnServer, token: str) -> int:
     return (await server.ask("POST", WHO_AM_I, {}, token=token)).status
 
 
-def test_a_secret_for_a_token_is_filled_in_and_its_token_is_good() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_secret_for_a_token_is_filled_in_and_its_token_is_good() -> None:
+    async with bounded_server() as server:
         uid = (await server.account())["metadata"]["uid"]
         await server.create(SECRETS, a_secret())
         secret = await filled(server)
@@ -67,11 +67,9 @@ def test_a_secret_for_a_token_is_filled_in_and_its_token_is_good() -> None:
         assert found["username"] == "system:serviceaccount:default:robot"
         assert found["uid"] == uid
 
-    run(test)
 
-
-def test_what_is_already_there_stays() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_what_is_already_there_stays() -> None:
+    async with bounded_server() as server:
         await server.account()
         mine = a_secret() | {"stringData": {"token": "mine", "extra": "more"}}
         await server.create(SECRETS, mine)
@@ -83,11 +81,9 @@ def test_what_is_already_there_stays() -> None:
         assert (text(secret, "token"), text(secret, "extra")) == ("mine", "more")
         assert await status(server, "mine") == 401
 
-    run(test)
 
-
-def test_the_token_ends_when_its_secret_is_deleted_changed_or_marked() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_the_token_ends_when_its_secret_is_deleted_changed_or_marked() -> None:
+    async with bounded_server() as server:
         await server.account()
         for name, change in {
             "deleted": None,
@@ -103,13 +99,12 @@ def test_the_token_ends_when_its_secret_is_deleted_changed_or_marked() -> None:
                 (await server.ask("PATCH", f"{SECRETS}/{name}", change, headers=MERGE)).ok()
             assert await status(server, token) == 401, name
 
-    run(test)
 
-
-def test_the_day_of_the_last_use_is_noted() -> None:
+async def test_the_day_of_the_last_use_is_noted() -> None:
     clock = FakeClock(datetime(2024, 1, 1, 23, 59, tzinfo=UTC))
 
-    async def test(server: AuthnServer) -> None:
+    async with bounded_server(clock=clock) as server:
+
         async def label() -> Any:
             return (await server.ask("GET", f"{SECRETS}/s")).ok()["metadata"].get("labels", {}).get(LAST_USED)
 
@@ -124,11 +119,9 @@ def test_the_day_of_the_last_use_is_noted() -> None:
         assert await status(server, token) == 201
         await eventually(label, lambda found: found == "2024-01-02")
 
-    run(test, clock=clock)
 
-
-def test_secrets_go_with_their_account_and_secrets_of_no_account_go_at_once() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_secrets_go_with_their_account_and_secrets_of_no_account_go_at_once() -> None:
+    async with bounded_server() as server:
         await server.account()
         await server.create(SECRETS, a_secret())
         token = text(await filled(server), "token")
@@ -144,5 +137,3 @@ def test_secrets_go_with_their_account_and_secrets_of_no_account_go_at_once() ->
             assert (await server.ask("POST", SECRETS, secret)).status == 201
             await gone(server, name)
         (await server.ask("GET", f"{SECRETS}/plain")).ok()
-
-    run(test)

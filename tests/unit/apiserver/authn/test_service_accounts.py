@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from authn_server import ADMIN, ISSUER, WHO_AM_I, AuthnServer, parts, run
+from authn_server import ADMIN, ISSUER, WHO_AM_I, AuthnServer, bounded_server, parts
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
@@ -39,8 +39,8 @@ def encoded(value: Any) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(value)).rstrip(b"=").decode()
 
 
-def test_a_token_authenticates_as_its_account() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_token_authenticates_as_its_account() -> None:
+    async with bounded_server() as server:
         uid = (await server.account())["metadata"]["uid"]
         token = await server.token()
         _, claims = parts(token)
@@ -54,13 +54,11 @@ def test_a_token_authenticates_as_its_account() -> None:
         assert claims["exp"] - claims["iat"] == 3600
         assert (claims["iss"], claims["aud"], claims["nbf"]) == (ISSUER, [ISSUER], claims["iat"])
 
-    run(test)
 
-
-def test_the_answer_to_a_token_request_is_complete() -> None:
+async def test_the_answer_to_a_token_request_is_complete() -> None:
     clock = FakeClock()
 
-    async def test(server: AuthnServer) -> None:
+    async with bounded_server(clock=clock) as server:
         account = await server.account()
         found = (await server.request_token(expirationSeconds=600, audiences=["a", "b"])).ok()
         assert (found["kind"], found["apiVersion"]) == ("TokenRequest", "authentication.k8s.io/v1")
@@ -71,11 +69,9 @@ def test_the_answer_to_a_token_request_is_complete() -> None:
         assert found["spec"] == {"expirationSeconds": 600, "audiences": ["a", "b"]}
         assert found["status"]["expirationTimestamp"] == "2024-01-01T00:10:00Z"
 
-    run(test, clock=clock)
 
-
-def test_anybody_can_check_a_token_with_the_published_keys() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_anybody_can_check_a_token_with_the_published_keys() -> None:
+    async with bounded_server() as server:
         await server.account()
         header, _ = parts(token := await server.token())
         configuration = (await server.ask("GET", "/.well-known/openid-configuration")).ok()
@@ -96,11 +92,9 @@ def test_anybody_can_check_a_token_with_the_published_keys() -> None:
         numbers = int.from_bytes(raw[:32], "big"), int.from_bytes(raw[32:], "big")
         public.verify(encode_dss_signature(*numbers), text.encode(), ec.ECDSA(hashes.SHA256()))
 
-    run(test)
 
-
-def test_only_our_own_signature_counts() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_only_our_own_signature_counts() -> None:
+    async with bounded_server() as server:
         await server.account()
         token = await server.token()
         header, claims = parts(token)
@@ -131,11 +125,9 @@ def test_only_our_own_signature_counts() -> None:
             assert not (await server.review(given))["authenticated"], name
         assert await is_good(server, token)
 
-    run(test)
 
-
-def test_our_signature_under_another_algorithm_s_name_does_not_count() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_our_signature_under_another_algorithm_s_name_does_not_count() -> None:
+    async with bounded_server() as server:
         await server.account()
         header, claims = parts(await server.token())
         key: Any = load_pem_private_key(service_account_keys(server.folder).signing, None)
@@ -150,13 +142,11 @@ def test_our_signature_under_another_algorithm_s_name_does_not_count() -> None:
         for algorithm in ("none", "RS256", "HS256", "ES512", ""):
             assert not await is_good(server, signed(algorithm)), algorithm
 
-    run(test)
 
-
-def test_a_token_ends_with_its_time_and_a_minute_for_clocks_that_differ() -> None:
+async def test_a_token_ends_with_its_time_and_a_minute_for_clocks_that_differ() -> None:
     clock = FakeClock()
 
-    async def test(server: AuthnServer) -> None:
+    async with bounded_server(clock=clock) as server:
         await server.account()
         token = await server.token(expirationSeconds=600)
         await clock.advance(659)
@@ -165,11 +155,9 @@ def test_a_token_ends_with_its_time_and_a_minute_for_clocks_that_differ() -> Non
         assert not await is_good(server, token)
         assert (await server.review(token))["error"] == "[invalid bearer token, service account token has expired]"
 
-    run(test, clock=clock)
 
-
-def test_a_token_for_somebody_else_is_not_for_us_but_its_review_says_for_whom() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_token_for_somebody_else_is_not_for_us_but_its_review_says_for_whom() -> None:
+    async with bounded_server() as server:
         await server.account()
         token = await server.token(audiences=["vault", "spire"])
         assert not await is_good(server, token)
@@ -185,11 +173,9 @@ def test_a_token_for_somebody_else_is_not_for_us_but_its_review_says_for_whom() 
         assert await is_good(server, both)
         assert (await server.review(both))["audiences"] == [ISSUER]
 
-    run(test)
 
-
-def test_a_token_ends_with_its_account_and_does_not_come_back_with_a_new_one() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_token_ends_with_its_account_and_does_not_come_back_with_a_new_one() -> None:
+    async with bounded_server() as server:
         await server.account()
         token = await server.token()
         assert await is_good(server, token)
@@ -201,14 +187,12 @@ def test_a_token_ends_with_its_account_and_does_not_come_back_with_a_new_one() -
         await server.account()
         assert not await is_good(server, token)
 
-    run(test)
-
 
 MERGE = {"content-type": "application/merge-patch+json"}
 
 
-def test_a_pod_s_token_names_pod_and_node_and_ends_with_the_pod() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_pod_s_token_names_pod_and_node_and_ends_with_the_pod() -> None:
+    async with bounded_server() as server:
         await server.account()
         node = (await server.create(NODES, {"metadata": {"name": "n1"}}))["metadata"]["uid"]
         pod = (await server.pod(nodeName="n1"))["metadata"]["uid"]
@@ -224,13 +208,11 @@ def test_a_pod_s_token_names_pod_and_node_and_ends_with_the_pod() -> None:
         assert not await is_good(server, token)
         assert "invalidated" in (await server.review(token))["error"]
 
-    run(test)
 
-
-def test_a_pod_that_is_being_deleted_keeps_its_token_for_a_minute() -> None:
+async def test_a_pod_that_is_being_deleted_keeps_its_token_for_a_minute() -> None:
     clock = FakeClock()
 
-    async def test(server: AuthnServer) -> None:
+    async with bounded_server(clock=clock) as server:
         await server.account()
         await server.create(NODES, {"metadata": {"name": "n1"}})
         await server.pod(nodeName="n1", terminationGracePeriodSeconds=30)
@@ -242,12 +224,10 @@ def test_a_pod_that_is_being_deleted_keeps_its_token_for_a_minute() -> None:
         await clock.advance(2)
         assert not await is_good(server, token)
 
-    run(test, clock=clock)
-
 
 @pytest.mark.parametrize("kind", ["Secret", "Node"])
-def test_a_token_ends_with_what_it_is_bound_to(kind: str) -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_token_ends_with_what_it_is_bound_to(kind: str) -> None:
+    async with bounded_server() as server:
         await server.account()
         path = NODES if kind == "Node" else SECRETS
         uid = (await server.create(path, {"metadata": {"name": "thing"}}))["metadata"]["uid"]
@@ -259,11 +239,9 @@ def test_a_token_ends_with_what_it_is_bound_to(kind: str) -> None:
         await server.create(path, {"metadata": {"name": "thing"}})
         assert not await is_good(server, token), "another one of that name is another one"
 
-    run(test)
 
-
-def test_what_cannot_be_bound_is_refused_as_kubernetes_words_it() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_what_cannot_be_bound_is_refused_as_kubernetes_words_it() -> None:
+    async with bounded_server() as server:
         await server.account()
         await server.account("other")
         pod = (await server.pod())["metadata"]["uid"]
@@ -287,11 +265,9 @@ def test_what_cannot_be_bound_is_refused_as_kubernetes_words_it() -> None:
         message = await refused(400, apiVersion="apps/v1", kind="Pod", name="p")
         assert message == "cannot bind token to object of type apps/v1, Kind=Pod"
 
-    run(test)
 
-
-def test_token_requests_are_validated() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_token_requests_are_validated() -> None:
+    async with bounded_server() as server:
         uid = (await server.account())["metadata"]["uid"]
         for seconds in (599, 0, -1):
             message = (await server.request_token(expirationSeconds=seconds)).refused(422)
@@ -307,13 +283,11 @@ def test_token_requests_are_validated() -> None:
         (await server.request_token(metadata={"name": "robot", "namespace": "default", "uid": uid})).ok()
         assert (await server.request_token("nobody")).refused(404) == 'serviceaccounts "nobody" not found'
 
-    run(test)
 
-
-def test_the_token_that_pods_mount_lasts_a_year_and_says_when_it_should_have_been_renewed() -> None:
+async def test_the_token_that_pods_mount_lasts_a_year_and_says_when_it_should_have_been_renewed() -> None:
     clock = FakeClock()
 
-    async def test(server: AuthnServer) -> None:
+    async with bounded_server(clock=clock) as server:
         await server.account()
         await server.pod()
         reference = bound("Pod", "p")
@@ -333,11 +307,9 @@ def test_the_token_that_pods_mount_lasts_a_year_and_says_when_it_should_have_bee
         await clock.advance(4000)
         assert await is_good(server, found["status"]["token"])
 
-    run(test, clock=clock)
 
-
-def test_after_a_rotation_the_new_key_signs_and_the_old_one_verifies_until_it_is_removed() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_after_a_rotation_the_new_key_signs_and_the_old_one_verifies_until_it_is_removed() -> None:
+    async with bounded_server() as server:
         await server.account()
         before = await server.token()
         assert await is_good(server, before)
@@ -359,11 +331,9 @@ def test_after_a_rotation_the_new_key_signs_and_the_old_one_verifies_until_it_is
         assert not await is_good(server, before)
         assert await is_good(server, after)
 
-    run(test)
 
-
-def test_a_token_of_objects_that_only_another_server_knows_is_looked_at_again() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_token_of_objects_that_only_another_server_knows_is_looked_at_again() -> None:
+    async with bounded_server() as server:
         store = server.server.core.store
         await server.account()
         token = await server.token()
@@ -383,10 +353,8 @@ def test_a_token_of_objects_that_only_another_server_knows_is_looked_at_again() 
         assert not await is_good(server, token[:-4] + "AAAA")
         assert behind[0], "a signature that is not ours is worth no second look"
 
-    run(test)
 
-
-def test_a_signature_is_checked_once_per_token(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_signature_is_checked_once_per_token(monkeypatch: pytest.MonkeyPatch) -> None:
     checked = []
     verify = SigningKeys.verify
 
@@ -396,7 +364,7 @@ def test_a_signature_is_checked_once_per_token(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(SigningKeys, "verify", counted)
 
-    async def test(server: AuthnServer) -> None:
+    async with bounded_server() as server:
         await server.account()
         await server.pod()
         token = await server.token(boundObjectRef=bound("Pod", "p"))
@@ -406,5 +374,3 @@ def test_a_signature_is_checked_once_per_token(monkeypatch: pytest.MonkeyPatch) 
             (await server.ask("PATCH", f"{PODS}/p", change, headers=MERGE)).ok()
         assert len(checked) == 1
         assert ADMIN not in checked
-
-    run(test)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from authn_server import ADMIN, WHO_AM_I, AuthnServer, run
+from authn_server import ADMIN, WHO_AM_I, bounded_server
 
 from shoal.apiserver.authn.credential import Credential
 from shoal.apiserver.context import ServerConfig, User
@@ -15,40 +15,34 @@ NAMESPACES = "/api/v1/namespaces"
 ALICE = User("alice", ("dev", "system:authenticated"), "u1")
 
 
-def test_a_token_stands_for_its_user() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_token_stands_for_its_user() -> None:
+    async with bounded_server(tokens={"of-alice": ALICE}) as server:
         assert await server.who(token="of-alice") == {
             "username": "alice",
             "groups": ["dev", "system:authenticated"],
             "uid": "u1",
         }
 
-    run(test, tokens={"of-alice": ALICE})
 
-
-def test_a_token_ends_at_its_instant_even_when_it_was_just_used() -> None:
+async def test_a_token_ends_at_its_instant_even_when_it_was_just_used() -> None:
     clock = FakeClock()
 
-    async def test(server: AuthnServer) -> None:
+    async with bounded_server(clock=clock, tokens={"short": Credential(ALICE, clock.wall_s() + 60)}) as server:
         assert (await server.who(token="short"))["username"] == "alice"
         await clock.advance(59.9)
         assert (await server.who(token="short"))["username"] == "alice"
         await clock.advance(0.2)
         (await server.ask("POST", WHO_AM_I, {}, token="short")).refused(401)
 
-    run(test, clock=clock, tokens={"short": Credential(ALICE, clock.wall_s() + 60)})
 
-
-def test_a_revoked_token_is_refused_at_once_and_a_new_one_accepted() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_revoked_token_is_refused_at_once_and_a_new_one_accepted() -> None:
+    async with bounded_server(tokens={"old": ALICE}) as server:
         await server.who(token="old")
         (await server.ask("GET", NAMESPACES, token="new")).refused(401)
         server.server.authentication.authenticator.replace_tokens({token_digest("new"): ALICE})
         (await server.ask("GET", NAMESPACES, token="old")).refused(401)
         (await server.ask("GET", NAMESPACES, token=ADMIN)).refused(401)
         assert (await server.who(token="new"))["username"] == "alice"
-
-    run(test, tokens={"old": ALICE})
 
 
 @pytest.mark.parametrize(
@@ -65,8 +59,8 @@ def test_a_revoked_token_is_refused_at_once_and_a_new_one_accepted() -> None:
         "Bearer \xff",
     ],
 )
-def test_whoever_cannot_say_who_they_are_gets_a_401_status(header: str) -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_whoever_cannot_say_who_they_are_gets_a_401_status(header: str) -> None:
+    async with bounded_server() as server:
         answer = await server.ask("GET", NAMESPACES, token=None, headers={"authorization": header})
         assert answer.json == {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "Unauthorized",
@@ -75,10 +69,8 @@ def test_whoever_cannot_say_who_they_are_gets_a_401_status(header: str) -> None:
         assert answer.status == 401
         assert answer.headers[b"www-authenticate"].startswith(b"Bearer")
 
-    run(test)
 
-
-def test_headers_of_a_front_proxy_are_never_believed() -> None:
+async def test_headers_of_a_front_proxy_are_never_believed() -> None:
     claims = {
         "X-Remote-User": "admin",
         "X-Remote-Group": "system:masters",
@@ -86,26 +78,22 @@ def test_headers_of_a_front_proxy_are_never_believed() -> None:
         "X-Forwarded-User": "admin",
     }
 
-    async def test(server: AuthnServer) -> None:
+    async with bounded_server(tokens={"of-alice": ALICE}) as server:
         (await server.ask("GET", NAMESPACES, token=None, headers=claims)).refused(401)
         found = await server.who(token="of-alice", headers=claims)
         assert found == await server.who(token="of-alice")
 
-    run(test, tokens={"of-alice": ALICE})
 
-
-def test_without_credentials_only_health_and_version_are_open() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_without_credentials_only_health_and_version_are_open() -> None:
+    async with bounded_server() as server:
         for path in ("/healthz", "/livez", "/readyz", "/version"):
             assert (await server.ask("GET", path, token=None)).status == 200
         for path in ("/", "/api", "/metrics", "/openapi/v2", NAMESPACES, "/healthz/ping", "/openid/v1/jwks"):
             (await server.ask("GET", path, token=None)).refused(401)
 
-    run(test)
 
-
-def test_anonymous_requests_go_through_authorization_when_they_are_allowed() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_anonymous_requests_go_through_authorization_when_they_are_allowed() -> None:
+    async with bounded_server(config=ServerConfig(anonymous=True)) as server:
         message = (await server.ask("GET", NAMESPACES, token=None)).refused(403)
         assert message.startswith(
             'namespaces is forbidden: User "system:anonymous" cannot list resource "namespaces" in API group ""'
@@ -117,14 +105,12 @@ def test_anonymous_requests_go_through_authorization_when_they_are_allowed() -> 
         await server.allow("system:anonymous", {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]})
         (await server.ask("GET", NAMESPACES, token=None)).ok()
 
-    run(test, config=ServerConfig(anonymous=True))
-
 
 @pytest.mark.parametrize("secret", ["a-secret-nobody-may-see", "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJ4In0.c2VjcmV0"])
-def test_a_token_appears_in_no_answer_and_in_no_log(
+async def test_a_token_appears_in_no_answer_and_in_no_log(
     secret: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(server: AuthnServer) -> None:
+    async with bounded_server() as server:
         answers = [await server.ask("GET", path, token=secret) for path in (NAMESPACES, "/metrics", "/nowhere")]
         answers.append(await server.ask("POST", WHO_AM_I, {"spec": 1}, token=secret))
         review = await server.ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": secret}})
@@ -143,15 +129,13 @@ def test_a_token_appears_in_no_answer_and_in_no_log(
             response = server.server.handler.on_error(request, error)
             assert secret.encode() not in response.body
         assert not any(secret.encode() in answer.body for answer in answers)
-
-    run(test)
     shown = capfd.readouterr()
     assert "unexpected error" in shown.err
     assert secret not in shown.err + shown.out
 
 
-def test_a_review_of_a_static_token_knows_its_user_and_the_audience() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_review_of_a_static_token_knows_its_user_and_the_audience() -> None:
+    async with bounded_server(tokens={"of-alice": ALICE}) as server:
         found = await server.review("of-alice")
         assert found["authenticated"] is True
         assert found["user"]["username"] == "alice"
@@ -161,16 +145,12 @@ def test_a_review_of_a_static_token_knows_its_user_and_the_audience() -> None:
         }  # fmt: skip
         assert (await server.review("of-nobody"))["error"] == "invalid bearer token"
 
-    run(test, tokens={"of-alice": ALICE})
 
-
-def test_a_padded_header_is_good_but_not_remembered() -> None:
-    async def test(server: AuthnServer) -> None:
+async def test_a_padded_header_is_good_but_not_remembered() -> None:
+    async with bounded_server() as server:
         for padding in (1, 50_000):
             request = Request(
                 "GET", NAMESPACES.encode(), {b"authorization": b"Bearer " + b" " * padding + ADMIN.encode()}
             )
             assert server.server.handler.authenticator.user_of(request).name
         assert max(map(len, server.server.handler.authenticator._accepted)) < 100
-
-    run(test)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -16,20 +16,18 @@ BINDINGS = f"{RBAC}/namespaces/default/rolebindings"
 SECRETS = rule("get,list", "secrets")
 
 
-def with_an_admin_of_a_namespace(test: Callable[[People], Awaitable[None]]) -> None:
+@asynccontextmanager
+async def an_admin_of_a_namespace() -> AsyncIterator[People]:
     """``ann`` administrates the namespace ``default``."""
 
-    async def run() -> None:
-        async with local_server() as server:
-            people = People(server)
-            await people.grant("namespaces/default/rolebindings", binding("ann", "admin", "user:ann"))
-            await test(people)
-
-    asyncio.run(run())
+    async with local_server() as server:
+        people = People(server)
+        await people.grant("namespaces/default/rolebindings", binding("ann", "admin", "user:ann"))
+        yield people
 
 
-def test_a_namespace_admin_gives_what_they_have_and_no_more() -> None:
-    async def test(people: People) -> None:
+async def test_a_namespace_admin_gives_what_they_have_and_no_more() -> None:
+    async with an_admin_of_a_namespace() as people:
         assert (await people.ask("ann", "POST", ROLES, role("fine", SECRETS))).status == 201
         refused = await people.ask("ann", "POST", ROLES, role("more", SECRETS, rule("get,list,patch", "nodes")))
         assert refused.status == 403
@@ -41,11 +39,9 @@ def test_a_namespace_admin_gives_what_they_have_and_no_more() -> None:
         details = {"name": "more", "group": "rbac.authorization.k8s.io", "kind": "roles"}
         assert refused.json["details"] == details
 
-    with_an_admin_of_a_namespace(test)
 
-
-def test_every_way_of_writing_a_role_is_checked() -> None:
-    async def test(people: People) -> None:
+async def test_every_way_of_writing_a_role_is_checked() -> None:
+    async with an_admin_of_a_namespace() as people:
         await people.grant("namespaces/default/roles", role("r", SECRETS))
         more = [SECRETS, rule("get", "nodes")]
         base = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}}
@@ -65,11 +61,9 @@ def test_every_way_of_writing_a_role_is_checked() -> None:
         assert (await people.server.get(f"{ROLES}/r"))["rules"] == [SECRETS]
         assert (await people.server.call("GET", f"{ROLES}/new")).status == 404
 
-    with_an_admin_of_a_namespace(test)
 
-
-def test_bookkeeping_on_a_larger_role_is_not_giving_it_away() -> None:
-    async def test(people: People) -> None:
+async def test_bookkeeping_on_a_larger_role_is_not_giving_it_away() -> None:
+    async with an_admin_of_a_namespace() as people:
         await people.grant("namespaces/default/roles", role("large", rule("*", "nodes")))
         finalizer = {"metadata": {"finalizers": ["example.com/a"]}}
         headers = {"content-type": PATCHES["merge"]}
@@ -77,11 +71,9 @@ def test_bookkeeping_on_a_larger_role_is_not_giving_it_away() -> None:
         label = {"metadata": {"labels": {"a": "b"}}}
         assert (await people.ask("ann", "PATCH", f"{ROLES}/large", label, **headers)).status == 403
 
-    with_an_admin_of_a_namespace(test)
 
-
-def test_binding_a_larger_role_is_refused_unless_one_may_bind_it() -> None:
-    async def test(people: People) -> None:
+async def test_binding_a_larger_role_is_refused_unless_one_may_bind_it() -> None:
+    async with an_admin_of_a_namespace() as people:
         assert (await people.ask("ann", "POST", BINDINGS, binding("fine", "edit", "user:eve"))).status == 201
         refused = await people.ask("ann", "POST", BINDINGS, binding("all", "cluster-admin", "user:ann"))
         assert refused.json["message"] == (
@@ -98,11 +90,9 @@ def test_binding_a_larger_role_is_refused_unless_one_may_bind_it() -> None:
         await people.grant("namespaces/default/rolebindings", binding("binder", "binder", "user:ann", kind="Role"))
         assert (await people.ask("ann", "POST", BINDINGS, binding("all", "cluster-admin", "user:ann"))).status == 201
 
-    with_an_admin_of_a_namespace(test)
 
-
-def test_cluster_roles_need_the_rights_cluster_wide_or_to_escalate() -> None:
-    async def test(people: People) -> None:
+async def test_cluster_roles_need_the_rights_cluster_wide_or_to_escalate() -> None:
+    async with an_admin_of_a_namespace() as people:
         writer = rule("create,update,patch", "clusterroles", "rbac.authorization.k8s.io")
         await people.grant("clusterroles", role("writer", writer))
         await people.grant("clusterrolebindings", binding("writer", "writer", "user:ann"))
@@ -114,11 +104,9 @@ def test_cluster_roles_need_the_rights_cluster_wide_or_to_escalate() -> None:
         await people.grant("clusterrolebindings", binding("escalator", "escalator", "user:ann"))
         assert (await people.ask("ann", "POST", path, role("readers", SECRETS))).status == 201
 
-    with_an_admin_of_a_namespace(test)
 
-
-def test_aggregation_needs_all_rights() -> None:
-    async def test(people: People) -> None:
+async def test_aggregation_needs_all_rights() -> None:
+    async with an_admin_of_a_namespace() as people:
         writer = rule("create,update,patch", "clusterroles", "rbac.authorization.k8s.io")
         await people.grant("clusterroles", role("writer", writer))
         await people.grant("clusterrolebindings", binding("writer", "writer", "user:ann"))
@@ -134,14 +122,10 @@ def test_aggregation_needs_all_rights() -> None:
         })  # fmt: skip
         assert stop.status == 403
 
-    with_an_admin_of_a_namespace(test)
 
-
-def test_the_role_of_a_binding_cannot_be_changed() -> None:
-    async def test(people: People) -> None:
+async def test_the_role_of_a_binding_cannot_be_changed() -> None:
+    async with an_admin_of_a_namespace() as people:
         await people.grant("namespaces/default/rolebindings", binding("b", "view", "user:eve"))
         change = {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}}
         refused = await people.server.call("PATCH", f"{BINDINGS}/b", change, {"content-type": PATCHES["merge"]})
         assert refused.status == 422 and "roleRef: Invalid value" in refused.json["message"]
-
-    with_an_admin_of_a_namespace(test)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from authz_people import People
@@ -18,20 +18,18 @@ ACCOUNT = {"serviceAccountName": "default"}
 MERGE = {"content-type": PATCHES["merge"]}
 
 
-def with_a_node(test: Callable[[People, str], Awaitable[None]]) -> None:
+@asynccontextmanager
+async def a_node() -> AsyncIterator[tuple[People, str]]:
     """The node ``alpha`` with a pod ``mine``, and a pod ``other`` elsewhere; the test gets the node's uid."""
 
-    async def run() -> None:
-        async with local_server() as server:
-            core, authorizer = server.server.core, server.server.handler.authorizer
-            server.server.writer.admission = Chain(validators=[NodeRestriction(core, authorizer)])
-            node = await server.post("/api/v1/nodes", {"metadata": {"name": "alpha"}})
-            for name, place in (("mine", "alpha"), ("other", "beta")):
-                spec = {"nodeName": place, "containers": [{"name": "c", "image": "i"}], **ACCOUNT}
-                await server.post(PODS, {"metadata": {"name": name}, "spec": spec})
-            await test(People(server), node["metadata"]["uid"])
-
-    asyncio.run(run())
+    async with local_server() as server:
+        core, authorizer = server.server.core, server.server.handler.authorizer
+        server.server.writer.admission = Chain(validators=[NodeRestriction(core, authorizer)])
+        node = await server.post("/api/v1/nodes", {"metadata": {"name": "alpha"}})
+        for name, place in (("mine", "alpha"), ("other", "beta")):
+            spec = {"nodeName": place, "containers": [{"name": "c", "image": "i"}], **ACCOUNT}
+            await server.post(PODS, {"metadata": {"name": name}, "spec": spec})
+        yield (People(server), node["metadata"]["uid"])
 
 
 async def refusal(people: People, method: str, path: str, body: Any = None, **headers: str) -> str:
@@ -51,8 +49,8 @@ def a_mirror_pod(uid: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def test_a_node_creates_mirror_pods_of_its_own_and_no_other_pods() -> None:
-    async def test(people: People, uid: str) -> None:
+async def test_a_node_creates_mirror_pods_of_its_own_and_no_other_pods() -> None:
+    async with a_node() as (people, uid):
         plain = {"metadata": {"name": "p"}, "spec": a_mirror_pod(uid)["spec"]}
         text = (
             'pods "p" is forbidden: pod does not have "kubernetes.io/config.mirror" annotation, node "alpha" can only'
@@ -74,11 +72,9 @@ def test_a_node_creates_mirror_pods_of_its_own_and_no_other_pods() -> None:
         assert await refusal(people, "DELETE", f"{PODS}/other")
         assert (await people.ask(ALPHA, "DELETE", f"{PODS}/mirror")).status == 200
 
-    with_a_node(test)
 
-
-def test_a_node_reports_the_status_of_its_pods_only() -> None:
-    async def test(people: People, uid: str) -> None:
+async def test_a_node_reports_the_status_of_its_pods_only() -> None:
+    async with a_node() as (people, uid):
         ready = {"status": {"phase": "Running"}}
         assert (await people.ask(ALPHA, "PATCH", f"{PODS}/mine/status", ready, **MERGE)).status == 200
         assert "can only update pod status" in await refusal(people, "PATCH", f"{PODS}/other/status", ready, **MERGE)
@@ -87,11 +83,9 @@ def test_a_node_reports_the_status_of_its_pods_only() -> None:
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "other"}}
         assert "can only evict pods" in await refusal(people, "POST", f"{PODS}/other/eviction", eviction)
 
-    with_a_node(test)
 
-
-def test_a_node_changes_its_own_node_but_not_what_steers_workloads() -> None:
-    async def test(people: People, uid: str) -> None:
+async def test_a_node_changes_its_own_node_but_not_what_steers_workloads() -> None:
+    async with a_node() as (people, uid):
         path = "/api/v1/nodes/alpha"
         fine = {
             "metadata": {"labels": {"kubernetes.io/os": "linux", "node.kubernetes.io/x": "y", "example.com/a": "b"}}
@@ -106,11 +100,9 @@ def test_a_node_changes_its_own_node_but_not_what_steers_workloads() -> None:
         other = 'nodes "beta" is forbidden: node "alpha" is not allowed to modify node "beta"'
         assert await refusal(people, "POST", "/api/v1/nodes", {"metadata": {"name": "beta"}}) == other
 
-    with_a_node(test)
 
-
-def test_a_node_creates_its_own_lease_and_csi_node_only() -> None:
-    async def test(people: People, uid: str) -> None:
+async def test_a_node_creates_its_own_lease_and_csi_node_only() -> None:
+    async with a_node() as (people, uid):
         leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
         assert (await people.ask(ALPHA, "POST", leases, {"metadata": {"name": "alpha"}})).status == 201
         assert "same name as the requesting node" in await refusal(
@@ -121,11 +113,10 @@ def test_a_node_creates_its_own_lease_and_csi_node_only() -> None:
             people, "POST", "/apis/storage.k8s.io/v1/csinodes", drivers
         )
 
-    with_a_node(test)
 
+async def test_a_node_gets_tokens_for_its_pods_only() -> None:
+    async with a_node() as (people, uid):
 
-def test_a_node_gets_tokens_for_its_pods_only() -> None:
-    async def test(people: People, uid: str) -> None:
         async def issue(call: Any, request: Any, account: Any) -> Any:
             return request
 
@@ -144,12 +135,8 @@ def test_a_node_gets_tokens_for_its_pods_only() -> None:
         spec = {"boundObjectRef": bound, "audiences": ["vault"]}
         assert (await people.ask(ALPHA, "POST", path, {"spec": spec})).status == 201
 
-    with_a_node(test)
 
-
-def test_others_are_not_restricted() -> None:
-    async def test(people: People, uid: str) -> None:
+async def test_others_are_not_restricted() -> None:
+    async with a_node() as (people, uid):
         label = {"metadata": {"labels": {"node-restriction.kubernetes.io/a": "b"}}}
         await people.server.patch("/api/v1/nodes/alpha", label)
-
-    with_a_node(test)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from authz_people import People
@@ -55,29 +54,26 @@ async def allowed(people: People, user: str, method: str, path: str, body: Any =
     return (await people.ask(user, method, path, body)).status != 403
 
 
-def test_a_node_reads_what_its_pods_need_as_long_as_they_are_there() -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            people = People(server)
-            assert not await allowed(people, ALPHA, "GET", f"{CORE}/secrets/env-secret")
-            await server.post(f"{CORE}/pods", POD)
-            for needed in NEEDED:
-                assert await allowed(people, ALPHA, "GET", f"{CORE}/{needed}"), needed
-                assert not await allowed(people, BETA, "GET", f"{CORE}/{needed}"), needed
-            for other in ("secrets/other", "configmaps/other", "secrets", "pods", "serviceaccounts/other"):
-                assert not await allowed(people, ALPHA, "GET", f"{CORE}/{other}"), other
-            watch = f"{CORE}/secrets?fieldSelector=metadata.name%3Denv-secret"
-            assert await allowed(people, ALPHA, "GET", watch)
-            assert not await allowed(people, ALPHA, "GET", "/api/v1/namespaces/kube-system/secrets/env-secret")
-            refused = await people.ask(BETA, "GET", f"{CORE}/secrets/env-secret")
-            assert refused.json["message"] == (
-                'secrets "env-secret" is forbidden: User "system:node:beta" cannot get resource "secrets" in API group '
-                '"" in the namespace "default": no relationship found between node \'beta\' and this object'
-            )
-            await server.delete(f"{CORE}/pods/web", {"gracePeriodSeconds": 0})
-            assert not await allowed(people, ALPHA, "GET", f"{CORE}/secrets/env-secret")
-
-    asyncio.run(main())
+async def test_a_node_reads_what_its_pods_need_as_long_as_they_are_there() -> None:
+    async with local_server() as server:
+        people = People(server)
+        assert not await allowed(people, ALPHA, "GET", f"{CORE}/secrets/env-secret")
+        await server.post(f"{CORE}/pods", POD)
+        for needed in NEEDED:
+            assert await allowed(people, ALPHA, "GET", f"{CORE}/{needed}"), needed
+            assert not await allowed(people, BETA, "GET", f"{CORE}/{needed}"), needed
+        for other in ("secrets/other", "configmaps/other", "secrets", "pods", "serviceaccounts/other"):
+            assert not await allowed(people, ALPHA, "GET", f"{CORE}/{other}"), other
+        watch = f"{CORE}/secrets?fieldSelector=metadata.name%3Denv-secret"
+        assert await allowed(people, ALPHA, "GET", watch)
+        assert not await allowed(people, ALPHA, "GET", "/api/v1/namespaces/kube-system/secrets/env-secret")
+        refused = await people.ask(BETA, "GET", f"{CORE}/secrets/env-secret")
+        assert refused.json["message"] == (
+            'secrets "env-secret" is forbidden: User "system:node:beta" cannot get resource "secrets" in API group '
+            '"" in the namespace "default": no relationship found between node \'beta\' and this object'
+        )
+        await server.delete(f"{CORE}/pods/web", {"gracePeriodSeconds": 0})
+        assert not await allowed(people, ALPHA, "GET", f"{CORE}/secrets/env-secret")
 
 
 def test_a_mirror_pod_gives_its_node_nothing() -> None:
@@ -86,73 +82,64 @@ def test_a_mirror_pod_gives_its_node_nothing() -> None:
     assert references(mirrored) == frozenset()
 
 
-def test_volumes_and_their_secrets_are_reached_through_claims() -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            people = People(server)
-            claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-            await server.post(
-                f"{CORE}/persistentvolumeclaims", {"metadata": {"name": "data"}, "spec": {**claim, "volumeName": "v"}}
-            )
-            volume = {
-                "accessModes": ["ReadWriteOnce"],
-                "capacity": {"storage": "1Gi"},
-                "claimRef": {"namespace": "default", "name": "data"},
-                "csi": {
-                    "driver": "d", "volumeHandle": "h",
-                    "nodeStageSecretRef": {"namespace": "kube-system", "name": "stage"},
-                    "controllerPublishSecretRef": {"namespace": "kube-system", "name": "publish"},
-                },
-            }  # fmt: skip
-            await server.post("/api/v1/persistentvolumes", {"metadata": {"name": "v"}, "spec": volume})
-            await server.post(f"{CORE}/pods", POD)
-            for user, may in ((ALPHA, True), (BETA, False)):
-                assert await allowed(people, user, "GET", "/api/v1/persistentvolumes/v") is may
-                assert await allowed(people, user, "GET", "/api/v1/namespaces/kube-system/secrets/stage") is may
-            assert not await allowed(people, ALPHA, "GET", "/api/v1/namespaces/kube-system/secrets/publish")
-            assert not await allowed(people, ALPHA, "GET", "/api/v1/persistentvolumes/other")
-
-    asyncio.run(main())
+async def test_volumes_and_their_secrets_are_reached_through_claims() -> None:
+    async with local_server() as server:
+        people = People(server)
+        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        await server.post(
+            f"{CORE}/persistentvolumeclaims", {"metadata": {"name": "data"}, "spec": {**claim, "volumeName": "v"}}
+        )
+        volume = {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "claimRef": {"namespace": "default", "name": "data"},
+            "csi": {
+                "driver": "d", "volumeHandle": "h",
+                "nodeStageSecretRef": {"namespace": "kube-system", "name": "stage"},
+                "controllerPublishSecretRef": {"namespace": "kube-system", "name": "publish"},
+            },
+        }  # fmt: skip
+        await server.post("/api/v1/persistentvolumes", {"metadata": {"name": "v"}, "spec": volume})
+        await server.post(f"{CORE}/pods", POD)
+        for user, may in ((ALPHA, True), (BETA, False)):
+            assert await allowed(people, user, "GET", "/api/v1/persistentvolumes/v") is may
+            assert await allowed(people, user, "GET", "/api/v1/namespaces/kube-system/secrets/stage") is may
+        assert not await allowed(people, ALPHA, "GET", "/api/v1/namespaces/kube-system/secrets/publish")
+        assert not await allowed(people, ALPHA, "GET", "/api/v1/persistentvolumes/other")
 
 
-def test_a_node_has_its_own_objects_and_no_others() -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            people = People(server)
-            leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-            drivers = "/apis/storage.k8s.io/v1/csinodes"
-            for method, path, may in (
-                ("GET", "/api/v1/nodes/alpha", True),
-                ("GET", "/api/v1/nodes/beta", False),
-                ("GET", "/api/v1/nodes", False),
-                ("GET", "/api/v1/nodes?fieldSelector=metadata.name%3Dalpha", True),
-                ("DELETE", "/api/v1/nodes/alpha", False),
-                ("GET", f"{leases}/alpha", True),
-                ("GET", f"{leases}/beta", False),
-                ("GET", leases, False),
-                ("PATCH", f"{leases}/alpha", True),
-                ("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/alpha", False),
-                ("GET", f"{drivers}/alpha", True),
-                ("GET", f"{drivers}/beta", False),
-                ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dalpha", True),
-                ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dbeta", False),
-                ("GET", "/api/v1/pods?fieldSelector=spec.nodeName!%3Dalpha", False),
-                ("GET", "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dalpha", True),
-                ("GET", "/apis/resource.k8s.io/v1/resourceslices", False),
-                ("GET", "/api/v1/services", True),
-                ("GET", "/apis/node.k8s.io/v1/runtimeclasses", True),
-                ("POST", f"{CORE}/serviceaccounts/default/token", False),
-                ("GET", "/api/v1/namespaces", False),
-            ):
-                body = b"{}" if method in ("POST", "PATCH") else None
-                assert await allowed(people, ALPHA, method, path, body) is may, (method, path)
-
-    asyncio.run(main())
+async def test_a_node_has_its_own_objects_and_no_others() -> None:
+    async with local_server() as server:
+        people = People(server)
+        leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+        drivers = "/apis/storage.k8s.io/v1/csinodes"
+        for method, path, may in (
+            ("GET", "/api/v1/nodes/alpha", True),
+            ("GET", "/api/v1/nodes/beta", False),
+            ("GET", "/api/v1/nodes", False),
+            ("GET", "/api/v1/nodes?fieldSelector=metadata.name%3Dalpha", True),
+            ("DELETE", "/api/v1/nodes/alpha", False),
+            ("GET", f"{leases}/alpha", True),
+            ("GET", f"{leases}/beta", False),
+            ("GET", leases, False),
+            ("PATCH", f"{leases}/alpha", True),
+            ("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/alpha", False),
+            ("GET", f"{drivers}/alpha", True),
+            ("GET", f"{drivers}/beta", False),
+            ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dalpha", True),
+            ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dbeta", False),
+            ("GET", "/api/v1/pods?fieldSelector=spec.nodeName!%3Dalpha", False),
+            ("GET", "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dalpha", True),
+            ("GET", "/apis/resource.k8s.io/v1/resourceslices", False),
+            ("GET", "/api/v1/services", True),
+            ("GET", "/apis/node.k8s.io/v1/runtimeclasses", True),
+            ("POST", f"{CORE}/serviceaccounts/default/token", False),
+            ("GET", "/api/v1/namespaces", False),
+        ):
+            body = b"{}" if method in ("POST", "PATCH") else None
+            assert await allowed(people, ALPHA, method, path, body) is may, (method, path)
 
 
-def test_a_name_alone_makes_no_node() -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            assert not await allowed(People(server), "system:node:alpha", "GET", "/api/v1/nodes/alpha")
-
-    asyncio.run(main())
+async def test_a_name_alone_makes_no_node() -> None:
+    async with local_server() as server:
+        assert not await allowed(People(server), "system:node:alpha", "GET", "/api/v1/nodes/alpha")

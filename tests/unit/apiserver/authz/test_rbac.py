@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from authz_people import RBAC, People, binding, role, rule
@@ -13,16 +13,14 @@ from shoal.testing.servers import local_server
 PODS = "/api/v1/namespaces/default/pods"
 
 
-def in_cluster(test: Callable[[People], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with local_server() as server:
-            await test(People(server))
-
-    asyncio.run(run())
+@asynccontextmanager
+async def in_cluster() -> AsyncIterator[People]:
+    async with local_server() as server:
+        yield People(server)
 
 
-def test_a_refusal_names_user_verb_resource_and_namespace() -> None:
-    async def test(people: People) -> None:
+async def test_a_refusal_names_user_verb_resource_and_namespace() -> None:
+    async with in_cluster() as people:
         refused = (await people.ask("bob", "GET", f"{PODS}/a/log")).json
         assert refused["message"] == (
             'pods "a" is forbidden: User "bob" cannot get resource "pods/log" in API group "" in the namespace "default"'
@@ -36,19 +34,16 @@ def test_a_refusal_names_user_verb_resource_and_namespace() -> None:
         refused = (await people.ask("bob", "GET", "/metrics")).json
         assert refused["message"] == 'forbidden: User "bob" cannot get path "/metrics"'
 
-    in_cluster(test)
 
-
-def test_a_resource_nobody_serves_is_refused_before_it_is_not_found() -> None:
-    async def test(people: People) -> None:
+async def test_a_resource_nobody_serves_is_refused_before_it_is_not_found() -> None:
+    async with in_cluster() as people:
         assert (await people.ask("bob", "GET", "/apis/example.com/v1/things")).status == 403
         assert (await people.server.call("GET", "/apis/example.com/v1/things")).status == 404
 
-    in_cluster(test)
 
+async def test_a_binding_counts_from_its_creation_to_its_deletion() -> None:
+    async with in_cluster() as people:
 
-def test_a_binding_counts_from_its_creation_to_its_deletion() -> None:
-    async def test(people: People) -> None:
         async def statuses() -> list[int]:
             asked = [PODS, "/api/v1/namespaces/kube-system/pods", "/api/v1/pods", "/api/v1/namespaces/default"]
             return [(await people.ask("bob/devs", "GET", path)).status for path in asked]
@@ -61,11 +56,9 @@ def test_a_binding_counts_from_its_creation_to_its_deletion() -> None:
         await people.grant("clusterrolebindings", binding("b", "view", "user:bob"))
         assert await statuses() == [200, 200, 200, 200]
 
-    in_cluster(test)
 
-
-def test_a_changed_role_counts_at_once() -> None:
-    async def test(people: People) -> None:
+async def test_a_changed_role_counts_at_once() -> None:
+    async with in_cluster() as people:
         await people.grant("namespaces/default/roles", role("r", rule("get", "pods")))
         await people.grant("namespaces/default/rolebindings", binding("b", "r", "user:bob", kind="Role"))
         assert (await people.ask("bob", "GET", PODS)).status == 403
@@ -73,11 +66,9 @@ def test_a_changed_role_counts_at_once() -> None:
         await people.server.patch(f"{RBAC}/namespaces/default/roles/r", change)
         assert (await people.ask("bob", "GET", PODS)).status == 200
 
-    in_cluster(test)
 
-
-def test_a_missing_role_is_named_in_the_refusal() -> None:
-    async def test(people: People) -> None:
+async def test_a_missing_role_is_named_in_the_refusal() -> None:
+    async with in_cluster() as people:
         await people.grant("namespaces/default/rolebindings", binding("a", "gone", "user:bob"))
         refused = (await people.ask("bob", "GET", PODS)).json["message"]
         assert refused.endswith(': RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found')
@@ -88,11 +79,9 @@ def test_a_missing_role_is_named_in_the_refusal() -> None:
             'role.rbac.authorization.k8s.io "lost" not found]'
         )
 
-    in_cluster(test)
 
-
-def test_resource_names_limit_to_objects_and_to_lists_of_one_name() -> None:
-    async def test(people: People) -> None:
+async def test_resource_names_limit_to_objects_and_to_lists_of_one_name() -> None:
+    async with in_cluster() as people:
         await people.grant("clusterroles", role("r", rule("get,list,watch", "configmaps", resourceNames=["a"])))
         await people.grant("clusterrolebindings", binding("b", "r", "user:bob"))
         base = "/api/v1/namespaces/default/configmaps"
@@ -109,21 +98,17 @@ def test_resource_names_limit_to_objects_and_to_lists_of_one_name() -> None:
         answer = await people.ask("bob", "DELETE", f"{base}?fieldSelector=metadata.name%3Da")
         assert answer.status == 403
 
-    in_cluster(test)
 
-
-def test_an_empty_resource_name_is_not_every_name() -> None:
-    async def test(people: People) -> None:
+async def test_an_empty_resource_name_is_not_every_name() -> None:
+    async with in_cluster() as people:
         await people.grant("clusterroles", role("r", rule("*", "configmaps", resourceNames=[""])))
         await people.grant("clusterrolebindings", binding("b", "r", "user:bob"))
         assert (await people.ask("bob", "GET", "/api/v1/namespaces/default/configmaps/a")).status == 403
         assert (await people.ask("bob", "GET", "/api/v1/namespaces/default/configmaps")).status == 200
 
-    in_cluster(test)
 
-
-def test_service_accounts_are_subjects_with_and_without_a_namespace() -> None:
-    async def test(people: People) -> None:
+async def test_service_accounts_are_subjects_with_and_without_a_namespace() -> None:
+    async with in_cluster() as people:
         await people.grant("namespaces/default/rolebindings", binding("here", "view", "account:robot"))
         there = binding("there", "view", "account:kube-system/robot")
         await people.grant("namespaces/kube-public/rolebindings", there)
@@ -132,11 +117,9 @@ def test_service_accounts_are_subjects_with_and_without_a_namespace() -> None:
         assert [(await people.ask(user, "GET", PODS)).status for user in (here, other)] == [200, 403]
         assert [(await people.ask(user, "GET", public)).status for user in (here, other)] == [403, 200]
 
-    in_cluster(test)
 
-
-def test_everybody_known_may_discover_and_ask_about_themselves() -> None:
-    async def test(people: People) -> None:
+async def test_everybody_known_may_discover_and_ask_about_themselves() -> None:
+    async with in_cluster() as people:
         for path in ("/api", "/apis", "/apis/apps/v1", "/openapi/v2", "/version", "/healthz"):
             assert (await people.ask("bob", "GET", path)).status == 200, path
         whoami = await people.ask("bob/devs", "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
@@ -149,11 +132,9 @@ def test_everybody_known_may_discover_and_ask_about_themselves() -> None:
         statuses = [(await people.ask(user, "GET", path)).status for user in (account, "bob")]
         assert statuses[0] != 403 and statuses[1] == 403
 
-    in_cluster(test)
 
-
-def test_reviews_say_who_allows_it_or_that_nobody_does() -> None:
-    async def test(people: People) -> None:
+async def test_reviews_say_who_allows_it_or_that_nobody_does() -> None:
+    async with in_cluster() as people:
         await people.grant("namespaces/default/rolebindings", binding("b", "view", "group:devs"))
 
         async def review(kind: str, path: str, spec: dict[str, Any]) -> Any:
@@ -177,11 +158,9 @@ def test_reviews_say_who_allows_it_or_that_nobody_does() -> None:
             "spec.resourceAttributes.labelSelector ignored due to parse error",
         }
 
-    in_cluster(test)
 
-
-def test_the_rules_of_a_user_are_listed_as_they_are_in_the_roles() -> None:
-    async def test(people: People) -> None:
+async def test_the_rules_of_a_user_are_listed_as_they_are_in_the_roles() -> None:
+    async with in_cluster() as people:
         await people.grant("clusterroles", role("r", rule("get", "pods", resourceNames=["a"])))
         await people.grant("namespaces/default/rolebindings", binding("b", "r", "user:bob"))
         path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
@@ -197,16 +176,12 @@ def test_the_rules_of_a_user_are_listed_as_they_are_in_the_roles() -> None:
         node = await people.ask("system:node:a/system:nodes", "POST", path, {"spec": {"namespace": "default"}})
         assert node.ok()["status"]["incomplete"] is True
 
-    in_cluster(test)
 
-
-def test_policies_can_ask_the_authorizer() -> None:
-    async def test(people: People) -> None:
+async def test_policies_can_ask_the_authorizer() -> None:
+    async with in_cluster() as people:
         authorizer = people.server.server.handler.authorizer
         await people.grant("namespaces/default/rolebindings", binding("b", "view", "user:bob"))
         asked = {"verb": "list", "group": "", "resource": "pods", "namespace": "default"}
         allowed, reason, error = authorizer.decide({**asked, "user": {"username": "bob"}})
         assert allowed and reason.startswith("RBAC: allowed by") and not error
         assert authorizer.decide({"verb": "get", "path": "/metrics", "user": {"username": "bob"}})[0] is False
-
-    in_cluster(test)

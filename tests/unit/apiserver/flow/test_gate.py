@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -41,14 +40,6 @@ def match_of(of: FlowGate, user: str = "alice", groups: tuple[str, ...] = EVERYB
     return of.match((user, groups, verb, "", "pods", "", "default"))
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(10):
-            await test()
-
-    asyncio.run(main())
-
-
 async def settled() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
@@ -62,37 +53,27 @@ def fill(of: FlowGate, match: FlowMatch) -> int:
     return taken
 
 
-def test_seats_are_divided_by_shares_and_lent_seats_are_extra() -> None:
-    async def check() -> None:
-        made = gate(max_requests_in_flight=400, max_mutating_requests_in_flight=200)
-        assert {name: level.nominal for name, level in made.levels.items()} == {
-            "exempt": 0, "catch-all": 13, "system": 74, "node-high": 98, "leader-election": 25, "workload-high": 98,
-            "workload-low": 245, "global-default": 49,
-        }  # fmt: skip
-        lent = (
-            24 + 24 + 49 + 220
-        )  # a third of system's, a quarter of node-high's, half and nine tenths of the workloads'
-        assert fill(made, match_of(made)) == 49 + lent
-        assert made.enter(match_of(made, "system:kube-controller-manager")), (
-            "what was lent is still there for its owner"
-        )
-
-    run(check)
+async def test_seats_are_divided_by_shares_and_lent_seats_are_extra() -> None:
+    made = gate(max_requests_in_flight=400, max_mutating_requests_in_flight=200)
+    assert {name: level.nominal for name, level in made.levels.items()} == {
+        "exempt": 0, "catch-all": 13, "system": 74, "node-high": 98, "leader-election": 25, "workload-high": 98,
+        "workload-low": 245, "global-default": 49,
+    }  # fmt: skip
+    lent = 24 + 24 + 49 + 220  # a third of system's, a quarter of node-high's, half and nine tenths of the workloads'
+    assert fill(made, match_of(made)) == 49 + lent
+    assert made.enter(match_of(made, "system:kube-controller-manager")), "what was lent is still there for its owner"
 
 
-def test_masters_and_probes_pass_however_full_it_is() -> None:
-    async def check() -> None:
-        made = gate(max_requests_in_flight=1, max_mutating_requests_in_flight=1)
-        fill(made, match_of(made))
-        root = match_of(made, "root", ("system:masters",))
-        assert all(made.enter(root) for _ in range(1000))
-        assert made.enter(made.match(("system:anonymous", ("system:unauthenticated",), "get", "/livez")))
-
-    run(check)
+async def test_masters_and_probes_pass_however_full_it_is() -> None:
+    made = gate(max_requests_in_flight=1, max_mutating_requests_in_flight=1)
+    fill(made, match_of(made))
+    root = match_of(made, "root", ("system:masters",))
+    assert all(made.enter(root) for _ in range(1000))
+    assert made.enter(made.match(("system:anonymous", ("system:unauthenticated",), "get", "/livez")))
 
 
-def test_who_finds_no_seat_waits_for_one_that_is_given_back() -> None:
-    async def check() -> None:
+async def test_who_finds_no_seat_waits_for_one_that_is_given_back() -> None:
+    async with asyncio.timeout(10):
         made = gate()
         match = match_of(made)
         fill(made, match)
@@ -103,11 +84,9 @@ def test_who_finds_no_seat_waits_for_one_that_is_given_back() -> None:
         assert await waiting
         assert made.waiting == 0
 
-    run(check)
 
-
-def test_a_full_queue_refuses_and_says_why() -> None:
-    async def check() -> None:
+async def test_a_full_queue_refuses_and_says_why() -> None:
+    async with asyncio.timeout(10):
         made = gate()
         match = match_of(made)
         fill(made, match)
@@ -121,11 +100,9 @@ def test_a_full_queue_refuses_and_says_why() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         assert made.waiting == 0
 
-    run(check)
 
-
-def test_a_level_without_queues_refuses_at_once() -> None:
-    async def check() -> None:
+async def test_a_level_without_queues_refuses_at_once() -> None:
+    async with asyncio.timeout(10):
         made = gate()
         stranger = match_of(made, "stranger", ())
         assert stranger.schema.name == "catch-all"
@@ -133,11 +110,9 @@ def test_a_level_without_queues_refuses_at_once() -> None:
         assert not await made.queued(stranger)
         assert stranger.schema.rejected == {"concurrency-limit": 1}
 
-    run(check)
 
-
-def test_nobody_waits_longer_than_the_limit() -> None:
-    async def check() -> None:
+async def test_nobody_waits_longer_than_the_limit() -> None:
+    async with asyncio.timeout(10):
         clock = FakeClock()
         made = gate(clock, queue_wait_s=15.0)
         match = match_of(made)
@@ -149,17 +124,15 @@ def test_nobody_waits_longer_than_the_limit() -> None:
         assert await waiting is False
         assert match.schema.rejected == {"time-out": 1} and made.waiting == 0
 
-    run(check)
-
 
 @pytest.mark.parametrize(
     ("many", "one"),
     [("alice", "system:kube-controller-manager"), ("system:kube-controller-manager", "alice")],
 )
-def test_a_turn_of_the_loop_that_takes_long_makes_the_rest_wait_and_the_quiet_level_goes_first(
+async def test_a_turn_of_the_loop_that_takes_long_makes_the_rest_wait_and_the_quiet_level_goes_first(
     many: str, one: str
 ) -> None:
-    async def check() -> None:
+    async with asyncio.timeout(10):
         clock = Ticking()
         made = gate(clock, slice_s=0.005)
         storm, quiet = match_of(made, many), match_of(made, one)
@@ -181,34 +154,29 @@ def test_a_turn_of_the_loop_that_takes_long_makes_the_rest_wait_and_the_quiet_le
         await asyncio.gather(*tasks)
         assert order.index("quiet") < 20, order.index("quiet")
 
-    run(check)
+
+async def test_queues_can_change_while_a_request_from_one_runs() -> None:
+    level = Level("x")
+    queuing = {"queues": 4, "handSize": 1, "queueLengthLimit": 5}
+    spec = {"type": "Limited", "limited": {"limitResponse": {"type": "Queue", "queuing": queuing}}}
+    level.configure({"metadata": {"name": "x"}, "spec": spec})
+    loop = asyncio.get_running_loop()
+    tickets = [Ticket(loop, "flow", "schema", 1, 0.0) for _ in range(3)]
+    assert all(level.add(ticket) for ticket in tickets)
+    first = level.next()
+    assert first is not None
+    queuing["queues"] = 2
+    level.configure({"metadata": {"name": "x"}, "spec": spec})
+    level.charge(first[0], 1.0)
+    found = [first[1]]
+    while (taken := level.next()) is not None:
+        found.append(taken[1])
+        level.charge(taken[0], 1.0)
+    assert found == tickets and level.waiting == 0
 
 
-def test_queues_can_change_while_a_request_from_one_runs() -> None:
-    async def check() -> None:
-        level = Level("x")
-        queuing = {"queues": 4, "handSize": 1, "queueLengthLimit": 5}
-        spec = {"type": "Limited", "limited": {"limitResponse": {"type": "Queue", "queuing": queuing}}}
-        level.configure({"metadata": {"name": "x"}, "spec": spec})
-        loop = asyncio.get_running_loop()
-        tickets = [Ticket(loop, "flow", "schema", 1, 0.0) for _ in range(3)]
-        assert all(level.add(ticket) for ticket in tickets)
-        first = level.next()
-        assert first is not None
-        queuing["queues"] = 2
-        level.configure({"metadata": {"name": "x"}, "spec": spec})
-        level.charge(first[0], 1.0)
-        found = [first[1]]
-        while (taken := level.next()) is not None:
-            found.append(taken[1])
-            level.charge(taken[0], 1.0)
-        assert found == tickets and level.waiting == 0
-
-    run(check)
-
-
-def test_buckets_count_only_those_who_had_to_wait() -> None:
-    async def check() -> None:
+async def test_buckets_count_only_those_who_had_to_wait() -> None:
+    async with asyncio.timeout(10):
         made = gate(requests_per_second=1, burst=3)
         match = match_of(made)
         for _ in range(100):
@@ -223,11 +191,9 @@ def test_buckets_count_only_those_who_had_to_wait() -> None:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
 
-    run(check)
 
-
-def test_the_control_plane_has_no_buckets() -> None:
-    async def check() -> None:
+async def test_the_control_plane_has_no_buckets() -> None:
+    async with asyncio.timeout(10):
         made = gate(requests_per_second=1, burst=1, flow_burst=1, flow_requests_per_second=1)
         match = match_of(made, "system:kube-controller-manager")
         fill(made, match)
@@ -238,25 +204,20 @@ def test_the_control_plane_has_no_buckets() -> None:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
 
-    run(check)
 
-
-def test_wide_requests_take_more_seats() -> None:
+async def test_wide_requests_take_more_seats() -> None:
     assert [FlowGate.list_width(count) for count in (0, 99, 100, 950, 10**6)] == [1, 1, 2, 10, 10]
 
-    async def check() -> None:
-        made = gate()
-        match = match_of(made)
-        assert made.enter(match, 10)
-        assert match.level.used == 10
-        made.leave(match, 10)
-        assert match.level.used == 0
-
-    run(check)
+    made = gate()
+    match = match_of(made)
+    assert made.enter(match, 10)
+    assert match.level.used == 10
+    made.leave(match, 10)
+    assert match.level.used == 0
 
 
-def test_new_settings_count_at_once_and_lose_nobody() -> None:
-    async def check() -> None:
+async def test_new_settings_count_at_once_and_lose_nobody() -> None:
+    async with asyncio.timeout(10):
         made = gate()
         match = match_of(made)
         taken = fill(made, match)
@@ -274,11 +235,9 @@ def test_new_settings_count_at_once_and_lose_nobody() -> None:
             made.leave(match)
         assert all(await asyncio.gather(*waiting))
 
-    run(check)
 
-
-def test_a_level_that_is_removed_serves_those_who_wait_there_and_others_go_elsewhere() -> None:
-    async def check() -> None:
+async def test_a_level_that_is_removed_serves_those_who_wait_there_and_others_go_elsewhere() -> None:
+    async with asyncio.timeout(10):
         made = gate()
         match = match_of(made)
         taken = fill(made, match)
@@ -291,16 +250,11 @@ def test_a_level_that_is_removed_serves_those_who_wait_there_and_others_go_elsew
             made.leave(match)
         assert await waiting
 
-    run(check)
 
-
-def test_without_any_settings_the_mandatory_ones_count() -> None:
-    async def check() -> None:
-        made = FlowGate(FlowConfig(), FakeClock())
-        assert match_of(made, "root", ("system:masters",)).level.exempt
-        assert match_of(made).level.name == "catch-all" and made.enter(match_of(made))
-
-    run(check)
+async def test_without_any_settings_the_mandatory_ones_count() -> None:
+    made = FlowGate(FlowConfig(), FakeClock())
+    assert match_of(made, "root", ("system:masters",)).level.exempt
+    assert match_of(made).level.name == "catch-all" and made.enter(match_of(made))
 
 
 @settings(max_examples=60, deadline=None)
@@ -310,8 +264,8 @@ def test_without_any_settings_the_mandatory_ones_count() -> None:
         max_size=80,
     )
 )
-def test_whatever_happens_seats_add_up(steps: list[tuple[str, int, int]]) -> None:
-    async def check() -> None:
+async def test_whatever_happens_seats_add_up(steps: list[tuple[str, int, int]]) -> None:
+    async with asyncio.timeout(10):
         made = gate(max_requests_in_flight=20, max_mutating_requests_in_flight=20)
         users = ("alice", "bob", "system:kube-scheduler", "system:node:n")
         inside: list[tuple[FlowMatch, int]] = []
@@ -345,5 +299,3 @@ def test_whatever_happens_seats_add_up(steps: list[tuple[str, int, int]]) -> Non
             tasks = [task for task in tasks if not task.done()]
         assert made.waiting == 0 and made.in_flight == [0, 0]
         assert all(level.used == level.waiting == 0 for level in made.levels.values())
-
-    run(check)

@@ -101,115 +101,89 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     return head, await reader.readexactly(size)
 
 
-def test_after_an_upgrade_every_byte_belongs_to_whoever_took_over() -> None:
-    async def main() -> None:
-        async with serving() as (place, _, (reader, writer)):
-            writer.write(_ASK + b"early ")  # before it was told that it may
-            assert (await reader.readuntil(b"\r\n\r\n")).startswith(
-                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo"
-            )
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")  # no longer HTTP
-            assert await reader.readexactly(24) == b"EARLY GET / HTTP/1.1\r\n\r\n"
-            writer.close()
-            await place.echo.closed.wait()
-
-    asyncio.run(main())
+async def test_after_an_upgrade_every_byte_belongs_to_whoever_took_over() -> None:
+    async with serving() as (place, _, (reader, writer)):
+        writer.write(_ASK + b"early ")  # before it was told that it may
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo")
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")  # no longer HTTP
+        assert await reader.readexactly(24) == b"EARLY GET / HTTP/1.1\r\n\r\n"
+        writer.close()
+        await place.echo.closed.wait()
 
 
-def test_what_comes_before_the_answer_waits_for_it_in_order() -> None:
-    async def main() -> None:
-        async with serving() as (place, _, (reader, writer)):
-            place.wait = asyncio.get_running_loop().create_future()
-            writer.write(_ASK)
-            while place.request is None:  # noqa: ASYNC110 - it is on its way
-                await asyncio.sleep(0)
-            sent = bytes(range(256)) * 1000
-            writer.write(sent)
-            await asyncio.sleep(0.01)
-            place.wait.set_result(None)
-            await reader.readuntil(b"\r\n\r\n")
-            assert await reader.readexactly(len(sent)) == sent.upper()
-            assert place.echo.got == sent
-
-    asyncio.run(main())
+async def test_what_comes_before_the_answer_waits_for_it_in_order() -> None:
+    async with serving() as (place, _, (reader, writer)):
+        place.wait = asyncio.get_running_loop().create_future()
+        writer.write(_ASK)
+        while place.request is None:  # noqa: ASYNC110 - it is on its way
+            await asyncio.sleep(0)
+        sent = bytes(range(256)) * 1000
+        writer.write(sent)
+        await asyncio.sleep(0.01)
+        place.wait.set_result(None)
+        await reader.readuntil(b"\r\n\r\n")
+        assert await reader.readexactly(len(sent)) == sent.upper()
+        assert place.echo.got == sent
 
 
-def test_a_client_that_goes_away_before_the_answer_leaves_nothing_behind() -> None:
-    async def main() -> None:
-        async with serving() as (place, server, (_, writer)):
-            place.wait = asyncio.get_running_loop().create_future()
-            writer.write(_ASK)
-            while place.request is None:  # noqa: ASYNC110 - it is on its way
-                await asyncio.sleep(0)
-            writer.transport.abort()
-            await server.drained.wait()
-            assert place.echo.wire is None
-
-    asyncio.run(main())
+async def test_a_client_that_goes_away_before_the_answer_leaves_nothing_behind() -> None:
+    async with serving() as (place, server, (_, writer)):
+        place.wait = asyncio.get_running_loop().create_future()
+        writer.write(_ASK)
+        while place.request is None:  # noqa: ASYNC110 - it is on its way
+            await asyncio.sleep(0)
+        writer.transport.abort()
+        await server.drained.wait()
+        assert place.echo.wire is None
 
 
-def test_an_upgrade_that_is_refused_ends_the_connection() -> None:
-    async def main() -> None:
-        async with serving() as (_, _, (reader, writer)):
-            writer.write(_ASK.replace(b"/up", b"/other"))
-            head, body = await _answer(reader)
-            assert b"Connection: close" in head and body == b"plain"
-            assert await reader.read() == b""
-
-    asyncio.run(main())
+async def test_an_upgrade_that_is_refused_ends_the_connection() -> None:
+    async with serving() as (_, _, (reader, writer)):
+        writer.write(_ASK.replace(b"/up", b"/other"))
+        head, body = await _answer(reader)
+        assert b"Connection: close" in head and body == b"plain"
+        assert await reader.read() == b""
 
 
-def test_a_stopping_server_ends_sessions() -> None:
-    async def main() -> None:
-        async with serving() as (place, server, (reader, writer)):
-            writer.write(_ASK)
-            await reader.readuntil(b"\r\n\r\n")
-            await server.stop(1)
-            assert await reader.read() == b"" and place.echo.closed.is_set()
-
-    asyncio.run(main())
+async def test_a_stopping_server_ends_sessions() -> None:
+    async with serving() as (place, server, (reader, writer)):
+        writer.write(_ASK)
+        await reader.readuntil(b"\r\n\r\n")
+        await server.stop(1)
+        assert await reader.read() == b"" and place.echo.closed.is_set()
 
 
-def test_a_relayed_answer_has_its_own_headers_and_length() -> None:
-    async def main() -> None:
-        async with serving() as (_, _, (reader, writer)):
-            writer.write(
-                b"GET /relay HTTP/1.1\r\nHost: h\r\n\r\nHEAD /relay HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\n\r\n"
-            )
-            head, body = await _answer(reader)
-            assert b"X-Common" not in head and b"chunked" not in head and b"X-Own: 1" in head
-            assert body == b"abcde"
-            head = await reader.readuntil(b"\r\n\r\n")
-            assert b"Content-Length: 5" in head
-            assert (await _answer(reader))[1] == b"plain"
-
-    asyncio.run(main())
+async def test_a_relayed_answer_has_its_own_headers_and_length() -> None:
+    async with serving() as (_, _, (reader, writer)):
+        writer.write(
+            b"GET /relay HTTP/1.1\r\nHost: h\r\n\r\nHEAD /relay HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\n\r\n"
+        )
+        head, body = await _answer(reader)
+        assert b"X-Common" not in head and b"chunked" not in head and b"X-Own: 1" in head
+        assert body == b"abcde"
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b"Content-Length: 5" in head
+        assert (await _answer(reader))[1] == b"plain"
 
 
-def test_a_body_is_handed_on_in_pieces_past_the_limit_for_bodies() -> None:
-    async def main() -> None:
-        async with serving(HttpLimits(body_bytes=1000)) as (place, _, (reader, writer)):
-            writer.write(b"POST /proxy/x HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n")
-            for _ in range(30):
-                writer.write(b"x" * 10_000)
-                await writer.drain()
-            head, body = await _answer(reader)
-            assert body == b"300000" and b"Connection: close" not in head
-            assert len(place.received) > 1
-            writer.write(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-            assert (await _answer(reader))[1] == b"plain"
-            writer.write(b"POST /other HTTP/1.1\r\nHost: h\r\nContent-Length: 3000\r\n\r\n" + b"x" * 3000)
-            assert (await _answer(reader))[0].startswith(b"HTTP/1.1 413 ")
-
-    asyncio.run(main())
+async def test_a_body_is_handed_on_in_pieces_past_the_limit_for_bodies() -> None:
+    async with serving(HttpLimits(body_bytes=1000)) as (place, _, (reader, writer)):
+        writer.write(b"POST /proxy/x HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n")
+        for _ in range(30):
+            writer.write(b"x" * 10_000)
+            await writer.drain()
+        head, body = await _answer(reader)
+        assert body == b"300000" and b"Connection: close" not in head
+        assert len(place.received) > 1
+        writer.write(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert (await _answer(reader))[1] == b"plain"
+        writer.write(b"POST /other HTTP/1.1\r\nHost: h\r\nContent-Length: 3000\r\n\r\n" + b"x" * 3000)
+        assert (await _answer(reader))[0].startswith(b"HTTP/1.1 413 ")
 
 
-def test_a_body_that_nobody_wants_ends_the_connection() -> None:
-    async def main() -> None:
-        async with serving() as (_, _, (reader, writer)):
-            writer.write(b"POST /proxy/no HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\npart")
-            head, _ = await _answer(reader)
-            assert head.startswith(b"HTTP/1.1 403 ") and b"Connection: close" in head
-            assert await reader.read() == b""
-
-    asyncio.run(main())
+async def test_a_body_that_nobody_wants_ends_the_connection() -> None:
+    async with serving() as (_, _, (reader, writer)):
+        writer.write(b"POST /proxy/no HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\npart")
+        head, _ = await _answer(reader)
+        assert head.startswith(b"HTTP/1.1 403 ") and b"Connection: close" in head
+        assert await reader.read() == b""

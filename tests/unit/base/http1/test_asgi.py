@@ -19,20 +19,17 @@ async def app(scope: Scope, _receive: Receive, send: Send) -> None:
     await answer(send, 200 if scope["path"] == "/livez" else 404, f"{scope['method']} {scope['path']}".encode())
 
 
-def serve(talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Any]]) -> Any:
-    async def main() -> Any:
-        port = any_free(HOST)
-        async with small_serving(app, host=HOST, port=port, clock=RealClock()), asyncio.timeout(10):
-            reader, writer = await asyncio.open_connection(HOST, port)
-            try:
-                return await talk(reader, writer)
-            finally:
-                writer.close()
-
-    return asyncio.run(main())
+async def serve(talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Any]]) -> Any:
+    port = any_free(HOST)
+    async with small_serving(app, host=HOST, port=port, clock=RealClock()), asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection(HOST, port)
+        try:
+            return await talk(reader, writer)
+        finally:
+            writer.close()
 
 
-def test_requests_on_one_connection_are_answered_in_turn() -> None:
+async def test_requests_on_one_connection_are_answered_in_turn() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(3):
             writer.write(ASK)
@@ -40,18 +37,18 @@ def test_requests_on_one_connection_are_answered_in_turn() -> None:
             assert head.startswith(b"HTTP/1.1 200 OK\r\n") and b"content-length: 10" in head
             assert await reader.readexactly(10) == b"GET /livez"
 
-    serve(talk)
+    await serve(talk)
 
 
-def test_an_unknown_path_says_so_and_close_is_heeded() -> None:
+async def test_an_unknown_path_says_so_and_close_is_heeded() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
         writer.write(b"GET /x HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
         return await reader.read()
 
-    assert serve(talk).startswith(b"HTTP/1.1 404 Not Found\r\n")
+    assert (await serve(talk)).startswith(b"HTTP/1.1 404 Not Found\r\n")
 
 
-def test_what_is_no_http_or_too_large_ends_the_connection() -> None:
+async def test_what_is_no_http_or_too_large_ends_the_connection() -> None:
     async def garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
         writer.write(b"\x16\x03\x01 hello\r\n\r\n")
         return await reader.read()
@@ -60,5 +57,5 @@ def test_what_is_no_http_or_too_large_ends_the_connection() -> None:
         writer.write(b"GET / HTTP/1.1\r\n" + b"x: " + b"y" * 100_000)
         return await reader.read()
 
-    assert serve(garbage).startswith(b"HTTP/1.1 400")
-    assert b"200" not in serve(large)
+    assert (await serve(garbage)).startswith(b"HTTP/1.1 400")
+    assert b"200" not in await serve(large)

@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import cache
@@ -151,16 +151,15 @@ async def a_world(urls: dict[str, str], clock: Clock | None = None) -> AsyncIter
         await databases.close()
 
 
-def run(tmp_path: Path, test: Callable[[World], Awaitable[None]], *, clock: Clock | None = None) -> None:
-    """Run a test over a new SQLite database with two regions, a project and an environment."""
+@asynccontextmanager
+async def prepared_world(tmp_path: Path, *, clock: Clock | None = None) -> AsyncIterator[World]:
+    """A new SQLite database with two regions, a project and an environment."""
 
-    async def main() -> None:
+    async with asyncio.timeout(120):
         shutil.copy(_template(), tmp_path / "fleet.db")
         async with a_world({"main": f"sqlite:///{tmp_path}/fleet.db"}, clock) as world:
             await world.prepare()
-            await test(world)
-
-    asyncio.run(asyncio.wait_for(main(), 120))
+            yield world
 
 
 @cache

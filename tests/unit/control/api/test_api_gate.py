@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from api_world import CA, ENV, URL, Client, World, an_app, error_of, run
+from api_world import CA, ENV, URL, Client, an_app, error_of, prepared_world
 
 from shoal.base.clock import FakeClock
 from shoal.rest.api import RestApi
@@ -22,8 +22,8 @@ def paths_of(api: RestApi[Any, Any]) -> list[tuple[str, str]]:
     return [*found, *(("GET", each.path) for each in api.pages)]
 
 
-def test_no_path_but_the_listed_ones_answers_without_a_token(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_no_path_but_the_listed_ones_answers_without_a_token(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         paths = paths_of(world.api)
         assert len(paths) > 100
         for method, path in [
@@ -41,13 +41,11 @@ def test_no_path_but_the_listed_ones_answers_without_a_token(tmp_path: Path) -> 
                 assert answer.headers["www-authenticate"].startswith("Bearer")
         assert {path for _, path in paths if not path.startswith("/api/v1")} == PUBLIC | {METRICS}
 
-    run(tmp_path, test)
 
-
-def test_tokens_that_are_wrong_old_or_of_an_agent_are_refused(tmp_path: Path) -> None:
+async def test_tokens_that_are_wrong_old_or_of_an_agent_are_refused(tmp_path: Path) -> None:
     clock = FakeClock()
 
-    async def test(world: World) -> None:
+    async with prepared_world(tmp_path, clock=clock) as world:
         agent, _ = await world.tokens.create(kind="agent", name="a", cluster="eu1", region="eu", shard="default")
         answer = await Client(world.api, agent)("GET", "/api/v1")
         assert error_of(answer) == (403, "Forbidden")
@@ -60,11 +58,9 @@ def test_tokens_that_are_wrong_old_or_of_an_agent_are_refused(tmp_path: Path) ->
         await world.ok(world.admin("DELETE", f"/api/v1/tokens/{row.id}"))
         assert (await world.viewer("GET", "/api/v1")).status_code == 401
 
-    run(tmp_path, test, clock=clock)
 
-
-def test_metrics_are_for_this_machine_or_with_a_token(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_metrics_are_for_this_machine_or_with_a_token(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         assert (await world.nobody("GET", METRICS)).status_code == 401
         assert (await Client(world.api, "", peer="127.0.0.1")("GET", METRICS)).status_code == 200
         proxied = await Client(world.api, "", peer="127.0.0.1")("GET", METRICS, X_Forwarded_For="8.8.8.8")
@@ -73,20 +69,16 @@ def test_metrics_are_for_this_machine_or_with_a_token(tmp_path: Path) -> None:
         assert 'shoal_control_api_requests_total{code="4xx",method="GET",resource="none"}' in answer.text
         assert 'resource="projects"' in answer.text and "shop" not in answer.text
 
-    run(tmp_path, test)
 
-
-def test_health_tells_of_every_database(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_health_tells_of_every_database(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         assert (await world.nobody("GET", "/livez")).json() == {"alive": True}
         ready = await world.nobody("GET", "/readyz")
         assert ready.json() == {"ready": True, "checks": [{"name": "database/main", "state": "ok"}]}
 
-    run(tmp_path, test)
 
-
-def test_correlation_and_trace_are_taken_made_echoed_and_audited(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_correlation_and_trace_are_taken_made_echoed_and_audited(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         answer = await world.editor("PUT", f"{ENV}/apps/web", an_app(), X_Correlation_Id="deploy-7", traceparent=TRACE)
         assert answer.headers["x-correlation-id"] == "deploy-7" and answer.headers["traceparent"] == TRACE
         assert (await world.ok(world.viewer("GET", "/api/v1/audit?limit=1")))["items"][0]["correlation"] == "deploy-7"
@@ -96,30 +88,24 @@ def test_correlation_and_trace_are_taken_made_echoed_and_audited(tmp_path: Path)
             assert re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01", made.headers["traceparent"])
         assert (await world.nobody("GET", "/api/v1", X_Correlation_Id="seen")).json()["error"]["correlation"] == "seen"
 
-    run(tmp_path, test)
 
-
-def test_answers_are_not_to_be_kept_by_anybody_on_the_way(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_answers_are_not_to_be_kept_by_anybody_on_the_way(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         answer = await world.viewer("GET", "/api/v1/tokens")
         assert answer.headers["cache-control"] == "no-store" and answer.headers["x-content-type-options"] == "nosniff"
 
-    run(tmp_path, test)
 
-
-def test_roles_decide(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_roles_decide(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         assert error_of(await world.viewer("PUT", f"{ENV}/apps/web", an_app())) == (403, "Forbidden")
         assert error_of(await world.editor("PUT", "/api/v1/regions/asia", {})) == (403, "Forbidden")
         assert error_of(await world.editor("GET", "/api/v1/tokens")) == (403, "Forbidden")
         assert error_of(await world.editor("POST", "/api/v1/agents/eu1/default/confirm-deletes")) == (403, "Forbidden")
         assert (await world.viewer("GET", f"{ENV}/apps")).status_code == 200
 
-    run(tmp_path, test)
 
-
-def test_a_workspace_sees_nothing_of_another_and_only_operators_may_change_over(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_workspace_sees_nothing_of_another_and_only_operators_may_change_over(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         made = await world.ok(
             world.admin(
                 "POST", "/api/v1/tokens", {"kind": "user", "name": "bob", "role": "admin", "workspace": "other"}
@@ -141,11 +127,9 @@ def test_a_workspace_sees_nothing_of_another_and_only_operators_may_change_over(
         assert (await bob("DELETE", f"/api/v1/tokens/{foreign.id}")).status_code == 404
         assert (await bob("POST", f"/api/v1/tokens/{foreign.id}/rotate")).status_code == 404
 
-    run(tmp_path, test)
 
-
-def test_a_token_is_shown_once_and_that_of_an_agent_comes_with_all_it_needs_to_join(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_token_is_shown_once_and_that_of_an_agent_comes_with_all_it_needs_to_join(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         body = {"kind": "agent", "name": "eu2", "cluster": "eu2", "region": "eu", "shard": "a", "ttlSeconds": 60}
         made = await world.admin("POST", "/api/v1/tokens", body)
         assert made.status_code == 201
@@ -170,11 +154,9 @@ def test_a_token_is_shown_once_and_that_of_an_agent_comes_with_all_it_needs_to_j
         assert await world.tokens.authenticate(join["token"]) is None
         assert join["token"] not in (await world.admin("GET", "/api/v1/audit")).text
 
-    run(tmp_path, test)
 
-
-def test_what_a_token_needs_is_said_field_by_field(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_what_a_token_needs_is_said_field_by_field(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         for body, fields in (
             ({"kind": "agent", "name": "x"}, ["cluster", "region"]),
             ({"kind": "user"}, ["name"]),
@@ -186,16 +168,13 @@ def test_what_a_token_needs_is_said_field_by_field(tmp_path: Path) -> None:
             assert error_of(answer) == (422, "Invalid")
             assert [detail["field"] for detail in answer.json()["error"]["details"]] == fields, body
 
-    run(tmp_path, test)
 
+async def test_a_fault_of_ours_is_answered_without_its_details(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
 
-def test_a_fault_of_ours_is_answered_without_its_details(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
         async def broken(*_: object) -> None:
             raise RuntimeError("the secret detail")
 
         world.fleet.agents = broken  # type: ignore[method-assign, assignment]
         answer = await world.viewer("GET", "/api/v1/agents")
         assert error_of(answer) == (500, "InternalError") and "secret detail" not in answer.text
-
-    run(tmp_path, test)

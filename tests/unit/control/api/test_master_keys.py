@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_world import CA, ENV, URL, Client, World, error_of, run
+from api_world import CA, ENV, URL, Client, World, error_of, prepared_world
 
 from shoal.base.ids import Ids, seeded_bytes
 from shoal.base.metrics import Metrics
@@ -38,8 +38,8 @@ async def put_secrets(world: World, count: int) -> None:
         await world.ok(world.editor("PUT", f"{ENV}/secrets/s{number}", {"spec": {"values": {"A": "b"}}}))
 
 
-def test_every_secret_moves_to_the_new_key_in_parts_and_the_audit_says_who(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_every_secret_moves_to_the_new_key_in_parts_and_the_audit_says_who(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         sealed_with(world, EnvelopeSealer(FileKeys(tmp_path / "master.key", create=True), clock=world.clock))
         await put_secrets(world, 3)
         before = await world.ok(world.admin("GET", PATH))
@@ -60,11 +60,9 @@ def test_every_secret_moves_to_the_new_key_in_parts_and_the_audit_says_who(tmp_p
         rotated = await world.rows(Audit, Audit.kind == "MasterKey")
         assert [(row.actor, row.action) for row in rotated] == [("ann", "rotate")]
 
-    run(tmp_path, test)
 
-
-def test_only_administrators_of_those_who_run_the_fleet_may(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_only_administrators_of_those_who_run_the_fleet_may(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         sealed_with(world, EnvelopeSealer(FileKeys(tmp_path / "master.key", create=True), clock=world.clock))
         bob = Client(world.api, (await world.user("bob", "admin", workspace="other")).token)
         before = (tmp_path / "master.key").read_text()
@@ -74,11 +72,9 @@ def test_only_administrators_of_those_who_run_the_fleet_may(tmp_path: Path) -> N
         assert (await world.nobody("POST", f"{PATH}/rotate")).status_code == 401
         assert (tmp_path / "master.key").read_text() == before
 
-    run(tmp_path, test)
 
-
-def test_what_cannot_be_done_is_said_and_changes_nothing(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_what_cannot_be_done_is_said_and_changes_nothing(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         assert (await world.admin("GET", PATH)).status_code == 409, "no keys here"
         given = GivenKeys(parse_keys(base64.b64encode(seeded_bytes(1)(32)).decode(), "a test"), "a test")
         sealed_with(world, EnvelopeSealer(given, clock=world.clock))
@@ -91,8 +87,6 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(tmp_path: Path) -> None
         found = await world.ok(world.admin("POST", f"{PATH}/rotate"))
         assert found["complete"] and found["remaining"] == 1
         assert [(each["name"], "is not in" in each["why"]) for each in found["unmoved"]] == [("shop/prod/s0", True)]
-
-    run(tmp_path, test)
 
 
 class Answers:

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from api_world import ENV, World, an_app, error_of, fields_of, run
+from api_world import ENV, an_app, error_of, fields_of, prepared_world
 
 from shoal.control.database import tables
 
 APP = f"{ENV}/apps/web"
 
 
-def test_an_object_goes_in_by_put_and_comes_out_by_get_list_and_delete(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_an_object_goes_in_by_put_and_comes_out_by_get_list_and_delete(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         made = await world.editor("PUT", APP, an_app(env={"A": "1"}))
         body = made.json()
         assert made.status_code == 201 and body["created"] and body["warnings"] == []
@@ -33,10 +33,8 @@ def test_an_object_goes_in_by_put_and_comes_out_by_get_list_and_delete(tmp_path:
         assert gone["object"]["metadata"]["name"] == "web" and gone["effects"][0]["action"] == "delete"
         assert error_of(await world.viewer("GET", APP)) == (404, "NotFound")
 
-    run(tmp_path, test)
 
-
-def test_every_kind_has_its_paths(tmp_path: Path) -> None:
+async def test_every_kind_has_its_paths(tmp_path: Path) -> None:
     specs: dict[str, tuple[str, dict[str, Any]]] = {
         "secrets": (ENV, {"values": {"PASSWORD": "hunter22"}}),
         "apps": (ENV, an_app(secrets=["x"])["spec"]),
@@ -50,7 +48,7 @@ def test_every_kind_has_its_paths(tmp_path: Path) -> None:
         "environments": ("/api/v1/projects/shop", {}),
     }
 
-    async def test(world: World) -> None:
+    async with prepared_world(tmp_path) as world:
         for plural, (where, spec) in specs.items():
             path = f"{where}/{plural}"
             made = await world.admin("POST", path, {"metadata": {"name": "x"}, "spec": spec})
@@ -67,11 +65,9 @@ def test_every_kind_has_its_paths(tmp_path: Path) -> None:
                 answer = await world.admin("DELETE", f"{where}/{plural}/x")
                 assert answer.status_code == 200, (plural, answer.text)
 
-    run(tmp_path, test)
 
-
-def test_values_of_secrets_never_come_out(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_values_of_secrets_never_come_out(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         path = f"{ENV}/secrets/db"
         texts = []
         for request in (
@@ -102,11 +98,9 @@ def test_values_of_secrets_never_come_out(tmp_path: Path) -> None:
             assert rows or table is tables.Event
             assert "hunter" not in repr([vars(row) for row in rows])
 
-    run(tmp_path, test)
 
-
-def test_what_differs_from_the_version_seen_is_412_by_header_and_409_by_document(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_what_differs_from_the_version_seen_is_412_by_header_and_409_by_document(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         first = await world.editor("PUT", APP, an_app(env={"A": "1"}), If_None_Match="*")
         assert first.status_code == 201
         assert error_of(await world.editor("PUT", APP, an_app(), If_None_Match="*")) == (412, "PreconditionFailed")
@@ -128,21 +122,17 @@ def test_what_differs_from_the_version_seen_is_412_by_header_and_409_by_document
         newest = (await world.viewer("GET", APP)).headers["etag"]
         assert (await world.editor("DELETE", APP, If_Match=newest)).status_code == 200
 
-    run(tmp_path, test)
 
-
-def test_a_conflict_that_is_not_about_the_version_stays_409_under_if_match(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_conflict_that_is_not_about_the_version_stays_409_under_if_match(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         tag = (await world.viewer("GET", "/api/v1/projects/shop")).headers["etag"]
         assert error_of(await world.admin("DELETE", "/api/v1/projects/shop", If_Match=tag)) == (409, "Conflict")
         gone = await world.ok(world.admin("DELETE", "/api/v1/projects/shop?cascade=true", If_Match=tag))
         assert gone["also"][0]["kind"] == "Environment"
 
-    run(tmp_path, test)
 
-
-def test_many_writers_with_if_match_lose_no_change(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_many_writers_with_if_match_lose_no_change(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         await world.put_app(env={"N": "0"})
 
         async def add(_: int) -> None:
@@ -157,11 +147,9 @@ def test_many_writers_with_if_match_lose_no_change(tmp_path: Path) -> None:
         await asyncio.gather(*map(add, range(8)))
         assert (await world.ok(world.viewer("GET", APP)))["spec"]["env"] == {"N": "8"}
 
-    run(tmp_path, test)
 
-
-def test_patches_of_different_fields_at_the_same_time_all_arrive(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_patches_of_different_fields_at_the_same_time_all_arrive(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         await world.put_app()
         answers = await asyncio.gather(
             *(world.editor("PATCH", APP, {"metadata": {"labels": {f"l{n}": "x"}}}) for n in range(4))
@@ -181,11 +169,9 @@ def test_patches_of_different_fields_at_the_same_time_all_arrive(tmp_path: Path)
             answer = await world.editor("PATCH", APP, body)
             assert error_of(answer) == (422, "Invalid") and fields_of(answer) == [field]
 
-    run(tmp_path, test)
 
-
-def test_the_same_key_and_request_is_done_once_and_answered_alike(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_the_same_key_and_request_is_done_once_and_answered_alike(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         body = {"metadata": {"name": "web"}, **an_app()}
         first = await world.editor("POST", f"{ENV}/apps", body, Idempotency_Key="k1")
         again = await world.editor("POST", f"{ENV}/apps", body, Idempotency_Key="k1")
@@ -199,11 +185,9 @@ def test_the_same_key_and_request_is_done_once_and_answered_alike(tmp_path: Path
         assert len(await world.rows(tables.Deployment)) == 1
         assert error_of(await world.editor("POST", f"{ENV}/apps", body, Idempotency_Key="a b"))[0] == 400
 
-    run(tmp_path, test)
 
-
-def test_the_same_key_sent_many_times_at_once_creates_one_object(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_the_same_key_sent_many_times_at_once_creates_one_object(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         body = {"metadata": {"name": "web"}, **an_app()}
         answers = await asyncio.gather(
             *(world.editor("POST", f"{ENV}/apps", body, Idempotency_Key="k") for _ in range(6))
@@ -211,11 +195,9 @@ def test_the_same_key_sent_many_times_at_once_creates_one_object(tmp_path: Path)
         assert {answer.status_code for answer in answers} == {201}
         assert len({answer.json()["object"]["metadata"]["id"] for answer in answers}) == 1
 
-    run(tmp_path, test)
 
-
-def test_a_key_that_is_shown_once_is_not_kept_for_the_second_answer(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_key_that_is_shown_once_is_not_kept_for_the_second_answer(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         body = {"metadata": {"name": "k"}, "spec": {}}
         first = await world.ok(world.editor("POST", f"{ENV}/apikeys", body, Idempotency_Key="k"))
         key = first["object"]["status"]["key"]
@@ -225,11 +207,9 @@ def test_a_key_that_is_shown_once_is_not_kept_for_the_second_answer(tmp_path: Pa
         rotated = await world.ok(world.editor("POST", f"{ENV}/apikeys/k/rotate"))
         assert rotated["object"]["status"]["key"] != key
 
-    run(tmp_path, test)
 
-
-def test_a_dry_run_tells_what_would_change_where_and_changes_nothing(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_dry_run_tells_what_would_change_where_and_changes_nothing(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         tried = await world.editor("PUT", f"{APP}?dryRun=true", an_app())
         assert tried.status_code == 200 and tried.json()["created"] and tried.json()["dryRun"]
         assert tried.json()["effects"][0]["cluster"] == "eu1"
@@ -243,11 +223,9 @@ def test_a_dry_run_tells_what_would_change_where_and_changes_nothing(tmp_path: P
             assert error_of(answer) == (422, "Invalid") and fields_of(answer)[0].startswith("query.dry")
         assert (await world.viewer("GET", APP)).status_code == 200
 
-    run(tmp_path, test)
 
-
-def test_lists_come_in_pages_and_by_label(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_lists_come_in_pages_and_by_label(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         for number in range(5):
             labels = {"parity": "odd" if number % 2 else "even"}
             await world.ok(world.admin("PUT", f"/api/v1/projects/p{number}", {"metadata": {"labels": labels}}))
@@ -266,11 +244,9 @@ def test_lists_come_in_pages_and_by_label(tmp_path: Path) -> None:
         for wrong in ("labels=%3D%3D", "continue=nonsense"):
             assert error_of(await world.viewer("GET", f"/api/v1/projects?{wrong}")) == (400, "BadRequest"), wrong
 
-    run(tmp_path, test)
 
-
-def test_bad_bodies_are_refused_with_what_is_wrong(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_bad_bodies_are_refused_with_what_is_wrong(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         for body, media, expected in (
             (b"", "application/json", (400, "BadRequest")),
             (b"{", "application/json", (400, "BadRequest")),
@@ -293,11 +269,9 @@ def test_bad_bodies_are_refused_with_what_is_wrong(tmp_path: Path) -> None:
             answer = await world.editor("PUT", APP, body, Content_Type=media)
             assert error_of(answer) == expected, (body[:40], answer.text[:300])
 
-    run(tmp_path, test)
 
-
-def test_a_body_without_a_declared_length_is_cut_off_at_the_limit(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_body_without_a_declared_length_is_cut_off_at_the_limit(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         parts = 0
 
         async def endless() -> Any:
@@ -310,11 +284,9 @@ def test_a_body_without_a_declared_length_is_cut_off_at_the_limit(tmp_path: Path
         answer = await world.editor._http.request("PUT", APP, headers=headers, content=endless())
         assert error_of(answer) == (413, "RequestEntityTooLarge") and parts <= 20
 
-    run(tmp_path, test)
 
-
-def test_fields_that_nobody_knows_and_values_that_cannot_be_come_back_with_their_paths(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_fields_that_nobody_knows_and_values_that_cannot_be_come_back_with_their_paths(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         spec = {"image": "shop/web:1", "prot": 80, "topology": [{"region": "eu"}, {"region": "mars", "replicas": -1}]}
         answer = await world.editor("PUT", APP, {"spec": spec, "extra": 1})
         assert error_of(answer) == (422, "Invalid")
@@ -325,11 +297,9 @@ def test_fields_that_nobody_knows_and_values_that_cannot_be_come_back_with_their
         answer = await world.editor("PUT", APP, {"metadata": {"name": "other", "environment": "dev"}, "kind": "Route"})
         assert fields_of(answer) == ["kind", "metadata.environment", "metadata.name"]
 
-    run(tmp_path, test)
 
-
-def test_names_that_cannot_be_are_not_found_and_never_reach_the_database(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_names_that_cannot_be_are_not_found_and_never_reach_the_database(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         for name in ("%00", "A", "a" * 41, "%F0%9F%98%80", "a%2Fb", "%ED%A0%80"):
             answer = await world.viewer("GET", f"{ENV}/apps/{name}")
             assert error_of(answer) == (404, "NotFound"), name
@@ -338,11 +308,9 @@ def test_names_that_cannot_be_are_not_found_and_never_reach_the_database(tmp_pat
         assert error_of(await world.viewer("POST", APP)) == (405, "MethodNotAllowed")
         assert (await world.viewer("POST", APP)).headers["allow"] == "DELETE, GET, PATCH, PUT"
 
-    run(tmp_path, test)
 
-
-def test_apps_can_be_scaled_stopped_started_moved_and_explained(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_apps_can_be_scaled_stopped_started_moved_and_explained(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         await world.ok(world.admin("PUT", "/api/v1/clusters/eu2", {"spec": {"region": "eu"}}))
         topology = [{"region": "eu"}, {"region": "us", "replicas": 2}]
         await world.put_app(topology=topology)
@@ -373,11 +341,9 @@ def test_apps_can_be_scaled_stopped_started_moved_and_explained(tmp_path: Path) 
         actions = [item["action"] for item in (await world.ok(world.viewer("GET", f"{APP}/history")))["items"]]
         assert actions[0] == "move" and actions[-1] == "create"
 
-    run(tmp_path, test)
 
-
-def test_agents_and_their_held_deletions(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_agents_and_their_held_deletions(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         state = {"deployments": {"cursor": "c", "breaker": "closed", "brake": {"held": True, "reason": "6 deletions"}}}
         await world.join("eu1", state=state)
         agents = (await world.ok(world.viewer("GET", "/api/v1/agents")))["items"]
@@ -389,11 +355,9 @@ def test_agents_and_their_held_deletions(tmp_path: Path) -> None:
         overview = await world.ok(world.viewer("GET", "/api/v1/status"))
         assert overview["apps"] == [] and overview["agents"][0]["cluster"] == "eu1"
 
-    run(tmp_path, test)
 
-
-def test_the_audit_comes_in_pages_newest_first(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_the_audit_comes_in_pages_newest_first(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         await world.put_app()
         await world.put_app(env={"A": "1"})
         seen, position = [], ""
@@ -406,14 +370,10 @@ def test_the_audit_comes_in_pages_newest_first(tmp_path: Path) -> None:
         assert seen[:2] == [("eve", "update", "App"), ("eve", "create", "App")] and len(seen) >= 4
         assert error_of(await world.viewer("GET", "/api/v1/audit?continue=x")) == (422, "Invalid")
 
-    run(tmp_path, test)
 
-
-def test_the_first_path_tells_the_kinds_and_who_asks(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_the_first_path_tells_the_kinds_and_who_asks(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         found = await world.ok(world.viewer("GET", "/api/v1"))
         assert found["you"]["name"] == "vic" and found["you"]["role"] == "viewer" and found["version"] == "1.2.3"
         assert {"kind": "App", "plural": "apps", "scope": "environment", "order": 5} in found["kinds"]
         assert orjson.dumps(found)
-
-    run(tmp_path, test)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from api_world import World, run
+from api_world import prepared_world
 from test_api_gate import paths_of
 
 from shoal.control.api.specs import SPECS
@@ -97,8 +97,8 @@ def test_the_schema_of_a_spec_has_exactly_the_fields_that_are_read(kind: str) ->
         assert Noting.asked.get(path, set()) == names, path
 
 
-def test_every_path_and_method_is_described_and_everything_referred_to_exists(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_every_path_and_method_is_described_and_everything_referred_to_exists(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         found = (await world.nobody("GET", "/openapi.json")).json()
         described = {
             (method.upper(), re.sub(r"{\w+}", "shop", path))
@@ -114,26 +114,22 @@ def test_every_path_and_method_is_described_and_everything_referred_to_exists(tm
             for operation in methods.values():
                 assert {"401", "403", "422", "500", "503"} <= set(operation["responses"])
 
-    run(tmp_path, test)
 
-
-def test_the_description_is_valid_openapi(tmp_path: Path) -> None:
+async def test_the_description_is_valid_openapi(tmp_path: Path) -> None:
     from openapi_spec_validator import validate
 
-    async def test(world: World) -> None:
+    async with prepared_world(tmp_path) as world:
         validate((await world.nobody("GET", "/openapi.json")).json())
 
-    run(tmp_path, test)
 
-
-def test_the_page_of_the_api_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+async def test_the_page_of_the_api_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     class Links(HTMLParser):
         found: list[str] = []
 
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
             self.found += [value or "" for name, value in attrs if name in ("src", "href")]
 
-    async def test(world: World) -> None:
+    async with prepared_world(tmp_path) as world:
         page = await world.nobody("GET", "/docs")
         assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")
         links = Links()
@@ -141,5 +137,3 @@ def test_the_page_of_the_api_needs_nothing_from_elsewhere(tmp_path: Path) -> Non
         assert links.found == ["/openapi.json"] and "://" not in page.text
         assert "'sha256-" in page.headers["content-security-policy"]
         assert "unsafe" not in page.headers["content-security-policy"]
-
-    run(tmp_path, test)

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from api_world import ENV, World, error_of, run
+from api_world import ENV, World, error_of, prepared_world
 
 from shoal.base.clock import FakeClock, RealClock
 from shoal.control.api import events
@@ -86,8 +86,8 @@ async def reading(world: World, path: str, token: str = "", **headers: str) -> A
         await asyncio.wait_for(serving, WAIT_S)
 
 
-def test_events_come_in_order_and_go_on_where_a_client_stopped(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_events_come_in_order_and_go_on_where_a_client_stopped(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         for number in range(3):
             await world.happen(f"R{number}")
         async with reading(world, f"{EVENTS}?follow=true") as stream:
@@ -103,21 +103,17 @@ def test_events_come_in_order_and_go_on_where_a_client_stopped(tmp_path: Path) -
         assert [item["reason"] for item in listed["items"]] == ["R2", "R3"]
         assert listed["continue"] == str(listed["items"][-1]["id"])
 
-    run(tmp_path, test)
 
-
-def test_a_stream_begins_with_what_comes_when_nothing_has_happened_yet(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_stream_begins_with_what_comes_when_nothing_has_happened_yet(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         async with reading(world, f"{EVENTS}?follow=true") as stream:
             assert await stream.text() == ": open\n\n"
             await world.happen("First")
             assert (await stream.next())[2]["reason"] == "First"
 
-    run(tmp_path, test)
 
-
-def test_events_of_one_object_and_of_no_other_workspace(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_events_of_one_object_and_of_no_other_workspace(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         made = await world.put_app()
         await world.happen("Elsewhere", workspace="other")
         async with world.databases.fleet.transaction() as tx:
@@ -137,41 +133,36 @@ def test_events_of_one_object_and_of_no_other_workspace(tmp_path: Path) -> None:
         assert error_of(await world.viewer("GET", EVENTS, Last_Event_ID="x")) == (422, "Invalid")
         assert (await world.viewer("GET", f"{EVENTS}?kind=App&name=none")).status_code == 404
 
-    run(tmp_path, test)
 
-
-def test_a_number_that_becomes_visible_late_is_sent_all_the_same_and_none_twice() -> None:
+async def test_a_number_that_becomes_visible_late_is_sent_all_the_same_and_none_twice() -> None:
     clock = FakeClock()
     visible: list[int] = []
 
     async def more(after: int) -> list[dict[str, Any]]:
         return [{"id": number} for number in sorted(visible) if number > after][: events.BATCH]
 
-    async def main() -> None:
-        follower = Follower(more, clock, after=0)
-        assert follower.taken([]) == []
-        visible.extend((1, 2, 5))
-        assert [row["id"] for row in await follower.look()] == [1, 2, 5]
-        await clock.advance(1)
-        visible.append(4)
-        assert [row["id"] for row in await follower.look()] == [4]
-        await clock.advance(events.SETTLED_S)
-        visible.append(6)
-        assert [row["id"] for row in await follower.look()] == [6]
-        assert await follower.look() == []
-        visible.extend(range(7, 7 + 3 * events.BATCH))
-        seen: list[int] = []
-        while True:
-            seen += [row["id"] for row in await follower.look()]
-            if not follower.behind:
-                break
-        assert seen == list(range(7, 7 + 3 * events.BATCH))
-
-    asyncio.run(main())
+    follower = Follower(more, clock, after=0)
+    assert follower.taken([]) == []
+    visible.extend((1, 2, 5))
+    assert [row["id"] for row in await follower.look()] == [1, 2, 5]
+    await clock.advance(1)
+    visible.append(4)
+    assert [row["id"] for row in await follower.look()] == [4]
+    await clock.advance(events.SETTLED_S)
+    visible.append(6)
+    assert [row["id"] for row in await follower.look()] == [6]
+    assert await follower.look() == []
+    visible.extend(range(7, 7 + 3 * events.BATCH))
+    seen: list[int] = []
+    while True:
+        seen += [row["id"] for row in await follower.look()]
+        if not follower.behind:
+            break
+    assert seen == list(range(7, 7 + 3 * events.BATCH))
 
 
-def test_a_revoked_token_ends_its_streams(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_revoked_token_ends_its_streams(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         row = await world.tokens.find("user", "vic", workspace_id="default")
         async with reading(world, f"{EVENTS}?follow=true") as stream:
             assert await stream.text() == ": open\n\n"
@@ -182,11 +173,9 @@ def test_a_revoked_token_ends_its_streams(tmp_path: Path) -> None:
             assert data["code"] == "Unauthorized"
             await asyncio.wait_for(stream.ended.wait(), WAIT_S)
 
-    run(tmp_path, test)
 
-
-def test_a_process_that_stops_ends_its_streams(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_process_that_stops_ends_its_streams(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         async with reading(world, f"{EVENTS}?follow=true") as one, reading(world, "/api/v1/watch/status") as other:
             await one.text()
             await other.text()
@@ -195,13 +184,11 @@ def test_a_process_that_stops_ends_its_streams(tmp_path: Path) -> None:
         refused = await world.viewer("GET", f"{EVENTS}?follow=true")
         assert error_of(refused) == (503, "ServiceUnavailable")
 
-    run(tmp_path, test)
 
-
-def test_streams_are_counted_limited_and_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_streams_are_counted_limited_and_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams.RestStreams.__init__, "__kwdefaults__", {"most": 1})
 
-    async def test(world: World) -> None:
+    async with prepared_world(tmp_path) as world:
         async with reading(world, f"{EVENTS}?follow=true") as stream:
             await stream.text()
             assert error_of(await world.viewer("GET", f"{EVENTS}?follow=true")) == (429, "TooManyRequests")
@@ -210,15 +197,13 @@ def test_streams_are_counted_limited_and_given_back(tmp_path: Path, monkeypatch:
             assert await stream.text() == ": open\n\n"
         assert b'shoal_control_api_streams{stream="events"} 0.0' in world.metrics.render()
 
-    run(tmp_path, test)
 
-
-def test_a_client_that_takes_nothing_is_let_go_and_costs_no_more_than_one_part(
+async def test_a_client_that_takes_nothing_is_let_go_and_costs_no_more_than_one_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "SEND_S", 0.2)
 
-    async def test(world: World) -> None:
+    async with prepared_world(tmp_path) as world:
         async with reading(world, f"{EVENTS}?follow=true") as stream:
             await stream.text()
             stream.taking.clear()
@@ -227,21 +212,17 @@ def test_a_client_that_takes_nothing_is_let_go_and_costs_no_more_than_one_part(
             await asyncio.wait_for(stream.ended.wait(), WAIT_S)
             assert stream.parts.qsize() <= 1
 
-    run(tmp_path, test)
 
-
-def test_a_quiet_stream_says_that_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_quiet_stream_says_that_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "HEARTBEAT_S", 0.0)
 
-    async def test(world: World) -> None:
+    async with prepared_world(tmp_path) as world:
         async with reading(world, f"{EVENTS}?follow=true") as stream:
             assert [await stream.text() for _ in range(3)][1:] == [": heartbeat\n\n"] * 2
 
-    run(tmp_path, test)
 
-
-def test_a_watch_shows_the_status_and_then_every_change_of_it_but_not_the_time_passing(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_watch_shows_the_status_and_then_every_change_of_it_but_not_the_time_passing(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
         await world.put_app()
         async with reading(world, "/api/v1/watch/status") as whole, reading(world, f"{ENV}/apps/web/watch") as one:
             first = (await whole.next())[2]
@@ -257,11 +238,9 @@ def test_a_watch_shows_the_status_and_then_every_change_of_it_but_not_the_time_p
         later["agents"][0] |= {"lastHeartbeat": 3.5, "message": "no heartbeat for 15 s"}
         assert events._fingerprint(first) == events._fingerprint(later)
 
-    run(tmp_path, test)
 
-
-def test_a_stream_is_quiet_while_the_database_is_away_and_goes_on_after(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_stream_is_quiet_while_the_database_is_away_and_goes_on_after(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path, clock=RealClock()) as world:
         real, asked = world.fleet.events, asyncio.Event()
 
         async def away(*args: Any, **kwargs: Any) -> list[dict[str, Any]]:
@@ -275,5 +254,3 @@ def test_a_stream_is_quiet_while_the_database_is_away_and_goes_on_after(tmp_path
             await asyncio.wait_for(asked.wait(), WAIT_S)
             world.fleet.events = real  # type: ignore[method-assign]
             assert (await stream.next())[2]["reason"] == "Meanwhile"
-
-    run(tmp_path, test, clock=RealClock())

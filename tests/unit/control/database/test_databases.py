@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -17,15 +16,8 @@ from shoal.control.database.tables import Event
 from shoal.errors import ConfigError
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await test()
-
-    asyncio.run(asyncio.wait_for(main(), 30))
-
-
-def test_a_workspace_is_in_the_database_it_was_given_to(tmp_path: Path) -> None:
-    async def test() -> None:
+async def test_a_workspace_is_in_the_database_it_was_given_to(tmp_path: Path) -> None:
+    async with asyncio.timeout(30):
         urls = {name: f"sqlite:///{tmp_path}/{name}.db" for name in ("main", "eu-1", "eu-2")}
         opened = await Databases.open(urls, clock=FakeClock(), ids=Ids(), workspaces={"ws_a": "eu-1", "ws_b": "eu-2"})
         try:
@@ -40,11 +32,9 @@ def test_a_workspace_is_in_the_database_it_was_given_to(tmp_path: Path) -> None:
         finally:
             await opened.close()
 
-    run(test)
 
-
-def test_a_database_of_another_fleet_is_not_taken_in(tmp_path: Path) -> None:
-    async def test() -> None:
+async def test_a_database_of_another_fleet_is_not_taken_in(tmp_path: Path) -> None:
+    async with asyncio.timeout(30):
         other = await Database.open(f"sqlite:///{tmp_path}/b.db", name="b", clock=FakeClock(), ids=Ids())
         await other.close()
         with pytest.raises(ConfigError, match="belongs to the fleet"):
@@ -52,28 +42,22 @@ def test_a_database_of_another_fleet_is_not_taken_in(tmp_path: Path) -> None:
                 {"a": f"sqlite:///{tmp_path}/a.db", "b": f"sqlite:///{tmp_path}/b.db"}, clock=FakeClock(), ids=Ids()
             )
 
-    run(test)
-
 
 @pytest.mark.parametrize("name", ["", "A", "a.b", "a,b", "a:b", "-a", "a" * 33, "ü"])
-def test_a_name_that_a_cursor_cannot_hold_is_refused(tmp_path: Path, name: str) -> None:
-    async def test() -> None:
+async def test_a_name_that_a_cursor_cannot_hold_is_refused(tmp_path: Path, name: str) -> None:
+    async with asyncio.timeout(30):
         with pytest.raises(ConfigError, match="is not a valid database name"):
             await Database.open(f"sqlite:///{tmp_path}/a.db", name=name, clock=FakeClock(), ids=Ids())
 
-    run(test)
 
-
-def test_a_workspace_in_an_unknown_database_and_no_database_are_refused(tmp_path: Path) -> None:
-    async def test() -> None:
+async def test_a_workspace_in_an_unknown_database_and_no_database_are_refused(tmp_path: Path) -> None:
+    async with asyncio.timeout(30):
         with pytest.raises(ConfigError, match="at least one"):
             Databases([])
         with pytest.raises(ConfigError, match="'nowhere': use one of main"):
             await Databases.open(
                 {"main": f"sqlite:///{tmp_path}/a.db"}, clock=FakeClock(), ids=Ids(), workspaces={"ws_a": "nowhere"}
             )
-
-    run(test)
 
 
 def test_retention_that_makes_no_sense_is_refused() -> None:
@@ -95,8 +79,8 @@ class SleepyClock(FakeClock):
         await super().sleep(seconds)
 
 
-def test_retention_runs_again_and_again(tmp_path: Path) -> None:
-    async def test() -> None:
+async def test_retention_runs_again_and_again(tmp_path: Path) -> None:
+    async with asyncio.timeout(30):
         clock = SleepyClock()
         opened = await Databases.open({"main": f"sqlite:///{tmp_path}/a.db"}, clock=clock, ids=Ids())
 
@@ -118,5 +102,3 @@ def test_retention_runs_again_and_again(tmp_path: Path) -> None:
             sweeping.cancel()
             await asyncio.wait([sweeping])
             await opened.close()
-
-    run(test)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,65 +39,53 @@ def write(path: Path, name: str) -> None:
     writer.close()
 
 
-def test_everything_in_a_block_is_of_one_moment_and_the_next_block_sees_what_came(
+async def test_everything_in_a_block_is_of_one_moment_and_the_next_block_sees_what_came(
     moments: SqliteReaders, path: Path
 ) -> None:
-    async def main() -> None:
-        with moments.open() as rows:
-            assert await rows(NAMES, {"least": ""}) == [("a",)]
-            write(path, "b")
-            assert await rows(NAMES, {"least": ""}) == [("a",)], "written after the block began"
-        with moments.open() as rows:
-            assert await rows(NAMES, {"least": "b"}) == [("b",)]
-
-    asyncio.run(main())
+    with moments.open() as rows:
+        assert await rows(NAMES, {"least": ""}) == [("a",)]
+        write(path, "b")
+        assert await rows(NAMES, {"least": ""}) == [("a",)], "written after the block began"
+    with moments.open() as rows:
+        assert await rows(NAMES, {"least": "b"}) == [("b",)]
 
 
-def test_a_reader_cannot_write(moments: SqliteReaders, path: Path) -> None:
-    async def main() -> None:
-        with pytest.raises((sqlite3.Error, DatabaseAway)), moments.open() as rows:
-            await rows(text("INSERT INTO things VALUES ('x')"), {})
-        with moments.open() as rows:
-            assert await rows(NAMES, {"least": ""}) == [("a",)]
-
-    asyncio.run(main())
+async def test_a_reader_cannot_write(moments: SqliteReaders, path: Path) -> None:
+    with pytest.raises((sqlite3.Error, DatabaseAway)), moments.open() as rows:
+        await rows(text("INSERT INTO things VALUES ('x')"), {})
+    with moments.open() as rows:
+        assert await rows(NAMES, {"least": ""}) == [("a",)]
 
 
-def test_connections_are_used_again_a_few_are_kept_and_one_that_failed_is_not(moments: SqliteReaders) -> None:
-    async def main() -> None:
-        with moments.open() as rows:
-            await rows(NAMES, {"least": ""})
-        (kept,) = moments._free
-        with moments.open() as rows:
-            await rows(NAMES, {"least": ""})
-        assert moments._free == [kept]
-        with pytest.raises(RuntimeError), moments.open():
-            raise RuntimeError("whoever asked has failed")
-        assert moments._free == [], "what it was doing is not known"
-        opened = [moments.open() for _ in range(_KEPT + 2)]
-        for one in opened:
-            one.__enter__()
-        for one in opened:
-            one.__exit__(None, None, None)
-        assert len(moments._free) == _KEPT
-
-    asyncio.run(main())
+async def test_connections_are_used_again_a_few_are_kept_and_one_that_failed_is_not(moments: SqliteReaders) -> None:
+    with moments.open() as rows:
+        await rows(NAMES, {"least": ""})
+    (kept,) = moments._free
+    with moments.open() as rows:
+        await rows(NAMES, {"least": ""})
+    assert moments._free == [kept]
+    with pytest.raises(RuntimeError), moments.open():
+        raise RuntimeError("whoever asked has failed")
+    assert moments._free == [], "what it was doing is not known"
+    opened = [moments.open() for _ in range(_KEPT + 2)]
+    for one in opened:
+        one.__enter__()
+    for one in opened:
+        one.__exit__(None, None, None)
+    assert len(moments._free) == _KEPT
 
 
-def test_a_database_that_cannot_be_read_is_away_and_a_wrong_statement_is_not(tmp_path: Path, path: Path) -> None:
-    async def main() -> None:
-        broken = tmp_path / "broken.db"
-        broken.write_bytes(b"this is no database " * 100)
-        moments = SqliteReaders("main", broken)
-        with pytest.raises(DatabaseAway, match="'main' is unavailable"), moments.open() as rows:
-            await rows(NAMES, {"least": ""})
-        moments.close()
-        missing = SqliteReaders("main", tmp_path / "no" / "such.db")
-        with pytest.raises(DatabaseAway), missing.open():
-            pass
-        good = SqliteReaders("main", path)
-        with pytest.raises(sqlite3.OperationalError, match="no such table"), good.open() as rows:
-            await rows(text("SELECT * FROM nowhere"), {})
-        good.close()
-
-    asyncio.run(main())
+async def test_a_database_that_cannot_be_read_is_away_and_a_wrong_statement_is_not(tmp_path: Path, path: Path) -> None:
+    broken = tmp_path / "broken.db"
+    broken.write_bytes(b"this is no database " * 100)
+    moments = SqliteReaders("main", broken)
+    with pytest.raises(DatabaseAway, match="'main' is unavailable"), moments.open() as rows:
+        await rows(NAMES, {"least": ""})
+    moments.close()
+    missing = SqliteReaders("main", tmp_path / "no" / "such.db")
+    with pytest.raises(DatabaseAway), missing.open():
+        pass
+    good = SqliteReaders("main", path)
+    with pytest.raises(sqlite3.OperationalError, match="no such table"), good.open() as rows:
+        await rows(text("SELECT * FROM nowhere"), {})
+    good.close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +31,19 @@ class World:
         self.elsewhere = ApiTokens(Databases([database]), clock)
 
 
-def run(tmp_path: Path, test: Callable[[World], Awaitable[None]]) -> None:
-    async def main() -> None:
+@asynccontextmanager
+async def a_world(tmp_path: Path) -> AsyncIterator[World]:
+    async with asyncio.timeout(30):
         clock = FakeClock()
         database = await Database.open(f"sqlite:///{tmp_path}/f.db", clock=clock, ids=Ids(seeded_bytes(1)))
         try:
-            await test(World(database, clock))
+            yield World(database, clock)
         finally:
             await database.close()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
 
-
-def test_a_token_speaks_for_what_it_was_made_for(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_token_speaks_for_what_it_was_made_for(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
         secret, row = await world.tokens.create(**AGENT, shard="s1")
         who = await world.elsewhere.authenticate(secret)
         assert who is not None
@@ -51,34 +51,28 @@ def test_a_token_speaks_for_what_it_was_made_for(tmp_path: Path) -> None:
         assert (who.cluster, who.region, who.shard) == ("c1", "eu", "s1")
         assert (who.token_id, who.name) == (row.id, "krane")
 
-    run(tmp_path, test)
-
 
 @pytest.mark.parametrize("wrong", ["", "x", "shoal_agent_", "a" * 100_000, "ü\x00", "' OR 1=1 --"])
-def test_what_is_no_token_speaks_for_nobody(tmp_path: Path, wrong: str) -> None:
-    async def test(world: World) -> None:
+async def test_what_is_no_token_speaks_for_nobody(tmp_path: Path, wrong: str) -> None:
+    async with a_world(tmp_path) as world:
         await world.tokens.create(**AGENT)
         assert await world.tokens.authenticate(wrong) is None
 
-    run(tmp_path, test)
 
-
-def test_the_text_of_a_token_is_nowhere_in_the_files(tmp_path: Path) -> None:
+async def test_the_text_of_a_token_is_nowhere_in_the_files(tmp_path: Path) -> None:
     secrets: list[str] = []
 
-    async def test(world: World) -> None:
+    async with a_world(tmp_path) as world:
         secret, row = await world.tokens.create(**AGENT)
         rotated, _ = await world.tokens.rotate(row.id)
         secrets.extend((secret, rotated))
         assert await world.tokens.authenticate(row.digest) is None, "what is kept is of no use"
-
-    run(tmp_path, test)
     for path in tmp_path.iterdir():
         assert not any(secret.encode() in path.read_bytes() for secret in secrets)
 
 
-def test_a_revoked_token_stops_here_at_once_and_elsewhere_within_a_second(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_revoked_token_stops_here_at_once_and_elsewhere_within_a_second(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
         secret, row = await world.tokens.create(**AGENT)
         for tokens in (world.tokens, world.elsewhere):
             assert await tokens.authenticate(secret)
@@ -90,11 +84,9 @@ def test_a_revoked_token_stops_here_at_once_and_elsewhere_within_a_second(tmp_pa
         await world.clock.advance(5)
         assert (await world.tokens.revoke(row.id)).revoked_at == first
 
-    run(tmp_path, test)
 
-
-def test_a_token_is_looked_up_at_most_once_a_second(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_token_is_looked_up_at_most_once_a_second(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
         secret, _ = await world.tokens.create(**AGENT)
         asked: list[str] = []
         ask = world.tokens._ask
@@ -111,11 +103,9 @@ def test_a_token_is_looked_up_at_most_once_a_second(tmp_path: Path) -> None:
         assert await world.tokens.authenticate(secret)
         assert len(asked) == 2
 
-    run(tmp_path, test)
 
-
-def test_an_expired_token_is_nobodys_and_its_name_is_free(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_an_expired_token_is_nobodys_and_its_name_is_free(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
         secret, _ = await world.tokens.create(**AGENT, ttl_s=60)
         await world.clock.advance(59)
         assert await world.tokens.authenticate(secret)
@@ -128,11 +118,9 @@ def test_an_expired_token_is_nobodys_and_its_name_is_free(tmp_path: Path) -> Non
         assert await world.tokens.authenticate(secret) is None
         assert len(await world.tokens.list_()) == 1
 
-    run(tmp_path, test)
 
-
-def test_rotating_lets_the_old_text_work_for_a_while(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_rotating_lets_the_old_text_work_for_a_while(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
         first, row = await world.tokens.create(**AGENT)
         second, same = await world.tokens.rotate(row.id, grace_s=60)
         assert same.id == row.id
@@ -141,11 +129,9 @@ def test_rotating_lets_the_old_text_work_for_a_while(tmp_path: Path) -> None:
         assert await world.elsewhere.authenticate(first) is None
         assert await world.elsewhere.authenticate(second)
 
-    run(tmp_path, test)
 
-
-def test_of_two_rotations_only_the_last_two_texts_work_and_revoking_ends_both(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_of_two_rotations_only_the_last_two_texts_work_and_revoking_ends_both(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
         first, row = await world.tokens.create(**AGENT)
         second, _ = await world.tokens.rotate(row.id)
         third, _ = await world.tokens.rotate(row.id)
@@ -158,11 +144,9 @@ def test_of_two_rotations_only_the_last_two_texts_work_and_revoking_ends_both(tm
         with pytest.raises(Conflict):
             await world.tokens.rotate(row.id)
 
-    run(tmp_path, test)
 
-
-def test_rotating_renews_the_lifetime_but_not_of_the_old_text(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_rotating_renews_the_lifetime_but_not_of_the_old_text(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
         first, row = await world.tokens.create(**AGENT, ttl_s=100)
         await world.clock.advance(90)
         second, _ = await world.tokens.rotate(row.id, grace_s=3600)
@@ -172,11 +156,9 @@ def test_rotating_renews_the_lifetime_but_not_of_the_old_text(tmp_path: Path) ->
         await world.clock.advance(90)
         assert await world.tokens.authenticate(second) is None
 
-    run(tmp_path, test)
 
-
-def test_one_question_tells_which_of_many_still_work(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_one_question_tells_which_of_many_still_work(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
         rows = [(await world.tokens.create(kind="user", name=f"u{n}", role="admin"))[1] for n in range(3)]
         expiring = (await world.tokens.create(kind="user", name="late", ttl_s=5))[1]
         await world.tokens.revoke(rows[1].id)
@@ -185,11 +167,9 @@ def test_one_question_tells_which_of_many_still_work(tmp_path: Path) -> None:
         assert await world.tokens.working(asked) == {rows[0].id, rows[2].id}
         assert await world.tokens.working([]) == set()
 
-    run(tmp_path, test)
 
-
-def test_when_a_token_was_used_is_written_down_later(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_when_a_token_was_used_is_written_down_later(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
         secret, row = await world.tokens.create(**AGENT)
         await world.clock.advance(7)
         await world.tokens.authenticate(secret)
@@ -197,8 +177,6 @@ def test_when_a_token_was_used_is_written_down_later(tmp_path: Path) -> None:
         await world.tokens.save_used()
         used = (await world.tokens.find("agent", "krane")).last_used_at
         assert used == row.created_at + 7000
-
-    run(tmp_path, test)
 
 
 @pytest.mark.parametrize(
@@ -214,18 +192,16 @@ def test_when_a_token_was_used_is_written_down_later(tmp_path: Path) -> None:
         ({"kind": "user", "name": "x", "ttl_s": -1.0}, "ttl"),
     ],
 )
-def test_a_token_that_makes_no_sense_is_refused_with_the_field(tmp_path: Path, fields: Any, named: str) -> None:
-    async def test(world: World) -> None:
+async def test_a_token_that_makes_no_sense_is_refused_with_the_field(tmp_path: Path, fields: Any, named: str) -> None:
+    async with a_world(tmp_path) as world:
         with pytest.raises(Invalid) as refused:
             await world.tokens.create(**fields)
         assert [error.field for error in refused.value.errors] == [named]
         assert await world.tokens.list_() == []
 
-    run(tmp_path, test)
 
-
-def test_tokens_are_found_by_workspace_and_kind(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_tokens_are_found_by_workspace_and_kind(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
         await world.tokens.create(**AGENT)
         await world.tokens.create(kind="user", name="ann", workspace_id="ws_1")
         await world.tokens.create(kind="user", name="ann", workspace_id="ws_2")
@@ -238,11 +214,9 @@ def test_tokens_are_found_by_workspace_and_kind(tmp_path: Path) -> None:
             with pytest.raises(NotFound):
                 await change("tok_unknown")
 
-    run(tmp_path, test)
 
-
-def test_what_is_done_to_tokens_is_audited_without_their_text(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_what_is_done_to_tokens_is_audited_without_their_text(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
         first, row = await world.tokens.create(**AGENT, actor="ann")
         second, _ = await world.tokens.rotate(row.id, actor="bob")
         await world.tokens.revoke(row.id, actor="cid")
@@ -256,5 +230,3 @@ def test_what_is_done_to_tokens_is_audited_without_their_text(tmp_path: Path) ->
         ]
         shown = str([vars(r) for r in [*rows, kept]])
         assert first not in shown and second not in shown
-
-    run(tmp_path, test)

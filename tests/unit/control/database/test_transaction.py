@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -92,15 +91,15 @@ async def do(tx: Tx, what: str, named: list[tuple[Place, str]]) -> list[int]:
     return await tx.unwant_many(named, action=what)  # type: ignore[arg-type]
 
 
-@cache
-def template() -> bytes:
-    with TemporaryDirectory() as folder:
+_template: list[bytes] = []
 
-        async def main() -> None:
+
+async def template() -> bytes:
+    if not _template:
+        with TemporaryDirectory() as folder:
             await (await open_in(folder)).close()
-
-        asyncio.run(main())
-        return Path(folder, "f.db").read_bytes()
+            _template.append(Path(folder, "f.db").read_bytes())
+    return _template[0]
 
 
 async def open_in(folder: str) -> Database:
@@ -109,8 +108,9 @@ async def open_in(folder: str) -> Database:
 
 @given(plan=transactions)
 @settings(max_examples=40, deadline=None)
-def test_what_is_desired_and_what_is_told_are_those_of_the_model(plan: Any) -> None:
-    async def main(folder: str) -> None:
+async def test_what_is_desired_and_what_is_told_are_those_of_the_model(plan: Any) -> None:
+    with TemporaryDirectory() as folder:
+        Path(folder, "f.db").write_bytes(await template())
         database = await open_in(folder)
         model = Model()
         try:
@@ -133,13 +133,9 @@ def test_what_is_desired_and_what_is_told_are_those_of_the_model(plan: Any) -> N
         finally:
             await database.close()
 
-    with TemporaryDirectory() as folder:
-        Path(folder, "f.db").write_bytes(template())
-        asyncio.run(main(folder))
 
-
-def test_a_whole_table_is_read_in_pieces_and_completely(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_whole_table_is_read_in_pieces_and_completely(tmp_path: Path) -> None:
+    async with asyncio.timeout(30):
         database = await open_in(str(tmp_path))
         try:
             async with database.transaction() as tx:
@@ -164,11 +160,9 @@ def test_a_whole_table_is_read_in_pieces_and_completely(tmp_path: Path) -> None:
         finally:
             await database.close()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
 
-
-def test_a_key_that_is_none_changes_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_key_that_is_none_changes_nothing(tmp_path: Path) -> None:
+    async with asyncio.timeout(30):
         database = await open_in(str(tmp_path))
         try:
             for key in ("deployment", "pod/x", "deployment/"):
@@ -182,5 +176,3 @@ def test_a_key_that_is_none_changes_nothing(tmp_path: Path) -> None:
             assert (await database.position()).number == 0
         finally:
             await database.close()
-
-    asyncio.run(asyncio.wait_for(main(), 30))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from shoal.base.clock import FakeClock
 from shoal.control.database.wakeups import Wakeups
 
 
-def run(test: Callable[[FakeClock, Wakeups], Awaitable[None]]) -> None:
-    async def main() -> None:
+@asynccontextmanager
+async def wakeups_on_a_fake_clock() -> AsyncIterator[tuple[FakeClock, Wakeups]]:
+    async with asyncio.timeout(10):
         clock = FakeClock()
-        await test(clock, Wakeups(clock))
-
-    asyncio.run(asyncio.wait_for(main(), 10))
+        yield (clock, Wakeups(clock))
 
 
 async def waiting(clock: FakeClock, wakeups: Wakeups, after: int, timeout_s: float = 10.0) -> asyncio.Task[None]:
@@ -23,8 +23,8 @@ async def waiting(clock: FakeClock, wakeups: Wakeups, after: int, timeout_s: flo
     return task
 
 
-def test_a_change_wakes_everybody_who_waits() -> None:
-    async def test(clock: FakeClock, wakeups: Wakeups) -> None:
+async def test_a_change_wakes_everybody_who_waits() -> None:
+    async with wakeups_on_a_fake_clock() as (clock, wakeups):
         tasks = [await waiting(clock, wakeups, 0) for _ in range(3)]
         assert not any(task.done() for task in tasks)
         wakeups.hear(1)
@@ -32,11 +32,9 @@ def test_a_change_wakes_everybody_who_waits() -> None:
         assert all(task.done() for task in tasks)
         assert clock.pending == 0
 
-    run(test)
 
-
-def test_a_change_that_came_before_the_wait_is_not_waited_for() -> None:
-    async def test(clock: FakeClock, wakeups: Wakeups) -> None:
+async def test_a_change_that_came_before_the_wait_is_not_waited_for() -> None:
+    async with wakeups_on_a_fake_clock() as (clock, wakeups):
         wakeups.hear(5)
         assert (await waiting(clock, wakeups, 4)).done()
         assert not (task := await waiting(clock, wakeups, 5)).done()
@@ -44,11 +42,9 @@ def test_a_change_that_came_before_the_wait_is_not_waited_for() -> None:
         await clock.settle()
         assert clock.pending == 0
 
-    run(test)
 
-
-def test_what_is_told_twice_wakes_once() -> None:
-    async def test(clock: FakeClock, wakeups: Wakeups) -> None:
+async def test_what_is_told_twice_wakes_once() -> None:
+    async with wakeups_on_a_fake_clock() as (clock, wakeups):
         wakeups.hear(5)
         task = await waiting(clock, wakeups, 5)
         wakeups.hear(5)
@@ -59,11 +55,9 @@ def test_what_is_told_twice_wakes_once() -> None:
         await clock.settle()
         assert task.done()
 
-    run(test)
 
-
-def test_waiting_ends_when_its_time_has_come() -> None:
-    async def test(clock: FakeClock, wakeups: Wakeups) -> None:
+async def test_waiting_ends_when_its_time_has_come() -> None:
+    async with wakeups_on_a_fake_clock() as (clock, wakeups):
         task = await waiting(clock, wakeups, 0, 2.0)
         await clock.advance(1.9)
         assert not task.done()
@@ -71,11 +65,9 @@ def test_waiting_ends_when_its_time_has_come() -> None:
         assert task.done()
         assert (await waiting(clock, wakeups, 0, 0.0)).done()
 
-    run(test)
 
-
-def test_a_database_that_went_back_is_believed_unless_there_is_later_news() -> None:
-    async def test(clock: FakeClock, wakeups: Wakeups) -> None:
+async def test_a_database_that_went_back_is_believed_unless_there_is_later_news() -> None:
+    async with wakeups_on_a_fake_clock() as (clock, wakeups):
         wakeups.hear(500)
         wakeups.correct(300, wakeups.heard)
         assert wakeups.known == 300
@@ -83,5 +75,3 @@ def test_a_database_that_went_back_is_believed_unless_there_is_later_news() -> N
         wakeups.hear(301)
         wakeups.correct(300, asked)
         assert wakeups.known == 301
-
-    run(test)

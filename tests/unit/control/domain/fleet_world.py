@@ -7,9 +7,8 @@ import atexit
 import json
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -233,36 +232,38 @@ Clusters = dict[str, tuple[str, dict[str, Any]]]
 DEFAULT: Clusters = {"eu1": ("eu", {}), "us1": ("us", {})}
 
 
-def run(
+@asynccontextmanager
+async def a_fleet(
     tmp_path: Path,
-    test: Callable[[World], Awaitable[None]],
     *,
     url: str = "",
     clusters: Clusters | None = None,
-) -> None:
-    """Run a test in a fleet of its own: regions eu (cluster eu1) and us (cluster us1), unless it names others."""
+) -> AsyncIterator[World]:
+    """A fleet of the test's own: regions eu (cluster eu1) and us (cluster us1), unless it names others."""
     known = clusters or DEFAULT
     if not url:
-        shutil.copy(_prepared(json.dumps(known)), tmp_path / "fleet.db")
-
-    async def main() -> None:
+        shutil.copy(await _prepared(known), tmp_path / "fleet.db")
+    async with asyncio.timeout(60):
         async with a_world({"main": url or f"sqlite:///{tmp_path}/fleet.db"}) as world:
             if url:
                 await world.prepare(**known)
-            await test(world)
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+            yield world
 
 
-@cache
-def _prepared(clusters: str) -> Path:
+_made: dict[str, Path] = {}
+
+
+async def _prepared(clusters: Clusters) -> Path:
     """A database with regions, clusters, a project and an environment: copying it is faster than making them."""
+    wanted = json.dumps(clusters)
+    if wanted not in _made:
+        _made[wanted] = await _make(clusters)
+    return _made[wanted]
+
+
+async def _make(clusters: Clusters) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="shoal-fleet-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-
-    async def make() -> None:
-        async with a_world({"main": f"sqlite:///{folder}/fleet.db"}, seed=2) as world:
-            await world.prepare(**json.loads(clusters))
-
-    asyncio.run(make())
+    async with a_world({"main": f"sqlite:///{folder}/fleet.db"}, seed=2) as world:
+        await world.prepare(**clusters)
     return folder / "fleet.db"

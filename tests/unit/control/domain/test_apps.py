@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet_world import ADMIN, EDITOR, World, an_app, doc, ref, run
+from fleet_world import ADMIN, EDITOR, World, a_fleet, an_app, doc, ref
 
 from shoal.control.database import tables
 from shoal.control.database.tables import ID_LENGTH
@@ -16,8 +16,8 @@ from shoal.sync.keys import key_of
 TWO_IN_EU = {"eu1": ("eu", {}), "eu2": ("eu", {}), "us1": ("us", {})}
 
 
-def test_an_app_is_wanted_on_a_cluster_of_each_of_its_regions(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_an_app_is_wanted_on_a_cluster_of_each_of_its_regions(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         applied = await world.apply(an_app(regions=("eu", "us"), replicas=3))
         assert applied.created
         key = key_of("deployment", (await world.app()).deployment_id)
@@ -35,11 +35,9 @@ def test_an_app_is_wanted_on_a_cluster_of_each_of_its_regions(tmp_path: Path) ->
         assert {row.replicas for row in await world.topology()} == {3}
         assert all(row.reason["because"] for row in await world.topology())
 
-    run(tmp_path, test)
 
-
-def test_applying_the_same_again_changes_nothing(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_applying_the_same_again_changes_nothing(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         first = await world.apply(an_app(resources={"cpu": "1"}))
         before, numbers = await world.databases.fleet.position(), await world.numbers()
         again = await world.apply(an_app(resources={"cpu": "1"}))
@@ -47,8 +45,6 @@ def test_applying_the_same_again_changes_nothing(tmp_path: Path) -> None:
         assert again.object["metadata"]["version"] == first.object["metadata"]["version"]
         assert await world.numbers() == numbers
         assert await world.databases.fleet.position() == before
-
-    run(tmp_path, test)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +58,8 @@ def test_applying_the_same_again_changes_nothing(tmp_path: Path) -> None:
         {"drift": "report"},
     ],
 )
-def test_scale_topology_overrides_and_stopping_change_in_place(tmp_path: Path, change: dict[str, Any]) -> None:
-    async def test(world: World) -> None:
+async def test_scale_topology_overrides_and_stopping_change_in_place(tmp_path: Path, change: dict[str, Any]) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         before, numbers = await world.deployment(), await world.numbers()
         applied = await world.apply(an_app(**change))
@@ -73,21 +69,17 @@ def test_scale_topology_overrides_and_stopping_change_in_place(tmp_path: Path, c
         assert await world.numbers() != numbers
         assert applied.object["metadata"]["generation"] == 2
 
-    run(tmp_path, test)
 
-
-def test_an_override_is_kept_in_the_row_of_its_region_only(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_an_override_is_kept_in_the_row_of_its_region_only(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         rows = [{"region": "eu", "overrides": {"env": {"A": "b"}}}, {"region": "us"}]
         await world.apply(an_app(topology=rows))
         found = {row.reason["region"]: row.overrides for row in await world.topology()}
         assert found == {"eu": {"env": {"A": "b"}}, "us": None}
 
-    run(tmp_path, test)
 
-
-def test_a_region_that_is_removed_gets_a_tombstone(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_region_that_is_removed_gets_a_tombstone(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app(regions=("eu", "us")))
         applied = await world.apply(an_app(regions=("eu",)))
         assert [(each.cluster, each.region, each.action) for each in applied.effects] == [("us1", "us", "delete")]
@@ -98,11 +90,9 @@ def test_a_region_that_is_removed_gets_a_tombstone(tmp_path: Path) -> None:
         await world.apply(an_app(regions=("eu", "us")))
         assert len(await world.wanted("deployment")) == 2
 
-    run(tmp_path, test)
 
-
-def test_a_changed_template_makes_a_new_revision_beside_the_old_one(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_changed_template_makes_a_new_revision_beside_the_old_one(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         first = await world.report_app()
         await world.apply(an_app(image="shop/web:2"))
@@ -116,11 +106,9 @@ def test_a_changed_template_makes_a_new_revision_beside_the_old_one(tmp_path: Pa
         assert (old[0].image, old[0].status) == ("shop/web:1", "ready")
         assert (await world.app()).live_deployment_id == first
 
-    run(tmp_path, test)
 
-
-def test_a_revision_that_never_became_ready_is_replaced_at_once(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_revision_that_never_became_ready_is_replaced_at_once(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         live = await world.report_app()
         await world.apply(an_app(image="shop/web:2"))
@@ -134,11 +122,9 @@ def test_a_revision_that_never_became_ready_is_replaced_at_once(tmp_path: Path) 
         old = await world.rows(tables.Deployment, tables.Deployment.id == broken)
         assert (old[0].desired_state, old[0].status) == ("archived", "superseded")
 
-    run(tmp_path, test)
 
-
-def test_scale_and_regions_hold_for_the_old_revision_too_while_it_runs(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_scale_and_regions_hold_for_the_old_revision_too_while_it_runs(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app(regions=("eu", "us")))
         live = await world.report_app()
         await world.apply(an_app(regions=("eu", "us"), image="shop/web:2"))
@@ -146,11 +132,9 @@ def test_scale_and_regions_hold_for_the_old_revision_too_while_it_runs(tmp_path:
         rows = await world.rows(tables.Topology, tables.Topology.deployment_id == live)
         assert [(row.reason["region"], row.replicas) for row in rows] == [("eu", 7)]
 
-    run(tmp_path, test)
 
-
-def test_a_stopped_app_keeps_its_rows_and_runs_only_its_newest_revision(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_stopped_app_keeps_its_rows_and_runs_only_its_newest_revision(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         await world.report_app()
         await world.apply(an_app(image="shop/web:2", desired="stopped"))
@@ -163,11 +147,9 @@ def test_a_stopped_app_keeps_its_rows_and_runs_only_its_newest_revision(tmp_path
         await world.report_app()
         assert (await world.deployment()).status == "ready"
 
-    run(tmp_path, test)
 
-
-def test_u2_a_deleted_app_leaves_tombstones_and_nothing_else(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_u2_a_deleted_app_leaves_tombstones_and_nothing_else(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app(regions=("eu", "us")))
         await world.report_app()
         await world.apply(an_app(regions=("eu", "us"), image="shop/web:2"))
@@ -182,11 +164,9 @@ def test_u2_a_deleted_app_leaves_tombstones_and_nothing_else(tmp_path: Path) -> 
             assert await world.rows(table) == []
         assert (await world.apply(an_app())).created
 
-    run(tmp_path, test)
 
-
-def test_dry_run_says_what_would_change_where_and_writes_nothing(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_dry_run_says_what_would_change_where_and_writes_nothing(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         position, numbers = await world.databases.fleet.position(), await world.numbers()
         events = len(await world.rows(tables.Event))
@@ -201,11 +181,9 @@ def test_dry_run_says_what_would_change_where_and_writes_nothing(tmp_path: Path)
         assert (await world.app()).revision == 1
         assert len(await world.rows(tables.Event)) == events
 
-    run(tmp_path, test)
 
-
-def test_faults_that_only_other_objects_show_have_paths_too(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_faults_that_only_other_objects_show_have_paths_too(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         with pytest.raises(Invalid) as caught:
             await world.apply(an_app(regions=("eu", "mars"), secrets=["none"]))
         assert [error.field for error in caught.value.errors] == ["spec.topology[1].region", "spec.secrets[0]"]
@@ -216,11 +194,9 @@ def test_faults_that_only_other_objects_show_have_paths_too(tmp_path: Path) -> N
             await world.apply(strange)
         assert await world.rows(tables.App) == []
 
-    run(tmp_path, test)
 
-
-def test_a_version_that_has_passed_is_a_conflict(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_version_that_has_passed_is_a_conflict(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         first = (await world.apply(an_app())).object["metadata"]["version"]
         second = (await world.apply(an_app(port=81), if_match=first)).object["metadata"]["version"]
         assert second > first
@@ -236,11 +212,9 @@ def test_a_version_that_has_passed_is_a_conflict(tmp_path: Path) -> None:
             await world.apply(an_app(), if_match=0)
         assert (await world.app()).spec["port"] == 81
 
-    run(tmp_path, test)
 
-
-def test_u32_ids_have_one_length_and_k8s_names_are_unique(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_u32_ids_have_one_length_and_k8s_names_are_unique(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         await world.apply(an_app(image="shop/web:2"))
         await world.apply(an_app("other"))
@@ -249,16 +223,14 @@ def test_u32_ids_have_one_length_and_k8s_names_are_unique(tmp_path: Path) -> Non
         for table in (tables.App, tables.Deployment, tables.Topology, tables.Cluster, tables.Environment):
             assert all(len(row.id) == ID_LENGTH for row in await world.rows(table))
 
-    run(tmp_path, test)
-
 
 # Placement
 
 
-def test_load_spreads_over_clusters_and_shards(tmp_path: Path) -> None:
+async def test_load_spreads_over_clusters_and_shards(tmp_path: Path) -> None:
     clusters = {"eu1": ("eu", {"shards": ["a", "b"]}), "eu2": ("eu", {"shards": ["a", "b"]})}
 
-    async def test(world: World) -> None:
+    async with a_fleet(tmp_path, clusters=clusters) as world:
         for number in range(8):
             await world.apply(an_app(f"app-{number}", placement={"spread": "apart"}))
         rows = await world.rows(tables.Topology)
@@ -266,20 +238,16 @@ def test_load_spreads_over_clusters_and_shards(tmp_path: Path) -> None:
         assert {placed.count(place) for place in set(placed)} == {2}
         assert len(set(placed)) == 4
 
-    run(tmp_path, test, clusters=clusters)
 
-
-def test_apps_of_one_environment_stay_on_one_cluster_of_a_region(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_apps_of_one_environment_stay_on_one_cluster_of_a_region(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, clusters=TWO_IN_EU) as world:
         for number in range(4):
             await world.apply(an_app(f"app-{number}"))
         assert len({row.cluster_id for row in await world.rows(tables.Topology)}) == 1
 
-    run(tmp_path, test, clusters=TWO_IN_EU)
 
-
-def test_changing_a_cluster_moves_nothing_that_runs(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_changing_a_cluster_moves_nothing_that_runs(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, clusters=TWO_IN_EU) as world:
         await world.apply(an_app())
         before = await world.wanted()
         await world.apply(doc("Cluster", "eu1", {"region": "eu", "canSchedule": False, "taints": [{"key": "gone"}]}))
@@ -288,11 +256,9 @@ def test_changing_a_cluster_moves_nothing_that_runs(tmp_path: Path) -> None:
         await world.apply(an_app("second"))
         assert {name for name, key in await world.wanted() - before} == {"eu2"}
 
-    run(tmp_path, test, clusters=TWO_IN_EU)
 
-
-def test_what_no_cluster_takes_waits_and_is_placed_when_one_does(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_what_no_cluster_takes_waits_and_is_placed_when_one_does(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         applied = await world.apply(an_app(placement={"labels": {"tier": "gold"}}))
         assert [(each.region, each.action) for each in applied.effects] == [("eu", "wait")]
         assert "no cluster accepts it" in applied.warnings[0]
@@ -304,30 +270,24 @@ def test_what_no_cluster_takes_waits_and_is_placed_when_one_does(tmp_path: Path)
         assert {name for name, _ in await world.wanted()} == {"eu1"}
         assert (await world.deployment()).status == "deploying"
 
-    run(tmp_path, test)
 
-
-def test_r8_nothing_new_goes_to_a_cluster_whose_agent_is_lost(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_r8_nothing_new_goes_to_a_cluster_whose_agent_is_lost(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, clusters=TWO_IN_EU) as world:
         await world.join("eu1", lost=True)
         await world.join("eu2")
         await world.apply(an_app())
         assert {name for name, _ in await world.wanted()} == {"eu2"}
         assert (await world.topology())[0].reason["refused"] == {"eu1": "its agent is lost"}
 
-    run(tmp_path, test, clusters=TWO_IN_EU)
 
-
-def test_a_cluster_with_a_capacity_takes_no_more_than_that(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_cluster_with_a_capacity_takes_no_more_than_that(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, clusters={"eu1": ("eu", {"capacity": {"cpu": "1"}}), "eu2": ("eu", {})}) as world:
         large = {"resources": {"cpu": "600m"}, "placement": {"spread": "apart"}}
         for number in range(3):
             await world.apply(an_app(f"app-{number}", **large))
         names = {row.id: row.name for row in await world.rows(tables.Cluster)}
         placed = [names[row.cluster_id] for row in await world.rows(tables.Topology)]
         assert placed.count("eu1") == 1
-
-    run(tmp_path, test, clusters={"eu1": ("eu", {"capacity": {"cpu": "1"}}), "eu2": ("eu", {})})
 
 
 # Moves
@@ -345,8 +305,8 @@ async def _moved(world: World) -> tuple[str, list[tables.Topology]]:
     return other, await world.topology()
 
 
-def test_a_move_makes_the_new_one_before_it_breaks_the_old_one(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_move_makes_the_new_one_before_it_breaks_the_old_one(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, clusters=TWO_IN_EU) as world:
         other, rows = await _moved(world)
         assert sorted(row.desired_status for row in rows) == ["leaving", "running"]
         assert {name for name, _ in await world.wanted("deployment")} == {"eu1", "eu2"}
@@ -359,11 +319,9 @@ def test_a_move_makes_the_new_one_before_it_breaks_the_old_one(tmp_path: Path) -
         gone = await world.rows(tables.Desired, tables.Desired.action == "delete", tables.Desired.kind == "deployment")
         assert [row.by_user for row in gone] == [True]
 
-    run(tmp_path, test, clusters=TWO_IN_EU)
 
-
-def test_a_stopped_app_moves_at_once(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_stopped_app_moves_at_once(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, clusters=TWO_IN_EU) as world:
         await world.apply(an_app(desired="stopped"))
         names = {row.id: row.name for row in await world.rows(tables.Cluster)}
         start = names[(await world.topology())[0].cluster_id]
@@ -372,28 +330,22 @@ def test_a_stopped_app_moves_at_once(tmp_path: Path) -> None:
         assert {name for name, _ in await world.wanted("deployment")} == {other}
         assert [(row.desired_status, row.moved_from) for row in await world.topology()] == [("stopped", "")]
 
-    run(tmp_path, test, clusters=TWO_IN_EU)
 
-
-def test_a_move_can_be_called_off(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_move_can_be_called_off(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, clusters=TWO_IN_EU) as world:
         other, _ = await _moved(world)
         start = "eu1" if other == "eu2" else "eu2"
         await world.fleet.move(ADMIN, ref("App", "web"), "eu", start)
         assert {name for name, _ in await world.wanted("deployment")} == {start}
         assert [row.desired_status for row in await world.topology()] == ["running"]
 
-    run(tmp_path, test, clusters=TWO_IN_EU)
 
-
-def test_a_new_revision_during_a_move_goes_where_the_app_is_going(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_new_revision_during_a_move_goes_where_the_app_is_going(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, clusters=TWO_IN_EU) as world:
         other, _ = await _moved(world)
         await world.apply(an_app(image="shop/web:2"))
         newest = await world.report_app()
         assert await world.wanted("deployment") == {(other, key_of("deployment", newest))}
-
-    run(tmp_path, test, clusters=TWO_IN_EU)
 
 
 async def _handed_over(world: World) -> tuple[str, str, str]:
@@ -414,8 +366,8 @@ async def _wanted_shards(world: World) -> dict[str, str]:
 ONE_WITH_SHARDS = {"eu1": ("eu", {"shards": ["a", "b", "c"]}), "eu2": ("eu", {})}
 
 
-def test_a_move_between_shards_of_a_cluster_says_whom_it_takes_over_from_until_it_is_done(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_move_between_shards_of_a_cluster_says_whom_it_takes_over_from_until_it_is_done(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, clusters=ONE_WITH_SHARDS) as world:
         id_, old, new = await _handed_over(world)
         rows = {row.shard: row for row in await world.topology()}
         assert (rows[old].desired_status, rows[new].moved_from) == ("leaving", rows[old].id)
@@ -426,11 +378,9 @@ def test_a_move_between_shards_of_a_cluster_says_whom_it_takes_over_from_until_i
         assert [(row.shard, row.moved_from) for row in await world.topology()] == [(new, "")]
         assert await _wanted_shards(world) == {old: "delete", new: "apply"}
 
-    run(tmp_path, test, clusters=ONE_WITH_SHARDS)
 
-
-def test_a_move_between_shards_is_called_off_by_a_move_back_that_takes_over_in_turn(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_move_between_shards_is_called_off_by_a_move_back_that_takes_over_in_turn(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, clusters=ONE_WITH_SHARDS) as world:
         id_, old, new = await _handed_over(world)
         await world.fleet.move(ADMIN, ref("App", "web"), "eu", "eu1", old)
         rows = {row.shard: row for row in await world.topology()}
@@ -441,22 +391,18 @@ def test_a_move_between_shards_is_called_off_by_a_move_back_that_takes_over_in_t
         assert await _wanted_shards(world) == {old: "apply", new: "delete"}
         assert [(row.shard, row.moved_from) for row in await world.topology()] == [(old, "")]
 
-    run(tmp_path, test, clusters=ONE_WITH_SHARDS)
 
-
-def test_a_move_between_shards_cannot_be_moved_on_before_it_is_done(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_move_between_shards_cannot_be_moved_on_before_it_is_done(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, clusters=ONE_WITH_SHARDS) as world:
         _, old, new = await _handed_over(world)
         for cluster, shard in (("eu1", "c"), ("eu2", "default")):
             with pytest.raises(Invalid, match=f"move it back to {old}"):
                 await world.fleet.move(ADMIN, ref("App", "web"), "eu", cluster, shard)
         assert await _wanted_shards(world) == {old: "apply", new: "apply"}
 
-    run(tmp_path, test, clusters=ONE_WITH_SHARDS)
 
-
-def test_a_move_to_where_it_cannot_run_is_refused(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_move_to_where_it_cannot_run_is_refused(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, clusters=TWO_IN_EU) as world:
         await world.apply(an_app(placement={"labels": {"tier": "gold"}}))
         for cluster, why in (("us1", "Not found"), ("none", "Not found"), ("eu2", "labels do not match")):
             with pytest.raises(Invalid, match=why):
@@ -466,16 +412,12 @@ def test_a_move_to_where_it_cannot_run_is_refused(tmp_path: Path) -> None:
         with pytest.raises(BadRequest):
             await world.fleet.move(ADMIN, ref("Project", "shop"), "eu", "eu1")
 
-    run(tmp_path, test, clusters=TWO_IN_EU)
 
-
-def test_old_revisions_are_forgotten_after_a_while(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_old_revisions_are_forgotten_after_a_while(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         for number in range(25):
             await world.apply(an_app(image=f"shop/web:{number}"))
         rows = await world.rows(tables.Deployment)
         assert len(rows) == 20
         shown = await world.fleet.history(ADMIN, ref("App", "web"))
         assert [each["revision"] for each in shown["revisions"]][:2] == [25, 24]
-
-    run(tmp_path, test)

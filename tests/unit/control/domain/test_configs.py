@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from fleet_world import ADMIN, World, an_app, doc, ref, run
+from fleet_world import ADMIN, World, a_fleet, an_app, doc, ref
 
 from shoal.control.database import tables
 from shoal.control.domain.routing import read_targets, resolve_route
@@ -29,8 +29,8 @@ async def everything(world: World) -> str:
 # Secrets
 
 
-def test_the_values_of_a_secret_go_to_the_sealer_and_nowhere_else(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_the_values_of_a_secret_go_to_the_sealer_and_nowhere_else(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         applied = await world.apply(doc("Secret", "db", {"values": {"PASSWORD": "hunter2", "USER": "bob"}}))
         assert world.sealer.sealed == [{"PASSWORD": "hunter2", "USER": "bob"}]
         assert applied.object["spec"] == {"variables": ["PASSWORD", "USER"]}
@@ -39,11 +39,9 @@ def test_the_values_of_a_secret_go_to_the_sealer_and_nowhere_else(tmp_path: Path
         assert "hunter2" not in await everything(world)
         assert "hunter2" not in repr(applied)
 
-    run(tmp_path, test)
 
-
-def test_a_rotated_secret_is_sent_again_to_the_deployments_that_use_it(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_rotated_secret_is_sent_again_to_the_deployments_that_use_it(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(doc("Secret", "db", {"values": {"PASSWORD": "one"}}))
         await world.apply(an_app(secrets=["db"], regions=("eu", "us")))
         await world.apply(an_app("other"))
@@ -58,21 +56,17 @@ def test_a_rotated_secret_is_sent_again_to_the_deployments_that_use_it(tmp_path:
         assert {key[1] for key in changed} == {f"deployment/{(await world.app()).deployment_id}"}
         assert (await world.app()).revision == 1
 
-    run(tmp_path, test)
 
-
-def test_the_same_values_again_rotate_nothing(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_the_same_values_again_rotate_nothing(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(doc("Secret", "db", {"values": {"A": "1", "B": "2"}}))
         again = await world.apply(doc("Secret", "db", {"values": {"B": "2", "A": "1"}}))
         assert (again.changed, again.effects) == ([], [])
         assert (await world.rows(tables.Secret))[0].revision == 1
 
-    run(tmp_path, test)
 
-
-def test_a_secret_as_it_was_read_can_be_applied_and_keeps_its_values(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_secret_as_it_was_read_can_be_applied_and_keeps_its_values(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(doc("Secret", "db", {"values": {"A": "1"}}))
         shown = await world.fleet.get(ADMIN, ref("Secret", "db"))
         shown["metadata"]["labels"] = {"team": "x"}
@@ -85,11 +79,9 @@ def test_a_secret_as_it_was_read_can_be_applied_and_keeps_its_values(tmp_path: P
         with pytest.raises(Invalid, match=r"spec\.values: Required"):
             await world.apply(doc("Secret", "new", {"variables": ["A"]}))
 
-    run(tmp_path, test)
 
-
-def test_a_secret_that_is_used_cannot_be_deleted(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_secret_that_is_used_cannot_be_deleted(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(doc("Secret", "db", {"values": {"A": "1"}}))
         await world.apply(an_app(secrets=["db"]))
         with pytest.raises(Conflict, match="apps use it: web"):
@@ -98,14 +90,12 @@ def test_a_secret_that_is_used_cannot_be_deleted(tmp_path: Path) -> None:
         await world.fleet.delete(ADMIN, ref("Secret", "db"))
         assert await world.rows(tables.Secret) == []
 
-    run(tmp_path, test)
-
 
 # Keys
 
 
-def test_a_key_is_shown_once_and_only_its_digest_is_kept(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_key_is_shown_once_and_only_its_digest_is_kept(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         applied = await world.apply(doc("ApiKey", "ci", {"permissions": ["read"]}))
         key = applied.object["status"]["key"]
         row = (await world.rows(tables.ApiKey))[0]
@@ -121,11 +111,9 @@ def test_a_key_is_shown_once_and_only_its_digest_is_kept(tmp_path: Path) -> None
         with pytest.raises(BadRequest):
             await world.fleet.rotate_key(ADMIN, ref("Secret", "ci"))
 
-    run(tmp_path, test)
 
-
-def test_a_key_that_is_disabled_is_revoked_and_gateways_are_told(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_key_that_is_disabled_is_revoked_and_gateways_are_told(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         await world.report_app()
         await world.apply(doc("ApiKey", "ci", {"expiresAt": "2030-01-01T00:00:00Z"}))
@@ -138,14 +126,12 @@ def test_a_key_that_is_disabled_is_revoked_and_gateways_are_told(tmp_path: Path)
         gone = await world.fleet.delete(ADMIN, ref("ApiKey", "ci"))
         assert [(each.kind, each.action) for each in gone.effects] == [("keys", "apply")]
 
-    run(tmp_path, test)
-
 
 # Routes and policies
 
 
-def test_a_host_belongs_to_one_environment(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_host_belongs_to_one_environment(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         await world.apply(doc("Environment", "staging"))
         await world.apply(doc("Route", "a", {"host": "a.example.com", "app": "web"}))
@@ -158,11 +144,9 @@ def test_a_host_belongs_to_one_environment(tmp_path: Path) -> None:
         with pytest.raises(Invalid, match=r"spec\.host: .*used by another environment"):
             await world.apply(taken)
 
-    run(tmp_path, test)
 
-
-def test_what_a_route_names_must_exist(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_what_a_route_names_must_exist(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         with pytest.raises(Invalid) as caught:
             await world.apply(
                 doc("Route", "r", {"host": "a.example.com", "app": "none", "policies": ["p"], "tls": {"secret": "s"}})
@@ -173,11 +157,9 @@ def test_what_a_route_names_must_exist(tmp_path: Path) -> None:
         with pytest.raises(Invalid, match=r"spec\.routes\[0\]"):
             await world.apply(doc("Policy", "p", {"keyAuth": {}, "routes": ["none"]}))
 
-    run(tmp_path, test)
 
-
-def test_a_policy_that_a_route_names_cannot_be_deleted(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_policy_that_a_route_names_cannot_be_deleted(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         await world.apply(doc("Policy", "p", {"keyAuth": {}}))
         await world.apply(doc("Route", "r", {"host": "a.example.com", "app": "web", "policies": ["p"]}))
@@ -186,11 +168,9 @@ def test_a_policy_that_a_route_names_cannot_be_deleted(tmp_path: Path) -> None:
         await world.fleet.delete(ADMIN, ref("Route", "r"))
         await world.fleet.delete(ADMIN, ref("Policy", "p"))
 
-    run(tmp_path, test)
 
-
-def test_a_route_is_resolved_to_the_live_deployment_of_its_app(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_route_is_resolved_to_the_live_deployment_of_its_app(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app(port=9000))
         first = await world.report_app()
         await world.apply(an_app(port=9001))
@@ -207,5 +187,3 @@ def test_a_route_is_resolved_to_the_live_deployment_of_its_app(tmp_path: Path) -
             (100, first), (5, second.id), (100, None),
         ]  # fmt: skip
         assert (found["host"], found["backends"][0]["target"]["port"]) == ("a", 9000)
-
-    run(tmp_path, test)

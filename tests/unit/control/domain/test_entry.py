@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from fleet_world import ADMIN, World, an_app, doc, run
+from fleet_world import ADMIN, World, a_fleet, an_app, doc
 
 from shoal.control.database import tables
 from shoal.control.database.tables import GatewayCertificate
@@ -61,8 +61,8 @@ async def certificates(world: World) -> list[Any]:
     return await world.rows(GatewayCertificate)
 
 
-def test_gateways_of_a_workspace_get_one_and_are_sent_again_when_it_changes(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_gateways_of_a_workspace_get_one_and_are_sent_again_when_it_changes(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.fleet.sweep()
         assert await certificates(world) == []  # nobody needs one
         await world.apply(an_app(regions=("eu", "us")))
@@ -89,11 +89,9 @@ def test_gateways_of_a_workspace_get_one_and_are_sent_again_when_it_changes(tmp_
         await world.fleet.sweep()
         assert [one.id for one in await certificates(world)] == [new.id]
 
-    run(tmp_path, test)
 
-
-def test_a_region_says_how_its_gateways_are_reached_and_they_are_sent_again(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_region_says_how_its_gateways_are_reached_and_they_are_sent_again(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app(regions=("eu", "us")))
         await world.report_app()
         before = await world.numbers()
@@ -105,11 +103,9 @@ def test_a_region_says_how_its_gateways_are_reached_and_they_are_sent_again(tmp_
             with pytest.raises(Invalid):
                 await world.fleet.apply(ADMIN, doc("Region", "us", {"gateways": bad}))
 
-    run(tmp_path, test)
 
-
-def test_when_a_gateway_goes_its_peers_are_told(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_when_a_gateway_goes_its_peers_are_told(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app(regions=("eu", "us")))
         await world.report_app()
         gateways = {row.name: row for row in await world.rows(tables.Sentinel)}
@@ -121,11 +117,9 @@ def test_when_a_gateway_goes_its_peers_are_told(tmp_path: Path) -> None:
         stays = f"sentinel/{gateways['eu'].id}"
         assert rows[stays].action == "apply" and rows[stays].number > before[stays]
 
-    run(tmp_path, test)
 
-
-def test_what_gateways_refuse_is_shown_with_their_reason(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_what_gateways_refuse_is_shown_with_their_reason(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         await world.apply(doc("Route", "front", {"host": "a.example", "app": "web"}))
         await world.report_app()
@@ -138,5 +132,3 @@ def test_what_gateways_refuse_is_shown_with_their_reason(tmp_path: Path) -> None
         assert shown["refused"] == [
             {"kind": "route", "name": "shop/prod/front", "cluster": "eu1", **refused[0]},
         ]
-
-    run(tmp_path, test)

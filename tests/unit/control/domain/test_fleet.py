@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from fleet_world import ADMIN, EDITOR, VIEWER, World, a_world, an_app, doc, ref, run
+from fleet_world import ADMIN, EDITOR, VIEWER, a_fleet, a_world, an_app, doc, ref
 
 from shoal.control.database import tables
 from shoal.control.database.tables import FLEET
@@ -44,8 +44,8 @@ def test_somebody_without_a_role_reads_nothing() -> None:
         authorize(Actor("default", "nobody", ""), "read", "App")
 
 
-def test_every_use_case_looks_at_the_role(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_every_use_case_looks_at_the_role(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         nobody, fleet, app = Actor("default", "nobody", ""), world.fleet, ref("App", "web")
         for asked in (
             fleet.get(nobody, app), fleet.list_(nobody, "App"), fleet.status(nobody), fleet.explain(nobody, app),
@@ -57,11 +57,9 @@ def test_every_use_case_looks_at_the_role(tmp_path: Path) -> None:
             with pytest.raises(Forbidden):
                 await asked
 
-    run(tmp_path, test)
 
-
-def test_a_workspace_sees_only_its_own(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_workspace_sees_only_its_own(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         tenant = Actor("tenant", "tom", "admin")
         assert (await world.fleet.list_(tenant, "App")).items == []
@@ -73,14 +71,12 @@ def test_a_workspace_sees_only_its_own(tmp_path: Path) -> None:
         await world.fleet.apply(tenant, doc("Project", "shop"))
         assert [item["metadata"]["name"] for item in (await world.fleet.list_(tenant, "Region")).items] == ["eu", "us"]
 
-    run(tmp_path, test)
-
 
 # Scopes
 
 
-def test_projects_and_environments_with_content_are_deleted_only_when_asked_to(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_projects_and_environments_with_content_are_deleted_only_when_asked_to(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(doc("Secret", "db", {"values": {"A": "1"}}))
         await world.apply(an_app(secrets=["db"], regions=("eu", "us")))
         await world.apply(doc("Policy", "p", {"keyAuth": {}}))
@@ -102,11 +98,9 @@ def test_projects_and_environments_with_content_are_deleted_only_when_asked_to(t
         for table in (tables.Project, tables.Environment, tables.App, tables.Secret, tables.Sentinel, tables.Route):
             assert await world.rows(table) == []
 
-    run(tmp_path, test)
 
-
-def test_an_empty_environment_is_deleted_and_its_name_can_be_used_again(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_an_empty_environment_is_deleted_and_its_name_can_be_used_again(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         first = (await world.rows(tables.Environment))[0].namespace
         await world.fleet.delete(EDITOR, ref("Environment", "prod"))
         again = await world.apply(doc("Environment", "prod"))
@@ -114,14 +108,12 @@ def test_an_empty_environment_is_deleted_and_its_name_can_be_used_again(tmp_path
         assert again.object["metadata"]["namespace"] != first
         assert again.object["metadata"]["project"] == "shop"
 
-    run(tmp_path, test)
-
 
 # Reading
 
 
-def test_lists_are_paged_by_name_and_filtered_by_labels_and_scope(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_lists_are_paged_by_name_and_filtered_by_labels_and_scope(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(doc("Environment", "staging"))
         for number in range(7):
             document = doc("Secret", f"s{number}", {"values": {"A": "1"}}, labels={"odd": str(number % 2)})
@@ -150,11 +142,9 @@ def test_lists_are_paged_by_name_and_filtered_by_labels_and_scope(tmp_path: Path
         with pytest.raises(BadRequest):
             await world.fleet.list_(VIEWER, "Pod")
 
-    run(tmp_path, test)
 
-
-def test_what_get_shows_can_be_applied_again_without_a_change(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_what_get_shows_can_be_applied_again_without_a_change(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(doc("Policy", "p", {"keyAuth": {}}))
         await world.apply(an_app(regions=("eu", "us")))
         await world.apply(doc("Route", "r", {"host": "a.example.com", "app": "web"}))
@@ -170,11 +160,9 @@ def test_what_get_shows_can_be_applied_again_without_a_change(tmp_path: Path) ->
                 again = await world.apply(item)
                 assert (again.created, again.changed, again.effects) == (False, [], []), kind
 
-    run(tmp_path, test)
 
-
-def test_the_audit_says_who_changed_what_and_history_has_every_revision(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_the_audit_says_who_changed_what_and_history_has_every_revision(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         await world.apply(an_app(image="shop/web:2"), who=EDITOR)
         shown = await world.fleet.history(VIEWER, ref("App", "web"))
@@ -188,11 +176,9 @@ def test_the_audit_says_who_changed_what_and_history_has_every_revision(tmp_path
         newest = (await world.fleet.audit(VIEWER, limit=1))[0]
         assert (newest["action"], newest["kind"], newest["name"]) == ("delete", "App", "shop/prod/web")
 
-    run(tmp_path, test)
 
-
-def test_u31_instances_are_shown_with_their_exit_and_unknown_when_their_agent_is_lost(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_u31_instances_are_shown_with_their_exit_and_unknown_when_their_agent_is_lost(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.join("eu1")
         await world.apply(an_app())
         await world.report_app(ready=False, status="failed", reason="OOMKilled", exit_code=137, restarts=3)
@@ -208,14 +194,12 @@ def test_u31_instances_are_shown_with_their_exit_and_unknown_when_their_agent_is
         agents = (await world.fleet.status(VIEWER, ref("Cluster", "eu1")))["agents"]
         assert [(each["cluster"], each["region"], each["state"]) for each in agents] == [("eu1", "eu", "Lost")]
 
-    run(tmp_path, test)
-
 
 # Regions and clusters
 
 
-def test_what_is_used_cannot_be_taken_away(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_what_is_used_cannot_be_taken_away(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         with pytest.raises(Conflict, match="it has clusters: eu1"):
             await world.fleet.delete(ADMIN, ref("Region", "eu"))
@@ -229,11 +213,9 @@ def test_what_is_used_cannot_be_taken_away(tmp_path: Path) -> None:
         await world.fleet.delete(ADMIN, ref("Cluster", "eu1"))
         await world.fleet.delete(ADMIN, ref("Region", "eu"))
 
-    run(tmp_path, test)
 
-
-def test_a_token_for_an_agent_can_bring_its_cluster_along(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_token_for_an_agent_can_bring_its_cluster_along(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.fleet.ensure_cluster(ADMIN, "ap", "ap1", "a")
         await world.fleet.ensure_cluster(ADMIN, "ap", "ap1", "b")
         await world.fleet.ensure_cluster(ADMIN, "ap", "ap1", "b")
@@ -245,11 +227,9 @@ def test_a_token_for_an_agent_can_bring_its_cluster_along(tmp_path: Path) -> Non
         await world.fleet.ensure_workspace("tenant")
         assert [row.id for row in await world.rows(tables.Workspace)] == ["tenant"]
 
-    run(tmp_path, test)
 
-
-def test_a_person_confirms_deletions_up_to_this_moment(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_person_confirms_deletions_up_to_this_moment(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.join("eu1")
         await world.join("us1")
         database = world.databases.fleet
@@ -260,14 +240,12 @@ def test_a_person_confirms_deletions_up_to_this_moment(tmp_path: Path) -> None:
         cursor = decode_cursor(agents["eu1-default"], {"main": database.signing_key})
         assert cursor.positions == {"main": (position.incarnation, position.number)}
 
-    run(tmp_path, test)
-
 
 # Databases
 
 
-def test_the_fleet_and_a_workspace_may_be_in_two_databases(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_the_fleet_and_a_workspace_may_be_in_two_databases(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         urls = {name: f"sqlite:///{tmp_path}/{name}.db" for name in ("main", "more")}
         async with a_world(urls, {"default": "more"}) as world:
             fleet, own = world.databases.fleet, world.databases.of("default")
@@ -285,11 +263,10 @@ def test_the_fleet_and_a_workspace_may_be_in_two_databases(tmp_path: Path) -> No
             with pytest.raises(Invalid, match="shard default has deployments"):
                 await world.fleet.apply(ADMIN, doc("Cluster", "eu1", {"region": "eu", "shards": ["x"]}))
 
-    asyncio.run(asyncio.wait_for(main(), 60))
 
-
-def test_the_whole_life_of_an_app_on_postgresql(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_the_whole_life_of_an_app_on_postgresql(tmp_path: Path) -> None:
+    clusters = {"eu1": ("eu", {"capacity": {"cpu": "64"}}), "eu2": ("eu", {}), "us1": ("us", {})}
+    async with a_fleet(tmp_path, url=shared_postgres().create_database(), clusters=clusters) as world:
         await world.apply(doc("Secret", "db", {"values": {"A": "1"}}))
         await world.apply(an_app(regions=("eu", "us"), secrets=["db"], resources={"cpu": "1"}))
         await world.apply(doc("Route", "r", {"host": "a.example.com", "app": "web"}))
@@ -307,12 +284,9 @@ def test_the_whole_life_of_an_app_on_postgresql(tmp_path: Path) -> None:
         await world.fleet.delete(ADMIN, ref("Project", "shop"), cascade=True)
         assert await world.wanted() == set()
 
-    clusters = {"eu1": ("eu", {"capacity": {"cpu": "64"}}), "eu2": ("eu", {}), "us1": ("us", {})}
-    run(tmp_path, test, url=shared_postgres().create_database(), clusters=clusters)
 
-
-def test_two_who_change_the_same_app_at_once_do_it_one_after_the_other_on_postgresql(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_two_who_change_the_same_app_at_once_do_it_one_after_the_other_on_postgresql(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, url=shared_postgres().create_database()) as world:
         await world.apply(an_app())
         await asyncio.gather(*(world.apply(an_app(image=f"shop/web:{number}")) for number in range(2, 10)))
         rows = sorted(await world.rows(tables.Deployment), key=lambda row: row.revision)
@@ -325,8 +299,6 @@ def test_two_who_change_the_same_app_at_once_do_it_one_after_the_other_on_postgr
         )
         assert sum(not isinstance(each, BaseException) for each in results) == 1
         assert sum(isinstance(each, Conflict) for each in results) == 4
-
-    run(tmp_path, test, url=shared_postgres().create_database())
 
 
 def test_the_workspace_of_the_fleet_is_no_ones() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fleet_world import ADMIN, World, an_app, doc, ref, run
+from fleet_world import ADMIN, World, a_fleet, an_app, doc, ref
 from sqlalchemy import select
 
 from shoal.control.database import tables
@@ -17,8 +17,8 @@ TWO_IN_EU = {"eu1": ("eu", {}), "eu2": ("eu", {}), "us1": ("us", {})}
 ROUTE = {"host": "shop.example.com", "app": "web"}
 
 
-def test_a_revision_is_live_when_all_regions_but_one_are_healthy(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_revision_is_live_when_all_regions_but_one_are_healthy(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app(regions=("eu", "us"), replicas=2))
         deployment = await world.deployment()
         await world.report(deployment.id, only="eu1", count=1)
@@ -29,11 +29,9 @@ def test_a_revision_is_live_when_all_regions_but_one_are_healthy(tmp_path: Path)
         shown = await world.fleet.get(ADMIN, ref("App", "web"))
         assert shown["status"]["summary"] == "Degraded: ready 1/2 regions"
 
-    run(tmp_path, test)
 
-
-def test_an_app_may_ask_for_all_its_regions(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_an_app_may_ask_for_all_its_regions(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app(regions=("eu", "us"), readiness={"regions": "all"}))
         deployment = await world.deployment()
         await world.report(deployment.id, only="eu1")
@@ -41,11 +39,9 @@ def test_an_app_may_ask_for_all_its_regions(tmp_path: Path) -> None:
         await world.report(deployment.id, only="us1")
         assert (await world.deployment()).status == "ready"
 
-    run(tmp_path, test)
 
-
-def test_u29_instances_of_an_older_version_do_not_make_a_row_ready(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_u29_instances_of_an_older_version_do_not_make_a_row_ready(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         deployment = await world.deployment()
         await world.report(deployment.id, count=0)
@@ -55,11 +51,9 @@ def test_u29_instances_of_an_older_version_do_not_make_a_row_ready(tmp_path: Pat
         await world.report(deployment.id)
         assert (await world.deployment()).status == "ready"
 
-    run(tmp_path, test)
 
-
-def test_the_old_revision_ends_when_the_new_one_is_ready(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_the_old_revision_ends_when_the_new_one_is_ready(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         first = await world.report_app()
         await world.apply(an_app(image="shop/web:2"))
@@ -74,11 +68,9 @@ def test_the_old_revision_ends_when_the_new_one_is_ready(tmp_path: Path) -> None
         old = (await world.rows(tables.Deployment, tables.Deployment.id == first))[0]
         assert (old.desired_state, old.status) == ("archived", "superseded")
 
-    run(tmp_path, test)
 
-
-def test_reports_of_an_older_revision_never_take_the_place_of_a_newer_one(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_reports_of_an_older_revision_never_take_the_place_of_a_newer_one(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         first = (await world.deployment()).id
         await world.report(first)
@@ -87,11 +79,9 @@ def test_reports_of_an_older_revision_never_take_the_place_of_a_newer_one(tmp_pa
         await world.report(first)
         assert (await world.app()).live_deployment_id == second
 
-    run(tmp_path, test)
 
-
-def test_the_same_report_again_changes_nothing(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_the_same_report_again_changes_nothing(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(doc("Policy", "limit", {"rateLimit": {"limit": 5}}))
         await world.apply(an_app(regions=("eu", "us")))
         await world.report_app()
@@ -103,11 +93,9 @@ def test_the_same_report_again_changes_nothing(tmp_path: Path) -> None:
         assert await world.numbers() == wanted
         assert len(await world.rows(tables.Event)) == events
 
-    run(tmp_path, test)
 
-
-def test_u26_requests_are_sent_to_the_new_revision_before_the_old_one_ends(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_u26_requests_are_sent_to_the_new_revision_before_the_old_one_ends(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         first = await world.report_app()
         await world.apply(doc("Route", "r", ROUTE))
@@ -123,11 +111,9 @@ def test_u26_requests_are_sent_to_the_new_revision_before_the_old_one_ends(tmp_p
         await world.report_config("route")
         assert ("eu1", key_of("deployment", first)) not in await world.wanted()
 
-    run(tmp_path, test)
 
-
-def test_a_gateway_that_does_not_take_its_routes_holds_the_old_revision_for_a_minute_only(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_gateway_that_does_not_take_its_routes_holds_the_old_revision_for_a_minute_only(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         first = await world.report_app()
         await world.apply(doc("Route", "r", ROUTE))
@@ -139,11 +125,9 @@ def test_a_gateway_that_does_not_take_its_routes_holds_the_old_revision_for_a_mi
         await world.fleet.sweep()
         assert ("eu1", key_of("deployment", first)) not in await world.wanted()
 
-    run(tmp_path, test)
 
-
-def test_a_revision_past_its_deadline_has_failed_and_may_still_become_ready(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_a_revision_past_its_deadline_has_failed_and_may_still_become_ready(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app(readiness={"deadline": 60}))
         await world.report_app(ready=False, reason="CrashLoopBackOff", exit_code=1)
         await world.clock.advance(61)
@@ -161,8 +145,6 @@ def test_a_revision_past_its_deadline_has_failed_and_may_still_become_ready(tmp_
         await world.report_app()
         assert (await world.deployment()).status == "ready"
 
-    run(tmp_path, test)
-
 
 # Gateways
 
@@ -171,8 +153,8 @@ async def _sentinels(world: World) -> list[tables.Sentinel]:
     return await world.rows(tables.Sentinel)
 
 
-def test_the_first_ready_deployment_of_an_environment_brings_a_gateway_with_its_config(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_the_first_ready_deployment_of_an_environment_brings_a_gateway_with_its_config(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app(regions=("eu", "us")))
         await world.apply(doc("Policy", "limit", {"rateLimit": {"limit": 5}}))
         await world.apply(doc("Route", "r", {**ROUTE, "policies": ["limit"]}))
@@ -192,22 +174,18 @@ def test_the_first_ready_deployment_of_an_environment_brings_a_gateway_with_its_
         await world.report(deployment.id, only="us1")
         assert sorted(each.name for each in await _sentinels(world)) == ["eu", "us"]
 
-    run(tmp_path, test)
 
-
-def test_u15_an_instance_that_is_not_ready_brings_no_gateway(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_u15_an_instance_that_is_not_ready_brings_no_gateway(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         await world.report_app(ready=False)
         await world.apply(an_app("idle", replicas=0))
         await world.report_app("idle")
         assert await _sentinels(world) == []
 
-    run(tmp_path, test)
 
-
-def test_the_gateway_goes_with_the_last_deployment_of_its_environment(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_the_gateway_goes_with_the_last_deployment_of_its_environment(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         for name in ("web", "api"):
             await world.apply(an_app(name))
             await world.report_app(name)
@@ -217,11 +195,9 @@ def test_the_gateway_goes_with_the_last_deployment_of_its_environment(tmp_path: 
         assert await _sentinels(world) == []
         assert await world.wanted() == set()
 
-    run(tmp_path, test)
 
-
-def test_what_changes_later_is_sent_to_every_gateway_of_the_environment(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_what_changes_later_is_sent_to_every_gateway_of_the_environment(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app(regions=("eu", "us")))
         await world.report_app()
         added = await world.apply(doc("Route", "r", ROUTE))
@@ -233,11 +209,9 @@ def test_what_changes_later_is_sent_to_every_gateway_of_the_environment(tmp_path
         gone = await world.fleet.delete(ADMIN, ref("Route", "r"))
         assert {(each.cluster, each.action) for each in gone.effects} == {("eu1", "delete"), ("us1", "delete")}
 
-    run(tmp_path, test)
 
-
-def test_u33_an_environment_uses_the_shared_gateway_of_its_region(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_u33_an_environment_uses_the_shared_gateway_of_its_region(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         shared = await world.apply(doc("Sentinel", "edge", {"region": "eu", "replicas": 2}))
         assert [(each.cluster, each.kind) for each in shared.effects] == [("eu1", "sentinel")]
         await world.apply(an_app(regions=("eu", "us")))
@@ -249,11 +223,9 @@ def test_u33_an_environment_uses_the_shared_gateway_of_its_region(tmp_path: Path
         assert [each.name for each in await _sentinels(world)] == ["edge"]
         assert {key.split("/")[0] for _, key in await world.wanted()} == {"sentinel"}
 
-    run(tmp_path, test)
 
-
-def test_an_environment_may_insist_on_gateways_of_its_own(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_an_environment_may_insist_on_gateways_of_its_own(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         settings = {"sentinel": {"shared": False, "replicas": 3, "image": "edge:7", "resources": {"cpu": "2"}}}
         await world.apply(doc("Environment", "prod", settings))
         await world.apply(doc("Sentinel", "edge", {"region": "eu"}))
@@ -263,11 +235,9 @@ def test_an_environment_may_insist_on_gateways_of_its_own(tmp_path: Path) -> Non
         assert [(each.name, each.image, each.desired_replicas) for each in own] == [("eu", "edge:7", 3)]
         assert own[0].spec["resources"] == {"cpu": "2000m", "memory": "256Mi"}
 
-    run(tmp_path, test)
 
-
-def test_u29_a_gateway_is_ready_by_its_own_reports(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_u29_a_gateway_is_ready_by_its_own_reports(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         await world.report_app()
         sentinel = (await _sentinels(world))[0]
@@ -284,11 +254,11 @@ def test_u29_a_gateway_is_ready_by_its_own_reports(tmp_path: Path) -> None:
         found = (await _sentinels(world))[0]
         assert (found.deploy_status, found.available_replicas, found.address) == ("ready", 1, "10.0.0.1:8040")
 
-    run(tmp_path, test)
 
-
-def test_the_gateway_follows_when_everything_has_moved_and_the_old_one_stays_until_it_serves(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_the_gateway_follows_when_everything_has_moved_and_the_old_one_stays_until_it_serves(
+    tmp_path: Path,
+) -> None:
+    async with a_fleet(tmp_path, clusters=TWO_IN_EU) as world:
         await world.apply(an_app())
         await world.apply(doc("Route", "r", ROUTE))
         await world.report_app()
@@ -305,11 +275,9 @@ def test_the_gateway_follows_when_everything_has_moved_and_the_old_one_stays_unt
         for kind in ("sentinel", "route", "keys"):
             assert {name for name, _ in await world.wanted(kind)} == {other}, kind
 
-    run(tmp_path, test, clusters=TWO_IN_EU)
 
-
-def test_reports_about_what_is_gone_are_harmless(tmp_path: Path) -> None:
-    async def test(world: World) -> None:
+async def test_reports_about_what_is_gone_are_harmless(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         deployment = await world.report_app()
         await world.fleet.delete(ADMIN, ref("App", "web"))
@@ -317,5 +285,3 @@ def test_reports_about_what_is_gone_are_harmless(tmp_path: Path) -> None:
             await readiness.after_report(tx, {deployment, "dep_never"})
             await readiness.after_sentinel_report(tx, {"sentinel/sen_x", "route/rte_x", "keys/env_x", "policy/pol_x"})
             assert list(await tx.session.scalars(select(tables.Deployment))) == []
-
-    run(tmp_path, test)

@@ -71,8 +71,8 @@ def opened(item: pb.Item) -> list[dict[str, str]]:
     return [open_sealed(one.wrapped_key, one.ciphertext, AGENT.private_bytes_raw()) for one in state.secrets]
 
 
-def test_an_agent_opens_what_it_is_sent_also_after_the_master_key_was_changed(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_an_agent_opens_what_it_is_sent_also_after_the_master_key_was_changed(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with joined(tmp_path, sealing(1)) as (control, agent):
             await store(control, "db", sealing(1))
             key = await control.deploy("c1", "web", template={"secrets": ["db"]})
@@ -85,11 +85,9 @@ def test_an_agent_opens_what_it_is_sent_also_after_the_master_key_was_changed(tm
             assert opened(again) == [VALUES]
             assert again.version == item.version
 
-    asyncio.run(asyncio.wait_for(main(), 60))
 
-
-def test_a_secret_whose_master_key_is_lost_holds_up_its_own_deployment_only(tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_a_secret_whose_master_key_is_lost_holds_up_its_own_deployment_only(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
         async with joined(tmp_path, sealing(2)) as (control, agent):
             await store(control, "lost", sealing(9))
             await store(control, "db", sealing(2))
@@ -105,5 +103,3 @@ def test_a_secret_whose_master_key_is_lost_holds_up_its_own_deployment_only(tmp_
             assert opened(with_secret) == [VALUES]
             use(control, sealing(2, 9))  # the key was found again
             assert opened(await asked(agent, lost)) == [VALUES, VALUES]
-
-    asyncio.run(asyncio.wait_for(main(), 60))

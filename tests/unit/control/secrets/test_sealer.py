@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -36,106 +35,85 @@ def keys(*seeds: int) -> Counting:
     return Counting(parse_keys(" ".join(key_text(seed) for seed in seeds), "a test"), "a test")
 
 
-def test_an_agent_reads_what_was_sealed_and_the_control_plane_does_not_hold_it() -> None:
-    async def main() -> None:
-        sealer: Sealer = EnvelopeSealer(keys(1), clock=FakeClock())
-        sealed = await sealer.seal(VALUES)
-        wrapped = await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
-        assert open_sealed(wrapped, sealed.ciphertext, PRIVATE) == VALUES
-        for part in (sealed.ciphertext, sealed.data_key, wrapped):
-            assert b"hunter2" not in part
-        with pytest.raises(CannotOpen):
-            open_sealed(wrapped, sealed.ciphertext, X25519PrivateKey.generate().private_bytes_raw())
-
-    asyncio.run(main())
+async def test_an_agent_reads_what_was_sealed_and_the_control_plane_does_not_hold_it() -> None:
+    sealer: Sealer = EnvelopeSealer(keys(1), clock=FakeClock())
+    sealed = await sealer.seal(VALUES)
+    wrapped = await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
+    assert open_sealed(wrapped, sealed.ciphertext, PRIVATE) == VALUES
+    for part in (sealed.ciphertext, sealed.data_key, wrapped):
+        assert b"hunter2" not in part
+    with pytest.raises(CannotOpen):
+        open_sealed(wrapped, sealed.ciphertext, X25519PrivateKey.generate().private_bytes_raw())
 
 
-def test_every_secret_has_a_data_key_of_its_own() -> None:
-    async def main() -> None:
-        sealer = EnvelopeSealer(keys(1), clock=FakeClock())
-        one, two = await sealer.seal(VALUES), await sealer.seal(VALUES)
-        wrapped = await sealer.rewrap(one.data_key, one.master_key, PUBLIC)
-        with pytest.raises(CannotOpen):
-            open_sealed(wrapped, two.ciphertext, PRIVATE)
-
-    asyncio.run(main())
+async def test_every_secret_has_a_data_key_of_its_own() -> None:
+    sealer = EnvelopeSealer(keys(1), clock=FakeClock())
+    one, two = await sealer.seal(VALUES), await sealer.seal(VALUES)
+    wrapped = await sealer.rewrap(one.data_key, one.master_key, PUBLIC)
+    with pytest.raises(CannotOpen):
+        open_sealed(wrapped, two.ciphertext, PRIVATE)
 
 
-def test_a_data_key_is_unwrapped_once_for_many_agents_and_forgotten_after_a_minute() -> None:
-    async def main() -> None:
-        clock, masters = FakeClock(), keys(1)
-        sealer = EnvelopeSealer(masters, clock=clock)
-        sealed = await sealer.seal(VALUES)
-        for _ in range(100):
-            await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
-        assert masters.unwrapped == 1
-        await clock.advance(59)
+async def test_a_data_key_is_unwrapped_once_for_many_agents_and_forgotten_after_a_minute() -> None:
+    clock, masters = FakeClock(), keys(1)
+    sealer = EnvelopeSealer(masters, clock=clock)
+    sealed = await sealer.seal(VALUES)
+    for _ in range(100):
         await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
-        assert (masters.unwrapped, len(sealer._known)) == (1, 1)
-        await clock.advance(1)
-        assert len(sealer._known) == 0  # without anybody asking
-        assert clock.pending == 0
+    assert masters.unwrapped == 1
+    await clock.advance(59)
+    await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
+    assert (masters.unwrapped, len(sealer._known)) == (1, 1)
+    await clock.advance(1)
+    assert len(sealer._known) == 0  # without anybody asking
+    assert clock.pending == 0
+    await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
+    assert masters.unwrapped == 2
+
+
+async def test_the_number_of_data_keys_in_memory_is_bounded() -> None:
+    clock = FakeClock()
+    sealer = EnvelopeSealer(keys(1), clock=clock, keep_count=10)
+    for n in range(50):
+        sealed = await sealer.seal({"N": str(n)})
         await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
-        assert masters.unwrapped == 2
-
-    asyncio.run(main())
-
-
-def test_the_number_of_data_keys_in_memory_is_bounded() -> None:
-    async def main() -> None:
-        clock = FakeClock()
-        sealer = EnvelopeSealer(keys(1), clock=clock, keep_count=10)
-        for n in range(50):
-            sealed = await sealer.seal({"N": str(n)})
-            await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
-            await clock.advance(0.1)
-            assert len(sealer._known) <= 10
-        await clock.advance(60)
-        assert len(sealer._known) == 0
-        await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
-        await sealer.close()
-        assert (len(sealer._known), clock.pending) == (0, 0)
-
-    asyncio.run(main())
+        await clock.advance(0.1)
+        assert len(sealer._known) <= 10
+    await clock.advance(60)
+    assert len(sealer._known) == 0
+    await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
+    await sealer.close()
+    assert (len(sealer._known), clock.pending) == (0, 0)
 
 
-def test_a_missing_master_key_is_an_error_of_the_secrets_that_need_it_only() -> None:
-    async def main() -> None:
-        before, after = EnvelopeSealer(keys(1), clock=FakeClock()), EnvelopeSealer(keys(2), clock=FakeClock())
-        lost, fine = await before.seal(VALUES), await after.seal(VALUES)
-        with pytest.raises(UnknownMasterKey, match=f"{lost.master_key}, which is not in a test: add that key"):
-            await after.rewrap(lost.data_key, lost.master_key, PUBLIC)
-        assert open_sealed(await after.rewrap(fine.data_key, fine.master_key, PUBLIC), fine.ciphertext, PRIVATE)
-
-    asyncio.run(main())
+async def test_a_missing_master_key_is_an_error_of_the_secrets_that_need_it_only() -> None:
+    before, after = EnvelopeSealer(keys(1), clock=FakeClock()), EnvelopeSealer(keys(2), clock=FakeClock())
+    lost, fine = await before.seal(VALUES), await after.seal(VALUES)
+    with pytest.raises(UnknownMasterKey, match=f"{lost.master_key}, which is not in a test: add that key"):
+        await after.rewrap(lost.data_key, lost.master_key, PUBLIC)
+    assert open_sealed(await after.rewrap(fine.data_key, fine.master_key, PUBLIC), fine.ciphertext, PRIVATE)
 
 
-def test_resealing_changes_the_wrapping_and_not_the_values() -> None:
-    async def main() -> None:
-        old = EnvelopeSealer(keys(1), clock=FakeClock())
-        new = EnvelopeSealer(keys(2, 1), clock=FakeClock())
-        sealed = await old.seal(VALUES)
-        moved = await new.reseal(Wrapped(sealed.master_key, sealed.data_key))
-        assert moved.master_key == await new.masters.current() != sealed.master_key
-        only_new = EnvelopeSealer(keys(2), clock=FakeClock())
-        wrapped = await only_new.rewrap(moved.data_key, moved.master_key, PUBLIC)
-        assert open_sealed(wrapped, sealed.ciphertext, PRIVATE) == VALUES
-
-    asyncio.run(main())
+async def test_resealing_changes_the_wrapping_and_not_the_values() -> None:
+    old = EnvelopeSealer(keys(1), clock=FakeClock())
+    new = EnvelopeSealer(keys(2, 1), clock=FakeClock())
+    sealed = await old.seal(VALUES)
+    moved = await new.reseal(Wrapped(sealed.master_key, sealed.data_key))
+    assert moved.master_key == await new.masters.current() != sealed.master_key
+    only_new = EnvelopeSealer(keys(2), clock=FakeClock())
+    wrapped = await only_new.rewrap(moved.data_key, moved.master_key, PUBLIC)
+    assert open_sealed(wrapped, sealed.ciphertext, PRIVATE) == VALUES
 
 
-def test_no_text_of_any_object_shows_a_value_or_a_key() -> None:
-    async def main() -> None:
-        sealer = EnvelopeSealer(keys(1), clock=FakeClock())
-        sealed = await sealer.seal(VALUES)
-        await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
-        (_, data_key), *_ = sealer._known._keys.values()
-        for one in (sealer, sealed, sealer._known, sealer.masters):
-            shown = f"{one} {one!r}"
-            for secret in ("hunter2", key_text(1), repr(data_key), data_key.hex()):
-                assert secret not in shown
-
-    asyncio.run(main())
+async def test_no_text_of_any_object_shows_a_value_or_a_key() -> None:
+    sealer = EnvelopeSealer(keys(1), clock=FakeClock())
+    sealed = await sealer.seal(VALUES)
+    await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
+    (_, data_key), *_ = sealer._known._keys.values()
+    for one in (sealer, sealed, sealer._known, sealer.masters):
+        shown = f"{one} {one!r}"
+        for secret in ("hunter2", key_text(1), repr(data_key), data_key.hex()):
+            assert secret not in shown
 
 
 @pytest.mark.parametrize(
@@ -164,33 +142,29 @@ def test_no_text_of_any_object_shows_a_value_or_a_key() -> None:
         ("vault:https://v/kv/k", {"VAULT_TOKEN": "t", "VAULT_CACERT": "/missing"}, "VAULT_CACERT is '/missing'"),
     ],
 )
-def test_a_setting_that_is_wrong_is_named_with_the_fix(
+async def test_a_setting_that_is_wrong_is_named_with_the_fix(
     tmp_path: Path, spec: str, environ: dict[str, str], why: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        asyncio.run(open_sealer(spec, tmp_path, environ))
+        await open_sealer(spec, tmp_path, environ)
     assert why in str(caught.value)
     assert "hunter2" not in str(caught.value)
     assert "aHVudGVyMg" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_environment_goes_before_the_default_file(tmp_path: Path) -> None:
-    async def main() -> None:
-        sealer = await open_sealer("", tmp_path, {"SHOAL_MASTER_KEY": key_text(1)})
-        assert await sealer.masters.current() == await keys(1).current()
-        assert not names(tmp_path)
-
-    asyncio.run(main())
+async def test_the_environment_goes_before_the_default_file(tmp_path: Path) -> None:
+    sealer = await open_sealer("", tmp_path, {"SHOAL_MASTER_KEY": key_text(1)})
+    assert await sealer.masters.current() == await keys(1).current()
+    assert not names(tmp_path)
 
 
-def test_a_file_may_be_named_from_the_directory_and_several_places_are_separated_by_commas(key_file: Path) -> None:
-    async def main() -> None:
-        environ = {"NEW": key_text(2)}
-        sealer = await open_sealer("env:NEW,file:keys", key_file.parent, environ)
-        assert await sealer.masters.current() == await keys(2).current()
-        old = await EnvelopeSealer(keys(1), clock=FakeClock()).seal(VALUES)
-        wrapped = await sealer.rewrap(old.data_key, old.master_key, PUBLIC)
-        assert open_sealed(wrapped, old.ciphertext, PRIVATE) == VALUES
-
-    asyncio.run(main())
+async def test_a_file_may_be_named_from_the_directory_and_several_places_are_separated_by_commas(
+    key_file: Path,
+) -> None:
+    environ = {"NEW": key_text(2)}
+    sealer = await open_sealer("env:NEW,file:keys", key_file.parent, environ)
+    assert await sealer.masters.current() == await keys(2).current()
+    old = await EnvelopeSealer(keys(1), clock=FakeClock()).seal(VALUES)
+    wrapped = await sealer.rewrap(old.data_key, old.master_key, PUBLIC)
+    assert open_sealed(wrapped, old.ciphertext, PRIVATE) == VALUES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -66,16 +66,15 @@ async def a_control(path: Path) -> AsyncIterator[Control]:
         await databases.close()
 
 
-def run(tmp_path: Path, test: Callable[[Control], Awaitable[None]]) -> None:
-    async def main() -> None:
+@asynccontextmanager
+async def bounded_control(tmp_path: Path) -> AsyncIterator[Control]:
+    async with asyncio.timeout(60):
         async with a_control(tmp_path) as control:
-            await test(control)
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+            yield control
 
 
-def test_who_joins_after_the_database_went_back_is_not_taken_for_an_older_agent(tmp_path: Path) -> None:
-    async def test(control: Control) -> None:
+async def test_who_joins_after_the_database_went_back_is_not_taken_for_an_older_agent(tmp_path: Path) -> None:
+    async with bounded_control(tmp_path) as control:
         agents = control.one.agents
         for _ in range(5):
             newest = (await agents.join(CALLER, pb.JoinRequest(identity=identity()))).epoch
@@ -85,11 +84,9 @@ def test_who_joins_after_the_database_went_back_is_not_taken_for_an_older_agent(
         assert epoch > newest
         assert (await agents.member(CALLER, identity(epoch))).epoch == epoch
 
-    run(tmp_path, test)
 
-
-def test_an_agent_that_another_control_plane_had_lost_is_asked_for_its_reports_again(tmp_path: Path) -> None:
-    async def test(control: Control) -> None:
+async def test_an_agent_that_another_control_plane_had_lost_is_asked_for_its_reports_again(tmp_path: Path) -> None:
+    async with bounded_control(tmp_path) as control:
         epoch = (await control.one.agents.join(CALLER, pb.JoinRequest(identity=identity()))).epoch
         digest = Digest()
         digest.put("deployment/d", "7")
@@ -101,11 +98,9 @@ def test_an_agent_that_another_control_plane_had_lost_is_asked_for_its_reports_a
         await control.one.agents.flush()
         assert (await control.one.agents.heartbeat(CALLER, beat)).resend_deployments
 
-    run(tmp_path, test)
 
-
-def test_what_no_database_can_store_is_left_out_of_what_an_agent_says_of_itself(tmp_path: Path) -> None:
-    async def test(control: Control) -> None:
+async def test_what_no_database_can_store_is_left_out_of_what_an_agent_says_of_itself(tmp_path: Path) -> None:
+    async with bounded_control(tmp_path) as control:
         agents = control.one.agents
         request = pb.JoinRequest(identity=identity(agent="a\0b"), software="x\0y")
         epoch = (await agents.join(CALLER, request)).epoch
@@ -118,29 +113,24 @@ def test_what_no_database_can_store_is_left_out_of_what_an_agent_says_of_itself(
         assert (row.agent, row.software) == ("ab", "xz") and "\0" not in str(row.state)
         assert len(row.state["deployments"]["cursor"]) <= 4096
 
-    run(tmp_path, test)
 
+async def test_a_control_plane_that_is_late_itself_calls_nobody_lost(tmp_path: Path) -> None:
+    async with a_control(tmp_path) as control:
+        agents, clock = control.one.agents, control.clock
+        async with control.databases.fleet.transaction() as tx:
+            tx.session.add(
+                Agent(cluster_id="clu_1", shard="default", workspace_id=FLEET, agent="a1", epoch=1, public_key=b"",
+                      software="", joined_at=0, last_heartbeat_at=0, lost=False, confirmed_deletes="")
+            )  # fmt: skip
 
-def test_a_control_plane_that_is_late_itself_calls_nobody_lost(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_control(tmp_path) as control:
-            agents, clock = control.one.agents, control.clock
-            async with control.databases.fleet.transaction() as tx:
-                tx.session.add(
-                    Agent(cluster_id="clu_1", shard="default", workspace_id=FLEET, agent="a1", epoch=1, public_key=b"",
-                          software="", joined_at=0, last_heartbeat_at=0, lost=False, confirmed_deletes="")
-                )  # fmt: skip
+        async def lost_after(seconds: float) -> bool:
+            await clock.advance(seconds)
+            await agents.judge()
+            async with control.databases.fleet.reading() as session:
+                return bool((await session.execute(select(Agent.lost))).scalar_one())
 
-            async def lost_after(seconds: float) -> bool:
-                await clock.advance(seconds)
-                await agents.judge()
-                async with control.databases.fleet.reading() as session:
-                    return bool((await session.execute(select(Agent.lost))).scalar_one())
-
-            assert not await lost_after(60.0)  # what was said meanwhile may not have been read yet
-            waited_s = 0.0
-            while not await lost_after(2.0):
-                waited_s += 2.0
-            assert 30.0 <= waited_s <= 40.0, "it has listened for as long as an agent may be silent"
-
-    asyncio.run(main())
+        assert not await lost_after(60.0)  # what was said meanwhile may not have been read yet
+        waited_s = 0.0
+        while not await lost_after(2.0):
+            waited_s += 2.0
+        assert 30.0 <= waited_s <= 40.0, "it has listened for as long as an agent may be silent"

@@ -46,25 +46,22 @@ def a_hub() -> Hub:
     return hub
 
 
-def begun(cursor: Cursor) -> FullSync:
-    async def main() -> FullSync:
-        hub = a_hub()
-        beginning = asyncio.create_task(hub.begin(encode_cursor(cursor, KEYS)))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not beginning.done(), "the index is being loaded: what it lacks would count as absent"
-        await hub._set_position("main", Position(2, 7, 7))
-        hub._ready["main"].set()
-        how = await asyncio.wait_for(beginning, 5)
-        assert isinstance(how, FullSync)
-        return how
-
-    return asyncio.run(main())
+async def begun(cursor: Cursor) -> FullSync:
+    hub = a_hub()
+    beginning = asyncio.create_task(hub.begin(encode_cursor(cursor, KEYS)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not beginning.done(), "the index is being loaded: what it lacks would count as absent"
+    await hub._set_position("main", Position(2, 7, 7))
+    hub._ready["main"].set()
+    how = await asyncio.wait_for(beginning, 5)
+    assert isinstance(how, FullSync)
+    return how
 
 
-def test_a_full_sync_waits_until_a_database_that_went_back_is_loaded_whole() -> None:
-    assert not begun(Cursor({})).observe_only
+async def test_a_full_sync_waits_until_a_database_that_went_back_is_loaded_whole() -> None:
+    assert not (await begun(Cursor({}))).observe_only
 
 
-def test_a_cursor_that_became_one_of_another_history_meanwhile_only_observes() -> None:
-    assert begun(Cursor({"main": (1, 3)})).observe_only, "it was only too old before"
+async def test_a_cursor_that_became_one_of_another_history_meanwhile_only_observes() -> None:
+    assert (await begun(Cursor({"main": (1, 3)}))).observe_only, "it was only too old before"

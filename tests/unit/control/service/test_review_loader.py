@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -102,16 +102,15 @@ async def a_bench(path: Path) -> AsyncIterator[Bench]:
         await databases.close()
 
 
-def run(tmp_path: Path, test: Callable[[Bench], Awaitable[None]]) -> None:
-    async def main() -> None:
+@asynccontextmanager
+async def bounded_bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    async with asyncio.timeout(60):
         async with a_bench(tmp_path) as bench:
-            await test(bench)
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+            yield bench
 
 
-def test_a_route_is_sent_with_the_deployment_that_serves_its_app(tmp_path: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_a_route_is_sent_with_the_deployment_that_serves_its_app(tmp_path: Path) -> None:
+    async with bounded_bench(tmp_path) as bench:
         place = await bench.prepare()
         await bench.apply("Route", "front", {"host": "a.example", "app": "web"})
         route, deployment = await bench.one(tables.Route), await bench.one(tables.Deployment)
@@ -127,11 +126,9 @@ def test_a_route_is_sent_with_the_deployment_that_serves_its_app(tmp_path: Path)
             (deployment.id, deployment.k8s_name, 9000)
         ]
 
-    run(tmp_path, test)
 
-
-def test_keys_are_asked_for_while_no_connection_of_the_database_waits_for_them(tmp_path: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_keys_are_asked_for_while_no_connection_of_the_database_waits_for_them(tmp_path: Path) -> None:
+    async with bounded_bench(tmp_path) as bench:
         place = await bench.prepare()
         bench.directory.saw_agent(place, AgentFacts(1, "a1", b"k" * 32, 0, ""))
         deployment = await bench.one(tables.Deployment)
@@ -141,11 +138,9 @@ def test_keys_are_asked_for_while_no_connection_of_the_database_waits_for_them(t
         assert [secret.wrapped_key for secret in item.action.value.secrets] == [b"kdata key"]
         assert bench.keys.free == [all_free]
 
-    run(tmp_path, test)
 
-
-def test_an_object_that_is_made_while_it_is_looked_for_is_not_forgotten(tmp_path: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_an_object_that_is_made_while_it_is_looked_for_is_not_forgotten(tmp_path: Path) -> None:
+    async with bounded_bench(tmp_path) as bench:
         place = await bench.prepare()
         made = DesiredEntry("main", 99, "apply", False)
 
@@ -158,11 +153,9 @@ def test_an_object_that_is_made_while_it_is_looked_for_is_not_forgotten(tmp_path
         assert found == {"deployment/new": Failure.LATER}
         assert bench.index.of(place, StreamKind.DEPLOYMENTS).entries["deployment/new"] is made
 
-    run(tmp_path, test)
 
-
-def test_an_agent_that_takes_over_is_not_sent_what_was_wrapped_for_the_one_before(tmp_path: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_an_agent_that_takes_over_is_not_sent_what_was_wrapped_for_the_one_before(tmp_path: Path) -> None:
+    async with bounded_bench(tmp_path) as bench:
         place = await bench.prepare()
         bench.directory.saw_agent(place, AgentFacts(1, "a1", b"a" * 32, 0, ""))
         bench.keys.meanwhile = lambda: bench.directory.saw_agent(place, AgentFacts(2, "b1", b"b" * 32, 0, ""))
@@ -170,5 +163,3 @@ def test_an_agent_that_takes_over_is_not_sent_what_was_wrapped_for_the_one_befor
         for wrapped in (b"adata key", b"bdata key"):
             loaded = (await bench.load(place, key))[key]
             assert isinstance(loaded, Loaded) and wrapped in loaded.data
-
-    run(tmp_path, test)

@@ -113,149 +113,125 @@ async def ended(task: asyncio.Task[None]) -> None:
 
 
 @pytest.mark.parametrize("encoding", [b"gzip", b"identity"])
-def test_a_change_is_sent_without_the_task_and_the_next_one_too(encoding: bytes) -> None:
-    async def main() -> None:
-        world = World([HEADERS[0], (b"connect-content-encoding", encoding)])
-        task = await world.started()
-        for number, key in enumerate(("deployment/a", "deployment/b"), 1):
-            world.change(key, number=number)
-            await world.turns()
-            world.database.answer(number=number)
-            await world.turns()
-        assert world.pushed() == [b"deployment/a", b"deployment/b"] and not world.written
-        assert world.changes.value == 2 and world.syncs.value == 0
-        world.change("deployment/a", number=3)
+async def test_a_change_is_sent_without_the_task_and_the_next_one_too(encoding: bytes) -> None:
+    world = World([HEADERS[0], (b"connect-content-encoding", encoding)])
+    task = await world.started()
+    for number, key in enumerate(("deployment/a", "deployment/b"), 1):
+        world.change(key, number=number)
         await world.turns()
-        world.change("deployment/a", number=4)  # while it is loaded: what comes may be too old
-        world.change("deployment/c", number=5)
+        world.database.answer(number=number)
         await world.turns()
-        assert len(world.database.asked) == 1, "one load at a time"
-        world.database.answer(number=3)
-        await world.turns()
-        world.database.answer(number=5)
-        await world.turns()
-        assert sorted(world.pushed()[2:]) == [b"deployment/a", b"deployment/a", b"deployment/c"]
-        assert not world.database.asked
-        await ended(task)
-
-    asyncio.run(main())
+    assert world.pushed() == [b"deployment/a", b"deployment/b"] and not world.written
+    assert world.changes.value == 2 and world.syncs.value == 0
+    world.change("deployment/a", number=3)
+    await world.turns()
+    world.change("deployment/a", number=4)  # while it is loaded: what comes may be too old
+    world.change("deployment/c", number=5)
+    await world.turns()
+    assert len(world.database.asked) == 1, "one load at a time"
+    world.database.answer(number=3)
+    await world.turns()
+    world.database.answer(number=5)
+    await world.turns()
+    assert sorted(world.pushed()[2:]) == [b"deployment/a", b"deployment/a", b"deployment/c"]
+    assert not world.database.asked
+    await ended(task)
 
 
-def test_where_we_are_goes_along_with_a_change_when_it_is_due_soon() -> None:
-    async def main() -> None:
-        world = World()
-        task = await world.started()
-        for number, passed_s in ((1, 0.0), (2, 0.5), (3, 0.4)):
-            await world.clock.advance(passed_s)
-            world.change("deployment/a", number=number)
-            await world.turns()
-            world.database.answer(number=number)
-            await world.turns()
-        first, second, third, progress = world.pushed()
-        said = pb.WatchEvent.from_binary(progress).event
-        assert first == second == third == b"deployment/a" and said is not None and said.field == "progress"
-        assert said.value.cursor == world.index.encode(world.index.now())
-        await world.clock.advance(5.0)
+async def test_where_we_are_goes_along_with_a_change_when_it_is_due_soon() -> None:
+    world = World()
+    task = await world.started()
+    for number, passed_s in ((1, 0.0), (2, 0.5), (3, 0.4)):
+        await world.clock.advance(passed_s)
+        world.change("deployment/a", number=number)
         await world.turns()
-        assert len(world.pushed()) == 4, "it is not said twice"
-        await ended(task)
-
-    asyncio.run(main())
+        world.database.answer(number=number)
+        await world.turns()
+    first, second, third, progress = world.pushed()
+    said = pb.WatchEvent.from_binary(progress).event
+    assert first == second == third == b"deployment/a" and said is not None and said.field == "progress"
+    assert said.value.cursor == world.index.encode(world.index.now())
+    await world.clock.advance(5.0)
+    await world.turns()
+    assert len(world.pushed()) == 4, "it is not said twice"
+    await ended(task)
 
 
-def test_nothing_overtakes_what_a_slow_reader_is_waited_for() -> None:
-    async def main() -> None:
-        world = World()
-        task = await world.started()
-        world.free.clear()
-        world.change("deployment/a", number=1)
-        await world.turns()
-        world.database.answer(number=1)
-        await world.turns()
-        world.change("deployment/b", number=2)
-        await world.turns()
-        assert not world.pieces and not world.database.asked, "nothing more is loaded for it"
-        world.free.set()
-        await world.turns()
-        world.database.answer(number=2)
-        await world.turns()
-        assert world.pushed() == [b"deployment/a", b"deployment/b"]
-        await ended(task)
-
-    asyncio.run(main())
+async def test_nothing_overtakes_what_a_slow_reader_is_waited_for() -> None:
+    world = World()
+    task = await world.started()
+    world.free.clear()
+    world.change("deployment/a", number=1)
+    await world.turns()
+    world.database.answer(number=1)
+    await world.turns()
+    world.change("deployment/b", number=2)
+    await world.turns()
+    assert not world.pieces and not world.database.asked, "nothing more is loaded for it"
+    world.free.set()
+    await world.turns()
+    world.database.answer(number=2)
+    await world.turns()
+    assert world.pushed() == [b"deployment/a", b"deployment/b"]
+    await ended(task)
 
 
-def test_a_large_batch_is_written_by_the_task_and_nothing_is_loaded_until_it_has() -> None:
-    async def main() -> None:
-        world = World()
-        task = await world.started()
-        keys = [f"deployment/{n:02}" for n in range(20)]
-        world.change(*keys)
-        await world.turns()
-        world.free.clear()
-        world.database.answer(number=1)
-        world.change("deployment/later", number=2)
-        await world.turns()
-        assert not world.written and not world.database.asked
-        world.free.set()
-        await world.turns()
-        assert world.written[:20] == [key.encode() for key in keys] and not world.pieces
-        world.database.answer(number=2)
-        await world.turns()
-        assert world.pushed() == [b"deployment/later"], "the task sleeps again"
-        await ended(task)
-
-    asyncio.run(main())
+async def test_a_large_batch_is_written_by_the_task_and_nothing_is_loaded_until_it_has() -> None:
+    world = World()
+    task = await world.started()
+    keys = [f"deployment/{n:02}" for n in range(20)]
+    world.change(*keys)
+    await world.turns()
+    world.free.clear()
+    world.database.answer(number=1)
+    world.change("deployment/later", number=2)
+    await world.turns()
+    assert not world.written and not world.database.asked
+    world.free.set()
+    await world.turns()
+    assert world.written[:20] == [key.encode() for key in keys] and not world.pieces
+    world.database.answer(number=2)
+    await world.turns()
+    assert world.pushed() == [b"deployment/later"], "the task sleeps again"
+    await ended(task)
 
 
-def test_a_stream_that_only_the_library_can_write_is_written_by_its_task() -> None:
-    async def main() -> None:
-        world = World([(b"content-type", b"application/connect+json")])
-        task = await world.started()
-        world.change("deployment/a")
-        await world.turns()
-        world.database.answer(number=1)
-        await world.turns()
-        assert world.written == [b"deployment/a"] and not world.pieces
-        await ended(task)
-
-    asyncio.run(main())
+async def test_a_stream_that_only_the_library_can_write_is_written_by_its_task() -> None:
+    world = World([(b"content-type", b"application/connect+json")])
+    task = await world.started()
+    world.change("deployment/a")
+    await world.turns()
+    world.database.answer(number=1)
+    await world.turns()
+    assert world.written == [b"deployment/a"] and not world.pieces
+    await ended(task)
 
 
-def test_a_one_time_sync_ends_the_stream_with_everything_and_counts_its_objects() -> None:
-    async def main() -> None:
-        world = World(once=True)
-        world.change("deployment/a")
-        task = await world.started(FullSync("asked for"))
-        world.database.answer(number=1)
+async def test_a_one_time_sync_ends_the_stream_with_everything_and_counts_its_objects() -> None:
+    world = World(once=True)
+    world.change("deployment/a")
+    task = await world.started(FullSync("asked for"))
+    world.database.answer(number=1)
+    await asyncio.wait_for(task, 10)
+    *_, item, _keys, end = [*world.written, *world.pushed()]
+    said = pb.WatchEvent.from_binary(end).event
+    assert item == b"deployment/a" and said is not None and said.field == "sync_end" and world.syncs.value == 1
+
+
+async def test_a_one_time_sync_that_cannot_load_an_object_says_so() -> None:
+    world = World(once=True)
+    world.change("deployment/a")
+    task = await world.started(FullSync("asked for"))
+    world.database.answer(number=1, failure=Failure.LATER)
+    with pytest.raises(Exception, match="1 objects cannot be loaded now"):
         await asyncio.wait_for(task, 10)
-        *_, item, _keys, end = [*world.written, *world.pushed()]
-        said = pb.WatchEvent.from_binary(end).event
-        assert item == b"deployment/a" and said is not None and said.field == "sync_end" and world.syncs.value == 1
-
-    asyncio.run(main())
 
 
-def test_a_one_time_sync_that_cannot_load_an_object_says_so() -> None:
-    async def main() -> None:
-        world = World(once=True)
-        world.change("deployment/a")
-        task = await world.started(FullSync("asked for"))
-        world.database.answer(number=1, failure=Failure.LATER)
-        with pytest.raises(Exception, match="1 objects cannot be loaded now"):
-            await asyncio.wait_for(task, 10)
-
-    asyncio.run(main())
-
-
-def test_a_failure_ends_the_stream_and_no_other() -> None:
-    async def main() -> None:
-        world = World()
-        task = await world.started()
-        world.database.fails = True
-        world.change("deployment/a")
-        with pytest.raises(Exception, match="connect again"):
-            await asyncio.wait_for(task, 10)
-        assert world.opened.error is not None and world.opened.reason == "failed"
-
-    asyncio.run(main())
+async def test_a_failure_ends_the_stream_and_no_other() -> None:
+    world = World()
+    task = await world.started()
+    world.database.fails = True
+    world.change("deployment/a")
+    with pytest.raises(Exception, match="connect again"):
+        await asyncio.wait_for(task, 10)
+    assert world.opened.error is not None and world.opened.reason == "failed"

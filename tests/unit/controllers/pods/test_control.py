@@ -34,31 +34,31 @@ class Server:
         return number
 
 
-def run(server: Server, count: int) -> tuple[list[int], Exception | None]:
+async def run(server: Server, count: int) -> tuple[list[int], Exception | None]:
     calls: list[Callable[[], Awaitable[int]]] = [server.call] * count
-    return asyncio.run(slow_start(calls))  # type: ignore[arg-type]
+    return await slow_start(calls)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("count", "batches"), [(0, []), (1, [1]), (2, [1, 1]), (3, [1, 2]), (10, [1, 2, 4, 3]), (15, [1, 2, 4, 8])]
 )
-def test_batches_double(count: int, batches: list[int]) -> None:
+async def test_batches_double(count: int, batches: list[int]) -> None:
     server = Server()
-    done, failure = run(server, count)
+    done, failure = await run(server, count)
     assert (len(done), failure, server.batches) == (count, None, batches)
 
 
-def test_after_a_failure_no_batch_is_begun() -> None:
+async def test_after_a_failure_no_batch_is_begun() -> None:
     server = Server(fails_from=5)
-    done, failure = run(server, 100)
+    done, failure = await run(server, 100)
     assert server.batches == [1, 2, 4]
     assert len(done) == 4
     assert isinstance(failure, Forbidden)
 
 
-def test_an_error_that_is_not_of_the_server_is_raised() -> None:
+async def test_an_error_that_is_not_of_the_server_is_raised() -> None:
     with pytest.raises(RuntimeError):
-        run(Server(fails_from=1, error=RuntimeError("ours")), 3)
+        await run(Server(fails_from=1, error=RuntimeError("ours")), 3)
 
 
 def test_a_namespace_that_ends_is_told_by_its_cause() -> None:

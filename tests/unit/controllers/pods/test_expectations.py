@@ -77,15 +77,14 @@ def test_versions_that_are_no_numbers_are_seen_by_presence(clock: FakeClock) -> 
     assert expectations.satisfied("owner")
 
 
-def test_it_is_given_up_after_five_minutes(clock: FakeClock) -> None:
-    import asyncio
+async def test_it_is_given_up_after_five_minutes(clock: FakeClock) -> None:
 
     cache, expectations = Cache(), Expectations(clock)
     cache.replace([], "5")
     expectations.wrote("owner", cache, at("7"))
-    asyncio.run(clock.advance(TTL_S - 1))
+    await clock.advance(TTL_S - 1)
     assert not expectations.satisfied("owner")
-    asyncio.run(clock.advance(1))
+    await clock.advance(1)
     assert expectations.satisfied("owner")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from shoal.base.clock import FakeClock
@@ -37,40 +35,37 @@ async def runs_of(clock: FakeClock, step_s: float, steps: int) -> tuple[int, flo
 
 
 @pytest.mark.parametrize("step_s", [0.05, 0.1, 0.3])
-def test_a_stream_of_changes_runs_once_per_window(clock: FakeClock, step_s: float) -> None:
+async def test_a_stream_of_changes_runs_once_per_window(clock: FakeClock, step_s: float) -> None:
     steps = round(10 / step_s)
-    runs, last_s = asyncio.run(runs_of(clock, step_s, steps))
+    runs, last_s = await runs_of(clock, step_s, steps)
     assert 10 <= runs <= 12
     assert last_s >= (steps - 1) * step_s
 
 
-def test_changes_further_apart_than_the_window_are_not_delayed(clock: FakeClock) -> None:
-    runs, last_s = asyncio.run(runs_of(clock, 1.5, 4))
+async def test_changes_further_apart_than_the_window_are_not_delayed(clock: FakeClock) -> None:
+    runs, last_s = await runs_of(clock, 1.5, 4)
     assert (runs, last_s) == (4, 4.5)
 
 
-def test_a_change_is_not_lost_when_a_retry_took_the_place_of_its_delay(clock: FakeClock) -> None:
-    async def main() -> None:
-        queue: WorkQueue[ObjectKey] = WorkQueue(clock=clock)
-        pace = Pace(queue, clock, window_s=1.0)
-        pace.soon(KEY)
-        queue.done(await queue.get())
-        pace.soon(KEY)
-        queue.add_after(KEY, 0.1)
-        await clock.advance(0.2)
-        queue.done(await queue.get())
-        pace.soon(KEY)
-        await clock.advance(1.0)
-        assert len(queue) == 1
-
-    asyncio.run(main())
-
-
-def test_what_cannot_wait_does_not(clock: FakeClock) -> None:
+async def test_a_change_is_not_lost_when_a_retry_took_the_place_of_its_delay(clock: FakeClock) -> None:
     queue: WorkQueue[ObjectKey] = WorkQueue(clock=clock)
     pace = Pace(queue, clock, window_s=1.0)
     pace.soon(KEY)
-    assert asyncio.run(queue.get()) == KEY
+    queue.done(await queue.get())
+    pace.soon(KEY)
+    queue.add_after(KEY, 0.1)
+    await clock.advance(0.2)
+    queue.done(await queue.get())
+    pace.soon(KEY)
+    await clock.advance(1.0)
+    assert len(queue) == 1
+
+
+async def test_what_cannot_wait_does_not(clock: FakeClock) -> None:
+    queue: WorkQueue[ObjectKey] = WorkQueue(clock=clock)
+    pace = Pace(queue, clock, window_s=1.0)
+    pace.soon(KEY)
+    assert await queue.get() == KEY
     queue.done(KEY)
     pace.now(KEY)
     assert len(queue) == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from shoal.base.clock import FakeClock
@@ -42,115 +40,95 @@ def changed(obj: Any, **options: Any) -> Any:
     return fresh
 
 
-def play(clock: FakeClock, test: Callable[[World], Any]) -> None:
-    asyncio.run(test(World(clock)))
+async def test_pods_that_come_or_go_are_acted_upon_at_once(clock: FakeClock) -> None:
+    world = World(clock)
+    for number in range(3):
+        one, other = pod(f"one-{number}", owner=OWNER), pod(f"other-{number}", owner=OWNER)
+        for step in (
+            lambda one=one: world.pods.upsert(one),
+            lambda one=one: world.pods.upsert(changed(one, deleting=True)),
+            lambda other=other: world.pods.upsert(other),
+            lambda other=other: world.pods.upsert(changed(other, phase="Failed")),
+        ):
+            step()
+            assert await world.taken() == 1
 
 
-def test_pods_that_come_or_go_are_acted_upon_at_once(clock: FakeClock) -> None:
-    async def test(world: World) -> None:
-        for number in range(3):
-            one, other = pod(f"one-{number}", owner=OWNER), pod(f"other-{number}", owner=OWNER)
-            for step in (
-                lambda one=one: world.pods.upsert(one),
-                lambda one=one: world.pods.upsert(changed(one, deleting=True)),
-                lambda other=other: world.pods.upsert(other),
-                lambda other=other: world.pods.upsert(changed(other, phase="Failed")),
-            ):
-                step()
-                assert await world.taken() == 1
-
-    play(clock, test)
-
-
-def test_the_end_of_a_pod_that_was_going_can_wait(clock: FakeClock) -> None:
-    async def test(world: World) -> None:
-        pods = [pod(f"p{number}", owner=OWNER, deleting=True) for number in range(5)]
-        for one in pods:
-            world.pods.upsert(one)
-        await world.taken()
-        runs = 0
-        for one in pods:
-            world.pods.remove(changed(one, deleting=True))
-            runs += await world.taken()
-        await clock.advance(WINDOW_S)
-        runs += await world.taken()
-        assert runs == 2
-
-    play(clock, test)
-
-
-def test_changes_of_state_are_paced_and_the_last_is_not_lost(clock: FakeClock) -> None:
-    async def test(world: World) -> None:
-        pods = [pod(f"p{number}", owner=OWNER, ready=False) for number in range(10)]
-        for one in pods:
-            world.pods.upsert(one)
-        await world.taken()
-        runs = 0
-        for one in pods:
-            world.pods.upsert(changed(one, ready=True))
-            runs += await world.taken()
-            await clock.advance(WINDOW_S / 10)
-        await clock.advance(WINDOW_S)
-        runs += await world.taken()
-        assert 2 <= runs <= 3
-
-    play(clock, test)
-
-
-def test_a_single_change_of_state_is_not_delayed(clock: FakeClock) -> None:
-    async def test(world: World) -> None:
-        one = pod(owner=OWNER, ready=False)
+async def test_the_end_of_a_pod_that_was_going_can_wait(clock: FakeClock) -> None:
+    world = World(clock)
+    pods = [pod(f"p{number}", owner=OWNER, deleting=True) for number in range(5)]
+    for one in pods:
         world.pods.upsert(one)
-        await world.taken()
-        await clock.advance(10)
+    await world.taken()
+    runs = 0
+    for one in pods:
+        world.pods.remove(changed(one, deleting=True))
+        runs += await world.taken()
+    await clock.advance(WINDOW_S)
+    runs += await world.taken()
+    assert runs == 2
+
+
+async def test_changes_of_state_are_paced_and_the_last_is_not_lost(clock: FakeClock) -> None:
+    world = World(clock)
+    pods = [pod(f"p{number}", owner=OWNER, ready=False) for number in range(10)]
+    for one in pods:
+        world.pods.upsert(one)
+    await world.taken()
+    runs = 0
+    for one in pods:
         world.pods.upsert(changed(one, ready=True))
-        assert await world.taken() == 1
-
-    play(clock, test)
-
-
-def test_what_owners_do_not_read_is_passed_over(clock: FakeClock) -> None:
-    async def test(world: World) -> None:
-        one = pod(owner=OWNER, node="")
-        world.pods.upsert(one)
-        await world.taken()
-        world.pods.upsert(changed(one, node="node-1"))
-        world.pods.upsert(changed(one, node="node-1", annotations={"a": "b"}))
-        assert (await world.taken(), world.queue.waiting) == (0, 0)
-
-    play(clock, test)
+        runs += await world.taken()
+        await clock.advance(WINDOW_S / 10)
+    await clock.advance(WINDOW_S)
+    runs += await world.taken()
+    assert 2 <= runs <= 3
 
 
-def test_pods_of_others_concern_nobody(clock: FakeClock) -> None:
-    async def test(world: World) -> None:
-        job = {**OWNER, "kind": "Job", "apiVersion": "batch/v1"}
-        world.pods.upsert(pod(owner=job))
-        assert await world.taken() == 0
-
-    play(clock, test)
-
-
-def test_orphans_are_offered_to_those_who_select_them(clock: FakeClock) -> None:
-    async def test(world: World) -> None:
-        world.pods.upsert(pod("other", labels={"app": "other"}))
-        assert await world.taken() == 0
-        free = pod("free", labels={})
-        world.pods.upsert(free)
-        assert await world.taken() == 0
-        world.pods.upsert(changed(free, owner=None, labels={"app": "web"}))
-        assert await world.taken() == 1
-        world.pods.upsert(changed(free, owner=None, labels={"app": "web"}, ready=False))
-        assert await world.taken() == 0
-
-    play(clock, test)
+async def test_a_single_change_of_state_is_not_delayed(clock: FakeClock) -> None:
+    world = World(clock)
+    one = pod(owner=OWNER, ready=False)
+    world.pods.upsert(one)
+    await world.taken()
+    await clock.advance(10)
+    world.pods.upsert(changed(one, ready=True))
+    assert await world.taken() == 1
 
 
-def test_a_pod_that_leaves_its_owner_concerns_the_owner(clock: FakeClock) -> None:
-    async def test(world: World) -> None:
-        one = pod(owner=OWNER, labels={"app": "web"})
-        world.pods.upsert(one)
-        await world.taken()
-        world.pods.upsert(changed(one, owner=None, labels={"app": "other"}))
-        assert await world.taken() == 1
+async def test_what_owners_do_not_read_is_passed_over(clock: FakeClock) -> None:
+    world = World(clock)
+    one = pod(owner=OWNER, node="")
+    world.pods.upsert(one)
+    await world.taken()
+    world.pods.upsert(changed(one, node="node-1"))
+    world.pods.upsert(changed(one, node="node-1", annotations={"a": "b"}))
+    assert (await world.taken(), world.queue.waiting) == (0, 0)
 
-    play(clock, test)
+
+async def test_pods_of_others_concern_nobody(clock: FakeClock) -> None:
+    world = World(clock)
+    job = {**OWNER, "kind": "Job", "apiVersion": "batch/v1"}
+    world.pods.upsert(pod(owner=job))
+    assert await world.taken() == 0
+
+
+async def test_orphans_are_offered_to_those_who_select_them(clock: FakeClock) -> None:
+    world = World(clock)
+    world.pods.upsert(pod("other", labels={"app": "other"}))
+    assert await world.taken() == 0
+    free = pod("free", labels={})
+    world.pods.upsert(free)
+    assert await world.taken() == 0
+    world.pods.upsert(changed(free, owner=None, labels={"app": "web"}))
+    assert await world.taken() == 1
+    world.pods.upsert(changed(free, owner=None, labels={"app": "web"}, ready=False))
+    assert await world.taken() == 0
+
+
+async def test_a_pod_that_leaves_its_owner_concerns_the_owner(clock: FakeClock) -> None:
+    world = World(clock)
+    one = pod(owner=OWNER, labels={"app": "web"})
+    world.pods.upsert(one)
+    await world.taken()
+    world.pods.upsert(changed(one, owner=None, labels={"app": "other"}))
+    assert await world.taken() == 1

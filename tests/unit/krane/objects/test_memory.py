@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 
 from shoal.krane.objects.memory import Memory, Written, with_foreign_fields
@@ -27,13 +26,10 @@ def want(**spec):
     }
 
 
-def known(memory, *objects, version="9"):
-    async def main():
-        cache = Cache(transform=with_foreign_fields, indexes={"key": by_key})
-        cache.replace([copy.deepcopy(obj) for obj in objects], version)
-        memory.caches = {"Service": cache}
-
-    asyncio.run(main())
+async def known(memory, *objects, version="9"):
+    cache = Cache(transform=with_foreign_fields, indexes={"key": by_key})
+    cache.replace([copy.deepcopy(obj) for obj in objects], version)
+    memory.caches = {"Service": cache}
     return memory
 
 
@@ -43,29 +39,29 @@ def wrote(made, **wanted):
     return memory
 
 
-def test_what_is_as_it_was_applied_is_no_drift():
-    assert known(wrote(service()), service()).drift(KEY) == []
+async def test_what_is_as_it_was_applied_is_no_drift():
+    assert (await known(wrote(service()), service())).drift(KEY) == []
 
 
-def test_what_differs_is_drift_and_so_is_what_is_gone():
-    assert known(wrote(service()), service("6", port=2)).drift(KEY) == ["Service.spec.port"]
-    assert known(wrote(service())).drift(KEY) == ["Service.(deleted)"]
+async def test_what_differs_is_drift_and_so_is_what_is_gone():
+    assert (await known(wrote(service()), service("6", port=2))).drift(KEY) == ["Service.spec.port"]
+    assert (await known(wrote(service()))).drift(KEY) == ["Service.(deleted)"]
 
 
-def test_what_was_not_seen_yet_is_not_judged():
-    assert known(wrote(service("7", port=2), port=2), service("6")).drift(KEY) == []
-    assert known(wrote(service("12"))).drift(KEY) == []
+async def test_what_was_not_seen_yet_is_not_judged():
+    assert (await known(wrote(service("7", port=2), port=2), service("6"))).drift(KEY) == []
+    assert (await known(wrote(service("12")))).drift(KEY) == []
 
 
-def test_what_the_rules_of_the_cluster_change_at_once_is_no_drift():
-    memory = known(wrote(service(port=3)), service("6", port=3))
+async def test_what_the_rules_of_the_cluster_change_at_once_is_no_drift():
+    memory = await known(wrote(service(port=3)), service("6", port=3))
     assert memory.drift(KEY) == []
-    assert known(memory, service("7", port=3, more=1)).drift(KEY) == []
+    assert (await known(memory, service("7", port=3, more=1))).drift(KEY) == []
 
 
-def test_an_object_that_is_known_to_be_newer_is_not_recalled():
-    assert known(wrote(service("7")), service("6")).recall(KEY, want()) is None
-    assert known(wrote(service("7")), service("7")).recall(KEY, want()) is not None
+async def test_an_object_that_is_known_to_be_newer_is_not_recalled():
+    assert (await known(wrote(service("7")), service("6"))).recall(KEY, want()) is None
+    assert (await known(wrote(service("7")), service("7"))).recall(KEY, want()) is not None
     assert Memory().recall(KEY, want()) is None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -150,12 +149,12 @@ def test_search_says_where_it_found_what_and_how_many_there_are() -> None:
 # Differences
 
 
-def test_two_moments_differ_by_what_was_added_removed_and_changed() -> None:
+async def test_two_moments_differ_by_what_was_added_removed_and_changed() -> None:
     async def main() -> dict[str, Any]:
         before = await WORLD.history.at(AT_S - 3600)
         return await diff_moments(before, WORLD.view, DiffScope(kinds=("services", "pods"), cluster="eu-1"))
 
-    found = asyncio.run(main())
+    found = await main()
     assert [each["name"] for each in found["added"]] == ["db", "batch-7", "web-2"]
     assert [each["name"] for each in found["removed"]] == ["gone"]
     (changed,) = found["changed"]
@@ -167,7 +166,7 @@ def test_two_moments_differ_by_what_was_added_removed_and_changed() -> None:
     assert found["complete"]
 
 
-def test_two_clusters_differ_by_what_people_wrote_and_not_by_what_the_clusters_did() -> None:
+async def test_two_clusters_differ_by_what_people_wrote_and_not_by_what_the_clusters_did() -> None:
     view = MemoryView([a_cluster("a"), a_cluster("b")])
     view.put("a", "services", a_service("web", clusterIP="10.0.0.1"), a_service("only"))
     view.put("b", "services", a_service("web", clusterIP="10.9.9.9"))
@@ -176,7 +175,7 @@ def test_two_clusters_differ_by_what_people_wrote_and_not_by_what_the_clusters_d
         view.put(cluster, "deployments", an_object(
             "web", spec={"replicas": replicas}, metadata=written, status={"readyReplicas": replicas}))  # fmt: skip
     view.put("b", "pods", a_pod("web-1"))
-    found = asyncio.run(diff_clusters(view, "a", "b", DiffScope()))
+    found = await diff_clusters(view, "a", "b", DiffScope())
     assert [each["name"] for each in found["removed"]] == ["only"]
     assert found["added"] == []
     assert [(each["kind"], each["fields"]) for each in found["changed"]] == [
@@ -184,10 +183,10 @@ def test_two_clusters_differ_by_what_people_wrote_and_not_by_what_the_clusters_d
     ]
 
 
-def test_a_difference_that_is_too_large_says_that_it_is_not_complete() -> None:
+async def test_a_difference_that_is_too_large_says_that_it_is_not_complete() -> None:
     view = MemoryView([a_cluster("a"), a_cluster("b")])
     view.put("a", "services", *(a_service(f"s{number}") for number in range(5)))
-    found = asyncio.run(diff_clusters(view, "a", "b", DiffScope(), limit=3))
+    found = await diff_clusters(view, "a", "b", DiffScope(), limit=3)
     assert (len(found["removed"]), found["totals"]["removed"], found["complete"]) == (3, 5, False)
 
 
@@ -291,21 +290,21 @@ def a_connection(requests: float, errors: float = 0.0, *, slow: float = 0.0, **m
     return ServiceConnection(requests=requests, errors=errors, **given)
 
 
-def asked(edges: MemoryEdges, clusters: list[str]) -> dict[str, Any]:
+async def asked(edges: MemoryEdges, clusters: list[str]) -> dict[str, Any]:
     request = GraphRequest(start_s=AT_S - 300, end_s=AT_S)
-    return asyncio.run(graph(edges, clusters, request, deadline_s=5))
+    return await graph(edges, clusters, request, deadline_s=5)
 
 
 def answering(*connections: ServiceConnection) -> Any:
     return lambda request: [orjson.dumps(connections_json(connections))]
 
 
-def test_rates_are_summed_and_the_percentile_is_that_of_all_requests_and_no_average() -> None:
+async def test_rates_are_summed_and_the_percentile_is_that_of_all_requests_and_no_average() -> None:
     fast = a_connection(
         990.0, 9.0, source=CallEndpoint("us-1", "shop", "web"), destination=CallEndpoint("us-1", "shop", "db")
     )
     slow = a_connection(10.0, 1.0, slow=10.0)
-    found = asked(MemoryEdges({"eu-1": answering(slow), "us-1": answering(fast)}), ["eu-1", "us-1"])
+    found = await asked(MemoryEdges({"eu-1": answering(slow), "us-1": answering(fast)}), ["eu-1", "us-1"])
     (pair,) = found["connections"]
     assert (pair["requestsPerSecond"], pair["errorsPerSecond"]) == (1000.0, 10.0)
     assert pair["successRate"] == 0.99
@@ -314,12 +313,12 @@ def test_rates_are_summed_and_the_percentile_is_that_of_all_requests_and_no_aver
     assert found["clusters"] == ["eu-1", "us-1"]
 
 
-def test_clusters_that_do_not_answer_are_named_with_the_reason() -> None:
+async def test_clusters_that_do_not_answer_are_named_with_the_reason() -> None:
     edges = MemoryEdges({
         "eu-1": answering(a_connection(5.0)), "us-1": ServiceUnavailable("no Prometheus"),
         "us-2": lambda request: [b"<html>"],
     })  # fmt: skip
-    found = asked(edges, ["eu-1", "us-1", "us-2", "us-3"])
+    found = await asked(edges, ["eu-1", "us-1", "us-2", "us-3"])
     assert [(each["cluster"], each["code"]) for each in found["failed"]] == [
         ("us-1", "ServiceUnavailable"), ("us-2", "InternalError"), ("us-3", "ServiceUnavailable"),
     ]  # fmt: skip

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -351,23 +352,21 @@ class FollowedEdges:
             self.closed = True
 
 
-def following(check: Callable[[RestApi[Caller, Caller], FollowedEdges, Streaming], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
-        world, edges = the_world(), FollowedEdges()
-        world.edges = edges  # type: ignore[assignment]
-        api = an_api(world)
-        stream = Streaming(api, f"{POD}/logs", "follow=true")
-        try:
-            await check(api, edges, stream)
-        finally:
-            stream.gone.set()
-            await asyncio.wait([stream.task])
-
-    asyncio.run(main())
+@asynccontextmanager
+async def following() -> AsyncIterator[tuple[RestApi[Caller, Caller], FollowedEdges, Streaming]]:
+    world, edges = the_world(), FollowedEdges()
+    world.edges = edges  # type: ignore[assignment]
+    api = an_api(world)
+    stream = Streaming(api, f"{POD}/logs", "follow=true")
+    try:
+        yield (api, edges, stream)
+    finally:
+        stream.gone.set()
+        await asyncio.wait([stream.task])
 
 
-def test_a_log_that_is_followed_comes_part_by_part_until_the_pod_ends() -> None:
-    async def check(api: RestApi[Caller, Caller], edges: FollowedEdges, stream: Streaming) -> None:
+async def test_a_log_that_is_followed_comes_part_by_part_until_the_pod_ends() -> None:
+    async with following() as (api, edges, stream):
         edges.parts.put_nowait(b"one\n")
         await stream.until(lambda: stream.body == b"one\n")
         edges.parts.put_nowait(b"two\n")
@@ -376,50 +375,40 @@ def test_a_log_that_is_followed_comes_part_by_part_until_the_pod_ends() -> None:
         await stream.task
         assert stream.sent[-1]["more_body"] is False
 
-    following(check)
 
-
-def test_a_log_that_says_nothing_begins_all_the_same() -> None:
-    async def check(api: RestApi[Caller, Caller], edges: FollowedEdges, stream: Streaming) -> None:
+async def test_a_log_that_says_nothing_begins_all_the_same() -> None:
+    async with following() as (api, edges, stream):
         await stream.until(lambda: bool(stream.sent))
         assert stream.sent[0]["status"] == 200
 
-    following(check)
 
-
-def test_the_edge_is_told_when_the_client_has_gone() -> None:
-    async def check(api: RestApi[Caller, Caller], edges: FollowedEdges, stream: Streaming) -> None:
+async def test_the_edge_is_told_when_the_client_has_gone() -> None:
+    async with following() as (api, edges, stream):
         edges.parts.put_nowait(b"one\n")
         await stream.until(lambda: bool(stream.body))
         stream.gone.set()
         await stream.task
         assert edges.closed
 
-    following(check)
 
-
-def test_an_error_before_the_first_part_has_its_status() -> None:
-    async def check(api: RestApi[Caller, Caller], edges: FollowedEdges, stream: Streaming) -> None:
+async def test_an_error_before_the_first_part_has_its_status() -> None:
+    async with following() as (api, edges, stream):
         edges.parts.put_nowait(Forbidden("pods/log is not allowed"))
         await stream.task
         assert stream.sent[0]["status"] == 403
 
-    following(check)
 
-
-def test_an_answer_that_breaks_off_is_not_ended_as_if_it_were_whole() -> None:
-    async def check(api: RestApi[Caller, Caller], edges: FollowedEdges, stream: Streaming) -> None:
+async def test_an_answer_that_breaks_off_is_not_ended_as_if_it_were_whole() -> None:
+    async with following() as (api, edges, stream):
         edges.parts.put_nowait(b"one\n")
         await stream.until(lambda: bool(stream.body))
         edges.parts.put_nowait(ServiceUnavailable("the edge was lost"))
         await asyncio.wait([stream.task])
         assert all(each.get("more_body", True) for each in stream.sent)
 
-    following(check)
 
-
-def test_streams_end_when_the_process_does() -> None:
-    async def check(api: RestApi[Caller, Caller], edges: FollowedEdges, stream: Streaming) -> None:
+async def test_streams_end_when_the_process_does() -> None:
+    async with following() as (api, edges, stream):
         edges.parts.put_nowait(b"one\n")
         await stream.until(lambda: bool(stream.body))
         api.end_streams()
@@ -428,8 +417,6 @@ def test_streams_end_when_the_process_does() -> None:
         late = Streaming(api, f"{POD}/logs")
         await late.task
         assert late.sent[0]["status"] == 503
-
-    following(check)
 
 
 def test_requests_are_counted_by_what_they_were_about() -> None:

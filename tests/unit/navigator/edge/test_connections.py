@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -62,21 +61,18 @@ def test_n13_there_are_never_more_errors_than_requests_nor_values_that_are_no_nu
     assert connections([sample("NaN")], [], []) == {} and connections([sample(0)], [], []) == {}
 
 
-def test_prometheus_is_asked_at_the_end_over_the_whole_time() -> None:
+async def test_prometheus_is_asked_at_the_end_over_the_whole_time() -> None:
     asked: list[dict[str, list[str]]] = []
 
     async def fetch(target: str) -> bytes:
         asked.append(parse_qs(urlsplit(target).query))
         return orjson.dumps({"status": "success", "data": {"resultType": "vector", "result": [sample(2, le="5")]}})
 
-    async def main() -> None:
-        found = await Connections(fetch, cluster=None).between(1000.0, 1600.0, namespace="", service="")
-        assert len(found) == 1 and len(asked) == 3
-        assert {each["time"][0] for each in asked} == {"1600.000"} and "[600s]" in asked[0]["query"][0]
-        with pytest.raises(BadRequest):
-            await Connections(fetch, cluster=None).between(5.0, 5.0, namespace="", service="")
-
-    asyncio.run(main())
+    found = await Connections(fetch, cluster=None).between(1000.0, 1600.0, namespace="", service="")
+    assert len(found) == 1 and len(asked) == 3
+    assert {each["time"][0] for each in asked} == {"1600.000"} and "[600s]" in asked[0]["query"][0]
+    with pytest.raises(BadRequest):
+        await Connections(fetch, cluster=None).between(5.0, 5.0, namespace="", service="")
 
 
 @pytest.mark.parametrize(
@@ -87,9 +83,9 @@ def test_prometheus_is_asked_at_the_end_over_the_whole_time() -> None:
         (b"[]", ServiceUnavailable),
     ],
 )
-def test_what_prometheus_refuses_is_told(body: bytes, error: type[Exception]) -> None:
+async def test_what_prometheus_refuses_is_told(body: bytes, error: type[Exception]) -> None:
     async def fetch(target: str) -> bytes:
         return body
 
     with pytest.raises(error):
-        asyncio.run(Connections(fetch, cluster=None).between(1, 2, namespace="", service=""))
+        await Connections(fetch, cluster=None).between(1, 2, namespace="", service="")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 from protobuf import Oneof
@@ -64,114 +64,89 @@ class Bench:
         return id_ in self.replies and self.replies[id_][-1].last
 
 
-def run(scenario: Callable[[], Any]) -> None:
-    asyncio.run(scenario())
+async def test_n11_a_slow_request_holds_up_no_other() -> None:
+    bench = Bench(workers=2)
+    bench.start("slow")
+    bench.start("quick")
+    await bench.clock.settle()
+    assert bench.done("quick") and not bench.done("slow")
+    bench.asked.free.set()
+    await bench.clock.settle()
+    assert b"".join(part.part for part in bench.replies["slow"]) == b"firstsecond"
 
 
-def test_n11_a_slow_request_holds_up_no_other() -> None:
-    async def main() -> None:
-        bench = Bench(workers=2)
-        bench.start("slow")
-        bench.start("quick")
+async def test_n11_every_request_ends_at_its_deadline() -> None:
+    bench = Bench(longest_s=60.0)
+    bench.start("asked", deadline_s=5.0)
+    bench.start("too-long", deadline_s=600.0)
+    bench.start("unnamed")
+    await bench.clock.advance(4.9)
+    assert not bench.done("asked")
+    await bench.clock.advance(0.2)
+    assert bench.reason("asked") == "Timeout" and not bench.done("unnamed")
+    await bench.clock.advance(55)
+    assert bench.reason("too-long") == bench.reason("unnamed") == "Timeout"
+    assert bench.asked.running == 0
+
+
+async def test_not_more_than_the_workers_are_busy_and_not_more_than_the_rest_waits() -> None:
+    bench = Bench(workers=2, waiting=3)
+    for number in range(6):
+        bench.start(f"r{number}")
+    await bench.clock.settle()
+    assert bench.asked.most == 2
+    assert bench.reason("r5") == "TooManyRequests"
+    bench.asked.free.set()
+    await bench.clock.settle()
+    assert all(bench.done(f"r{number}") for number in range(5)) and bench.asked.most == 2
+
+
+async def test_waiting_for_a_place_counts_towards_the_deadline() -> None:
+    bench = Bench(workers=1)
+    bench.start("first", deadline_s=30)
+    bench.start("second", deadline_s=5)
+    await bench.clock.advance(6)
+    assert bench.reason("second") == "Timeout" and not bench.done("first")
+    await bench.pool.stop()
+
+
+async def test_followers_have_places_of_their_own() -> None:
+    bench = Bench(workers=1, followers=2)
+    for number in range(3):
+        bench.start(f"f{number}", follow=True)
+    bench.start("quick")
+    await bench.clock.settle()
+    assert bench.done("quick") and bench.reason("f2") == "TooManyRequests"
+    await bench.clock.advance(300)
+    assert not bench.done("f0"), "a follower has no deadline of a request"
+    await bench.pool.stop()
+    assert bench.asked.running == 0
+
+
+async def test_a_cancelled_request_ends_and_says_nothing_more() -> None:
+    bench = Bench()
+    bench.start("slow")
+    await bench.clock.settle()
+    bench.pool.cancel("slow")
+    bench.pool.cancel("nobody")
+    await bench.clock.settle()
+    assert bench.asked.running == 0 and not bench.done("slow")
+    bench.start("slow")
+    await bench.clock.settle()
+    assert bench.asked.running == 1
+    await bench.pool.stop()
+
+
+async def test_errors_are_answers_with_their_reason() -> None:
+    bench = Bench()
+    cases = ((NotFound("no such pod"), "NotFound"), (Unreachable("gone"), "ServiceUnavailable"),
+             (ValueError("a mistake"), "ServiceUnavailable"))  # fmt: skip
+    for number, (error, reason) in enumerate(cases):
+        bench.asked.fail = error
+        bench.start(f"quick{number}")
         await bench.clock.settle()
-        assert bench.done("quick") and not bench.done("slow")
-        bench.asked.free.set()
-        await bench.clock.settle()
-        assert b"".join(part.part for part in bench.replies["slow"]) == b"firstsecond"
-
-    run(main)
-
-
-def test_n11_every_request_ends_at_its_deadline() -> None:
-    async def main() -> None:
-        bench = Bench(longest_s=60.0)
-        bench.start("asked", deadline_s=5.0)
-        bench.start("too-long", deadline_s=600.0)
-        bench.start("unnamed")
-        await bench.clock.advance(4.9)
-        assert not bench.done("asked")
-        await bench.clock.advance(0.2)
-        assert bench.reason("asked") == "Timeout" and not bench.done("unnamed")
-        await bench.clock.advance(55)
-        assert bench.reason("too-long") == bench.reason("unnamed") == "Timeout"
-        assert bench.asked.running == 0
-
-    run(main)
-
-
-def test_not_more_than_the_workers_are_busy_and_not_more_than_the_rest_waits() -> None:
-    async def main() -> None:
-        bench = Bench(workers=2, waiting=3)
-        for number in range(6):
-            bench.start(f"r{number}")
-        await bench.clock.settle()
-        assert bench.asked.most == 2
-        assert bench.reason("r5") == "TooManyRequests"
-        bench.asked.free.set()
-        await bench.clock.settle()
-        assert all(bench.done(f"r{number}") for number in range(5)) and bench.asked.most == 2
-
-    run(main)
-
-
-def test_waiting_for_a_place_counts_towards_the_deadline() -> None:
-    async def main() -> None:
-        bench = Bench(workers=1)
-        bench.start("first", deadline_s=30)
-        bench.start("second", deadline_s=5)
-        await bench.clock.advance(6)
-        assert bench.reason("second") == "Timeout" and not bench.done("first")
-        await bench.pool.stop()
-
-    run(main)
-
-
-def test_followers_have_places_of_their_own() -> None:
-    async def main() -> None:
-        bench = Bench(workers=1, followers=2)
-        for number in range(3):
-            bench.start(f"f{number}", follow=True)
-        bench.start("quick")
-        await bench.clock.settle()
-        assert bench.done("quick") and bench.reason("f2") == "TooManyRequests"
-        await bench.clock.advance(300)
-        assert not bench.done("f0"), "a follower has no deadline of a request"
-        await bench.pool.stop()
-        assert bench.asked.running == 0
-
-    run(main)
-
-
-def test_a_cancelled_request_ends_and_says_nothing_more() -> None:
-    async def main() -> None:
-        bench = Bench()
-        bench.start("slow")
-        await bench.clock.settle()
-        bench.pool.cancel("slow")
-        bench.pool.cancel("nobody")
-        await bench.clock.settle()
-        assert bench.asked.running == 0 and not bench.done("slow")
-        bench.start("slow")
-        await bench.clock.settle()
-        assert bench.asked.running == 1
-        await bench.pool.stop()
-
-    run(main)
-
-
-def test_errors_are_answers_with_their_reason() -> None:
-    async def main() -> None:
-        bench = Bench()
-        cases = ((NotFound("no such pod"), "NotFound"), (Unreachable("gone"), "ServiceUnavailable"),
-                 (ValueError("a mistake"), "ServiceUnavailable"))  # fmt: skip
-        for number, (error, reason) in enumerate(cases):
-            bench.asked.fail = error
-            bench.start(f"quick{number}")
-            await bench.clock.settle()
-            reply = bench.replies[f"quick{number}"][-1]
-            assert reply.reason == reason and str(error) in reply.error
-        bench.pool.start(pb.Request(id="empty"), bench._reply)
-        await bench.clock.settle()
-        assert bench.reason("empty") == "BadRequest"
-
-    run(main)
+        reply = bench.replies[f"quick{number}"][-1]
+        assert reply.reason == reason and str(error) in reply.error
+    bench.pool.start(pb.Request(id="empty"), bench._reply)
+    await bench.clock.settle()
+    assert bench.reason("empty") == "BadRequest"

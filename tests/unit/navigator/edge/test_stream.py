@@ -118,87 +118,72 @@ def equal(manager: RecordingManager, made: Line) -> bool:
     return manager.model.rows.get("pods", {}) == held
 
 
-def test_rows_and_changes_arrive() -> None:
-    async def main() -> None:
-        async with line() as (manager, made, _):
-            for number in range(300):
-                made.put(f"default/p{number}", "x" * 4000)
-            made.ready()
-            await manager.until(lambda: equal(manager, made) and len(manager.model.keys("pods")) == 300)
-            made.put("default/p1", "changed")
-            made.machine.remove("pods", "default/p2")
-            made.stream.wake()
-            await manager.until(lambda: equal(manager, made))
-            assert made.stream.state == "connected"
-
-    asyncio.run(main())
+async def test_rows_and_changes_arrive() -> None:
+    async with line() as (manager, made, _):
+        for number in range(300):
+            made.put(f"default/p{number}", "x" * 4000)
+        made.ready()
+        await manager.until(lambda: equal(manager, made) and len(manager.model.keys("pods")) == 300)
+        made.put("default/p1", "changed")
+        made.machine.remove("pods", "default/p2")
+        made.stream.wake()
+        await manager.until(lambda: equal(manager, made))
+        assert made.stream.state == "connected"
 
 
-def test_n3_a_stream_that_is_ended_cleanly_is_connected_again() -> None:
-    async def main() -> None:
-        async with line() as (manager, made, _):
-            made.ready()
-            for turn in range(1, 4):
-                await manager.until(lambda turn=turn: len(manager.sessions) == turn and manager.current is not None)
-                await manager.until(lambda: made.stream.state == "connected")
-                made.put(f"default/p{turn}")
-                await manager.until(lambda: equal(manager, made))
-                manager.end()
-            await manager.until(lambda: len(manager.sessions) == 4)
-
-    asyncio.run(main())
-
-
-def test_n4_answers_and_state_have_one_writer() -> None:
-    async def main() -> None:
-        async with line(ManagerModel()) as (manager, made, _):
-            for number in range(500):
-                made.put(f"default/p{number}", "x" * 2000)
+async def test_n3_a_stream_that_is_ended_cleanly_is_connected_again() -> None:
+    async with line() as (manager, made, _):
+        made.ready()
+        for turn in range(1, 4):
+            await manager.until(lambda turn=turn: len(manager.sessions) == turn and manager.current is not None)
             await manager.until(lambda: made.stream.state == "connected")
-            made.ready()
-            from protobuf import Oneof
-
-            asked = [
-                asyncio.create_task(manager.ask(f"r{number}", Oneof("logs", pb.PodLogs())), name="ask")
-                for number in range(5)
-            ]
-            for turn in range(50):
-                made.put(f"default/p{turn}", f"again {turn}")
-                await asyncio.sleep(0)
-            replies = await asyncio.gather(*asked)
+            made.put(f"default/p{turn}")
             await manager.until(lambda: equal(manager, made))
-            for number, parts in enumerate(replies):
-                assert b"".join(part.part for part in parts) == f"r{number}".encode() * 100_000
-
-    asyncio.run(main())
-
-
-def test_n5_there_is_never_a_second_connection_beside_the_first() -> None:
-    async def main() -> None:
-        async with line(proxied=True) as (manager, made, proxy):
-            made.ready()
-            for turn in range(1, 6):
-                await manager.until(lambda turn=turn: len(manager.sessions) >= turn and manager.current is not None)
-                made.put(f"default/p{turn}")
-                proxy.cut()
-                await manager.until(lambda: manager.current is None)
-            await manager.until(lambda: manager.current is not None and equal(manager, made))
-            assert manager.overlapping == 0
-            epochs = manager.model.epoch
-            assert epochs == len(manager.sessions)
-
-    asyncio.run(main())
-
-
-def test_requests_end_with_the_connection_they_came_on() -> None:
-    async def main() -> None:
-        async with line() as (manager, made, _):
-            await manager.until(lambda: manager.current is not None)
             manager.end()
-            await manager.until(lambda: len(manager.sessions) == 2)
-            assert made.requests.stopped == 1
+        await manager.until(lambda: len(manager.sessions) == 4)
 
-    asyncio.run(main())
+
+async def test_n4_answers_and_state_have_one_writer() -> None:
+    async with line(ManagerModel()) as (manager, made, _):
+        for number in range(500):
+            made.put(f"default/p{number}", "x" * 2000)
+        await manager.until(lambda: made.stream.state == "connected")
+        made.ready()
+        from protobuf import Oneof
+
+        asked = [
+            asyncio.create_task(manager.ask(f"r{number}", Oneof("logs", pb.PodLogs())), name="ask")
+            for number in range(5)
+        ]
+        for turn in range(50):
+            made.put(f"default/p{turn}", f"again {turn}")
+            await asyncio.sleep(0)
+        replies = await asyncio.gather(*asked)
+        await manager.until(lambda: equal(manager, made))
+        for number, parts in enumerate(replies):
+            assert b"".join(part.part for part in parts) == f"r{number}".encode() * 100_000
+
+
+async def test_n5_there_is_never_a_second_connection_beside_the_first() -> None:
+    async with line(proxied=True) as (manager, made, proxy):
+        made.ready()
+        for turn in range(1, 6):
+            await manager.until(lambda turn=turn: len(manager.sessions) >= turn and manager.current is not None)
+            made.put(f"default/p{turn}")
+            proxy.cut()
+            await manager.until(lambda: manager.current is None)
+        await manager.until(lambda: manager.current is not None and equal(manager, made))
+        assert manager.overlapping == 0
+        epochs = manager.model.epoch
+        assert epochs == len(manager.sessions)
+
+
+async def test_requests_end_with_the_connection_they_came_on() -> None:
+    async with line() as (manager, made, _):
+        await manager.until(lambda: manager.current is not None)
+        manager.end()
+        await manager.until(lambda: len(manager.sessions) == 2)
+        assert made.requests.stopped == 1
 
 
 @pytest.mark.parametrize(
@@ -211,53 +196,46 @@ def test_requests_end_with_the_connection_they_came_on() -> None:
         (pb.RejectionCode.INVALID_IDENTIFICATION, [7.0, 10.0]),
     ],
 )
-def test_a_rejected_edge_waits_as_told_or_as_set_and_comes_back(code: pb.RejectionCode, waits: list[float]) -> None:
-    async def main() -> None:
-        async with a_manager() as manager:
-            manager.refusals = [ClaimRejection(code, 7.0), ClaimRejection(code, 0.0)]
-            clock = Hurried()
-            made = Line(manager, clock=clock, standby_s=44.0, retry_base_s=20.0, retry_cap_s=20.0)
-            try:
-                await manager.until(lambda: made.stream.state == "connected")
-                assert [wait for wait in clock.waits if wait > 6.5] == waits
-                counted = made.metrics.connections.labels(code.name.lower())
-                assert counted.value == 2
-            finally:
-                await cancel_all(made.task)
-
-    asyncio.run(main())
+async def test_a_rejected_edge_waits_as_told_or_as_set_and_comes_back(
+    code: pb.RejectionCode, waits: list[float]
+) -> None:
+    async with a_manager() as manager:
+        manager.refusals = [ClaimRejection(code, 7.0), ClaimRejection(code, 0.0)]
+        clock = Hurried()
+        made = Line(manager, clock=clock, standby_s=44.0, retry_base_s=20.0, retry_cap_s=20.0)
+        try:
+            await manager.until(lambda: made.stream.state == "connected")
+            assert [wait for wait in clock.waits if wait > 6.5] == waits
+            counted = made.metrics.connections.labels(code.name.lower())
+            assert counted.value == 2
+        finally:
+            await cancel_all(made.task)
 
 
 @pytest.mark.parametrize(
     ("code", "state"),
     [(pb.RejectionCode.ACTIVE_CONNECTION_EXISTS, "standby"), (pb.RejectionCode.BAD_TOKEN, "rejected")],
 )
-def test_a_standby_is_told_from_one_that_is_refused(code: pb.RejectionCode, state: str) -> None:
-    async def main() -> None:
-        async with a_manager() as manager:
-            manager.refusals = [ClaimRejection(code, 600.0, "because")]
-            made = Line(manager)
-            await manager.until(lambda: made.stream.reason == "because")
-            assert made.stream.state == state
+async def test_a_standby_is_told_from_one_that_is_refused(code: pb.RejectionCode, state: str) -> None:
+    async with a_manager() as manager:
+        manager.refusals = [ClaimRejection(code, 600.0, "because")]
+        made = Line(manager)
+        await manager.until(lambda: made.stream.reason == "because")
+        assert made.stream.state == state
+        await cancel_all(made.task)
+
+
+async def test_a_token_that_is_not_known_is_a_rejection_and_a_replaced_one_works() -> None:
+    async with a_manager() as manager:
+        path = manager.join_file(token="old")
+        made = Line(manager, path)
+        try:
+            await manager.until(lambda: made.stream.state == "rejected")
+            assert "token" in made.stream.reason
+            manager.join_file()
+            await manager.until(lambda: made.stream.state == "connected")
+        finally:
             await cancel_all(made.task)
-
-    asyncio.run(main())
-
-
-def test_a_token_that_is_not_known_is_a_rejection_and_a_replaced_one_works() -> None:
-    async def main() -> None:
-        async with a_manager() as manager:
-            path = manager.join_file(token="old")
-            made = Line(manager, path)
-            try:
-                await manager.until(lambda: made.stream.state == "rejected")
-                assert "token" in made.stream.reason
-                manager.join_file()
-                await manager.until(lambda: made.stream.state == "connected")
-            finally:
-                await cancel_all(made.task)
-
-    asyncio.run(main())
 
 
 # each setting
@@ -268,71 +246,56 @@ async def _ends(made: Line, timeout_s: float = 20.0) -> BaseException | None:
     return made.task.exception() if made.task.done() else None
 
 
-def test_retry_count_limits_the_attempts_and_0_does_not() -> None:
-    async def main() -> None:
-        async with a_manager() as manager:
-            gone = manager.join_file(url="https://127.0.0.1:9")
-            limited, endless = Line(manager, gone, retry_count=3), Line(manager, gone)
-            error = await _ends(limited)
-            assert isinstance(error, GaveUp) and "4 attempts" in str(error)
-            assert not endless.task.done()
-            await cancel_all(endless.task)
-
-    asyncio.run(main())
+async def test_retry_count_limits_the_attempts_and_0_does_not() -> None:
+    async with a_manager() as manager:
+        gone = manager.join_file(url="https://127.0.0.1:9")
+        limited, endless = Line(manager, gone, retry_count=3), Line(manager, gone)
+        error = await _ends(limited)
+        assert isinstance(error, GaveUp) and "4 attempts" in str(error)
+        assert not endless.task.done()
+        await cancel_all(endless.task)
 
 
-def test_the_backoff_bounds_the_waits_between_attempts() -> None:
-    async def main() -> None:
-        async with a_manager() as manager:
-            clock = Hurried()
-            gone = manager.join_file(url="https://127.0.0.1:9")
-            made = Line(manager, gone, clock, retry_base_s=16.0, retry_cap_s=60.0, retry_count=4)
-            await _ends(made)
-            assert [wait for wait in clock.waits if wait >= 8] == [8.0, 16.0, 30.0, 30.0]
-
-    asyncio.run(main())
+async def test_the_backoff_bounds_the_waits_between_attempts() -> None:
+    async with a_manager() as manager:
+        clock = Hurried()
+        gone = manager.join_file(url="https://127.0.0.1:9")
+        made = Line(manager, gone, clock, retry_base_s=16.0, retry_cap_s=60.0, retry_count=4)
+        await _ends(made)
+        assert [wait for wait in clock.waits if wait >= 8] == [8.0, 16.0, 30.0, 30.0]
 
 
-def test_connect_timeout_ends_an_attempt_that_is_not_answered() -> None:
-    async def main() -> None:
-        async with a_manager() as manager:
-            manager.mute = True
-            made = Line(manager, connect_timeout_s=0.3)
-            await manager.until(lambda: manager.claims >= 2)
-            assert "within 0.3 s" in made.stream.reason
-            await cancel_all(made.task)
-
-    asyncio.run(main())
+async def test_connect_timeout_ends_an_attempt_that_is_not_answered() -> None:
+    async with a_manager() as manager:
+        manager.mute = True
+        made = Line(manager, connect_timeout_s=0.3)
+        await manager.until(lambda: manager.claims >= 2)
+        assert "within 0.3 s" in made.stream.reason
+        await cancel_all(made.task)
 
 
-def test_request_timeout_ends_a_connection_on_which_nothing_is_stored() -> None:
-    async def main() -> None:
-        async with line(request_timeout_s=0.5, keep_alive_timeout_s=60) as (manager, made, _):
-            manager.silent_stores = True
-            made.ready()
-            await manager.until(lambda: "acknowledge" in made.stream.reason)
-            manager.silent_stores = False
-            made.put("default/p")
-            await manager.until(lambda: equal(manager, made))
-
-    asyncio.run(main())
+async def test_request_timeout_ends_a_connection_on_which_nothing_is_stored() -> None:
+    async with line(request_timeout_s=0.5, keep_alive_timeout_s=60) as (manager, made, _):
+        manager.silent_stores = True
+        made.ready()
+        await manager.until(lambda: "acknowledge" in made.stream.reason)
+        manager.silent_stores = False
+        made.put("default/p")
+        await manager.until(lambda: equal(manager, made))
 
 
-def test_keep_alives_are_sent_in_silence_and_their_timeout_ends_a_dead_connection() -> None:
-    async def main() -> None:
-        async with line(proxied=True, keep_alive_s=0.2, keep_alive_timeout_s=1.0) as (manager, made, proxy):
-            made.ready()
-            await manager.until(lambda: manager.current is not None and "keep_alive" in manager.current.bodies)
-            assert len(manager.sessions) == 1
-            proxy.mute()
-            await manager.until(lambda: "keep-alives" in made.stream.reason)
-            proxy.heal()
-            await manager.until(lambda: len(manager.sessions) >= 2 and made.stream.state == "connected")
-
-    asyncio.run(main())
+async def test_keep_alives_are_sent_in_silence_and_their_timeout_ends_a_dead_connection() -> None:
+    async with line(proxied=True, keep_alive_s=0.2, keep_alive_timeout_s=1.0) as (manager, made, proxy):
+        made.ready()
+        await manager.until(lambda: manager.current is not None and "keep_alive" in manager.current.bodies)
+        assert len(manager.sessions) == 1
+        proxy.mute()
+        await manager.until(lambda: "keep-alives" in made.stream.reason)
+        proxy.heal()
+        await manager.until(lambda: len(manager.sessions) >= 2 and made.stream.state == "connected")
 
 
-def test_no_message_is_larger_than_the_limit_of_either_side() -> None:
+async def test_no_message_is_larger_than_the_limit_of_either_side() -> None:
     async def largest(own: int, managers: int) -> int:
         async with line(ManagerModel(max_message_bytes=managers), max_message_bytes=own) as (manager, made, _):
             for number in range(100):
@@ -342,6 +305,6 @@ def test_no_message_is_larger_than_the_limit_of_either_side() -> None:
             return manager.model.largest_bytes
 
     small = 16 * 1024
-    assert asyncio.run(largest(small, 1 << 20)) <= small
-    assert asyncio.run(largest(1 << 20, small)) <= small
-    assert asyncio.run(largest(1 << 20, 1 << 20)) > small
+    assert await largest(small, 1 << 20) <= small
+    assert await largest(1 << 20, small) <= small
+    assert await largest(1 << 20, 1 << 20) > small

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -50,22 +50,14 @@ async def put(manager: Manager, version: int, *, epoch: int = 0, key: str = "a/p
     await manager.row_writer.write(RowsChanged("east", at_ms, [one], []), epoch=epoch, rows=rows)
 
 
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(30):
-            await main()
-
-    asyncio.run(bounded())
-
-
 async def version(manager: Manager, at_s: float) -> str | None:
     past = await manager.history.at(at_s)
     row = past.row("east", "pods", "a/p")
     return row.summary.labels["v"] if row is not None else None  # type: ignore[attr-defined]
 
 
-def test_the_past_goes_back_as_far_as_the_retention(tmp_path: Path, clock: FakeClock) -> None:
-    async def main() -> None:
+async def test_the_past_goes_back_as_far_as_the_retention(tmp_path: Path, clock: FakeClock) -> None:
+    async with asyncio.timeout(30):
         async with opened(tmp_path, clock) as manager:
             begun_s = clock.wall_s()
             for number in range(3):  # at 0, 10 and 20 seconds
@@ -88,11 +80,9 @@ def test_the_past_goes_back_as_far_as_the_retention(tmp_path: Path, clock: FakeC
             assert left == [], "what ended before is deleted"
             assert await version(manager, begun_s + 17.0) == "1"
 
-    run(main)
 
-
-def test_a_longer_retention_keeps_more(tmp_path: Path, clock: FakeClock) -> None:
-    async def main() -> None:
+async def test_a_longer_retention_keeps_more(tmp_path: Path, clock: FakeClock) -> None:
+    async with asyncio.timeout(30):
         async with opened(tmp_path, clock, replace(CONFIG, retention_s=1000.0)) as manager:
             begun_s = clock.wall_s()
             await put(manager, 0)
@@ -101,11 +91,9 @@ def test_a_longer_retention_keeps_more(tmp_path: Path, clock: FakeClock) -> None
             await clock.advance(500.0)
             assert await version(manager, begun_s) == "0"
 
-    run(main)
 
-
-def test_a_moment_knows_who_held_the_cluster(tmp_path: Path, clock: FakeClock) -> None:
-    async def main() -> None:
+async def test_a_moment_knows_who_held_the_cluster(tmp_path: Path, clock: FakeClock) -> None:
+    async with asyncio.timeout(30):
         async with opened(tmp_path, clock) as manager:
             begun_ms = round(clock.wall_s() * 1000)
             await manager.row_writer.write(
@@ -122,11 +110,9 @@ def test_a_moment_knows_who_held_the_cluster(tmp_path: Path, clock: FakeClock) -
                 assert east.kinds[0].rows == 1
             assert (await manager.history.at(clock.wall_s() - 25.0)).clusters() == []
 
-    run(main)
 
-
-def test_what_an_older_epoch_still_wanted_to_write_is_refused(tmp_path: Path, clock: FakeClock) -> None:
-    async def main() -> None:
+async def test_what_an_older_epoch_still_wanted_to_write_is_refused(tmp_path: Path, clock: FakeClock) -> None:
+    async with asyncio.timeout(30):
         async with opened(tmp_path, clock) as manager:
             manager.registry.claim("east", "e1", 0.0)
             await put(manager, 1, epoch=1)
@@ -136,11 +122,9 @@ def test_what_an_older_epoch_still_wanted_to_write_is_refused(tmp_path: Path, cl
             await put(manager, 3, epoch=2)
             assert await version(manager, clock.wall_s()) == "3"
 
-    run(main)
 
-
-def test_a_stream_that_ends_while_it_waits_leaves_memory_and_disk_equal(tmp_path: Path, clock: FakeClock) -> None:
-    async def main() -> None:
+async def test_a_stream_that_ends_while_it_waits_leaves_memory_and_disk_equal(tmp_path: Path, clock: FakeClock) -> None:
+    async with asyncio.timeout(30):
         async with opened(tmp_path, clock) as manager:
             waiting = [
                 asyncio.create_task(put(manager, number, key=f"a/{number}"), name=f"put/{number}")
@@ -156,5 +140,3 @@ def test_a_stream_that_ends_while_it_waits_leaves_memory_and_disk_equal(tmp_path
             assert {f"a/{number}" for number in range(1, 20, 2)} | {"a/last"} <= stored
         async with opened(tmp_path, clock) as manager:
             assert {row.key for row in manager.view.rows("pods")} == stored
-
-    run(main)

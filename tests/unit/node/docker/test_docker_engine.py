@@ -70,18 +70,10 @@ async def engine_with(answers: dict[str, bytes | Answer]) -> AsyncIterator[tuple
             await listening.wait_closed()
 
 
-def run(answers: dict[str, bytes | Answer], test: Callable[[Engine, Server], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with engine_with(answers) as (engine, server):
-            await test(engine, server)
-
-    asyncio.run(main())
-
-
 # answers
 
 
-def test_answers_are_read_counted_chunked_and_to_the_end_of_the_connection() -> None:
+async def test_answers_are_read_counted_chunked_and_to_the_end_of_the_connection() -> None:
     answers: dict[str, bytes | Answer] = {
         "GET /counted": reply({"a": 1}),
         "GET /chunked": b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n{"a"\r\n3\r\n:2}\r\n0\r\n\r\n',
@@ -89,51 +81,43 @@ def test_answers_are_read_counted_chunked_and_to_the_end_of_the_connection() -> 
         "POST /nothing": _NO_BODY,
     }
 
-    async def test(engine: Engine, server: Server) -> None:
+    async with engine_with(answers) as (engine, server):
         assert [(await engine.json("GET", each))["a"] for each in ("counted", "chunked", "ended")] == [1, 2, 3]
         assert await engine.json("POST", "nothing", body={"x": 1}, query={"q": "a b"}) is None
         assert server.requests[-1] == "POST /nothing?q=a%20b"
         assert server.bodies[-1] == b'{"x":1}'
 
-    run(answers, test)
 
-
-def test_the_agreed_version_is_in_every_path() -> None:
+async def test_the_agreed_version_is_in_every_path() -> None:
     answers: dict[str, bytes | Answer] = {
         "GET /_ping": b"HTTP/1.1 200 OK\r\nApi-Version: 1.43\r\nContent-Length: 2\r\n\r\nOK",
         "GET /v1.43/info": reply({}),
     }
 
-    async def test(engine: Engine, server: Server) -> None:
+    async with engine_with(answers) as (engine, server):
         await engine.negotiate()
         assert not engine.podman
         assert await engine.json("GET", "info") == {}
 
-    run(answers, test)
 
-
-def test_an_engine_that_is_newer_is_asked_how_far_back_it_goes() -> None:
+async def test_an_engine_that_is_newer_is_asked_how_far_back_it_goes() -> None:
     answers: dict[str, bytes | Answer] = {
         "GET /_ping": b"HTTP/1.1 200 OK\r\nApi-Version: 1.90\r\nContent-Length: 2\r\n\r\nOK",
         "GET /version": reply({"ApiVersion": "1.90", "MinAPIVersion": "1.60"}),
         "GET /v1.60/info": reply({}),
     }
 
-    async def test(engine: Engine, server: Server) -> None:
+    async with engine_with(answers) as (engine, server):
         await engine.negotiate()
         assert await engine.json("GET", "info") == {}
 
-    run(answers, test)
 
-
-def test_podman_is_known_by_what_it_says() -> None:
+async def test_podman_is_known_by_what_it_says() -> None:
     head = b"HTTP/1.1 200 OK\r\nApi-Version: 1.41\r\nLibpod-Api-Version: 4.3.1\r\nContent-Length: 2\r\n\r\nOK"
 
-    async def test(engine: Engine, server: Server) -> None:
+    async with engine_with({"GET /_ping": head}) as (engine, server):
         await engine.negotiate()
         assert engine.podman
-
-    run({"GET /_ping": head}, test)
 
 
 @pytest.mark.parametrize(
@@ -147,43 +131,36 @@ def test_podman_is_known_by_what_it_says() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
     ],
 )
-def test_half_an_answer_and_what_is_none_are_failures(answer: bytes) -> None:
-    async def test(engine: Engine, server: Server) -> None:
+async def test_half_an_answer_and_what_is_none_are_failures(answer: bytes) -> None:
+    async with engine_with({"GET": answer}) as (engine, server):
         with pytest.raises(EngineGone):
             await engine.json("GET", "x")
 
-    run({"GET": answer}, test)
 
-
-def test_a_refusal_has_its_status_and_words() -> None:
-    async def test(engine: Engine, server: Server) -> None:
+async def test_a_refusal_has_its_status_and_words() -> None:
+    async with engine_with({"GET": reply({"message": "no such thing"}, 404)}) as (engine, server):
         with pytest.raises(EngineError, match="no such thing") as caught:
             await engine.json("GET", "x")
         assert caught.value.status == 404 and caught.value.missing
 
-    run({"GET": reply({"message": "no such thing"}, 404)}, test)
 
-
-def test_an_engine_that_does_not_answer_is_given_up_after_a_while() -> None:
+async def test_an_engine_that_does_not_answer_is_given_up_after_a_while() -> None:
     async def silence(line: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    async def main() -> None:
-        with TemporaryDirectory() as folder:
-            path, clock = str(Path(folder) / "e.sock"), FakeClock()
-            listening = await asyncio.start_unix_server(Server({"GET": silence}).serve, path)
-            engine = Engine(path, clock=clock, request_s=60)
-            asking = asyncio.create_task(engine.json("GET", "info"), name="asking")
-            await clock.advance(61)
-            with pytest.raises(EngineGone, match="no answer to GET /info in 60 s"):
-                await asking
-            listening.close()
-            await listening.wait_closed()
-
-    asyncio.run(main())
+    with TemporaryDirectory() as folder:
+        path, clock = str(Path(folder) / "e.sock"), FakeClock()
+        listening = await asyncio.start_unix_server(Server({"GET": silence}).serve, path)
+        engine = Engine(path, clock=clock, request_s=60)
+        asking = asyncio.create_task(engine.json("GET", "info"), name="asking")
+        await clock.advance(61)
+        with pytest.raises(EngineGone, match="no answer to GET /info in 60 s"):
+            await asking
+        listening.close()
+        await listening.wait_closed()
 
 
-def test_a_socket_that_is_not_there_or_that_nobody_listens_on_is_named_with_the_fix(tmp_path: Path) -> None:
+async def test_a_socket_that_is_not_there_or_that_nobody_listens_on_is_named_with_the_fix(tmp_path: Path) -> None:
     gone, stale = str(tmp_path / "gone.sock"), str(tmp_path / "stale.sock")
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(stale)
@@ -192,15 +169,15 @@ def test_a_socket_that_is_not_there_or_that_nobody_listens_on_is_named_with_the_
         (stale, "connection refused: nothing listens on the Docker socket"),
     ):
         with pytest.raises(EngineGone, match=f"{words} {path}: start Docker.*podman system service"):
-            asyncio.run(Engine(path, clock=RealClock(), request_s=1).json("GET", "info"))
+            await Engine(path, clock=RealClock(), request_s=1).json("GET", "info")
 
 
-def test_closing_breaks_off_what_is_under_way() -> None:
+async def test_closing_breaks_off_what_is_under_way() -> None:
     async def endless(line: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n")
         await reader.read()
 
-    async def test(engine: Engine, server: Server) -> None:
+    async with engine_with({"GET": endless}) as (engine, server):
         async with engine.stream("GET", "events") as answer:
             assert await answer.read() == b"hi"
             waiting = asyncio.create_task(answer.read(), name="waiting")
@@ -208,8 +185,6 @@ def test_closing_breaks_off_what_is_under_way() -> None:
             engine.close()
             with pytest.raises(EngineGone):
                 await asyncio.wait_for(waiting, 10)
-
-    run({"GET": endless}, test)
 
 
 # sessions: what Docker does and podman does not
@@ -223,12 +198,12 @@ def test_closing_breaks_off_what_is_under_way() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Type: application/vnd.docker.raw-stream\r\n\r\n",
     ],
 )
-def test_a_connection_is_taken_over_in_both_directions(head: bytes) -> None:
+async def test_a_connection_is_taken_over_in_both_directions(head: bytes) -> None:
     async def echo(line: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(head + frame(2, b"first"))
         writer.write(frame(1, await reader.read()))
 
-    async def test(engine: Engine, server: Server) -> None:
+    async with engine_with({"POST /containers/c/attach": echo}) as (engine, server):
         options = SessionOptions(stdin=True)
         session = await open_attach(engine, "c", options, terminal=False, once=True)
         await session.write(b"hello ")
@@ -239,8 +214,6 @@ def test_a_connection_is_taken_over_in_both_directions(head: bytes) -> None:
         assert found == [(OutputStream.STDERR, b"first"), (OutputStream.STDOUT, b"hello there")]
         await session.close()
         await session.close()
-
-    run({"POST /containers/c/attach": echo}, test)
 
 
 def _exec(start: bytes, *states: dict[str, object]) -> dict[str, bytes | Answer]:
@@ -261,44 +234,39 @@ def _exec(start: bytes, *states: dict[str, object]) -> dict[str, bytes | Answer]
 _PENDING: dict[str, object] = {"Running": False, "ExitCode": None, "Pid": 0}
 
 
-def test_a_program_that_is_not_there_is_told_in_the_output_of_the_command() -> None:
+async def test_a_program_that_is_not_there_is_told_in_the_output_of_the_command() -> None:
     text = b'OCI runtime exec failed: exec failed: unable to start: exec: "/x": no such file or directory: unknown\r\n'
     answers = _exec(frame(1, text), _PENDING, {"Running": False, "ExitCode": 127, "Pid": 0})
 
-    async def test(engine: Engine, server: Server) -> None:
+    async with engine_with(answers) as (engine, server):
         with pytest.raises(StartFailure, match='^OCI runtime exec failed.*"/x"'):
             await open_exec(engine, "c", ("/x",), SessionOptions(), clock=RealClock())
 
-    run(answers, test)
 
-
-def test_a_command_that_ends_with_the_same_code_keeps_its_output() -> None:
+async def test_a_command_that_ends_with_the_same_code_keeps_its_output() -> None:
     answers = _exec(frame(2, b"sh: foo: not found\n"), _PENDING, {"Running": False, "ExitCode": 127, "Pid": 9})
 
-    async def test(engine: Engine, server: Server) -> None:
+    async with engine_with(answers) as (engine, server):
         session = await open_exec(engine, "c", ("sh", "-c", "foo"), SessionOptions(), clock=RealClock())
         assert [each async for each in session.output()] == [(OutputStream.STDERR, b"sh: foo: not found\n")]
         assert await session.wait() == 127
         await session.close()
 
-    run(answers, test)
 
-
-def test_a_command_in_a_container_that_does_not_run_is_refused() -> None:
-    async def test(engine: Engine, server: Server) -> None:
+async def test_a_command_in_a_container_that_does_not_run_is_refused() -> None:
+    async with engine_with({"POST /containers/c/exec": reply({"message": "container c is not running"}, 409)}) as (
+        engine,
+        server,
+    ):
         with pytest.raises(NoSuchContainer, match="is not running"):
             await open_exec(engine, "c", ("ls",), SessionOptions(), clock=RealClock())
 
-    run({"POST /containers/c/exec": reply({"message": "container c is not running"}, 409)}, test)
 
-
-def test_a_command_that_the_engine_has_forgotten_was_killed() -> None:
+async def test_a_command_that_the_engine_has_forgotten_was_killed() -> None:
     answers = _exec(b"", {"Running": True, "ExitCode": None, "Pid": 9})
 
-    async def test(engine: Engine, server: Server) -> None:
+    async with engine_with(answers) as (engine, server):
         session = await open_exec(engine, "c", ("ls",), SessionOptions(), clock=RealClock())
         server.answers["GET /exec/e1/json"] = reply({"message": "no such exec"}, 404)
         assert await session.wait() == 137
         await session.close()
-
-    run(answers, test)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -95,11 +95,11 @@ class ProcessNode:
 
 
 @pytest.fixture
-def on_process_node(tmp_path: Path) -> Callable[..., None]:
-    """Run an async test on a node; keywords are settings of the runtime."""
+def on_process_node(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[ProcessNode]]:
+    """A node to run processes on; keywords are settings of the runtime."""
 
     @asynccontextmanager
-    async def node(config: dict[str, Any]) -> AsyncIterator[ProcessNode]:
+    async def node(**config: Any) -> AsyncIterator[ProcessNode]:
         machine = ProcessMachine(tmp_path / "cluster", registry=tmp_path / "networks", **config)
         found = ProcessNode(machine, machine.runtime())
         await found.runtime.open()
@@ -113,11 +113,4 @@ def on_process_node(tmp_path: Path) -> Callable[..., None]:
             await machine.halt()
             await following
 
-    def run(test: Callable[[ProcessNode], Awaitable[None]], **config: Any) -> None:
-        async def main() -> None:
-            async with node(config) as found:
-                await test(found)
-
-        asyncio.run(main())
-
-    return run
+    return node

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,13 @@ from shoal.node.runtime.model import (
 )
 from shoal.testing.controllers import eventually
 
-Run = Callable[..., None]
+Run = Callable[..., AbstractAsyncContextManager[Any]]
 
 _SERVER = "import socket, os; s = socket.create_server((os.environ['BIND'], int(os.environ['PORT']))); print('up', flush=True)\nwhile True: c, _ = s.accept(); c.sendall(b'hello'); c.close()"
 
 
-def test_a_container_knows_its_address_port_and_name(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_a_container_knows_its_address_port_and_name(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         shown = "echo $HOST $POD_IP $PORT $HOSTNAME $(pwd)"
         container = await node.sh(f"{shown}; hostname 2>/dev/null", ports=(4711, 4712), env=(("A", "1"), ("A", "2")))
         await node.exited(container)
@@ -42,19 +43,17 @@ def test_a_container_knows_its_address_port_and_name(on_process_node: Run) -> No
         await node.exited(other)
         assert (await node.output(other)).startswith("99 2\n")
 
-    on_process_node(test)
 
-
-def test_the_agents_own_environment_is_not_handed_on(on_process_node: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_agents_own_environment_is_not_handed_on(
+    on_process_node: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AGENT_SECRET", "x")
 
-    async def test(node: Any) -> None:
+    async with on_process_node() as node:
         container = await node.sh("env")
         await node.exited(container)
         found = await node.output(container)
         assert "AGENT_SECRET" not in found and "PATH=" in found
-
-    on_process_node(test)
 
 
 def volumes(tmp_path: Path) -> tuple[Mount, ...]:
@@ -70,8 +69,8 @@ def volumes(tmp_path: Path) -> tuple[Mount, ...]:
     )
 
 
-def test_volumes_are_at_their_places(on_process_node: Run, tmp_path: Path) -> None:
-    async def test(node: Any) -> None:
+async def test_volumes_are_at_their_places(on_process_node: Run, tmp_path: Path) -> None:
+    async with on_process_node() as node:
         if not node.runtime._namespaces:
             pytest.skip("this machine allows no namespaces")
         script = (
@@ -84,15 +83,13 @@ def test_volumes_are_at_their_places(on_process_node: Run, tmp_path: Path) -> No
         assert "Read-only" in await node.output(container, OutputStream.STDERR)
         assert (tmp_path / "message").read_text() == "bye\n"
         assert (tmp_path / "data" / "file").read_text() == "new\n"
-
-    on_process_node(test)
     assert not os.path.exists("/data") and not os.path.exists("/etc/shoal-test")
 
 
-def test_without_namespaces_volumes_are_below_the_pods_folder_and_users_are_told(
+async def test_without_namespaces_volumes_are_below_the_pods_folder_and_users_are_told(
     on_process_node: Run, tmp_path: Path
 ) -> None:
-    async def test(node: Any) -> None:
+    async with on_process_node(namespaces="off") as node:
         script = "cat $SHOAL_POD_DIR/etc/shoal-test/config/key; echo bye > $SHOAL_POD_DIR/dev/termination-log; echo $SHOAL_SERVICEACCOUNT_DIR"
         container = await node.sh(script, mounts=volumes(tmp_path))
         await node.exited(container)
@@ -104,22 +101,20 @@ def test_without_namespaces_volumes_are_below_the_pods_folder_and_users_are_told
         assert [each.reason for each in node.notices] == ["VolumeRedirected"]
         assert "/etc/shoal-test/config" in node.notices[0].message and "termination-log" not in node.notices[0].message
 
-    on_process_node(test, namespaces="off")
 
-
-def test_a_volume_that_cannot_be_mounted_is_a_start_error_that_names_it(on_process_node: Run, tmp_path: Path) -> None:
-    async def test(node: Any) -> None:
+async def test_a_volume_that_cannot_be_mounted_is_a_start_error_that_names_it(
+    on_process_node: Run, tmp_path: Path
+) -> None:
+    async with on_process_node() as node:
         if not node.runtime._namespaces:
             pytest.skip("this machine allows no namespaces")
         (tmp_path / "file").touch()
         with pytest.raises(StartFailure, match="/etc"):
             await node.sh("true", mounts=(Mount(host_path=str(tmp_path / "file"), container_path="/etc"),))
 
-    on_process_node(test)
 
-
-def test_a_terminal_has_a_size_that_can_be_changed(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_a_terminal_has_a_size_that_can_be_changed(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         container = await node.sh("sleep 1000")
         session = await node.runtime.exec(
             container.id, ("sh", "-c", "read line; stty size; exit 3"), SessionOptions(stdin=True, tty=True)
@@ -131,11 +126,9 @@ def test_a_terminal_has_a_size_that_can_be_changed(on_process_node: Run) -> None
         assert await session.wait() == 3
         await session.close()
 
-    on_process_node(test)
 
-
-def test_several_may_be_attached_to_a_container_with_a_terminal(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_several_may_be_attached_to_a_container_with_a_terminal(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         container = await node.sh(
             "stty -echo; printf 'name? '; read name; stty size; echo hello $name", tty=True, stdin=True
         )
@@ -149,13 +142,11 @@ def test_several_may_be_attached_to_a_container_with_a_terminal(on_process_node:
             assert await session.wait() == 0
             await session.close()
 
-    on_process_node(test)
 
-
-def test_a_reader_that_does_not_read_slows_the_container_down_and_one_that_leaves_frees_it(
+async def test_a_reader_that_does_not_read_slows_the_container_down_and_one_that_leaves_frees_it(
     on_process_node: Run,
 ) -> None:
-    async def test(node: Any) -> None:
+    async with on_process_node() as node:
         container = await node.sh(
             "read line; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo done; sleep 1000", stdin=True
         )
@@ -170,11 +161,9 @@ def test_a_reader_that_does_not_read_slows_the_container_down_and_one_that_leave
         await node.says(container, "done")
         assert len(await node.output(container)) == 3000000 + len("\ndone\n")
 
-    on_process_node(test)
 
-
-def test_a_command_that_is_given_up_ends_with_all_its_processes(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_a_command_that_is_given_up_ends_with_all_its_processes(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         container = await node.sh("exec sleep 1000")  # one process from the beginning
 
         async def count() -> int:
@@ -197,11 +186,9 @@ def test_a_command_that_is_given_up_ends_with_all_its_processes(on_process_node:
         await session.close()
         await eventually(gone)
 
-    on_process_node(test)
 
-
-def test_a_pod_is_reached_at_its_address_and_nobody_else_at_it(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_a_pod_is_reached_at_its_address_and_nobody_else_at_it(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         port = any_free("127.0.0.1")
         with socket.create_server(("0.0.0.0", port)):
             with pytest.raises(ConnectionError):  # it is not the pod that listens there
@@ -213,11 +200,9 @@ def test_a_pod_is_reached_at_its_address_and_nobody_else_at_it(on_process_node: 
         assert await connection.read() == b"hello"
         await connection.close()
 
-    on_process_node(test)
 
-
-def test_a_pod_that_listens_on_all_addresses_works_and_is_warned_of_once(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_a_pod_that_listens_on_all_addresses_works_and_is_warned_of_once(on_process_node: Run) -> None:
+    async with on_process_node(look_s=0.05) as node:
         port = any_free("127.0.0.1")
         env = (("BIND", "0.0.0.0"), ("PORT", str(port)))
         container = await node.run(sys.executable, "-I", "-c", _SERVER, env=env)
@@ -230,11 +215,9 @@ def test_a_pod_that_listens_on_all_addresses_works_and_is_warned_of_once(on_proc
         assert [(each.reason, each.container_id) for each in node.notices] == [("BindsAllAddresses", container.id)]
         assert str(port) in node.notices[0].message and node.address in node.notices[0].message
 
-    on_process_node(test, look_s=0.05)
 
-
-def test_a_port_of_the_node_leads_to_the_pod_and_belongs_to_one(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_a_port_of_the_node_leads_to_the_pod_and_belongs_to_one(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         port, inner = any_free("127.0.0.1"), any_free("127.0.0.1")
         ports = (PortMapping(container_port=inner, host_port=port),)
         await node.enter(ports=ports)
@@ -248,11 +231,9 @@ def test_a_port_of_the_node_leads_to_the_pod_and_belongs_to_one(on_process_node:
         with pytest.raises(CreateFailure, match=str(port)):
             await node.runtime.create_sandbox(SandboxSpec(pod_uid="x", namespace="default", name="x", ports=ports))
 
-    on_process_node(test)
 
-
-def test_the_echo_image_answers_http(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_the_echo_image_answers_http(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         from shoal.node.runtime.model import ContainerSpec
 
         image = await node.runtime.image("shoal/echo")
@@ -268,5 +249,3 @@ def test_the_echo_image_answers_http(on_process_node: Run) -> None:
         await connection.close()
         assert answer.startswith(b"HTTP/1.1 200") and b"GET /hello" in answer
         assert (await node.runtime.stop(made.id, grace_s=10)).exit_code == 0
-
-    on_process_node(test)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,13 @@ from shoal.node.runtime.process import launch, records, usage
 from shoal.node.runtime.process.shim import processes
 from shoal.testing.controllers import eventually
 
-Run = Callable[..., None]
+Run = Callable[..., AbstractAsyncContextManager[Any]]
 
 _AGENT = """
 import asyncio, sys
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 from shoal.testing.processes import ProcessMachine
 from shoal.node.runtime.model import ContainerSpec, SandboxSpec
 
@@ -49,7 +52,7 @@ asyncio.run(main())
 """
 
 
-def test_containers_go_on_when_the_agent_is_killed_and_another_one_takes_them_over(
+async def test_containers_go_on_when_the_agent_is_killed_and_another_one_takes_them_over(
     on_process_node: Run, tmp_path: Path
 ) -> None:
     agent = subprocess.Popen([sys.executable, "-c", _AGENT, str(tmp_path)], stdout=subprocess.PIPE)
@@ -59,7 +62,7 @@ def test_containers_go_on_when_the_agent_is_killed_and_another_one_takes_them_ov
     agent.wait()
     agent.stdout.close()
 
-    async def test(node: Any) -> None:
+    async with on_process_node() as node:
         found = {each.name: each for each in (await node.runtime.list()).containers}
         stays = found["stays"]
         assert (stays.phase, stays.attempt) == (ContainerPhase.RUNNING, 2)
@@ -69,11 +72,9 @@ def test_containers_go_on_when_the_agent_is_killed_and_another_one_takes_them_ov
         assert (ended.exit_code, await node.output(ended)) == (3, "bye\n")
         assert (await node.runtime.stop(stays.id, grace_s=10)).exit_code == 143
 
-    on_process_node(test)
 
-
-def test_nothing_of_a_container_outlives_it(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_nothing_of_a_container_outlives_it(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         script = "setsid sh -c 'setsid sleep 1000 & sleep 1000' & (sleep 1000 &) ; trap '' TERM; echo up; sleep 1000"
         container = await node.sh(script)
         await node.says(container, "up")
@@ -81,20 +82,16 @@ def test_nothing_of_a_container_outlives_it(on_process_node: Run) -> None:
         await node.runtime.stop(container.id, grace_s=0.05)
         assert usage.stragglers(container.id) == []
 
-    on_process_node(test)
 
-
-def test_the_end_of_the_first_process_ends_the_others(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_the_end_of_the_first_process_ends_the_others(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         container = await node.sh("setsid sleep 1000 & echo $!; exit 6")
         assert (await node.exited(container)).exit_code == 6
         assert usage.stragglers(container.id) == []
 
-    on_process_node(test)
 
-
-def test_a_container_whose_shim_is_killed_has_ended_and_nobody_knows_how(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_a_container_whose_shim_is_killed_has_ended_and_nobody_knows_how(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         container = await node.sh("setsid sleep 1000 & echo up; sleep 1000")
         await node.says(container, "up")
         shim = records.shim_of(node.machine._config.containers / container.id)
@@ -104,11 +101,9 @@ def test_a_container_whose_shim_is_killed_has_ended_and_nobody_knows_how(on_proc
         assert (found.exit_code, found.reason) == (137, ExitReason.UNKNOWN)
         await eventually(lambda: usage.stragglers(container.id) == [])
 
-    on_process_node(test)
 
-
-def test_a_pid_that_came_again_is_not_taken_for_the_container(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_a_pid_that_came_again_is_not_taken_for_the_container(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         container = await node.sh("sleep 1000")
         folder = node.machine._config.containers / container.id
         identity = records.main_of(folder)
@@ -117,22 +112,18 @@ def test_a_pid_that_came_again_is_not_taken_for_the_container(on_process_node: R
         assert not records.ProcessIdentity(identity.pid, identity.start - 1, identity.boot).alive
         assert not records.ProcessIdentity(identity.pid, identity.start, "another boot").alive
 
-    on_process_node(test)
 
-
-def test_a_container_is_started_once_however_often_it_is_tried(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_a_container_is_started_once_however_often_it_is_tried(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         container = await node.sh("echo up; sleep 1000")
         again = await launch.start_shim(node.machine._config.containers / container.id)
         assert not again.ok and "already" in again.message
         await eventually(lambda: os.waitpid(again.shim_pid, os.WNOHANG)[0] == again.shim_pid)
         assert await node.says(container, "up") == "up\n"
 
-    on_process_node(test)
 
-
-def test_a_container_whose_start_is_cut_short_at_any_moment_can_be_ended(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_a_container_whose_start_is_cut_short_at_any_moment_can_be_ended(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         made = []
         for step in range(25):
             created = await node.create("sleep", "1000", name=f"c{step}")
@@ -142,8 +133,6 @@ def test_a_container_whose_start_is_cut_short_at_any_moment_can_be_ended(on_proc
             starting.cancel()
             assert (await node.runtime.stop(created.id, grace_s=0)).phase is ContainerPhase.EXITED
         await eventually(lambda: [each for each in made if usage.stragglers(each) or shims_of(each)] == [])
-
-    on_process_node(test)
 
 
 def shims_of(container_id: str) -> list[int]:
@@ -161,10 +150,11 @@ def zombies() -> list[int]:
     return [pid for pid in processes.descendants(os.getpid()) if processes.stat_fields(pid)[:1] == [b"Z"]]
 
 
-def test_neither_files_nor_zombies_are_left_behind(on_process_node: Run) -> None:
+async def test_neither_files_nor_zombies_are_left_behind(on_process_node: Run) -> None:
     earlier = set(zombies())  # of tests that closed their runtime
 
-    async def test(node: Any) -> None:
+    async with on_process_node() as node:
+
         async def one(name: str) -> None:
             container = await node.sh("echo hi; cat", name=name, stdin=True, stdin_once=True)
             assert await node.exec(container, "echo", "there") == ("there\n", 0)
@@ -183,11 +173,9 @@ def test_neither_files_nor_zombies_are_left_behind(on_process_node: Run) -> None
         await eventually(lambda: set(zombies()) <= earlier)
         assert list(node.machine._config.containers.iterdir()) == []
 
-    on_process_node(test)
 
-
-def test_orphans_are_reaped_while_the_container_runs(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_orphans_are_reaped_while_the_container_runs(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         container = await node.sh("(sh -c 'sleep 0.01' &) ; (true &) ; echo up; sleep 1000")
         await node.says(container, "up")
         shim = records.shim_of(node.machine._config.containers / container.id)
@@ -199,22 +187,18 @@ def test_orphans_are_reaped_while_the_container_runs(on_process_node: Run) -> No
 
         await eventually(lambda: len(others()) <= 1 and all(processes.start_time(pid) for pid in others()))
 
-    on_process_node(test)
 
-
-def test_more_memory_than_the_limit_ends_the_container(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_more_memory_than_the_limit_ends_the_container(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         script = "data = bytearray(60 << 20); data[::4096] = b'x' * len(data[::4096]); import time; time.sleep(1000)"
         limited = ContainerResources(memory_limit_bytes=40 << 20)
         container = await node.run(sys.executable, "-I", "-S", "-c", script, resources=limited)
         found = await node.exited(container)
         assert (found.exit_code, found.reason) == (137, ExitReason.OOM_KILLED)
 
-    on_process_node(test)
 
-
-def test_statistics_count_all_processes_and_ended_children(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_statistics_count_all_processes_and_ended_children(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         burn = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"
         container = await node.sh(f"sh -c '{burn}'; sleep 1000 & echo up; wait")
         await node.says(container, "up")
@@ -224,11 +208,9 @@ def test_statistics_count_all_processes_and_ended_children(on_process_node: Run)
         assert stats.memory_working_set_bytes >= stats.memory_rss_bytes > 0
         assert stats.disk_used_bytes > 0
 
-    on_process_node(test)
 
-
-def test_a_signal_may_be_chosen(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_a_signal_may_be_chosen(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         chosen = await node.sh("trap 'exit 11' USR1; echo up; while :; do sleep 0.01; done", stop_signal="SIGUSR1")
         await node.says(chosen, "up")
         assert (await node.runtime.stop(chosen.id, grace_s=10)).exit_code == 11
@@ -236,11 +218,9 @@ def test_a_signal_may_be_chosen(on_process_node: Run) -> None:
         found = await node.runtime.stop(given.id, grace_s=10, signal="INT")
         assert (found.exit_code, found.signal) == (130, 2)
 
-    on_process_node(test)
 
-
-def test_root_is_refused_to_those_who_must_not_be_it(on_process_node: Run) -> None:
-    async def test(node: Any) -> None:
+async def test_root_is_refused_to_those_who_must_not_be_it(on_process_node: Run) -> None:
+    async with on_process_node() as node:
         if os.geteuid() != 0:
             pytest.skip("only root could become somebody else")
         with pytest.raises(CreateFailure, match="runAsNonRoot"):
@@ -248,5 +228,3 @@ def test_root_is_refused_to_those_who_must_not_be_it(on_process_node: Run) -> No
         container = await node.sh("id -u; id -g", name="other", security=Security(user=12345, run_as_non_root=True))
         await node.exited(container)
         assert await node.output(container) == "12345\n12345\n"
-
-    on_process_node(test)

@@ -25,14 +25,9 @@ def written(folder: Path, pieces: list[tuple[str, bytes]], *, max_bytes: int = 1
         log.end()
 
 
-def records(folder: Path, **options: Any) -> list[LogRecord]:
-    async def main() -> list[LogRecord]:
-        found = logs.read_log(
-            folder, LogOptions(**options), clock=FakeClock(), ended=lambda: True, closing=asyncio.Event()
-        )
-        return [record async for batch in found for record in batch]
-
-    return asyncio.run(main())
+async def records(folder: Path, **options: Any) -> list[LogRecord]:
+    found = logs.read_log(folder, LogOptions(**options), clock=FakeClock(), ended=lambda: True, closing=asyncio.Event())
+    return [record async for batch in found for record in batch]
 
 
 def text(found: list[LogRecord], stream: OutputStream) -> bytes:
@@ -47,7 +42,7 @@ def text(found: list[LogRecord], stream: OutputStream) -> bytes:
     ),
     st.integers(1, 200),
 )
-def test_what_was_written_is_read_whatever_the_pieces(
+async def test_what_was_written_is_read_whatever_the_pieces(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[tuple[str, bytes]], block: int
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
@@ -55,55 +50,54 @@ def test_what_was_written_is_read_whatever_the_pieces(
         patch.setattr(shim_log, "_LINE_BYTES", 16)
         patch.setattr(logs, "_BLOCK_BYTES", block)
         written(folder, pieces)
-        found = records(folder)
+        found = await records(folder)
         for stream in OutputStream:
             expected = b"".join(data for name, data in pieces if name == stream)
             assert text(found, stream) == expected
         for tail in (0, 1, 2, 1000):
-            last = records(folder, tail=tail, streams=frozenset({OutputStream.STDOUT}))
+            last = await records(folder, tail=tail, streams=frozenset({OutputStream.STDOUT}))
             lines = b"".join(data for name, data in pieces if name == "stdout").split(b"\n")
             lines = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
             assert text(last, OutputStream.STDOUT) == b"".join(lines[max(0, len(lines) - tail) :] if tail else [])
 
 
-def test_rotation_keeps_the_newest_parts_and_reading_goes_over_all_of_them(tmp_path: Path) -> None:
+async def test_rotation_keeps_the_newest_parts_and_reading_goes_over_all_of_them(tmp_path: Path) -> None:
     lines = [f"line {n}\n".encode() for n in range(1000)]
     written(tmp_path, [("stdout", line) for line in lines], max_bytes=4096, files=3)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["log", "log.1", "log.2"]
     assert all(each.stat().st_size <= 4096 for each in tmp_path.iterdir())
-    found = [record.data for record in records(tmp_path)]
+    found = [record.data for record in await records(tmp_path)]
     assert 100 < len(found) < 1000
     assert found == lines[-len(found) :]
-    assert [record.data for record in records(tmp_path, tail=150)] == lines[-150:]
+    assert [record.data for record in await records(tmp_path, tail=150)] == lines[-150:]
 
 
-def test_following_misses_nothing_while_parts_are_rotated_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_following_misses_nothing_while_parts_are_rotated_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
 
-    async def main() -> None:
-        clock, over = FakeClock(), asyncio.Event()
-        log = shim_log.ContainerLog(4096, 4)
-        seen: list[bytes] = []
+    clock, over = FakeClock(), asyncio.Event()
+    log = shim_log.ContainerLog(4096, 4)
+    seen: list[bytes] = []
 
-        async def follow() -> None:
-            options = LogOptions(follow=True)
-            found = logs.read_log(tmp_path, options, clock=clock, ended=over.is_set, closing=asyncio.Event())
-            async for batch in found:
-                seen.extend(record.data for record in batch)
+    async def follow() -> None:
+        options = LogOptions(follow=True)
+        found = logs.read_log(tmp_path, options, clock=clock, ended=over.is_set, closing=asyncio.Event())
+        async for batch in found:
+            seen.extend(record.data for record in batch)
 
-        task = asyncio.create_task(follow(), name="follow")
-        expected = []
-        for n in range(900):
-            expected.append(f"line {n}\n".encode())
-            log.write("stdout", expected[-1])
-            if n % 100 == 0:  # less than what the parts hold
-                await clock.advance(0.05)
-        over.set()
-        await clock.advance(0.1)
-        await asyncio.wait_for(task, 5)
-        assert seen == expected
-
-    asyncio.run(main())
+    task = asyncio.create_task(follow(), name="follow")
+    expected = []
+    for n in range(900):
+        expected.append(f"line {n}\n".encode())
+        log.write("stdout", expected[-1])
+        if n % 100 == 0:  # less than what the parts hold
+            await clock.advance(0.05)
+    over.set()
+    await clock.advance(0.1)
+    await asyncio.wait_for(task, 5)
+    assert seen == expected
 
 
 def test_a_disk_that_is_full_does_not_end_the_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
-import uvloop
 
 from shoal.app.ports import any_free
 from shoal.node.proxy.model import ListenAddress, ProxyBackend, ProxyListener
 from shoal.node.proxy.tcp import TcpRelay
-
-Run = Callable[[Coroutine[Any, Any, bytes]], bytes]
 
 
 async def asked_at_once(*, and_no_more: bool) -> bytes:
@@ -49,6 +44,6 @@ async def asked_at_once(*, and_no_more: bool) -> bytes:
 
 
 @pytest.mark.parametrize("and_no_more", [False, True], ids=["open", "half closed"])
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_early_bytes_are_not_lost(run: Run, and_no_more: bool) -> None:
-    assert run(asked_at_once(and_no_more=and_no_more)) == b"got hello"
+@pytest.mark.parametrize("anyio_backend", ["asyncio", ("asyncio", {"use_uvloop": True})], ids=["asyncio", "uvloop"])
+async def test_early_bytes_are_not_lost(and_no_more: bool) -> None:
+    assert await asked_at_once(and_no_more=and_no_more) == b"got hello"

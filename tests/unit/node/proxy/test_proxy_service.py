@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -126,24 +126,17 @@ class Fixture:
         return [(each["reason"], each["message"]) for each in items]
 
 
-def run(test: Callable[[Fixture], Awaitable[None]], tmp_path: Path, **config: Any) -> None:
-    @asynccontextmanager
-    async def fixture() -> AsyncIterator[Fixture]:
-        network = claim_network(tmp_path / "cluster", registry=tmp_path / "networks")
-        settings = ServerConfig(ca_certificate="test", service_cidr=network.service_cidr)
-        async with local_server(config=settings) as server:
-            found = Fixture(server, network, ProxyConfig(drain_s=0.2, **config))
-            try:
-                yield found
-            finally:
-                await found.proxy.close()
-                await found.pods.stop()
-
-    async def main() -> None:
-        async with fixture() as found:
-            await test(found)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def a_proxy(tmp_path: Path, **config: Any) -> AsyncIterator[Fixture]:
+    network = claim_network(tmp_path / "cluster", registry=tmp_path / "networks")
+    settings = ServerConfig(ca_certificate="test", service_cidr=network.service_cidr)
+    async with local_server(config=settings) as server:
+        found = Fixture(server, network, ProxyConfig(drain_s=0.2, **config))
+        try:
+            yield found
+        finally:
+            await found.proxy.close()
+            await found.pods.stop()
 
 
 async def greeting(address: str, port: int) -> bytes:
@@ -160,19 +153,17 @@ def address_of(service: Obj) -> str:
     return found
 
 
-def test_cluster_ip_and_node_port_reach_all_pods_in_turn(tmp_path: Path) -> None:
-    async def test(at: Fixture) -> None:
+async def test_cluster_ip_and_node_port_reach_all_pods_in_turn(tmp_path: Path) -> None:
+    async with a_proxy(tmp_path) as at:
         service = await at.service(type="NodePort")
         pods = [await at.pods.start(n) for n in (1, 2)]
         await at.behind(*({"addresses": [pod]} for pod in pods))
         for place in ((address_of(service), 18080), ("127.0.0.1", service["spec"]["ports"][0]["nodePort"])):
             assert {await greeting(*place) for _ in range(4)} == {b"pod 1\n", b"pod 2\n"}
 
-    run(test, tmp_path)
 
-
-def test_bytes_arrive_whole_in_both_directions_and_the_end_of_one_is_passed_on(tmp_path: Path) -> None:
-    async def test(at: Fixture) -> None:
+async def test_bytes_arrive_whole_in_both_directions_and_the_end_of_one_is_passed_on(tmp_path: Path) -> None:
+    async with a_proxy(tmp_path) as at:
         service = await at.service()
         await at.behind({"addresses": [await at.pods.start(1)]})
         reader, writer = await asyncio.open_connection(address_of(service), 18080)
@@ -187,11 +178,9 @@ def test_bytes_arrive_whole_in_both_directions_and_the_end_of_one_is_passed_on(t
         assert received == b"pod 1\n" + sent + b"end"
         writer.close()
 
-    run(test, tmp_path)
 
-
-def test_who_does_not_read_holds_the_other_side_up(tmp_path: Path) -> None:
-    async def test(at: Fixture) -> None:
+async def test_who_does_not_read_holds_the_other_side_up(tmp_path: Path) -> None:
+    async with a_proxy(tmp_path) as at:
         service = await at.service()
         await at.behind({"addresses": [await at.pods.start(1)]})
         raw = socket.socket()
@@ -207,11 +196,9 @@ def test_who_does_not_read_holds_the_other_side_up(tmp_path: Path) -> None:
         assert sent < 60 << 20
         raw.close()
 
-    run(test, tmp_path)
 
-
-def test_an_open_connection_stays_with_its_pod_when_that_leaves_and_when_the_service_goes(tmp_path: Path) -> None:
-    async def test(at: Fixture) -> None:
+async def test_an_open_connection_stays_with_its_pod_when_that_leaves_and_when_the_service_goes(tmp_path: Path) -> None:
+    async with a_proxy(tmp_path) as at:
         service = await at.service()
         old, new = [await at.pods.start(n) for n in (1, 2)]
         await at.behind({"addresses": [old]})
@@ -228,11 +215,9 @@ def test_an_open_connection_stays_with_its_pod_when_that_leaves_and_when_the_ser
         assert await reader.readline() == b"still here\n"
         writer.close()
 
-    run(test, tmp_path)
 
-
-def test_without_ready_pods_clients_are_refused_until_there_is_one(tmp_path: Path) -> None:
-    async def test(at: Fixture) -> None:
+async def test_without_ready_pods_clients_are_refused_until_there_is_one(tmp_path: Path) -> None:
+    async with a_proxy(tmp_path) as at:
         service = await at.service()
         pod = await at.pods.start(1)
         await at.behind({"addresses": [pod], "conditions": {"ready": False}})
@@ -241,20 +226,16 @@ def test_without_ready_pods_clients_are_refused_until_there_is_one(tmp_path: Pat
         await at.behind({"addresses": [pod]})
         assert await greeting(address_of(service), 18080) == b"pod 1\n"
 
-    run(test, tmp_path)
 
-
-def test_a_pod_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
-    async def test(at: Fixture) -> None:
+async def test_a_pod_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
+    async with a_proxy(tmp_path) as at:
         service = await at.service()
         pod = await at.pods.start(2)
         await at.behind({"addresses": [f"127.{at.network.number}.1.1"]}, {"addresses": [pod]})
         assert {await greeting(address_of(service), 18080) for _ in range(4)} == {b"pod 2\n"}
 
-    run(test, tmp_path)
 
-
-def test_a_port_that_needs_rights_is_served_higher_up_and_says_so(
+async def test_a_port_that_needs_rights_is_served_higher_up_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = tcp.TcpRelay.open
@@ -266,7 +247,7 @@ def test_a_port_that_needs_rights_is_served_higher_up_and_says_so(
 
     monkeypatch.setattr(tcp.TcpRelay, "open", refusing)
 
-    async def test(at: Fixture) -> None:
+    async with a_proxy(tmp_path) as at:
         service = await at.service(port=80)
         pod = await at.pods.start(1)
         await at.behind({"addresses": [pod]})
@@ -276,11 +257,9 @@ def test_a_port_that_needs_rights_is_served_higher_up_and_says_so(
         await at.reconcile()
         assert [reason for reason, _ in await at.said()] == ["PortMoved"]
 
-    run(test, tmp_path)
 
-
-def test_a_port_that_somebody_else_has_is_tried_again(tmp_path: Path) -> None:
-    async def test(at: Fixture) -> None:
+async def test_a_port_that_somebody_else_has_is_tried_again(tmp_path: Path) -> None:
+    async with a_proxy(tmp_path) as at:
         service = await at.service()
         pod = await at.pods.start(1)
         with socket.create_server((address_of(service), 18080)):
@@ -290,11 +269,9 @@ def test_a_port_that_somebody_else_has_is_tried_again(tmp_path: Path) -> None:
         assert await greeting(address_of(service), 18080) == b"pod 1\n"
         assert [reason for reason, _ in await at.said()] == ["PortInUse"]
 
-    run(test, tmp_path)
 
-
-def test_there_are_never_more_listeners_than_allowed_and_room_is_used_when_it_comes(tmp_path: Path) -> None:
-    async def test(at: Fixture) -> None:
+async def test_there_are_never_more_listeners_than_allowed_and_room_is_used_when_it_comes(tmp_path: Path) -> None:
+    async with a_proxy(tmp_path, listeners=2) as at:
         pod = await at.pods.start(1)
         for name in ("a", "b", "c"):
             await at.service(name)
@@ -306,11 +283,9 @@ def test_there_are_never_more_listeners_than_allowed_and_room_is_used_when_it_co
         assert await greeting(address_of(await at.refresh("c")), 18080) == b"pod 1\n"
         assert [reason for reason, _ in await at.said()] == ["TooManyListeners"]
 
-    run(test, tmp_path, listeners=2)
 
-
-def test_connections_past_the_limit_are_refused_and_room_comes_back(tmp_path: Path) -> None:
-    async def test(at: Fixture) -> None:
+async def test_connections_past_the_limit_are_refused_and_room_comes_back(tmp_path: Path) -> None:
+    async with a_proxy(tmp_path, connections=2) as at:
         service = await at.service()
         await at.behind({"addresses": [await at.pods.start(1)]})
         kept = [await asyncio.open_connection(address_of(service), 18080) for _ in range(2)]
@@ -328,10 +303,8 @@ def test_connections_past_the_limit_are_refused_and_room_comes_back(tmp_path: Pa
             writer.close()
         await eventually(works)
 
-    run(test, tmp_path, connections=2)
 
-
-def test_datagrams_reach_a_pod_and_answers_come_back(tmp_path: Path) -> None:
+async def test_datagrams_reach_a_pod_and_answers_come_back(tmp_path: Path) -> None:
     class Echo(asyncio.DatagramProtocol):
         def connection_made(self, transport: Any) -> None:
             self.transport = transport
@@ -346,7 +319,7 @@ def test_datagrams_reach_a_pod_and_answers_come_back(tmp_path: Path) -> None:
         def datagram_received(self, data: bytes, addr: Any) -> None:
             self.answers.put_nowait(data)
 
-    async def test(at: Fixture) -> None:
+    async with a_proxy(tmp_path) as at:
         loop = asyncio.get_running_loop()
         pod, _ = await loop.create_datagram_endpoint(Echo, local_addr=(f"127.{at.network.number}.1.1", 0))
         service = await at.service(ports=[{"name": "p", "port": 5353, "protocol": "UDP"}])
@@ -359,14 +332,10 @@ def test_datagrams_reach_a_pod_and_answers_come_back(tmp_path: Path) -> None:
         transport.close()
         pod.close()
 
-    run(test, tmp_path)
 
-
-def test_a_client_with_affinity_keeps_its_pod(tmp_path: Path) -> None:
-    async def test(at: Fixture) -> None:
+async def test_a_client_with_affinity_keeps_its_pod(tmp_path: Path) -> None:
+    async with a_proxy(tmp_path) as at:
         service = await at.service(sessionAffinity="ClientIP")
         pods = [await at.pods.start(n) for n in (1, 2, 3)]
         await at.behind(*({"addresses": [pod]} for pod in pods))
         assert len({await greeting(address_of(service), 18080) for _ in range(6)}) == 1
-
-    run(test, tmp_path)

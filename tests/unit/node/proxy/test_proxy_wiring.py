@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from pathlib import Path
 from typing import Any
@@ -25,48 +24,45 @@ _PIECE: dict[str, Any] = {
 }
 
 
-def test_services_are_served_from_when_they_have_endpoints_until_they_go(tmp_path: Path) -> None:
+async def test_services_are_served_from_when_they_have_endpoints_until_they_go(tmp_path: Path) -> None:
     network = claim_network(tmp_path / "cluster", registry=tmp_path / "networks")
 
-    async def main() -> None:
-        found: list[ServiceProxy] = []
+    found: list[ServiceProxy] = []
 
-        def add(context: ControllerContext) -> None:
-            found.append(
-                wiring.add(
-                    context.manager,
-                    context.events,
-                    clock=context.clock,
-                    random=context.random,
-                    new_id=context.new_id,
-                    metrics=context.metrics,
-                )
+    def add(context: ControllerContext) -> None:
+        found.append(
+            wiring.add(
+                context.manager,
+                context.events,
+                clock=context.clock,
+                random=context.random,
+                new_id=context.new_id,
+                metrics=context.metrics,
             )
+        )
 
-        async with local_server(config=ServerConfig(ca_certificate="x", service_cidr=network.service_cidr)) as server:
-            services, slices = (
-                "/api/v1/namespaces/default/services",
-                "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
-            )
-            async with running(server, [add]):
-                (proxy,) = found
-                before = proxy.listeners  # the API server itself has a service
-                made = await server.post(services, {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 18080}]}})
-                place = (made["spec"]["clusterIP"], 18080)
-                assert place[0].startswith(f"127.{network.number}.")
-                await server.post(slices, _PIECE)
-                await eventually(lambda: _listens(place))
-                await server.delete(f"{slices}/web-1")
-                await eventually(lambda: not _listens(place))
-                await server.post(slices, _PIECE)
-                await eventually(lambda: _listens(place))
-                await server.delete(f"{services}/web")
-                await eventually(lambda: not _listens(place))
-                await server.post(services, {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 18080}]}})
-                await eventually(lambda: proxy.listeners > before)
-            assert proxy.listeners == 0
-
-    asyncio.run(main())
+    async with local_server(config=ServerConfig(ca_certificate="x", service_cidr=network.service_cidr)) as server:
+        services, slices = (
+            "/api/v1/namespaces/default/services",
+            "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+        )
+        async with running(server, [add]):
+            (proxy,) = found
+            before = proxy.listeners  # the API server itself has a service
+            made = await server.post(services, {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 18080}]}})
+            place = (made["spec"]["clusterIP"], 18080)
+            assert place[0].startswith(f"127.{network.number}.")
+            await server.post(slices, _PIECE)
+            await eventually(lambda: _listens(place))
+            await server.delete(f"{slices}/web-1")
+            await eventually(lambda: not _listens(place))
+            await server.post(slices, _PIECE)
+            await eventually(lambda: _listens(place))
+            await server.delete(f"{services}/web")
+            await eventually(lambda: not _listens(place))
+            await server.post(services, {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 18080}]}})
+            await eventually(lambda: proxy.listeners > before)
+        assert proxy.listeners == 0
 
 
 def _listens(place: tuple[str, int]) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -29,17 +30,15 @@ STEP_S = 3600 / 20
 PATIENT_S = 120.0  # for machines that are busy with other things
 
 
-def with_redis(test: Callable[[Redis], Awaitable[None]]) -> None:
-    async def main() -> None:
-        redis = strict_redis(shared_redis().url)
-        try:
-            await redis.flushall()
-            async with asyncio.timeout(PATIENT_S):
-                await test(redis)
-        finally:
-            await redis.aclose()
-
-    asyncio.run(main())
+@asynccontextmanager
+async def empty_redis() -> AsyncIterator[Redis]:
+    redis = strict_redis(shared_redis().url)
+    try:
+        await redis.flushall()
+        async with asyncio.timeout(PATIENT_S):
+            yield redis
+    finally:
+        await redis.aclose()
 
 
 def descriptor(*who: tuple[str, str], policy: str = "p", limit: str = "3", window: str = "3600") -> LimitCheck:
@@ -62,8 +61,8 @@ async def age(redis: Redis, question: LimitCheck, steps: int) -> None:
         await redis.hset(question.key, str(int(index) - steps), count)
 
 
-def test_as_many_pass_as_the_limit_says_and_all_are_told_what_is_left() -> None:
-    async def test(redis: Redis) -> None:
+async def test_as_many_pass_as_the_limit_says_and_all_are_told_what_is_left() -> None:
+    async with empty_redis() as redis:
         who = descriptor(("by", "a"))
         found = [(await take(redis, who))[0] for _ in range(5)]
         assert [one.allowed for one in found] == [True] * 3 + [False] * 2
@@ -72,11 +71,9 @@ def test_as_many_pass_as_the_limit_says_and_all_are_told_what_is_left() -> None:
         assert all(3600 - STEP_S <= one.retry_s <= 3600 + STEP_S for one in found[3:])
         assert (await take(redis, descriptor(("by", "b"))))[0].allowed
 
-    with_redis(test)
 
-
-def test_what_was_taken_counts_for_a_whole_window_and_then_no_more() -> None:
-    async def test(redis: Redis) -> None:
+async def test_what_was_taken_counts_for_a_whole_window_and_then_no_more() -> None:
+    async with empty_redis() as redis:
         who = descriptor(("by", "a"))
         await take(redis, who, cost=3)
         await age(redis, who, 19)
@@ -85,11 +82,9 @@ def test_what_was_taken_counts_for_a_whole_window_and_then_no_more() -> None:
         assert (await take(redis, who))[0].remaining == 2
         assert len(await redis.hgetall(who.key)) == 1  # what left the window is forgotten
 
-    with_redis(test)
 
-
-def test_a_burst_at_the_edge_of_a_window_does_not_double_the_limit() -> None:
-    async def test(redis: Redis) -> None:
+async def test_a_burst_at_the_edge_of_a_window_does_not_double_the_limit() -> None:
+    async with empty_redis() as redis:
         who = descriptor(("by", "a"), limit="10")
         passed = 0
         for _ in range(20):  # one step after the other, as much as can be had in each
@@ -98,45 +93,35 @@ def test_a_burst_at_the_edge_of_a_window_does_not_double_the_limit() -> None:
             await age(redis, who, 1)
         assert passed == 10
 
-    with_redis(test)
 
-
-def test_a_request_that_one_limit_refuses_costs_nothing_in_the_others() -> None:
-    async def test(redis: Redis) -> None:
+async def test_a_request_that_one_limit_refuses_costs_nothing_in_the_others() -> None:
+    async with empty_redis() as redis:
         wide, narrow = descriptor(("by", "a"), policy="wide", limit="9"), descriptor(("by", "a"), limit="1")
         found = [await take(redis, wide, narrow) for _ in range(4)]
         assert [[one.allowed for one in both] for both in found] == [[True, True]] + [[True, False]] * 3
         assert (await take(redis, wide))[0].remaining == 7
 
-    with_redis(test)
 
-
-def test_a_cost_that_never_fits_is_told_never() -> None:
-    async def test(redis: Redis) -> None:
+async def test_a_cost_that_never_fits_is_told_never() -> None:
+    async with empty_redis() as redis:
         who = descriptor(("by", "a"))
         assert (await take(redis, who, cost=4))[0].retry_s == -1
         assert (await take(redis, who, cost=3))[0].allowed
         assert not (await take(redis, descriptor(("by", "z"), limit="0")))[0].allowed
 
-    with_redis(test)
 
-
-def test_counters_expire_by_themselves() -> None:
-    async def test(redis: Redis) -> None:
+async def test_counters_expire_by_themselves() -> None:
+    async with empty_redis() as redis:
         who = descriptor(("by", "a"))
         await take(redis, who)
         assert 3600_000 <= await redis.pttl(who.key) <= 3600_000 * 1.05 + 1000
 
-    with_redis(test)
 
-
-def test_many_at_once_get_no_more_than_the_limit() -> None:
-    async def test(redis: Redis) -> None:
+async def test_many_at_once_get_no_more_than_the_limit() -> None:
+    async with empty_redis() as redis:
         who = descriptor(("by", "a"), limit="50")
         found = await asyncio.gather(*(take(redis, who) for _ in range(120)))
         assert sum(one.allowed for (one,) in found) == 50
-
-    with_redis(test)
 
 
 def test_identifiers_are_kept_apart_and_never_kept() -> None:
@@ -149,13 +134,10 @@ def test_identifiers_are_kept_apart_and_never_kept() -> None:
 
 
 @pytest.mark.parametrize("who", [(), (("by", ""),), (("fits", "yes"),)])
-def test_nobody_in_particular_gets_no_counter_and_is_refused(who: tuple[tuple[str, str], ...]) -> None:
-    async def main() -> None:
-        judged = await StrictLimits(None, clock=FakeClock()).judge([descriptor(*who)], [1])
-        assert [one.allowed for one in judged] == [False]
-
+async def test_nobody_in_particular_gets_no_counter_and_is_refused(who: tuple[tuple[str, str], ...]) -> None:
     assert descriptor(*who).key == ""
-    asyncio.run(main())
+    judged = await StrictLimits(None, clock=FakeClock()).judge([descriptor(*who)], [1])
+    assert [one.allowed for one in judged] == [False]
 
 
 @pytest.mark.parametrize(
@@ -180,44 +162,38 @@ def test_clients_are_told_of_the_limit_that_holds_them_back_most() -> None:
     assert limit_headers(LimitDecision(1, 60, False, retry_s=0.01))["retry-after"] == "1"
 
 
-def test_a_redis_that_is_gone_is_left_alone_for_a_moment_and_then_asked_again() -> None:
-    async def main() -> None:
-        clock = FakeClock()
-        with redis_server() as server:
-            redis = strict_redis(server.url)
-            limits = StrictLimits(redis, clock=clock, timeout_s=PATIENT_S)
-            who = [descriptor(("by", "a"))]
-            assert (await limits.judge(who, [1]))[0].allowed
-            await asyncio.to_thread(server.kill)
-            with pytest.raises(LimitsUnavailable):
-                await limits.judge(who, [1])
-            await asyncio.to_thread(server.start)
-            with pytest.raises(LimitsUnavailable, match="a moment ago"):
-                await limits.judge(who, [1])
-            await clock.advance(1.0)
-            assert (await limits.judge(who, [1]))[0].allowed
-            await redis.aclose()
-
-    asyncio.run(main())
+async def test_a_redis_that_is_gone_is_left_alone_for_a_moment_and_then_asked_again() -> None:
+    clock = FakeClock()
+    with redis_server() as server:
+        redis = strict_redis(server.url)
+        limits = StrictLimits(redis, clock=clock, timeout_s=PATIENT_S)
+        who = [descriptor(("by", "a"))]
+        assert (await limits.judge(who, [1]))[0].allowed
+        await asyncio.to_thread(server.kill)
+        with pytest.raises(LimitsUnavailable):
+            await limits.judge(who, [1])
+        await asyncio.to_thread(server.start)
+        with pytest.raises(LimitsUnavailable, match="a moment ago"):
+            await limits.judge(who, [1])
+        await clock.advance(1.0)
+        assert (await limits.judge(who, [1]))[0].allowed
+        await redis.aclose()
 
 
-def test_a_redis_that_hangs_costs_no_more_than_the_time_it_has() -> None:
-    async def main() -> None:
-        clock = FakeClock()
-        with redis_server() as server:
-            redis = strict_redis(server.url)
-            limits = StrictLimits(redis, clock=clock, timeout_s=0.015)
-            server.pause()
-            try:
-                async with asyncio.timeout(PATIENT_S):  # a hanging Redis would never answer
-                    with pytest.raises(LimitsUnavailable):
-                        await limits.judge([descriptor(("by", "a"))], [1])
-            finally:
-                server.resume()
-            await clock.advance(1.0)
-            patient = StrictLimits(redis, clock=clock, timeout_s=PATIENT_S)
-            other = descriptor(("by", "b"), limit="7")  # not the answer that came too late for another
-            assert [one.remaining for one in await patient.judge([other], [1])] == [6]
-            await redis.aclose()
-
-    asyncio.run(main())
+async def test_a_redis_that_hangs_costs_no_more_than_the_time_it_has() -> None:
+    clock = FakeClock()
+    with redis_server() as server:
+        redis = strict_redis(server.url)
+        limits = StrictLimits(redis, clock=clock, timeout_s=0.015)
+        server.pause()
+        try:
+            async with asyncio.timeout(PATIENT_S):  # a hanging Redis would never answer
+                with pytest.raises(LimitsUnavailable):
+                    await limits.judge([descriptor(("by", "a"))], [1])
+        finally:
+            server.resume()
+        await clock.advance(1.0)
+        patient = StrictLimits(redis, clock=clock, timeout_s=PATIENT_S)
+        other = descriptor(("by", "b"), limit="7")  # not the answer that came too late for another
+        assert [one.remaining for one in await patient.judge([other], [1])] == [6]
+        await redis.aclose()

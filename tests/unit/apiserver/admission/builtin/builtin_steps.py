@@ -6,20 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from shoal.testing.servers import LocalServer, ServerAnswer, local_server
+from shoal.testing.servers import ServerAnswer
 
 NAMESPACES = "/api/v1/namespaces"
 PODS = "/api/v1/namespaces/default/pods"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 DEADLINE_S = 5.0
-
-
-def serve(test: Callable[[LocalServer], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            await test(server)
-
-    asyncio.run(main())
 
 
 def a_container(name: str = "c", **more: Any) -> dict[str, Any]:

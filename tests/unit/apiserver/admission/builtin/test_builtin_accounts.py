@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builtin_steps import ACCOUNTS, NAMESPACES, PODS, a_container, a_pod, denied, serve
+from builtin_steps import ACCOUNTS, NAMESPACES, PODS, a_container, a_pod, denied
 
-from shoal.testing.servers import LocalServer
+from shoal.testing.servers import local_server
 
 PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 MIRROR = "kubernetes.io/config.mirror"
@@ -17,8 +17,8 @@ def mounts(container: dict[str, Any]) -> list[str]:
     return [mount["mountPath"] for mount in container.get("volumeMounts") or ()]
 
 
-def test_a_pod_runs_as_the_default_account_and_every_container_has_its_token() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_pod_runs_as_the_default_account_and_every_container_has_its_token() -> None:
+    async with local_server() as server:
         init = a_container("i", volumeMounts=[{"name": "v", "mountPath": "/v"}])
         made = await server.post(PODS, a_pod(initContainers=[init], volumes=[{"name": "v", "emptyDir": {}}]))
         spec = made["spec"]
@@ -44,11 +44,9 @@ def test_a_pod_runs_as_the_default_account_and_every_container_has_its_token() -
         assert spec["containers"][0]["volumeMounts"] == [wanted]
         assert spec["initContainers"][0]["volumeMounts"][-1] == wanted
 
-    serve(steps)
 
-
-def test_a_container_with_something_at_the_path_is_left_alone() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_container_with_something_at_the_path_is_left_alone() -> None:
+    async with local_server() as server:
         own = a_container(volumeMounts=[{"name": "v", "mountPath": PATH}])
         pod = a_pod(volumes=[{"name": "v", "emptyDir": {}}])
         pod["spec"]["containers"] = [own]
@@ -60,26 +58,22 @@ def test_a_container_with_something_at_the_path_is_left_alone() -> None:
         assert [volume["name"][:4] for volume in made["spec"]["volumes"]] == ["v", "kube"]
         assert mounts(made["spec"]["containers"][1]) == [PATH]
 
-    serve(steps)
 
-
-def test_a_volume_for_the_token_that_is_there_already_is_used() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_volume_for_the_token_that_is_there_already_is_used() -> None:
+    async with local_server() as server:
         made = await server.post(PODS, a_pod(volumes=[{"name": "kube-api-access-mine", "emptyDir": {}}]))
         assert [volume["name"] for volume in made["spec"]["volumes"]] == ["kube-api-access-mine"]
         assert made["spec"]["containers"][0]["volumeMounts"][0]["name"] == "kube-api-access-mine"
-
-    serve(steps)
 
 
 @pytest.mark.parametrize(
     ("of_account", "of_pod", "mounted"),
     [(None, None, True), (False, None, False), (True, None, True), (False, True, True), (True, False, False)],
 )
-def test_the_pod_decides_about_its_token_before_the_account_does(
+async def test_the_pod_decides_about_its_token_before_the_account_does(
     of_account: bool | None, of_pod: bool | None, mounted: bool
 ) -> None:
-    async def steps(server: LocalServer) -> None:
+    async with local_server() as server:
         account = {"metadata": {"name": "robot"}}
         if of_account is not None:
             account["automountServiceAccountToken"] = of_account  # type: ignore[assignment]
@@ -90,22 +84,18 @@ def test_the_pod_decides_about_its_token_before_the_account_does(
         made = await server.post(PODS, pod)
         assert mounts(made["spec"]["containers"][0]) == ([PATH] if mounted else [])
 
-    serve(steps)
 
-
-def test_pull_secrets_come_from_the_account_unless_the_pod_names_some() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_pull_secrets_come_from_the_account_unless_the_pod_names_some() -> None:
+    async with local_server() as server:
         await server.post(ACCOUNTS, {"metadata": {"name": "robot"}, "imagePullSecrets": [{"name": "a"}, {"name": "b"}]})
         made = await server.post(PODS, a_pod(serviceAccountName="robot"))
         assert made["spec"]["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
         made = await server.post(PODS, a_pod("q", serviceAccountName="robot", imagePullSecrets=[{"name": "own"}]))
         assert made["spec"]["imagePullSecrets"] == [{"name": "own"}]
 
-    serve(steps)
 
-
-def test_pods_of_one_spec_follow_a_change_of_their_account() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_pods_of_one_spec_follow_a_change_of_their_account() -> None:
+    async with local_server() as server:
         await server.post(ACCOUNTS, {"metadata": {"name": "robot"}})
         for index in range(3):
             made = await server.post(PODS, a_pod(f"before-{index}", serviceAccountName="robot"))
@@ -118,11 +108,9 @@ def test_pods_of_one_spec_follow_a_change_of_their_account() -> None:
         answer = await server.call("POST", PODS, a_pod("last", serviceAccountName="robot"))
         assert "service account default/robot" in denied(answer)
 
-    serve(steps)
 
-
-def test_an_account_that_does_not_exist_is_named_and_a_missing_namespace_too() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_an_account_that_does_not_exist_is_named_and_a_missing_namespace_too() -> None:
+    async with local_server() as server:
         answer = await server.call("POST", PODS, a_pod(serviceAccountName="nobody"))
         assert denied(answer) == (
             'pods "p" is forbidden: error looking up service account default/nobody: serviceaccount "nobody" not found'
@@ -130,16 +118,12 @@ def test_an_account_that_does_not_exist_is_named_and_a_missing_namespace_too() -
         answer = await server.call("POST", f"{NAMESPACES}/nowhere/pods", a_pod())
         assert (answer.status, answer.json["message"]) == (404, 'namespaces "nowhere" not found')
 
-    serve(steps)
 
-
-def test_a_new_namespace_takes_pods_at_once() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_new_namespace_takes_pods_at_once() -> None:
+    async with local_server() as server:
         await server.post(NAMESPACES, {"metadata": {"name": "new"}})
         made = await server.post(f"{NAMESPACES}/new/pods", a_pod())
         assert mounts(made["spec"]["containers"][0]) == [PATH]
-
-    serve(steps)
 
 
 @pytest.mark.parametrize(
@@ -158,16 +142,14 @@ def test_a_new_namespace_takes_pods_at_once() -> None:
         ),
     ],
 )
-def test_a_mirror_pod_may_not_need_what_only_the_api_has(spec: dict[str, Any], fault: str) -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_mirror_pod_may_not_need_what_only_the_api_has(spec: dict[str, Any], fault: str) -> None:
+    async with local_server() as server:
         answer = await server.call("POST", PODS, a_pod(annotations={MIRROR: "x"}, nodeName="n", **spec))
         assert denied(answer) == f'pods "p" is forbidden: {fault}'
 
-    serve(steps)
 
-
-def test_a_mirror_pod_is_stored_as_it_is_whatever_came_before_it() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_mirror_pod_is_stored_as_it_is_whatever_came_before_it() -> None:
+    async with local_server() as server:
         await server.post(PODS, a_pod("ordinary", nodeName="n"))
         for name in ("first", "second"):
             made = await server.post(PODS, a_pod(name, annotations={MIRROR: "x"}, nodeName="n"))
@@ -175,8 +157,6 @@ def test_a_mirror_pod_is_stored_as_it_is_whatever_came_before_it() -> None:
             assert "volumes" not in made["spec"]
         made = await server.post(PODS, a_pod("another", nodeName="n"))
         assert made["spec"]["serviceAccountName"] == "default"
-
-    serve(steps)
 
 
 @pytest.mark.parametrize(
@@ -208,8 +188,8 @@ def test_a_mirror_pod_is_stored_as_it_is_whatever_came_before_it() -> None:
         ),
     ],
 )
-def test_an_account_can_limit_the_secrets_of_its_pods(spec: dict[str, Any], fault: str) -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_an_account_can_limit_the_secrets_of_its_pods(spec: dict[str, Any], fault: str) -> None:
+    async with local_server() as server:
         metadata = {"name": "strict", "annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}}
         await server.post(ACCOUNTS, {"metadata": metadata, "secrets": [{"name": "y"}]})
         answer = await server.call("POST", PODS, a_pod(serviceAccountName="strict", **spec))
@@ -217,11 +197,9 @@ def test_an_account_can_limit_the_secrets_of_its_pods(spec: dict[str, Any], faul
         fine = a_pod(serviceAccountName="strict", volumes=[{"name": "s", "secret": {"secretName": "y"}}])
         await server.post(PODS, fine)
 
-    serve(steps)
 
-
-def test_debug_containers_are_held_to_the_same_secrets() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_debug_containers_are_held_to_the_same_secrets() -> None:
+    async with local_server() as server:
         metadata = {"name": "strict", "annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}}
         await server.post(ACCOUNTS, {"metadata": metadata})
         made = await server.post(PODS, a_pod(serviceAccountName="strict"))
@@ -231,5 +209,3 @@ def test_debug_containers_are_held_to_the_same_secrets() -> None:
             'pods "p" is forbidden: ephemeral container debug with envFrom referencing secret.secretName="x" is not '
             "allowed because service account strict does not reference that secret"
         )
-
-    serve(steps)

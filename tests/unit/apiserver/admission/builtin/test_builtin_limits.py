@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builtin_steps import PODS, a_container, a_pod, denied, serve
+from builtin_steps import PODS, a_container, a_pod, denied
 
-from shoal.testing.servers import LocalServer
+from shoal.testing.servers import local_server
 
 RANGES = "/api/v1/namespaces/default/limitranges"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
@@ -30,8 +30,8 @@ def with_resources(requests: dict[str, str] | None = None, limits: dict[str, str
     return a_pod(containers=[a_container(resources=resources)])
 
 
-def test_containers_get_the_defaults_they_leave_out_and_the_pod_says_so() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_containers_get_the_defaults_they_leave_out_and_the_pod_says_so() -> None:
+    async with local_server() as server:
         await server.post(
             RANGES, a_range("Container", default={"cpu": "1", "memory": "1Gi"}, defaultRequest={"cpu": "100m"})
         )
@@ -57,11 +57,10 @@ def test_containers_get_the_defaults_they_leave_out_and_the_pod_says_so() -> Non
         )
         assert made["status"]["qosClass"] == "Burstable"
 
-    serve(steps)
 
+async def test_a_range_counts_from_the_next_pod_on_and_ends_with_its_deletion() -> None:
+    async with local_server() as server:
 
-def test_a_range_counts_from_the_next_pod_on_and_ends_with_its_deletion() -> None:
-    async def steps(server: LocalServer) -> None:
         def named(name: str) -> dict[str, Any]:
             return {**a_pod(), "metadata": {"name": name}}
 
@@ -73,8 +72,6 @@ def test_a_range_counts_from_the_next_pod_on_and_ends_with_its_deletion() -> Non
             assert "kubernetes.io/limit-ranger" in made["metadata"]["annotations"]
         await server.delete(f"{RANGES}/r")
         assert (await server.post(PODS, named("d")))["spec"]["containers"][0].get("resources") in (None, {})
-
-    serve(steps)
 
 
 @pytest.mark.parametrize(
@@ -123,23 +120,19 @@ def test_a_range_counts_from_the_next_pod_on_and_ends_with_its_deletion() -> Non
         ),
     ],
 )
-def test_pods_out_of_bounds_are_refused(limits: dict[str, Any], pod: dict[str, Any], fault: str) -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_pods_out_of_bounds_are_refused(limits: dict[str, Any], pod: dict[str, Any], fault: str) -> None:
+    async with local_server() as server:
         await server.post(RANGES, limits)
         assert denied(await server.call("POST", PODS, pod)) == f'pods "p" is forbidden: {fault}'
 
-    serve(steps)
 
-
-def test_a_pod_cannot_be_resized_out_of_bounds() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_pod_cannot_be_resized_out_of_bounds() -> None:
+    async with local_server() as server:
         await server.post(RANGES, a_range("Container", max={"cpu": "1"}))
         made = await server.post(PODS, with_resources({"cpu": "500m"}, {"cpu": "1"}))
         made["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "2"
         answer = await server.call("PUT", f"{PODS}/p/resize", made)
         assert denied(answer) == 'pods "p" is forbidden: maximum cpu usage per Container is 1, but limit is 2'
-
-    serve(steps)
 
 
 @pytest.mark.parametrize(
@@ -150,16 +143,14 @@ def test_a_pod_cannot_be_resized_out_of_bounds() -> None:
         ("9Gi", "maximum storage usage per PersistentVolumeClaim is 5Gi, but request is 9Gi"),
     ],
 )
-def test_claims_have_bounds_of_their_own(size: str, fault: str) -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_claims_have_bounds_of_their_own(size: str, fault: str) -> None:
+    async with local_server() as server:
         await server.post(RANGES, a_range("PersistentVolumeClaim", min={"storage": "2Gi"}, max={"storage": "5Gi"}))
         answer = await server.call("POST", CLAIMS, a_claim(size))
         if fault:
             assert denied(answer) == f'persistentvolumeclaims "c" is forbidden: {fault}'
         else:
             answer.ok()
-
-    serve(steps)
 
 
 def a_storage_class(name: str, *, default: bool = True, grows: bool = False) -> dict[str, Any]:
@@ -168,8 +159,8 @@ def a_storage_class(name: str, *, default: bool = True, grows: bool = False) -> 
     return made | {"allowVolumeExpansion": grows}
 
 
-def test_claims_without_a_class_get_the_default_one() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_claims_without_a_class_get_the_default_one() -> None:
+    async with local_server() as server:
         assert "storageClassName" not in (await server.post(CLAIMS, a_claim("1Gi", "before")))["spec"]
         await server.post(STORAGE_CLASSES, a_storage_class("other", default=False))
         await server.post(STORAGE_CLASSES, a_storage_class("usual"))
@@ -179,11 +170,9 @@ def test_claims_without_a_class_get_the_default_one() -> None:
         none = await server.post(CLAIMS, a_claim("1Gi", "d", storageClassName=""))
         assert none["spec"]["storageClassName"] == ""
 
-    serve(steps)
 
-
-def test_claims_grow_when_they_are_bound_and_their_class_allows_it() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_claims_grow_when_they_are_bound_and_their_class_allows_it() -> None:
+    async with local_server() as server:
         await server.post(STORAGE_CLASSES, a_storage_class("fixed", default=False))
         await server.post(STORAGE_CLASSES, a_storage_class("elastic", default=False, grows=True))
         for name in ("fixed", "elastic"):
@@ -203,11 +192,9 @@ def test_claims_grow_when_they_are_bound_and_their_class_allows_it() -> None:
             "storageclass that provisions the pvc must support resize"
         )
 
-    serve(steps)
 
-
-def test_ingresses_without_a_class_get_the_default_one() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_ingresses_without_a_class_get_the_default_one() -> None:
+    async with local_server() as server:
         annotations = {"ingressclass.kubernetes.io/is-default-class": "true"}
         spec = {"controller": "example.com/ingress"}
         await server.post(INGRESS_CLASSES, {"metadata": {"name": "usual", "annotations": annotations}, "spec": spec})
@@ -221,5 +208,3 @@ def test_ingresses_without_a_class_get_the_default_one() -> None:
         assert own["spec"]["ingressClassName"] == "own"
         old = ingress("c", metadata={"annotations": {"kubernetes.io/ingress.class": "old"}})
         assert "ingressClassName" not in (await server.post(INGRESSES, old))["spec"]
-
-    serve(steps)

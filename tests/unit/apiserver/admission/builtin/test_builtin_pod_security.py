@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builtin_steps import NAMESPACES, a_container, a_pod, denied, serve, warnings
+from builtin_steps import NAMESPACES, a_container, a_pod, denied, warnings
 
-from shoal.testing.servers import LocalServer
+from shoal.testing.servers import LocalServer, local_server
 
 P = "pod-security.kubernetes.io/"
 PODS = f"{NAMESPACES}/safe/pods"
@@ -26,8 +26,8 @@ async def make(server: LocalServer, **labels: str) -> None:
     await server.post(NAMESPACES, {"metadata": {"name": "safe", "labels": named}})
 
 
-def test_an_enforced_standard_refuses_pods_and_says_why() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_an_enforced_standard_refuses_pods_and_says_why() -> None:
+    async with local_server() as server:
         await make(server, enforce="baseline")
         answer = await server.call("POST", PODS, a_pod(**BAD))
         assert denied(answer) == f'pods "p" is forbidden: violates PodSecurity "baseline:latest": {HOST}'
@@ -39,20 +39,16 @@ def test_an_enforced_standard_refuses_pods_and_says_why() -> None:
         await server.patch(f"{NAMESPACES}/safe", {"metadata": {"labels": {f"{P}enforce": None}}})
         await server.post(PODS, a_pod("q"))
 
-    serve(steps)
 
-
-def test_pods_that_meet_the_restricted_standard_get_their_token_all_the_same() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_pods_that_meet_the_restricted_standard_get_their_token_all_the_same() -> None:
+    async with local_server() as server:
         await make(server, enforce="restricted")
         made = await server.post(PODS, a_pod(containers=[a_container(securityContext=GOOD_CONTEXT)]))
         assert made["spec"]["volumes"][0]["name"].startswith("kube-api-access-")
 
-    serve(steps)
 
-
-def test_a_standard_that_is_only_warned_about_lets_pods_pass() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_standard_that_is_only_warned_about_lets_pods_pass() -> None:
+    async with local_server() as server:
         await make(server, warn="restricted", warn_version="v1.21")
         answer = await server.call("POST", PODS, a_pod())
         assert answer.status == 201
@@ -62,8 +58,6 @@ def test_a_standard_that_is_only_warned_about_lets_pods_pass() -> None:
             'securityContext.runAsNonRoot=true), seccompProfile (pod or container "c" must set '
             'securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost")'
         ]
-
-    serve(steps)
 
 
 def deployment(**spec: Any) -> dict[str, Any]:
@@ -87,18 +81,16 @@ def cron_job(**spec: Any) -> dict[str, Any]:
         ("/api/v1/namespaces/safe/podtemplates", {"metadata": {"name": "t"}, "template": deployment(**BAD)["spec"]["template"]}),
     ],
 )  # fmt: skip
-def test_templates_are_warned_about_and_never_refused(path: str, obj: dict[str, Any]) -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_templates_are_warned_about_and_never_refused(path: str, obj: dict[str, Any]) -> None:
+    async with local_server() as server:
         await make(server, enforce="baseline")
         answer = await server.call("POST", path, obj)
         assert answer.status == 201
         assert f'would violate PodSecurity "baseline:latest": {HOST}' in warnings(answer)
 
-    serve(steps)
 
-
-def test_labels_that_cannot_be_read_are_refused_and_old_ones_do_not_block_other_changes() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_labels_that_cannot_be_read_are_refused_and_old_ones_do_not_block_other_changes() -> None:
+    async with local_server() as server:
         labels = {f"{P}enforce": "strict"}
         answer = await server.call("POST", NAMESPACES, {"metadata": {"name": "safe", "labels": labels}})
         assert (answer.status, answer.json["message"]) == (
@@ -112,11 +104,9 @@ def test_labels_that_cannot_be_read_are_refused_and_old_ones_do_not_block_other_
         assert (await server.call("PATCH", f"{NAMESPACES}/safe", body, merge)).status == 422
         await server.patch(f"{NAMESPACES}/safe", {"metadata": {"labels": {"other": "label"}}})
 
-    serve(steps)
 
-
-def test_whoever_raises_the_standard_is_told_which_pods_do_not_meet_it() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_whoever_raises_the_standard_is_told_which_pods_do_not_meet_it() -> None:
+    async with local_server() as server:
         await make(server)
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
         for name in ("web-2", "web-1", "web-3"):
@@ -137,11 +127,9 @@ def test_whoever_raises_the_standard_is_told_which_pods_do_not_meet_it() -> None
         relaxed = {"metadata": {"labels": {f"{P}enforce": "privileged"}}}
         assert warnings(await server.call("PATCH", f"{NAMESPACES}/safe", relaxed, merge)) == []
 
-    serve(steps)
 
-
-def test_pods_from_before_the_standard_can_be_updated_but_not_get_other_images() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_pods_from_before_the_standard_can_be_updated_but_not_get_other_images() -> None:
+    async with local_server() as server:
         await make(server)
         await server.post(PODS, a_pod(**BAD))
         await server.patch(f"{NAMESPACES}/safe", {"metadata": {"labels": {f"{P}enforce": "baseline"}}})
@@ -152,5 +140,3 @@ def test_pods_from_before_the_standard_can_be_updated_but_not_get_other_images()
         made = await server.get(f"{PODS}/p")
         made["spec"]["ephemeralContainers"] = [a_container("debug")]
         assert HOST in denied(await server.call("PUT", f"{PODS}/p/ephemeralcontainers", made))
-
-    serve(steps)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builtin_steps import PODS, a_pod, denied, serve
+from builtin_steps import PODS, a_pod, denied
 
 from shoal.apiserver.admission.builtin.runtime_class import merge_tolerations
-from shoal.testing.servers import LocalServer
+from shoal.testing.servers import local_server
 
 PRIORITY = "/apis/scheduling.k8s.io/v1/priorityclasses"
 RUNTIME = "/apis/node.k8s.io/v1/runtimeclasses"
@@ -31,26 +31,22 @@ def added(taint: str) -> dict[str, Any]:
         ([{"operator": "Exists", "effect": "NoSchedule"}], [NOT_READY, UNREACHABLE]),
     ],
 )
-def test_pods_tolerate_a_lost_node_for_five_minutes(given: list[dict[str, Any]], missing: list[str]) -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_pods_tolerate_a_lost_node_for_five_minutes(given: list[dict[str, Any]], missing: list[str]) -> None:
+    async with local_server() as server:
         made = await server.post(PODS, a_pod(tolerations=given))
         assert (made["spec"].get("tolerations") or []) == given + [added(taint) for taint in missing]
 
-    serve(steps)
 
-
-def test_without_classes_a_pod_has_priority_zero() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_without_classes_a_pod_has_priority_zero() -> None:
+    async with local_server() as server:
         made = await server.post(PODS, a_pod())
         assert made["spec"]["priority"] == 0
         assert made["spec"]["preemptionPolicy"] == "PreemptLowerPriority"
         assert "priorityClassName" not in made["spec"]
 
-    serve(steps)
 
-
-def test_a_class_gives_its_number_and_policy_and_the_default_class_its_name() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_class_gives_its_number_and_policy_and_the_default_class_its_name() -> None:
+    async with local_server() as server:
         polite = {"metadata": {"name": "polite"}, "value": 7, "preemptionPolicy": "Never"}
         await server.post(PRIORITY, polite)
         made = await server.post(PODS, a_pod("a", priorityClassName="polite"))
@@ -62,8 +58,6 @@ def test_a_class_gives_its_number_and_policy_and_the_default_class_its_name() ->
         assert (made["spec"]["priority"], made["spec"]["priorityClassName"]) == (3, "usual")
         await server.delete(f"{PRIORITY}/usual")
         assert (await server.post(PODS, a_pod("d")))["spec"]["priority"] == 0
-
-    serve(steps)
 
 
 @pytest.mark.parametrize(
@@ -82,27 +76,23 @@ def test_a_class_gives_its_number_and_policy_and_the_default_class_its_name() ->
         ),
     ],
 )
-def test_priorities_are_not_made_up(spec: dict[str, Any], fault: str) -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_priorities_are_not_made_up(spec: dict[str, Any], fault: str) -> None:
+    async with local_server() as server:
         assert denied(await server.call("POST", PODS, a_pod(**spec))) == f'pods "p" is forbidden: {fault}'
         await server.post(PODS, a_pod(priority=0, preemptionPolicy="PreemptLowerPriority"))  # what it would be anyway
 
-    serve(steps)
 
-
-def test_an_update_that_leaves_the_priority_out_keeps_it() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_an_update_that_leaves_the_priority_out_keeps_it() -> None:
+    async with local_server() as server:
         made = await server.post(PODS, a_pod())
         del made["spec"]["priority"], made["spec"]["preemptionPolicy"]
         made["metadata"]["labels"] = {"a": "b"}
         updated = await server.put(f"{PODS}/p", made)
         assert (updated["spec"]["priority"], updated["spec"]["preemptionPolicy"]) == (0, "PreemptLowerPriority")
 
-    serve(steps)
 
-
-def test_only_one_class_is_the_default() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_only_one_class_is_the_default() -> None:
+    async with local_server() as server:
         first = await server.post(PRIORITY, {"metadata": {"name": "first"}, "value": 1, "globalDefault": True})
         text = "PriorityClass first is already marked as default. Only one default can exist"
         second = {"metadata": {"name": "second"}, "value": 2, "globalDefault": True}
@@ -113,8 +103,6 @@ def test_only_one_class_is_the_default() -> None:
         body = {"globalDefault": True}
         merge = {"content-type": "application/merge-patch+json"}
         assert text in denied(await server.call("PATCH", f"{PRIORITY}/second", body, merge))
-
-    serve(steps)
 
 
 KATA = {
@@ -128,8 +116,8 @@ KATA = {
 }
 
 
-def test_a_pod_takes_over_the_cost_and_the_place_of_its_runtime() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_pod_takes_over_the_cost_and_the_place_of_its_runtime() -> None:
+    async with local_server() as server:
         await server.post(RUNTIME, KATA)
         made = await server.post(PODS, a_pod(runtimeClassName="kata", nodeSelector={"disk": "fast"}))
         assert made["spec"]["overhead"] == {"cpu": "250m", "memory": "64Mi"}
@@ -139,8 +127,6 @@ def test_a_pod_takes_over_the_cost_and_the_place_of_its_runtime() -> None:
         await server.patch(f"{RUNTIME}/kata", {"overhead": {"podFixed": {"cpu": "1"}}})
         made = await server.post(PODS, a_pod("r", runtimeClassName="kata", nodeSelector={"disk": "fast"}))
         assert made["spec"]["overhead"] == {"cpu": "1", "memory": "64Mi"}
-
-    serve(steps)
 
 
 @pytest.mark.parametrize(
@@ -161,12 +147,10 @@ def test_a_pod_takes_over_the_cost_and_the_place_of_its_runtime() -> None:
         ),
     ],
 )
-def test_pods_that_contradict_their_runtime_are_refused(spec: dict[str, Any], fault: str) -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_pods_that_contradict_their_runtime_are_refused(spec: dict[str, Any], fault: str) -> None:
+    async with local_server() as server:
         await server.post(RUNTIME, KATA)
         assert denied(await server.call("POST", PODS, a_pod(**spec))) == f'pods "p" is forbidden: {fault}'
-
-    serve(steps)
 
 
 ALL = {"operator": "Exists"}

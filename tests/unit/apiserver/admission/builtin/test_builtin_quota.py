@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from builtin_steps import NAMESPACES, a_container, a_pod, denied, eventually, serve
+from builtin_steps import NAMESPACES, a_container, a_pod, denied, eventually
 
 from shoal.apiserver.context import ServerConfig
 from shoal.apiserver.registry import Registry
@@ -36,8 +36,8 @@ def sized(name: str, cpu: str) -> dict[str, Any]:
     return a_pod(name, containers=[a_container(resources={"requests": {"cpu": cpu}})])
 
 
-def test_a_quota_counts_what_is_there_from_the_moment_it_exists() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_quota_counts_what_is_there_from_the_moment_it_exists() -> None:
+    async with local_server() as server:
         await server.post(PODS, sized("old", "1"))
         made = await server.post(QUOTAS, a_quota({"pods": "2", "requests.cpu": "3", "count/configmaps": "9"}))
         assert made["status"] == {
@@ -55,11 +55,9 @@ def test_a_quota_counts_what_is_there_from_the_moment_it_exists() -> None:
             'pods "none" is forbidden: failed quota: q: must specify requests.cpu for: c'
         )
 
-    serve(steps)
 
-
-def test_deletions_and_finished_pods_give_back_what_they_used() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_deletions_and_finished_pods_give_back_what_they_used() -> None:
+    async with local_server() as server:
         await server.post(QUOTAS, a_quota({"pods": "2", "count/pods": "3"}))
         for name in ("a", "b"):
             await server.post(PODS, a_pod(name))
@@ -79,11 +77,9 @@ def test_deletions_and_finished_pods_give_back_what_they_used() -> None:
         await server.post(PODS, a_pod("c"))
         assert await used(server) == {"pods": "1", "count/pods": "2"}
 
-    serve(steps)
 
-
-def test_a_change_of_the_limits_counts_at_once() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_change_of_the_limits_counts_at_once() -> None:
+    async with local_server() as server:
         await server.post(QUOTAS, a_quota({"pods": "1"}))
         await server.post(PODS, a_pod("a"))
         assert (await server.call("POST", PODS, a_pod("b"))).status == 403
@@ -94,11 +90,9 @@ def test_a_change_of_the_limits_counts_at_once() -> None:
         await server.delete(f"{QUOTAS}/q")
         await server.post(PODS, a_pod("c"))
 
-    serve(steps)
 
-
-def test_a_status_that_somebody_has_changed_is_put_right() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_status_that_somebody_has_changed_is_put_right() -> None:
+    async with local_server() as server:
         await server.post(QUOTAS, a_quota({"pods": "5"}))
         await server.patch(f"{QUOTAS}/q/status", {"status": {"hard": {"pods": "900"}, "used": {"pods": "7"}}})
 
@@ -108,11 +102,9 @@ def test_a_status_that_somebody_has_changed_is_put_right() -> None:
 
         await eventually(right)
 
-    serve(steps)
 
-
-def test_services_are_charged_when_their_type_changes() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_services_are_charged_when_their_type_changes() -> None:
+    async with local_server() as server:
         await server.post(QUOTAS, a_quota({"services.nodeports": "1", "services": "3"}))
         ports = [{"name": n, "port": p} for n, p in (("a", 80), ("b", 81))]
         await server.post(SERVICES, {"metadata": {"name": "s"}, "spec": {"ports": ports}})
@@ -126,11 +118,9 @@ def test_services_are_charged_when_their_type_changes() -> None:
         await server.patch(f"{SERVICES}/s", {"spec": {"type": "NodePort", "ports": ports[:1]}})
         assert await used(server) == {"services.nodeports": "1", "services": "2"}
 
-    serve(steps)
 
-
-def test_custom_objects_are_counted() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_custom_objects_are_counted() -> None:
+    async with local_server() as server:
         schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
         await server.post(
             CRDS,
@@ -165,11 +155,9 @@ def test_custom_objects_are_counted() -> None:
 
         await eventually(gone)
 
-    serve(steps)
 
-
-def test_scopes_decide_which_quota_pays() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_scopes_decide_which_quota_pays() -> None:
+    async with local_server() as server:
         await server.post(QUOTAS, a_quota({"pods": "1"}, "idle", scopes=["BestEffort"]))
         await server.post(QUOTAS, a_quota({"pods": "1"}, "busy", scopes=["NotBestEffort"]))
         await server.post(PODS, a_pod("a"))
@@ -177,33 +165,27 @@ def test_scopes_decide_which_quota_pays() -> None:
         await server.post(PODS, sized("c", "1"))
         assert "exceeded quota: busy" in denied(await server.call("POST", PODS, sized("d", "1")))
 
-    serve(steps)
 
-
-def test_a_dry_run_is_checked_and_charges_nothing() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_dry_run_is_checked_and_charges_nothing() -> None:
+    async with local_server() as server:
         await server.post(QUOTAS, a_quota({"pods": "1"}))
         await server.post(f"{PODS}?dryRun=All", a_pod("a"))
         assert await used(server) == {"pods": "0"}
         await server.post(PODS, a_pod("a"))
         assert (await server.call("POST", f"{PODS}?dryRun=All", a_pod("b"))).status == 403
 
-    serve(steps)
 
-
-def test_a_pod_that_is_refused_by_the_commit_is_not_charged() -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_pod_that_is_refused_by_the_commit_is_not_charged() -> None:
+    async with local_server() as server:
         await server.post(QUOTAS, a_quota({"pods": "5"}))
         await server.post(PODS, a_pod("a"))
         assert (await server.call("POST", PODS, a_pod("a"))).status == 409
         assert await used(server) == {"pods": "1"}
 
-    serve(steps)
-
 
 @pytest.mark.parametrize("limit", [1, 7])
-def test_a_quota_is_never_exceeded_by_many_at_once(limit: int) -> None:
-    async def steps(server: LocalServer) -> None:
+async def test_a_quota_is_never_exceeded_by_many_at_once(limit: int) -> None:
+    async with local_server() as server:
         await server.post(QUOTAS, a_quota({"pods": str(limit), "count/configmaps": str(limit + 1)}))
 
         async def pod(index: int) -> int:
@@ -216,40 +198,35 @@ def test_a_quota_is_never_exceeded_by_many_at_once(limit: int) -> None:
         assert Counter(answers) == {201: 2 * limit, 403: 40 - 2 * limit}
         assert await used(server) == {"pods": str(limit), "count/configmaps": str(limit + 1)}
 
-    serve(steps)
 
+async def test_a_quota_is_never_exceeded_by_two_servers_at_once() -> None:
+    async with local_server() as first:
+        registry = Registry()
+        other = ApiServer(
+            first.store, registry, clock=RealClock(), ids=Ids(), config=ServerConfig(ca_certificate="test CA"),
+            tokens={token_digest(ADMIN_TOKEN): _ADMIN},
+        )  # fmt: skip
+        await other.start()
+        try:
+            await first.post(QUOTAS, a_quota({"pods": "9"}))
+            second = LocalServer(other, first.store)
 
-def test_a_quota_is_never_exceeded_by_two_servers_at_once() -> None:
-    async def main() -> None:
-        async with local_server() as first:
-            registry = Registry()
-            other = ApiServer(
-                first.store, registry, clock=RealClock(), ids=Ids(), config=ServerConfig(ca_certificate="test CA"),
-                tokens={token_digest(ADMIN_TOKEN): _ADMIN},
-            )  # fmt: skip
-            await other.start()
-            try:
-                await first.post(QUOTAS, a_quota({"pods": "9"}))
-                second = LocalServer(other, first.store)
+            async def pod(server: LocalServer, name: str) -> int:
+                return (await server.call("POST", PODS, a_pod(name))).status
 
-                async def pod(server: LocalServer, name: str) -> int:
-                    return (await server.call("POST", PODS, a_pod(name))).status
+            for round_ in range(3):
+                calls = [pod(server, f"p{round_}-{index}-{which}")
+                         for index in range(10) for which, server in enumerate((first, second))]  # fmt: skip
+                answers = Counter(await asyncio.gather(*calls))
+                assert set(answers) <= {201, 403}, answers
+                pods = (await first.get(PODS))["items"]
+                assert len(pods) <= 9
+                assert (await used(first))["pods"] == str(len(pods))
+                await first.delete(f"{PODS}/{pods[0]['metadata']['name']}", {"gracePeriodSeconds": 0})
 
-                for round_ in range(3):
-                    calls = [pod(server, f"p{round_}-{index}-{which}")
-                             for index in range(10) for which, server in enumerate((first, second))]  # fmt: skip
-                    answers = Counter(await asyncio.gather(*calls))
-                    assert set(answers) <= {201, 403}, answers
-                    pods = (await first.get(PODS))["items"]
-                    assert len(pods) <= 9
-                    assert (await used(first))["pods"] == str(len(pods))
-                    await first.delete(f"{PODS}/{pods[0]['metadata']['name']}", {"gracePeriodSeconds": 0})
+                async def counted() -> bool:
+                    return (await used(first))["pods"] == str(len((await second.get(PODS))["items"]))
 
-                    async def counted() -> bool:
-                        return (await used(first))["pods"] == str(len((await second.get(PODS))["items"]))
-
-                    await eventually(counted)
-            finally:
-                await other.stop()
-
-    asyncio.run(main())
+                await eventually(counted)
+        finally:
+            await other.stop()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
@@ -21,14 +19,6 @@ from shoal.testing.servers import LocalServer, local_server
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 PODS = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
-
-
-def run(test: Callable[[LocalServer], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with local_server() as server:
-            await test(server)
-
-    asyncio.run(main())
 
 
 async def policy(server: LocalServer, name: str = "p", **spec: Any) -> None:
@@ -52,8 +42,8 @@ def wants(policies: Policies, server: LocalServer, operation: str = "CREATE", su
     return policies.wants_validate(pod(server).served, operation, subresource)
 
 
-def test_only_policies_in_force_want_to_see_writes_and_only_those_they_can_match() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_only_policies_in_force_want_to_see_writes_and_only_those_they_can_match() -> None:
+    async with local_server() as server:
         policies = server.server.policies
         await policy(server, validations=[{"expression": "true"}])
         assert not wants(policies, server)
@@ -64,21 +54,17 @@ def test_only_policies_in_force_want_to_see_writes_and_only_those_they_can_match
         await server.call("DELETE", f"{ADMISSION}/validatingadmissionpolicies/p")
         assert not wants(policies, server)
 
-    run(test)
 
-
-def test_a_binding_that_cannot_match_keeps_a_policy_out() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_binding_that_cannot_match_keeps_a_policy_out() -> None:
+    async with local_server() as server:
         await policy(server, validations=[{"expression": "true"}])
         nodes = [{**PODS[0], "resources": ["nodes"]}]
         await binding(server, matchResources={"resourceRules": nodes})
         assert not wants(server.server.policies, server)
 
-    run(test)
 
-
-def test_expressions_are_compiled_once_per_spec() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_expressions_are_compiled_once_per_spec() -> None:
+    async with local_server() as server:
         await policy(server, validations=[{"expression": "true"}])
         await binding(server)
         policies = server.server.policies
@@ -96,11 +82,9 @@ def test_expressions_are_compiled_once_per_spec() -> None:
         [(found, _)] = policies._validating.choices(served, "CREATE", "")
         assert found.validation is not compiled
 
-    run(test)
 
-
-def test_what_is_stored_at_the_start_is_in_force() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_what_is_stored_at_the_start_is_in_force() -> None:
+    async with local_server() as server:
         await policy(server, validations=[{"expression": "false"}])
         await binding(server)
         core = server.server.core
@@ -115,11 +99,9 @@ def test_what_is_stored_at_the_start_is_in_force() -> None:
         await server.call("DELETE", f"{ADMISSION}/validatingadmissionpolicies/p")
         assert wants(fresh, server)  # no longer told
 
-    run(test)
 
-
-def test_the_audit_log_hears_what_policies_say_and_which_validations_failed() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_the_audit_log_hears_what_policies_say_and_which_validations_failed() -> None:
+    async with local_server() as server:
         notes = [
             {"key": "who", "valueExpression": "'by ' + request.userInfo.username + ' with ' + params.metadata.name"},
             {"key": "nothing", "valueExpression": "null"},
@@ -148,17 +130,13 @@ def test_the_audit_log_hears_what_policies_say_and_which_validations_failed() ->
         warning = "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': no"
         assert write.warnings == [warning, warning]
 
-    run(test)
 
-
-def test_a_note_that_fails_denies_whatever_the_binding_asks_for() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_note_that_fails_denies_whatever_the_binding_asks_for() -> None:
+    async with local_server() as server:
         await policy(server, auditAnnotations=[{"key": "k", "valueExpression": "'x' + object.missing"}])
         await binding(server, validationActions=["Audit"])
         with pytest.raises(Invalid, match="resulted in error: no such key: missing"):
             await server.server.policies.validate(pod(server))
-
-    run(test)
 
 
 HEAVY = "object.spec.n.all(a, object.spec.n.all(b, object.spec.n.all(c, a + b + c >= 0)))"
@@ -175,8 +153,8 @@ def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_budget")
-def test_all_validations_of_a_policy_share_one_budget() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_all_validations_of_a_policy_share_one_budget() -> None:
+    async with local_server() as server:
         await policy(server, validations=[{"expression": HEAVY}] * 2)
         await binding(server)
         policies = server.server.policies
@@ -184,12 +162,10 @@ def test_all_validations_of_a_policy_share_one_budget() -> None:
         with pytest.raises(Invalid, match="running out of cost budget, no further validation rules will be run"):
             await policies.validate(pod(server, numbers(13)))
 
-    run(test)
-
 
 @pytest.mark.usefixtures("small_budget")
-def test_variables_count_against_the_budget() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_variables_count_against_the_budget() -> None:
+    async with local_server() as server:
         heavy = [{"name": name, "expression": HEAVY} for name in ("v", "w")]
         await policy(server, variables=heavy, validations=[{"expression": "variables.v && variables.w && variables.v"}])
         await binding(server)
@@ -198,11 +174,9 @@ def test_variables_count_against_the_budget() -> None:
         with pytest.raises(Invalid, match="running out of cost budget"):
             await policies.validate(pod(server, numbers(13)))
 
-    run(test)
 
-
-def test_expressions_that_take_too_long_are_stopped() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_expressions_that_take_too_long_are_stopped() -> None:
+    async with local_server() as server:
         await policy(server, validations=[{"expression": HEAVY}])
         await binding(server)
         policies = server.server.policies
@@ -210,11 +184,9 @@ def test_expressions_that_take_too_long_are_stopped() -> None:
         with pytest.raises(Invalid, match="operation interrupted"):
             await policies.validate(pod(server, numbers(10)))
 
-    run(test)
 
-
-def test_a_policy_of_an_older_server_that_does_not_compile_denies() -> None:
-    async def test(server: LocalServer) -> None:
+async def test_a_policy_of_an_older_server_that_does_not_compile_denies() -> None:
+    async with local_server() as server:
         await policy(server, validations=[{"expression": "true"}])
         await binding(server)
         policies = server.server.policies
@@ -226,8 +198,6 @@ def test_a_policy_of_an_older_server_that_does_not_compile_denies() -> None:
         policies._settle()
         with pytest.raises(Invalid, match="compilation error: compilation failed: ERROR"):
             await policies.validate(pod(server))
-
-    run(test)
 
 
 @pytest.mark.parametrize(
@@ -243,8 +213,8 @@ def test_a_policy_of_an_older_server_that_does_not_compile_denies() -> None:
         ),
     ],
 )  # fmt: skip
-def test_references_to_parameters_must_fit_their_kind(kind: Obj, reference: Obj, fault: str) -> None:
-    async def test(server: LocalServer) -> None:
+async def test_references_to_parameters_must_fit_their_kind(kind: Obj, reference: Obj, fault: str) -> None:
+    async with local_server() as server:
         nodes = [{**PODS[0], "resources": ["nodes"]}]
         match = {"resourceRules": nodes}
         await policy(server, validations=[{"expression": "true"}], paramKind=kind, matchConstraints=match)
@@ -254,5 +224,3 @@ def test_references_to_parameters_must_fit_their_kind(kind: Obj, reference: Obj,
         write = Admission("CREATE", served, "", "", "n", User("ann"), {"metadata": {"name": "n"}}, None, {}, False, [])
         with pytest.raises(Invalid, match="failed to configure binding: " + fault.replace(".", r"\.")):
             await server.server.policies.validate(write)
-
-    run(test)

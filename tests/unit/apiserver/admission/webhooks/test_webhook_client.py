@@ -101,18 +101,15 @@ async def ask(port: int, trusted: Authority, *, limits: HookLimits | None = None
         await asyncio.sleep(0.01)  # the transports' goodbyes
 
 
-def exchange(folder: Path, *answers: bytes, closes: bool = False, times: int = 1, **more: Any) -> list[Any]:
+async def exchange(folder: Path, *answers: bytes, closes: bool = False, times: int = 1, **more: Any) -> list[Any]:
     """What the client makes of the answers of a hook that it trusts."""
 
-    async def main() -> list[Any]:
-        root = Authority("root")
-        leaf = Authority("leaf", root, ca=False, host="localhost")
-        async with answering(folder, [leaf], *answers, closes=closes) as (port, requests):
-            found = await ask(port, root, times=times, **more)
-            assert requests == [b"POST /hook?timeout=5s HTTP/1.1"] * times
-            return found
-
-    return asyncio.run(main())
+    root = Authority("root")
+    leaf = Authority("leaf", root, ca=False, host="localhost")
+    async with answering(folder, [leaf], *answers, closes=closes) as (port, requests):
+        found = await ask(port, root, times=times, **more)
+        assert requests == [b"POST /hook?timeout=5s HTTP/1.1"] * times
+        return found
 
 
 @pytest.mark.parametrize(
@@ -124,14 +121,14 @@ def exchange(folder: Path, *answers: bytes, closes: bool = False, times: int = 1
         b'HTTP/1.1 201 Created\r\nContent-Length: 7\r\n\r\n{"a":1}',
     ],
 )
-def test_every_framing_is_understood(tmp_path: Path, answer: bytes) -> None:
-    assert exchange(tmp_path, answer, times=2) == [{"a": 1}, {"a": 1}]
+async def test_every_framing_is_understood(tmp_path: Path, answer: bytes) -> None:
+    assert await exchange(tmp_path, answer, times=2) == [{"a": 1}, {"a": 1}]
 
 
-def test_an_answer_may_end_with_its_connection(tmp_path: Path) -> None:
-    assert exchange(tmp_path, OK + b'\r\n{"a":1}', closes=True, times=2) == [{"a": 1}, {"a": 1}]
+async def test_an_answer_may_end_with_its_connection(tmp_path: Path) -> None:
+    assert await exchange(tmp_path, OK + b'\r\n{"a":1}', closes=True, times=2) == [{"a": 1}, {"a": 1}]
     old = b'HTTP/1.0 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}'
-    assert exchange(tmp_path, old, closes=True, times=2) == [{"a": 1}, {"a": 1}]
+    assert await exchange(tmp_path, old, closes=True, times=2) == [{"a": 1}, {"a": 1}]
 
 
 @pytest.mark.parametrize(
@@ -144,43 +141,40 @@ def test_an_answer_may_end_with_its_connection(tmp_path: Path) -> None:
         (b"HTTP/1.1 200 OK\r\nContent-", "EOF"),
     ],
 )
-def test_an_answer_that_breaks_off_is_no_answer(tmp_path: Path, answer: bytes, why: str) -> None:
+async def test_an_answer_that_breaks_off_is_no_answer(tmp_path: Path, answer: bytes, why: str) -> None:
     with pytest.raises(CallFailed, match=why):
-        exchange(tmp_path, answer, closes=True)
+        await exchange(tmp_path, answer, closes=True)
 
 
-def test_an_answer_has_a_limit(tmp_path: Path) -> None:
+async def test_an_answer_has_a_limit(tmp_path: Path) -> None:
     small = HookLimits(answer_bytes=6)
     with pytest.raises(CallFailed, match="the answer is larger than 6 bytes"):
-        exchange(tmp_path, OK + b'Content-Length: 7\r\n\r\n{"a":1}', limits=small)
+        await exchange(tmp_path, OK + b'Content-Length: 7\r\n\r\n{"a":1}', limits=small)
 
 
-def check_trust(folder: Path, chain: Sequence[Authority], trusted: Authority) -> list[Any]:
-    async def main() -> list[Any]:
-        async with answering(folder, chain, OK + b"Content-Length: 2\r\n\r\n{}") as (port, _):
-            return await ask(port, trusted)
-
-    return asyncio.run(main())
+async def check_trust(folder: Path, chain: Sequence[Authority], trusted: Authority) -> list[Any]:
+    async with answering(folder, chain, OK + b"Content-Length: 2\r\n\r\n{}") as (port, _):
+        return await ask(port, trusted)
 
 
-def test_what_the_bundle_names_is_trusted(tmp_path: Path) -> None:
+async def test_what_the_bundle_names_is_trusted(tmp_path: Path) -> None:
     root = Authority("root")
     middle = Authority("middle", root)
     leaf = Authority("leaf", middle, ca=False, host="localhost")
     alone = Authority("alone", ca=False, host="localhost")
-    assert check_trust(tmp_path, [leaf, middle], root) == [{}]
-    assert check_trust(tmp_path, [leaf], middle) == [{}]
-    assert check_trust(tmp_path, [alone], alone) == [{}]
+    assert await check_trust(tmp_path, [leaf, middle], root) == [{}]
+    assert await check_trust(tmp_path, [leaf], middle) == [{}]
+    assert await check_trust(tmp_path, [alone], alone) == [{}]
 
 
-def test_nothing_else_is_trusted(tmp_path: Path) -> None:
+async def test_nothing_else_is_trusted(tmp_path: Path) -> None:
     root, other = Authority("root"), Authority("root")
     leaf = Authority("leaf", root, ca=False, host="localhost")
     elsewhere = Authority("leaf", root, ca=False, host="example.com")
     with pytest.raises(CallFailed, match="tls: failed to verify certificate: x509:"):
-        check_trust(tmp_path, [leaf], other)
+        await check_trust(tmp_path, [leaf], other)
     with pytest.raises(CallFailed, match="x509: certificate is not valid for localhost"):
-        check_trust(tmp_path, [elsewhere], root)
+        await check_trust(tmp_path, [elsewhere], root)
 
 
 def test_paths_cannot_carry_more_than_a_path() -> None:

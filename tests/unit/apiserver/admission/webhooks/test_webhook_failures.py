@@ -50,57 +50,45 @@ async def check_both_policies(server: LocalServer, broken: Obj, why: str) -> Non
     (await create(server)).ok()
 
 
-def test_nobody_listens() -> None:
-    async def main() -> None:
-        async with webhook_server({}) as hooks, local_server() as server:
-            port = any_free("127.0.0.1")
-            config = {"url": f"https://127.0.0.1:{port}/x", "caBundle": hooks.ca_bundle}
-            broken = hook("v.example.com", hooks, "/x", rule("configmaps"), clientConfig=config)
-            why = (
-                f'failed to call webhook: Post "https://127.0.0.1:{port}/x?timeout=5s": '
-                f"dial tcp 127.0.0.1:{port}: connect: connection refused"
-            )
-            await check_both_policies(server, broken, why)
-
-    asyncio.run(main())
+async def test_nobody_listens() -> None:
+    async with webhook_server({}) as hooks, local_server() as server:
+        port = any_free("127.0.0.1")
+        config = {"url": f"https://127.0.0.1:{port}/x", "caBundle": hooks.ca_bundle}
+        broken = hook("v.example.com", hooks, "/x", rule("configmaps"), clientConfig=config)
+        why = (
+            f'failed to call webhook: Post "https://127.0.0.1:{port}/x?timeout=5s": '
+            f"dial tcp 127.0.0.1:{port}: connect: connection refused"
+        )
+        await check_both_policies(server, broken, why)
 
 
-def test_the_name_is_not_known() -> None:
-    async def main() -> None:
-        async with webhook_server({}) as hooks, local_server() as server:
-            config = {"url": "https://nowhere.invalid/x", "caBundle": hooks.ca_bundle}
-            broken = hook("v.example.com", hooks, "/x", rule("configmaps"), clientConfig=config)
-            await check_both_policies(server, broken, "dial tcp: lookup nowhere.invalid: no such host")
-
-    asyncio.run(main())
+async def test_the_name_is_not_known() -> None:
+    async with webhook_server({}) as hooks, local_server() as server:
+        config = {"url": "https://nowhere.invalid/x", "caBundle": hooks.ca_bundle}
+        broken = hook("v.example.com", hooks, "/x", rule("configmaps"), clientConfig=config)
+        await check_both_policies(server, broken, "dial tcp: lookup nowhere.invalid: no such host")
 
 
-def test_the_certificate_is_of_somebody_else() -> None:
-    async def main() -> None:
-        async with webhook_server({}) as other, webhook_server({"/": lambda review: allowed()}) as hooks:
-            async with local_server() as server:
-                config = {**hooks.client_config("/"), "caBundle": other.ca_bundle}
-                broken = hook("v.example.com", hooks, "/", rule("configmaps"), clientConfig=config)
-                why = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
-                await check_both_policies(server, broken, why)
-            async with local_server() as server:
-                config = {"url": hooks.client_config("/")["url"]}  # the machine's own roots do not know it either
-                broken = hook("v.example.com", hooks, "/", rule("configmaps"), clientConfig=config)
-                await check_both_policies(server, broken, why)
-            assert hooks.reviews == []
-
-    asyncio.run(main())
-
-
-def test_the_certificate_is_for_another_name() -> None:
-    async def main() -> None:
-        async with webhook_server({"/": lambda review: allowed()}) as hooks, local_server() as server:
-            await store_service(server, hooks)
-            config = {"service": {"namespace": "default", "name": "hook", "path": "/"}, "caBundle": hooks.ca_bundle}
+async def test_the_certificate_is_of_somebody_else() -> None:
+    async with webhook_server({}) as other, webhook_server({"/": lambda review: allowed()}) as hooks:
+        async with local_server() as server:
+            config = {**hooks.client_config("/"), "caBundle": other.ca_bundle}
             broken = hook("v.example.com", hooks, "/", rule("configmaps"), clientConfig=config)
-            await check_both_policies(server, broken, "x509: certificate is not valid for hook.default.svc")
+            why = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+            await check_both_policies(server, broken, why)
+        async with local_server() as server:
+            config = {"url": hooks.client_config("/")["url"]}  # the machine's own roots do not know it either
+            broken = hook("v.example.com", hooks, "/", rule("configmaps"), clientConfig=config)
+            await check_both_policies(server, broken, why)
+        assert hooks.reviews == []
 
-    asyncio.run(main())
+
+async def test_the_certificate_is_for_another_name() -> None:
+    async with webhook_server({"/": lambda review: allowed()}) as hooks, local_server() as server:
+        await store_service(server, hooks)
+        config = {"service": {"namespace": "default", "name": "hook", "path": "/"}, "caBundle": hooks.ca_bundle}
+        broken = hook("v.example.com", hooks, "/", rule("configmaps"), clientConfig=config)
+        await check_both_policies(server, broken, "x509: certificate is not valid for hook.default.svc")
 
 
 async def store_service(server: LocalServer, hooks: WebhookServer, *, port: int = 443, ready: bool = True) -> None:
@@ -122,57 +110,48 @@ def through_service(hooks: WebhookServer, **service: Any) -> Obj:
     return {"service": {"namespace": "default", "name": "hook", **service}, "caBundle": hooks.ca_bundle}
 
 
-def test_a_hook_behind_a_service_is_reached_at_an_endpoint() -> None:
-    async def main() -> None:
-        async with (
-            webhook_server({"/path": lambda review: allowed("asked")}, hosts=["hook.default.svc"]) as hooks,
-            local_server() as server,
-        ):
-            await store_service(server, hooks, port=8443)
-            config = through_service(hooks, port=8443, path="/path")
-            await configure(
-                server, validating("v", hook("v.example.com", hooks, "/", rule("configmaps"), clientConfig=config))
-            )
-            assert "asked" in (await create(server)).headers["warning"]
-
-    asyncio.run(main())
+async def test_a_hook_behind_a_service_is_reached_at_an_endpoint() -> None:
+    async with (
+        webhook_server({"/path": lambda review: allowed("asked")}, hosts=["hook.default.svc"]) as hooks,
+        local_server() as server,
+    ):
+        await store_service(server, hooks, port=8443)
+        config = through_service(hooks, port=8443, path="/path")
+        await configure(
+            server, validating("v", hook("v.example.com", hooks, "/", rule("configmaps"), clientConfig=config))
+        )
+        assert "asked" in (await create(server)).headers["warning"]
 
 
-def test_a_hook_behind_a_service_with_endpoints_only_is_reached_too() -> None:
-    async def main() -> None:
-        async with (
-            webhook_server({"/": lambda review: allowed("asked")}, hosts=["hook.default.svc"]) as hooks,
-            local_server() as server,
-        ):
-            service = {"metadata": {"name": "hook"}, "spec": {"ports": [{"port": 443}]}}
-            await server.post("/api/v1/namespaces/default/services", service)
-            subset = {"addresses": [{"ip": hooks.host}], "ports": [{"port": hooks.port}]}
-            endpoints = {"metadata": {"name": "hook", "namespace": "default"}, "subsets": [subset]}
-            await store_trusted(server, "", "v1", "endpoints", endpoints)
-            config = through_service(hooks)
-            await configure(
-                server, validating("v", hook("v.example.com", hooks, "/", rule("configmaps"), clientConfig=config))
-            )
-            assert "asked" in (await create(server)).headers["warning"]
-
-    asyncio.run(main())
+async def test_a_hook_behind_a_service_with_endpoints_only_is_reached_too() -> None:
+    async with (
+        webhook_server({"/": lambda review: allowed("asked")}, hosts=["hook.default.svc"]) as hooks,
+        local_server() as server,
+    ):
+        service = {"metadata": {"name": "hook"}, "spec": {"ports": [{"port": 443}]}}
+        await server.post("/api/v1/namespaces/default/services", service)
+        subset = {"addresses": [{"ip": hooks.host}], "ports": [{"port": hooks.port}]}
+        endpoints = {"metadata": {"name": "hook", "namespace": "default"}, "subsets": [subset]}
+        await store_trusted(server, "", "v1", "endpoints", endpoints)
+        config = through_service(hooks)
+        await configure(
+            server, validating("v", hook("v.example.com", hooks, "/", rule("configmaps"), clientConfig=config))
+        )
+        assert "asked" in (await create(server)).headers["warning"]
 
 
-def test_the_service_leads_nowhere() -> None:
-    async def main() -> None:
-        async with webhook_server({}, hosts=["hook.default.svc"]) as hooks, local_server() as server:
-            broken = hook("v.example.com", hooks, "/", rule("configmaps"), clientConfig=through_service(hooks))
-            await configure(server, validating("v", broken))
-            post = 'Post "https://hook.default.svc:443/?timeout=5s": '
-            check_closed(await create(server), post + 'service "hook" not found')
-            await store_service(server, hooks, ready=False)
-            check_closed(await create(server), post + 'no endpoints available for service "hook"')
-            other = hook("v.example.com", hooks, "/", rule("configmaps"), clientConfig=through_service(hooks, port=9))
-            await server.delete("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/v")
-            await configure(server, validating("v", other))
-            check_closed(await create(server), 'no service port 9 found for service "hook"')
-
-    asyncio.run(main())
+async def test_the_service_leads_nowhere() -> None:
+    async with webhook_server({}, hosts=["hook.default.svc"]) as hooks, local_server() as server:
+        broken = hook("v.example.com", hooks, "/", rule("configmaps"), clientConfig=through_service(hooks))
+        await configure(server, validating("v", broken))
+        post = 'Post "https://hook.default.svc:443/?timeout=5s": '
+        check_closed(await create(server), post + 'service "hook" not found')
+        await store_service(server, hooks, ready=False)
+        check_closed(await create(server), post + 'no endpoints available for service "hook"')
+        other = hook("v.example.com", hooks, "/", rule("configmaps"), clientConfig=through_service(hooks, port=9))
+        await server.delete("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/v")
+        await configure(server, validating("v", other))
+        check_closed(await create(server), 'no service port 9 found for service "hook"')
 
 
 class Silence:
@@ -187,67 +166,58 @@ class Silence:
 
 
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
-def test_the_hook_takes_too_long(policy: str) -> None:
-    async def main() -> None:
-        clock, silence = FakeClock(), Silence()
-        async with webhook_server({"/": silence}) as hooks, local_server(clock=clock) as server:
-            slow = hook("v.example.com", hooks, "/", rule("configmaps"), timeoutSeconds=3, failurePolicy=policy)
-            await configure(server, validating("v", slow))
-            waiting = asyncio.create_task(create(server))
-            await until(lambda: hooks.reviews)
-            await clock.advance(2.9)
-            assert not waiting.done()
-            await clock.advance(0.2)
-            answer = await waiting
-            if policy == "Ignore":
-                assert answer.status == 201
-            else:
-                check_closed(answer, f'Post "{slow["clientConfig"]["url"]}?timeout=3s": context deadline exceeded')
-            silence.over.set()
-
-    asyncio.run(main())
+async def test_the_hook_takes_too_long(policy: str) -> None:
+    clock, silence = FakeClock(), Silence()
+    async with webhook_server({"/": silence}) as hooks, local_server(clock=clock) as server:
+        slow = hook("v.example.com", hooks, "/", rule("configmaps"), timeoutSeconds=3, failurePolicy=policy)
+        await configure(server, validating("v", slow))
+        waiting = asyncio.create_task(create(server))
+        await until(lambda: hooks.reviews)
+        await clock.advance(2.9)
+        assert not waiting.done()
+        await clock.advance(0.2)
+        answer = await waiting
+        if policy == "Ignore":
+            assert answer.status == 201
+        else:
+            check_closed(answer, f'Post "{slow["clientConfig"]["url"]}?timeout=3s": context deadline exceeded')
+        silence.over.set()
 
 
 def _asked(hooks: WebhookServer, times: int) -> bool:
     return len(hooks.reviews) == times
 
 
-def test_all_hooks_of_a_write_share_the_time_of_the_request() -> None:
-    async def main() -> None:
-        clock, silence = FakeClock(), Silence()
-        async with webhook_server({"/": silence}) as hooks, local_server(clock=clock) as server:
-            slow = [
-                hook(f"m{i}.example.com", hooks, "/", rule("configmaps"), timeoutSeconds=25, failurePolicy="Ignore")
-                for i in range(3)
-            ]
-            await configure(server, mutating("m", *slow))
-            waiting = asyncio.create_task(create(server))
-            for number in (1, 2, 3):
-                await until(partial(_asked, hooks, number))
-                await clock.advance(25.0)
-            answer = await waiting
-            assert answer.status == 504
-            assert answer.json["message"] == "Timeout: request did not complete within requested timeout"
-            silence.over.set()
-
-    asyncio.run(main())
+async def test_all_hooks_of_a_write_share_the_time_of_the_request() -> None:
+    clock, silence = FakeClock(), Silence()
+    async with webhook_server({"/": silence}) as hooks, local_server(clock=clock) as server:
+        slow = [
+            hook(f"m{i}.example.com", hooks, "/", rule("configmaps"), timeoutSeconds=25, failurePolicy="Ignore")
+            for i in range(3)
+        ]
+        await configure(server, mutating("m", *slow))
+        waiting = asyncio.create_task(create(server))
+        for number in (1, 2, 3):
+            await until(partial(_asked, hooks, number))
+            await clock.advance(25.0)
+        answer = await waiting
+        assert answer.status == 504
+        assert answer.json["message"] == "Timeout: request did not complete within requested timeout"
+        silence.over.set()
 
 
-def test_a_client_that_goes_away_ends_the_call() -> None:
-    async def main() -> None:
-        silence = Silence()
-        async with webhook_server({"/": silence}) as hooks, local_server() as server:
-            await configure(server, validating("v", hook("v.example.com", hooks, "/", rule("configmaps"))))
-            waiting = asyncio.create_task(create(server))
-            await until(lambda: hooks.reviews)
-            waiting.cancel()
-            await asyncio.wait([waiting])
-            calls = [task for task in asyncio.all_tasks() if task.get_name().startswith("webhook/")]
-            await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 5)
-            silence.over.set()
-            assert (await server.call("GET", f"{CONFIGMAPS}/a")).status == 404
-
-    asyncio.run(main())
+async def test_a_client_that_goes_away_ends_the_call() -> None:
+    silence = Silence()
+    async with webhook_server({"/": silence}) as hooks, local_server() as server:
+        await configure(server, validating("v", hook("v.example.com", hooks, "/", rule("configmaps"))))
+        waiting = asyncio.create_task(create(server))
+        await until(lambda: hooks.reviews)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        calls = [task for task in asyncio.all_tasks() if task.get_name().startswith("webhook/")]
+        await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 5)
+        silence.over.set()
+        assert (await server.call("GET", f"{CONFIGMAPS}/a")).status == 404
 
 
 def raw(review: Obj, headers: Sequence[tuple[bytes, bytes]] = (), **fields: Any) -> Response:
@@ -296,14 +266,11 @@ UNUSABLE: dict[str, tuple[HookHandler, str]] = {
 
 
 @pytest.mark.parametrize("case", UNUSABLE)
-def test_the_answer_cannot_be_used(case: str) -> None:
+async def test_the_answer_cannot_be_used(case: str) -> None:
     handler, why = UNUSABLE[case]
 
-    async def main() -> None:
-        async with webhook_server({"/": handler}) as hooks, local_server() as server:
-            await check_both_policies(server, hook("v.example.com", hooks, "/", rule("configmaps")), why)
-
-    asyncio.run(main())
+    async with webhook_server({"/": handler}) as hooks, local_server() as server:
+        await check_both_policies(server, hook("v.example.com", hooks, "/", rule("configmaps")), why)
 
 
 BAD_PATCHES: dict[str, tuple[Obj, str]] = {
@@ -321,44 +288,35 @@ BAD_PATCHES: dict[str, tuple[Obj, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD_PATCHES)
-def test_the_patch_cannot_be_used(case: str) -> None:
+async def test_the_patch_cannot_be_used(case: str) -> None:
     reply, why = BAD_PATCHES[case]
 
-    async def main() -> None:
-        async with webhook_server({"/": lambda review: allowed(**reply)}) as hooks, local_server() as server:
-            await configure(server, mutating("m", hook("v.example.com", hooks, "/", rule("configmaps"))))
-            check_closed(await create(server), why)
-
-    asyncio.run(main())
+    async with webhook_server({"/": lambda review: allowed(**reply)}) as hooks, local_server() as server:
+        await configure(server, mutating("m", hook("v.example.com", hooks, "/", rule("configmaps"))))
+        check_closed(await create(server), why)
 
 
 @pytest.mark.parametrize("rudely", [True, False])
-def test_connections_are_kept_and_replaced_when_they_went_stale(rudely: bool) -> None:
-    async def main() -> None:
-        async with webhook_server({"/": lambda review: allowed()}) as hooks, local_server() as server:
-            await configure(server, validating("v", hook("v.example.com", hooks, "/", rule("configmaps"))))
-            for number in range(5):
-                (await create(server, f"kept-{number}")).ok()
-            assert hooks.connections == 1
-            hooks.disconnect(rudely)
-            (await create(server, "after")).ok()
-            assert hooks.connections == 2
-            hooks.handlers["/"] = lambda review: raw(review, headers=[(b"Connection", b"close")])
-            (await create(server, "last")).ok()
-            (await create(server, "first")).ok()
-            assert hooks.connections == 3
-
-    asyncio.run(main())
+async def test_connections_are_kept_and_replaced_when_they_went_stale(rudely: bool) -> None:
+    async with webhook_server({"/": lambda review: allowed()}) as hooks, local_server() as server:
+        await configure(server, validating("v", hook("v.example.com", hooks, "/", rule("configmaps"))))
+        for number in range(5):
+            (await create(server, f"kept-{number}")).ok()
+        assert hooks.connections == 1
+        hooks.disconnect(rudely)
+        (await create(server, "after")).ok()
+        assert hooks.connections == 2
+        hooks.handlers["/"] = lambda review: raw(review, headers=[(b"Connection", b"close")])
+        (await create(server, "last")).ok()
+        (await create(server, "first")).ok()
+        assert hooks.connections == 3
 
 
-def test_an_old_connection_is_not_trusted() -> None:
-    async def main() -> None:
-        clock = FakeClock()
-        async with webhook_server({"/": lambda review: allowed()}) as hooks, local_server(clock=clock) as server:
-            await configure(server, validating("v", hook("v.example.com", hooks, "/", rule("configmaps"))))
-            (await create(server, "a")).ok()
-            await clock.advance(31.0)
-            (await create(server, "b")).ok()
-            assert hooks.connections == 2
-
-    asyncio.run(main())
+async def test_an_old_connection_is_not_trusted() -> None:
+    clock = FakeClock()
+    async with webhook_server({"/": lambda review: allowed()}) as hooks, local_server(clock=clock) as server:
+        await configure(server, validating("v", hook("v.example.com", hooks, "/", rule("configmaps"))))
+        (await create(server, "a")).ok()
+        await clock.advance(31.0)
+        (await create(server, "b")).ok()
+        assert hooks.connections == 2
