@@ -2,7 +2,7 @@
 
     ShoalError
     ├── ConfigError                a setting is wrong: names the key, the value and the fix
-    └── ApiError                   what an API answers: becomes a Kubernetes ``Status`` or a Connect error
+    └── ApiError                   an error answer of an API: becomes a Kubernetes ``Status`` or a Connect error
         ├── BadRequest 400 · Unauthorized 401 · Forbidden 403 · NotFound 404 · MethodNotAllowed 405
         ├── NotAcceptable 406 · AlreadyExists 409 · Conflict 409 · Expired 410 · TooLarge 413
         ├── UnsupportedMediaType 415 · Invalid 422 · TooManyRequests 429
@@ -132,7 +132,7 @@ def not_found(field: str, value: Any) -> FieldError:
 
 
 def unknown_field(field: str, name: str, known: Iterable[str]) -> FieldError:
-    """The fault of a field that does not exist, with what was probably meant."""
+    """The error for an unknown field, with the most similar known one."""
     from difflib import get_close_matches  # only for error texts
 
     choices = sorted(set(known))
@@ -255,7 +255,7 @@ class Conflict(ApiError):
 
 
 class Expired(ApiError):
-    """The revision asked for is no longer kept; list again."""
+    """The requested revision is no longer stored; list again."""
 
     reason, code = "Expired", 410
 
@@ -274,7 +274,7 @@ class UnsupportedMediaType(ApiError):
 
 class Invalid(ApiError):
     """The object is understood but breaks its rules; ``errors`` has every field at fault, the message the first ones:
-    an answer must not be many times as large as what it answers."""
+    an answer must not be many times as large as its request."""
 
     reason, code = "Invalid", 422
     errors: tuple[FieldError, ...] = ()
@@ -314,7 +314,7 @@ class ServiceUnavailable(ApiError):
 
 
 class Timeout(ApiError):
-    """The answer did not come in time."""
+    """The answer did not arrive in time."""
 
     reason, code = "Timeout", 504
 

@@ -37,8 +37,8 @@ def check_same_cluster(core: Core) -> None:
 
 
 async def create_boot_objects(core: Core, writer: Writer) -> None:
-    """Create what is missing. What users changed or added meanwhile stays as it is; default roles and bindings get
-    back what they lack."""
+    """Create missing default objects. Changes by users stay; default roles and bindings get their missing
+    rules and subjects back."""
     try:
         await _create_all(core, writer, (_object("v1", "Namespace", name) for name in NAMESPACES))
         await asyncio.gather(_create_all(core, writer, (*_network(core), *_policies())), reconcile_policy(core, writer))

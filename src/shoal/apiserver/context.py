@@ -86,7 +86,7 @@ class Call:
     query: Query
     user: User
     warnings: list[str] = field(default_factory=list)
-    annotations: dict[str, str] = field(default_factory=dict)  # what admission says for the audit log
+    annotations: dict[str, str] = field(default_factory=dict)  # annotations of admission for the audit log
 
     @property
     def namespace(self) -> str | None:

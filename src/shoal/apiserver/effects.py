@@ -36,7 +36,7 @@ class Effects(Protocol):
 
 
 class NoEffects:
-    """Of kinds whose writes bring nothing along."""
+    """For kinds without effects."""
 
     before_validation = False
 

@@ -77,7 +77,7 @@ class Housekeeping:
         }
 
     def start(self) -> None:
-        """Follow the store; what is already there is looked at once."""
+        """Follow the store, and queue a job for each existing object."""
         store = self.core.store
         store.subscribe("namespaces", self._on_namespaces)
         store.subscribe("serviceaccounts", self._on_default_objects)
@@ -185,7 +185,7 @@ class Housekeeping:
             await self.writer.store(Write.own(served, stored, entry, _AUTHOR))
 
     async def _empty_namespace(self, name: str) -> None:
-        """Delete what is in the namespace, pods first; when nothing is left, drop its finalizer."""
+        """Delete the objects of the namespace, pods first; when none is left, remove its finalizer."""
         left = 0
         for served in sorted(self.core.registry.storages(), key=lambda s: s.key != "pods"):
             if not served.resource.namespaced or not served.resource.stored:

@@ -137,14 +137,14 @@ class HttpConnection(asyncio.Protocol):
         self._body: list[bytes | bytearray] = []
         self._pending_in = 0  # of the body, as counted in the server's
         self._size = 0
-        self._too_large = 0  # the status with which the request is refused
-        self._unwanted = 0  # the status with which all of them are
+        self._too_large = 0  # error status of the current request
+        self._unwanted = 0  # error status of all requests
         self._in_headers = False
         self._reading = True
         self._busy_since = 0.0  # start of an unfinished request, or of idling when negative
         self._held = False  # not read from for a while: its client ignored Retry-After
         self._refused_at = -1e9
-        self._stalled_since = 0.0  # when the client last took something of what waits for it
+        self._stalled_since = 0.0  # when the client last read from its response
         self._stalled_size = 0
         self._incoming: IncomingBody | None = None  # of the request that is being read, if its body is handed on
         self._upgrading = False  # what follows the last request is not HTTP
@@ -218,7 +218,7 @@ class HttpConnection(asyncio.Protocol):
             self._feed_unread()
 
     def _feed_unread(self) -> None:
-        """Parse what has come in, until this connection has to wait."""
+        """Parse unread input until this connection has to wait."""
         unread = self._unread
         while unread and self._reading and self.transport is not None and not self.transport.is_closing():
             data = unread.popleft()
@@ -296,7 +296,7 @@ class HttpConnection(asyncio.Protocol):
         if self._headers.get(b"expect", b"").lower() == b"100-continue" and self.transport is not None:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._size = 0
-        if early and not self._parser.should_upgrade():  # the handler wants the body while it comes in
+        if early and not self._parser.should_upgrade():  # the body is streamed to the handler
             request = self._request(b"")
             request.incoming = self._incoming = IncomingBody(self._read_on)
             self._begin(request)
@@ -344,7 +344,7 @@ class HttpConnection(asyncio.Protocol):
         request = self._request(b"".join(self._body))
         self._busy_since = 0.0
         if self._parser.should_upgrade():
-            request.keep_alive = False  # unless the handler takes it over nothing can follow
+            request.keep_alive = False  # unless the handler accepts the upgrade, no request can follow
             self._upgrading = True
         self._begin(request)
         if len(self._exchanges) > self.server.limits.pipelined or self._pending_body or not self.writable:
@@ -552,7 +552,7 @@ class HttpConnection(asyncio.Protocol):
         self.transport.close()
 
     def begin_stop(self) -> None:
-        """End the stream cleanly; close at once when nothing is under way."""
+        """End the stream cleanly; close at once when idle."""
         stream = self._stream
         if isinstance(stream, Relay):
             if stream.length is None:  # it may last long, and must not look complete

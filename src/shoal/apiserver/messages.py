@@ -38,7 +38,7 @@ class HttpLimits:
     idle_timeout_s: float = 300.0  # keep-alive connections without a request
     pipelined: int = 16  # requests waiting behind one that is being answered; more pauses reading
     request_timeout_s: float = 60.0  # until an answer begins; a client may ask for less with ``timeout=``
-    reader_timeout_s: float = 60.0  # of a client that takes nothing of what it is sent
+    reader_timeout_s: float = 60.0  # without the client reading from its response
     buffered_bytes: int = 1024 * 1024  # written but not taken by the client; more makes streams and bodies wait
     connections: int = 16_384
     connections_per_address: int = 8_192
@@ -64,7 +64,7 @@ class Request:
         self.keep_alive = True
         self.client = ""
         self.peer_certificate: bytes | None = None
-        self.incoming: IncomingBody | None = None  # a body that is handed on while it comes in
+        self.incoming: IncomingBody | None = None  # a body that is streamed to the handler
         self.unhurried = False  # no deadline for the response: a backend produces it
         self.user: User | None = None  # the user, set by code in this process only, never from the network
 
@@ -245,7 +245,7 @@ class Wire(Protocol):
 
 class Upgrade:
     """An answer after which the connection is no longer HTTP. ``attach`` is called once the headers are out; from then
-    on what comes in is given to ``on_data``, and what is written goes out as it is."""
+    on input is passed to ``on_data``, and output is sent unchanged."""
 
     __slots__ = ("headers", "on_end")
     status = 101
@@ -329,7 +329,7 @@ def duration(text: str) -> float | None:
 
 
 def timeout_of(query: str, default_s: float) -> float:
-    """How long the answer to a request may take: what its ``timeout=`` says, within the server's own limit."""
+    """The timeout of a request: its ``timeout=`` parameter, up to the server's own limit."""
     if "timeout=" not in query:
         return default_s
     for part in query.split("&"):

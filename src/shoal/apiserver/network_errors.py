@@ -13,7 +13,7 @@ _WRONG_NAME = frozenset({62, 64})
 
 
 def dial_failure(error: Unreachable, host: str, port: int, server_name: str) -> str:
-    """Why there is no connection."""
+    """The reason for a failed connection."""
     cause = error.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"tls: failed to verify certificate: x509: {_untrusted(cause, server_name)}"
@@ -29,7 +29,7 @@ def dial_failure(error: Unreachable, host: str, port: int, server_name: str) -> 
 
 
 def answer_failure(error: Disconnected) -> str:
-    """Why an answer is not complete."""
+    """The reason for an incomplete response."""
     if isinstance(error, InvalidAnswer):
         return f"net/http: HTTP/1.x transport connection broken: malformed HTTP response: {error}"
     if isinstance(error.__cause__, OSError):

@@ -2,7 +2,7 @@
 
 ``kind``, ``apiVersion`` and ``metadata`` come first and ``metadata`` starts with name, namespace, uid and
 resourceVersion, so the hole is the first match of a constant text, list items can drop their type by cutting a prefix
-of known length, and everything reads like the answers of Kubernetes itself.
+of known length, and the field order is the same as in Kubernetes.
 """
 
 from __future__ import annotations

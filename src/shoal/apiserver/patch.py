@@ -87,8 +87,8 @@ class Patcher:
         return await self.writer.store(Write(served, new, entry, call, options, author, given_revision=pinned))
 
     def _turn(self, call: Call) -> AbstractAsyncContextManager[None]:
-        """Held by attempts after the first. Patches that have lost a race go one after the other: a crowd that patches
-        one object must not run into each other until their attempts are used up."""
+        """Held by attempts after the first. Retries run one after the other: many concurrent patches of one object
+        must not conflict until their attempts are used up."""
         return self._turns.setdefault(call.served.key_of(call.namespace, call.name), asyncio.Lock())
 
     def _change(self, call: Call, media: str, options: WriteOptions) -> Change:

@@ -1,7 +1,7 @@
 """The ranges that cluster IPs are taken from: the one the server was started with, then those of ServiceCIDR objects.
 
 A range is used unless it is marked as not ready or is being deleted. On a cluster whose Services
-are reached on the loopback interface, ranges elsewhere, or where its pods and nodes are, give out nothing.
+use loopback addresses, ranges outside loopback or in the networks of pods and nodes are not used.
 """
 
 from __future__ import annotations

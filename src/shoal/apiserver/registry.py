@@ -1,6 +1,6 @@
 """The resources this server serves right now: the built-in ones and those that definitions have added.
 
-A ``Served`` is one resource in one version with everything the verbs need at hand. Versions of one kind share stored
+A ``Served`` is one resource in one version, with the data that the verbs need. Versions of one kind share stored
 objects; ``to_storage`` and ``from_storage`` convert between the version asked for and the one on disk.
 """
 
@@ -45,7 +45,7 @@ class Served:
         self._rules = rules
         self._type = type_
         self.crd = crd  # shoal.kube.crd's view of the definition's version; None for built-ins
-        # what entries of other versions have to pass before this one can use them; None for nearly all
+        # converts entries of other versions for this one; None for nearly all
         self.converter: Converter | None = None if crd is None else crd.converter
         self.key = resource.storage_key
         self.storage: Served = self

@@ -36,7 +36,7 @@ class Selection:
     text: str  # canonical form: equal texts select equal objects
 
     def entries(self, store: Store, served: Served) -> Sequence[Entry] | None:
-        """The selected objects without a search, when they are named; None when they have to be looked for."""
+        """The selected objects without a search, when they are named; None when a search is needed."""
         if self.name is None or (self.namespace is None and served.resource.namespaced):
             return None
         entry = store.get(served.key_of(self.namespace, self.name))

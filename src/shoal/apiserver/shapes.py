@@ -1,8 +1,8 @@
 """A cache for pods with equal specs: keeps the results of pruning, defaults, validation and ownership.
 
 A ReplicaSet's pods differ in name and labels only. For kinds whose rules allow it (``KindRules.spec_alone``), the
-first object with a spec is looked at in full; the next ones with the same bytes take over the canonical spec, the
-fields it stands for in managedFields and the verdict that it is valid. Only good specs are kept, and only those that
+first object with a spec is processed in full; later ones with the same bytes reuse the canonical spec, its
+fields in managedFields and the result that it is valid. Only valid specs are cached, and only those that
 the kind itself does not change any further: the parsed spec is shared, so nothing on the way to the store may write to
 it. What the built-in admission plugins add to a spec is part of it; there are no shapes where users' plugins may
 change an object.

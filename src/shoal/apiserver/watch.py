@@ -1,6 +1,6 @@
 """Watches: many clients, one encoding of each event, no task and no queue per client.
 
-Watchers that ask for the same thing (resource, scope, selector, representation) form a *group*. When the store
+Watchers with the same request (resource, scope, selector, representation) form a *group*. When the store
 publishes a batch, each group that can be concerned encodes it once and hands the same bytes to all its *live*
 watchers. A watcher whose client reads too slowly stops being live and keeps only a cursor; when the client has caught
 up with what was sent, the cursor is read forward from the store's ring until the watcher is live again. One that
@@ -79,7 +79,7 @@ class WatchGroup:
         return b"".join(out)
 
     def foreign(self, events: Sequence[Event]) -> bool:
-        """Whether a webhook has to convert something before this group can show the events."""
+        """Whether a webhook must convert the events for this group."""
         if self.served.converter is None:
             return False
         prefix, previous = self.served.prefix, self.selection.where is not None
@@ -356,7 +356,7 @@ class WatchHub:
             resource.unsubscribe = self.core.store.subscribe(
                 key, lambda events: self._publish(key, events), lambda: self._reset(key)
             )
-        # an answer may wait behind others on its connection: meanwhile an equal group may have come, or ours gone
+        # an answer may wait behind others on its connection: an equal group may have been added, or this one removed
         known = resource.find(group.key, group.trigger)
         if known is None:
             resource.add(group)
@@ -388,7 +388,7 @@ class WatchHub:
             watcher.on_writable()
 
     def end_resource(self, key: str) -> None:
-        """Close the watches of a resource that is no longer served as it was (its definition changed or went)."""
+        """Close the watches of a resource whose definition was changed or removed."""
         for watcher in [w for w in self._watchers if w.group.served.key == key]:
             watcher._finish()
 

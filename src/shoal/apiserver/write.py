@@ -6,11 +6,11 @@
     identity    a new object gets name, uid and times; one that replaces another keeps its own
     ownership   which manager owns which fields
     mutate      admission changes the object
-    prepare     the kind derives fields; what comes along in the same transaction is found
-    validate    everything that is wrong with the object is refused at once
-    guard       may this user write this, beyond the verb; warnings
-    admit       admission agrees or refuses
-    commit      one transaction, with what must hold
+    prepare     the kind derives fields; effects add operations to the transaction
+    validate    all errors of the object are reported at once
+    guard       authorization beyond the verb; warnings
+    admit       admission accepts or rejects
+    commit      one transaction, with its conditions
 
 ``Writer.store`` passes a ``Write`` through these steps (``apiserver.writing``). Patches, apply, subresources and the
 server's own housekeeping use the same path as a client's POST and PUT.
@@ -150,8 +150,8 @@ class Writer:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     async def store(self, write: Write) -> Entry | Obj:
-        """Pass every step. The entry that is stored then; or the object itself, on a dry run and where this write was
-        the last thing that its deletion waited for. ``Retry`` when what was to be replaced is no longer stored."""
+        """Run every step and return the stored entry; or the object itself, on a dry run and when this write completed
+        its deletion. Raises ``Retry`` when the entry to replace is no longer current."""
         core = self.core
         default(write)
         identify(write, core)
@@ -187,7 +187,7 @@ class Writer:
         )  # fmt: skip
 
     def _guard(self, write: Write, call: Call) -> None:
-        """Check what the user may write beyond the verb: rights can only be handed out by users who have them."""
+        """Run the guards: checks beyond the verb, such as privilege escalation."""
         guard = self._guards.get(write.storage.key)
         if guard is not None:
             guard(call, write.new, write.old)

@@ -2,9 +2,9 @@
 
     WaitingQueue      ``put`` waits: the producer is slowed to the consumer's pace
     DroppingQueue     drops and counts the oldest item: for data of which only the newest matter
-    LatestByKey       one item per key, the newest; ``put`` of a new key waits: only what was superseded is lost
+    LatestByKey       one item per key, the newest; ``put`` of a new key waits: only superseded items are lost
 
-All of them can be closed: what is queued is still handed out, then ``get`` raises ``Closed``, and so does ``put`` at
+All of them can be closed: queued items are still returned, then ``get`` raises ``Closed``, and so does ``put`` at
 once. One event loop only; cancelling a waiting ``get`` or ``put`` loses no item.
 """
 

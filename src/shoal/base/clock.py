@@ -1,7 +1,7 @@
 """The clock that components receive as a parameter: real in processes, fake in tests.
 
 Owns the only calls to ``time`` and ``datetime.now`` outside ``shoal.app``. Wall time is for stamps that people and
-clients read; ``monotonic`` is for every deadline and duration. ``FakeClock`` moves only when told to and wakes
+clients read; ``monotonic`` is for every deadline and duration. ``FakeClock`` moves only on request and wakes
 sleepers one deadline at a time, in order, so that a test over hours of timers runs in milliseconds and always the
 same way.
 """

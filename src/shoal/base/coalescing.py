@@ -1,7 +1,7 @@
 """A transport that collects all writes of one event loop turn and sends them in one piece.
 
-Few bytes are held, and only until the loop has done what is due now, so nothing waits for anything that is not ready.
-A connection that is closed writes what it holds first.
+Few bytes are held, and only until the end of the current loop turn, so no write is delayed by other work.
+Closing a connection first writes its held bytes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CoalescingTransport:
         self._size += len(data)
 
     def flush(self) -> None:
-        """Write what is held."""
+        """Write the held bytes."""
         if self._held:
             held, self._held, self._size = self._held, [], 0
             self._transport.write(held[0] if len(held) == 1 else b"".join(held))

@@ -131,7 +131,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def redact(value: Any) -> Any:
-    """``value`` without what looks like a credential: bearer and JSON web tokens, passwords in URLs, secret-named
+    """``value`` without data that looks like a credential: bearer and JSON web tokens, passwords in URLs, secret-named
     members."""
     if isinstance(value, str):
         if "earer" in value or "asic" in value:

@@ -1,6 +1,6 @@
 """Metrics in Prometheus' format; loads its library only at the first scrape.
 
-A counter or gauge is a plain number that code adds to; ``render`` loads prometheus-client and formats what is there,
+A counter or gauge is a plain number that code adds to; ``render`` loads prometheus-client and formats the values,
 at the first scrape. So a process starts without it, and counting costs one addition. Label values come from closed
 sets, never from object names: a metric refuses to grow past ``MAX_SERIES``.
 """
@@ -41,7 +41,7 @@ class Distribution:
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)  # the last one is for what exceeds every bound
+        self.counts = [0] * (len(bounds) + 1)  # the last one is for values over every bound
         self.total = 0.0
 
     def observe(self, value: float) -> None:

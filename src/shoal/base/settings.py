@@ -10,7 +10,7 @@
 Fields may be str, int, float, bool, Path, an Enum, a tuple or frozenset of one of these, any of them or None, or
 another such dataclass; ``a.b`` is then written ``A__B`` in the environment. Every error raises ``ConfigError``
 with the key, the value, its source and the fix; values of secret-looking keys are not shown. ``check``,
-``effective`` and ``json_schema`` are what ``shoal config`` shows of the same dataclass.
+``effective`` and ``json_schema`` are for ``shoal config``.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def effective(
 
 
 def json_schema(cls: type[Any]) -> dict[str, Any]:
-    """The JSON schema of the file form of ``cls``. Nothing is required in it: what the file leaves out may come from
-    the environment or from flags."""
+    """The JSON schema of the file form of ``cls``. No field is required: missing ones may come from the
+    environment or from flags."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": cls.__name__, **_object_schema(cls)}
 
 
@@ -111,7 +111,7 @@ class _Given:
     source: str
 
 
-_STAND_INS: Mapping[Any, Any] = {str: "unset", Path: Path("unset")}  # of what must be given, while a file is checked
+_STAND_INS: Mapping[Any, Any] = {str: "unset", Path: Path("unset")}  # for required settings in ``check``
 
 
 def _gather(

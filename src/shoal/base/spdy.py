@@ -2,7 +2,7 @@
 events out.
 
 ``SpdyConnection`` is the server's side of a connection. It answers pings, keeps track of which streams are open in
-which direction and refuses what the protocol does not allow; the owner of the socket feeds ``receive`` and sends
+which direction and rejects protocol violations; the owner of the socket feeds ``receive`` and sends
 the output of ``outgoing``. There is no flow control per stream: no client of Kubernetes has any.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from shoal.errors import ShoalError
 
 PROTOCOL = "SPDY/3.1"
-FRAME_LIMIT = 16 * 1024 * 1024 - 1  # what its length field can say
+FRAME_LIMIT = 16 * 1024 * 1024 - 1  # the maximum of its length field
 _HEADER_LIMIT = 64 * 1024  # of all headers of a stream
 _STREAM_LIMIT = 4096
 _PIECE = 32 * 1024  # of data in one frame: streams take turns
@@ -67,7 +67,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Nothing more comes on a stream."""
+    """The other side ended its direction of a stream."""
 
     stream: int
 
@@ -89,7 +89,7 @@ Event = Opened | Data | Finished | Reset | GoneAway
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame as it stands on the wire; ``kind`` is 0 for data, whose ``stream`` is set."""
+    """A frame on the wire; ``kind`` is 0 for data, whose ``stream`` is set."""
 
     kind: int
     flags: int
@@ -276,7 +276,7 @@ class SpdyConnection:
         elif frame.kind == _PING:
             if len(payload) != 4:
                 raise SpdyError("a ping frame has the wrong size")
-            if payload[3] & 1:  # theirs; the even ones would be ours
+            if payload[3] & 1:  # odd ids are the client's, even ones the server's
                 self._out.append(control_frame(_PING, 0, payload))
         elif frame.kind == _RST_STREAM:
             if len(payload) != 8:

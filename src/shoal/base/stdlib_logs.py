@@ -1,7 +1,7 @@
 """Log records of libraries: records of uvicorn, SQLAlchemy, asyncio and others in ``logging``, and Python's
 warnings, become lines of ``shoal.base.logs``, one JSON object each.
 
-Only warnings and errors are taken over, whatever our own level is: below that, SQLAlchemy writes statements with their
+Only warnings and errors are taken over, at any log level of Shoal: below that, SQLAlchemy writes statements with their
 values, and secrets are among those. asyncio has loaded ``logging`` already, so this costs a process one object.
 """
 
@@ -13,7 +13,7 @@ from shoal.base.logs import get_logger, redact
 
 
 class _JsonHandler(logging.Handler):
-    """Hands each record to the logger of ours that has its name."""
+    """Passes each record to Shoal's logger of the same name."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -29,7 +29,7 @@ class _JsonHandler(logging.Handler):
 
 
 def capture() -> None:
-    """Send the records of all other loggers, and warnings, to ours. A second call changes nothing."""
+    """Send the records of all other loggers, and warnings, to Shoal's log. A second call changes nothing."""
     root = logging.getLogger()
     if any(isinstance(handler, _JsonHandler) for handler in root.handlers):
         return

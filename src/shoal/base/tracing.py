@@ -4,7 +4,7 @@ Off unless ``SHOAL_TRACES`` says otherwise: then nothing is imported and a span 
 is passed as text (``traceparent``), in rows and messages, so that a span in one process follows from one in another.
 
     with span("apply", parent=item.trace, key=item.key) as trace:
-        ...                                  # ``trace`` is what goes along from here
+        ...                                  # pass ``trace`` on from here
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _current: ContextVar[str] = ContextVar("shoal_traceparent", default="")
 
 
 def configure(environ: Mapping[str, str], *, service: str) -> Callable[[], None]:
-    """Set the process up as ``SHOAL_TRACES`` says; call what is returned at the end, so that nothing is left unsent.
+    """Set up tracing from ``SHOAL_TRACES``. Call the returned function at exit to send the remaining spans.
 
     ``otlp`` exports as the variables of OpenTelemetry say (``OTEL_EXPORTER_OTLP_ENDPOINT``…) and needs its packages;
     ``api`` uses the provider that the process has set up by itself."""
@@ -63,7 +63,7 @@ def current() -> str:
 @contextmanager
 def span(name: str, *, parent: str = "", since_ms: int = 0, **attributes: str | int) -> Iterator[str]:
     """A span that follows from ``parent``, else from the one that this task is in. An error inside is recorded. Yields
-    the ``traceparent`` that goes along from here: the parent's own while tracing is off. ``since_ms``: it has begun
+    the ``traceparent`` to pass on: the parent's own while tracing is off. ``since_ms``: it has begun
     then, on the wall clock."""
     if _tracer is None:
         yield parent

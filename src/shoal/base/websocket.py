@@ -271,7 +271,7 @@ def decode_size(data: bytes) -> tuple[int, int] | None:
 
 
 def exit_status(code: int) -> dict[str, Any]:
-    """What the ERROR channel says when a command has ended."""
+    """The message on the ERROR channel when a command has ended."""
     if code == 0:
         return {"metadata": {}, "status": "Success"}
     return {
@@ -284,7 +284,7 @@ def exit_status(code: int) -> dict[str, Any]:
 
 
 def failure_status(message: str) -> dict[str, Any]:
-    """What the ERROR channel says when a command could not be run."""
+    """The message on the ERROR channel when a command could not be run."""
     return {"metadata": {}, "status": "Failure", "message": message, "reason": "InternalError", "code": 500}
 
 

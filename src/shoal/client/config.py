@@ -1,7 +1,7 @@
 """The address and credentials of a cluster: one frozen value, from a kubeconfig, a service account, or given.
 
-Files are read here and nowhere else in the client, except what may change while a process runs (token files, exec
-plugins: see ``shoal.client.credentials``). Whatever is wrong is a ``ConfigError`` that names the file and the field.
+Only this module of the client reads files, except credentials that may change while a process runs (token files, exec
+plugins: see ``shoal.client.credentials``). Every error is a ``ConfigError`` that names the file and the field.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ _EARLY_S = 10.0  # a credential that ends within this is asked for again
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a request is sent with. ``certificate`` is PEM, certificate and key."""
+    """The credentials of a request. ``certificate`` is PEM, certificate and key."""
 
     authorization: str = ""
     certificate: str = ""
@@ -43,7 +43,7 @@ class Credentials(Protocol):
     async def identity(self) -> Identity: ...
 
     def renew(self) -> bool:
-        """Forget what is kept, because the server refused it; False when there is nothing newer."""
+        """Drop the cached credentials, because the server rejected them; False when there is nothing newer."""
 
 
 def credentials_of(config: AccessConfig, *, clock: Clock) -> Credentials:
@@ -81,7 +81,7 @@ class TokenFile:
         self._path = path
         self._given = given
         self._clock = clock
-        self._seen: tuple[int, int, int] | None = None  # inode, size and time of change of what was read
+        self._seen: tuple[int, int, int] | None = None  # inode, size and modification time of the file when it was read
         self._looked_at_s = -_LOOK_EVERY_S
         self._identity = given
 

@@ -76,7 +76,7 @@ class HttpTransport:
         self._idle: list[ClientConnection] = []  # the one used last comes last
         self._open: set[ClientConnection] = set()  # every connection that was not closed
         self._tls: ssl.SSLContext | None = None
-        self._tls_identity = Identity()  # what the context and the kept connections were made with
+        self._tls_identity = Identity()  # the identity of the context and the pooled connections
         self._sparing: Timer | None = None
         self._closed = False
 

@@ -1,6 +1,6 @@
 """The verbs of one resource: read, write, patch, apply, delete, watch, and its subresources. Objects are plain dicts.
 
-Options that Kubernetes calls by long names are keyword arguments here; what is not given is not sent.
+Options that Kubernetes calls by long names are keyword arguments here; options that are not given are not sent.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ _AS = "application/json;as={};g=meta.k8s.io;v=v1,application/json"
 
 
 class MetadataClient(ResourceClient):
-    """The verbs of a resource; what is read has only metadata. A server without support sends whole objects."""
+    """The verbs of a resource; reads return only metadata. A server without support sends whole objects."""
 
     __slots__ = ()
 

@@ -44,7 +44,7 @@ class WatchEvent:
 
 
 class LineDecoder:
-    """Cuts a stream of bytes into lines, whatever the pieces are."""
+    """Splits a stream of bytes into lines; pieces may have any size."""
 
     __slots__ = ("_rest",)
 

@@ -2,7 +2,7 @@
 
 A SentinelRoute maps requests to backends; a SentinelPolicy sets conditions for them. Both belong to one
 environment and live in the namespace of the sentinels. The control plane has checked them; a gateway checks again and
-refuses what it does not understand.
+rejects unknown fields.
 """
 
 from __future__ import annotations
@@ -205,12 +205,12 @@ POLICY_KINDS = ("keyAuth", "jwt", "rateLimit", "firewall", "requestSize", "cors"
 
 
 def read_route(spec: Any) -> RouteSpec:
-    """The spec of a SentinelRoute; ``msgspec.ValidationError`` names what is wrong with it."""
+    """The spec of a SentinelRoute; ``msgspec.ValidationError`` names the error."""
     return msgspec.convert(spec, RouteSpec)
 
 
 def read_policy(spec: Any) -> PolicySpec:
-    """The spec of a SentinelPolicy; ``msgspec.ValidationError`` names what is wrong, more than one kind included."""
+    """The spec of a SentinelPolicy; ``msgspec.ValidationError`` names the error, also for more than one kind."""
     made = msgspec.convert(spec, PolicySpec)
     given = [name for name in POLICY_KINDS if name in spec]
     if len(given) != 1:

@@ -1,8 +1,8 @@
 """``shard.io/v1``: the sharding of a controller, and its shards.
 
 Users write ShardConfigs. A manager writes ShardInstances (one per shard) and ShardSlots (which shard owns which slot, a
-few objects that are only ever compared and swapped); workers write ShardStates (what a handler wants to keep of a slot
-when it moves). All of them are in the namespace of the ShardConfig, where the workers run too.
+few objects that are only ever compared and swapped); workers write ShardStates (the state that a handler keeps of a
+slot when it moves). All of them are in the namespace of the ShardConfig, where the workers run too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def seconds(text: str) -> float:
 
 
 class _View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Unknown fields are ignored: the server has pruned what the schema does not know."""
+    """Unknown fields are ignored: the server has pruned fields that are not in the schema."""
 
 
 class Controlled(_View, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ class ConfigSpec(_View, frozen=True, kw_only=True):
     graceful_shutdown_timeout: str = "30s"
     resources: Obj | None = None
     targets: list[ShardTarget] = []
-    template: Obj | None = None  # a PodTemplateSpec; none: workers are started by someone else
+    template: Obj | None = None  # a PodTemplateSpec; none: the manager does not start workers
     queue_depth_limit: int = 0  # average per shard; 0: queues decide nothing
     latency_target: str = ""  # of a handler, as workers report it; empty: latency decides nothing
     custom_metrics: list[CustomMetric] = []
@@ -163,7 +163,7 @@ class InstanceStatus(_View, frozen=True, kw_only=True):
 
 
 def read_config(obj: Obj) -> ConfigSpec:
-    """The spec of a ShardConfig; ``msgspec.ValidationError`` names what is wrong with it."""
+    """The spec of a ShardConfig; ``msgspec.ValidationError`` names the error."""
     return msgspec.convert(obj.get("spec") or {}, ConfigSpec, strict=False)
 
 
@@ -175,7 +175,7 @@ def read_instance(obj: Obj) -> tuple[InstanceSpec, InstanceStatus]:
 
 
 def written(view: msgspec.Struct) -> Obj:
-    """A view as it stands in an object; defaults are left out."""
+    """A view as JSON data; defaults are left out."""
     made: Obj = msgspec.to_builtins(view)
     return made
 

@@ -1,4 +1,4 @@
-"""The schemas of ``shard.io/v1``: bounds, defaults, and rules whose messages say what to write instead."""
+"""The schemas of ``shard.io/v1``: bounds, defaults, and rules whose messages contain the fix."""
 
 from __future__ import annotations
 

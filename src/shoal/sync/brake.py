@@ -1,6 +1,6 @@
 """The deletion brake: an agent that is about to delete much more than usual stops and asks a person.
 
-It counts the deletions of the last ten minutes. Past the larger of five and a tenth of what was there, it holds back
+It counts the deletions of the last ten minutes. Past the larger of five and a tenth of all objects, it holds back
 every further one until a user confirms. Deletions by a user's request do not count. Pure: ``now`` is given.
 """
 
@@ -45,7 +45,7 @@ class DeletionBrake:
         self._done.append((at, key))
 
     def hold(self, key: str, now: float) -> None:
-        """Hold a key back whatever the count says, because many come at once or it needs a confirmation."""
+        """Hold a key back regardless of the count, because many come at once or it needs a confirmation."""
         self._held.setdefault(key, now)
 
     def confirm(self, now: float) -> list[str]:

@@ -9,7 +9,7 @@ is taken again afterwards. Older versions are refused. Only keys that wait or ar
 failing key does not block others. A full buffer refuses new keys (``offer`` returns False), and the caller stops
 reading until there is room.
 
-Pure: ``now`` is given, and ``next_due`` says when to look again.
+Pure: ``now`` is given, and ``next_due`` is the time of the next retry.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class KeyedBuffer(Generic[T]):
             self._waiting[key] = after
 
     def failed(self, key: str, due: float) -> None:
-        """The entry taken could not be applied: try again at ``due``, or at once with what came meanwhile."""
+        """The entry taken could not be applied: try again at ``due``, or at once with a newer entry."""
         entry = self._working.pop(key)
         after = self._after.pop(key, None)
         if after is not None:
@@ -93,7 +93,7 @@ class KeyedBuffer(Generic[T]):
             self._retrying[key] = (due, BufferEntry(key, entry.version, entry.value, entry.since, entry.attempts + 1))
 
     def forget(self, key: str) -> None:
-        """Drop what waits or retries for a key; what is in work goes on."""
+        """Drop the waiting or retrying entry of a key; one in work continues."""
         for queue in (self._urgent, self._waiting, self._after):
             queue.pop(key, None)
         self._retrying.pop(key, None)

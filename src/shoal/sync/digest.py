@@ -1,7 +1,7 @@
 """A digest: 256 numbers that summarise a set of entries, so that two ends can find differences cheaply.
 
 Every key belongs to a bucket; a bucket is the exclusive or of a hash of each of its entries. Adding, changing or
-removing an entry costs two hashes, whatever the size, and two digests are equal when the entries are (or once in 2^64).
+removing an entry costs two hashes at any size, and two digests are equal when the entries are (or once in 2^64).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _hash(key: str, stamp: str) -> int:
 
 
 class Digest:
-    """Entries are key and *stamp*: whatever differs when the entry does, such as a version."""
+    """Entries are key and **stamp*: a value that changes with the entry, such as a version."""
 
     __slots__ = ("_buckets", "_stamps")
 

@@ -1,7 +1,7 @@
 """The fingerprint of a report, which both ends compare to detect a lost report.
 
 The agent leaves out reports whose fingerprint has not changed, and sends a digest of the last ones with its heartbeat;
-the control plane stores the fingerprint beside what was reported and answers with the buckets that differ. The stamp of
+the control plane stores the fingerprint with the report and answers with the buckets that differ. The stamp of
 a digest's entry is the fingerprint in decimal; an object that was reported gone has no entry on either side.
 """
 

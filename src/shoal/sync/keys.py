@@ -42,7 +42,7 @@ def key_of(kind: str, id_: str) -> str:
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """Kind and id. Raises ``ValueError`` for what is not a key."""
+    """Kind and id. Raises ``ValueError`` for an invalid key."""
     kind, slash, id_ = key.partition("/")
     if not slash or not id_ or kind not in STREAM_OF:
         raise ValueError(f"invalid key {key!r}: use KIND/ID with one of {', '.join(STREAM_OF)}")

@@ -4,8 +4,8 @@
     data key  with a master key                  1 │ nonce (12) │ AES-256-GCM of 32 bytes
     data key  for the holder of a private key    1 │ ephemeral X25519 public key (32) │ AES-256-GCM of 32 bytes
 
-A data key seals one set of values and is never used again. What each piece is for is part of what is authenticated, so
-that none can be passed off as another; the key for an agent is derived from both public keys as well. The first byte
+A data key seals one set of values and is never used again. The purpose of each piece is authenticated with it, so
+that none can be used as another; the key for an agent is derived from both public keys as well. The first byte
 says which of these forms it is: a new form gets a new number, and old ones stay readable.
 
 Failures raise ``CannotOpen``; its text gives the reason and never the content.

@@ -48,7 +48,7 @@ class Version:
 
     @classmethod
     def parse(cls, text: str) -> Version:
-        """Reads what ``str`` wrote; raises ``ValueError`` for anything else."""
+        """Parse the output of ``str``; raise ``ValueError`` for anything else."""
         database, incarnation, number = text.split(":")
         if not database or not _is_number(incarnation) or not _is_number(number):
             raise ValueError(f"invalid version {text!r}: use DATABASE:INCARNATION:NUMBER")
@@ -88,7 +88,7 @@ def encode_cursor(cursor: Cursor, keys: Mapping[str, bytes], marks: Mapping[str,
 
 
 def decode_cursor(text: str, keys: Mapping[str, bytes]) -> Cursor:
-    """What ``encode_cursor`` wrote. Databases that no longer exist are left out."""
+    """Decode the output of ``encode_cursor``. Databases that no longer exist are left out."""
     if len(text) > MAX_CURSOR_LENGTH:
         raise BadCursor(f"it has {len(text)} characters")
     positions: dict[str, tuple[int, int]] = {}

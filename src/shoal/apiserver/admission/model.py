@@ -98,7 +98,7 @@ class Dynamic(Protocol):
     """Plugins that users configure. They clear the chain's plans when the results of ``wants_*`` may change."""
 
     def wants_mutate(self, served: Served, operation: str, subresource: str) -> bool:
-        """Whether any configuration could match such a write; namespace and selectors are looked at later."""
+        """Whether any configuration could match such a write; namespace and selectors are checked later."""
 
     def wants_validate(self, served: Served, operation: str, subresource: str) -> bool: ...
 

@@ -71,7 +71,7 @@ class Auditor:
     # -- ids -------------------------------------------------------------------------------------------------------
 
     def head(self, request: Request) -> bytes:
-        """The header line that names the request: by the client's own id, else by one of ours."""
+        """The header line that names the request: by the client's own id, else by a new one."""
         given = request.headers.get(HEADER)
         if given is not None and len(given) <= _MAX_ID:
             return b"Audit-Id: %b\r\n" % given

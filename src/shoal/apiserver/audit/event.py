@@ -230,8 +230,8 @@ def _bodies(request: Request, answer: bytes, grade: AuditGrade) -> str:
 
 
 def _body(field: str, body: bytes, media: str, grade: AuditGrade) -> str:
-    """The body as JSON; left out when it is none, which is then what the answer says, or a secret that was sent to a
-    path of something else."""
+    """The body as JSON; left out when it is invalid, which the answer then says, or when it is a Secret sent to another
+    path."""
     obj = _decoded(body, media)
     if obj is None or (isinstance(obj, dict) and obj.get("kind") in _SECRET_KINDS):
         return ""

@@ -68,7 +68,7 @@ class AuditPolicy:
     def __init__(self, rules: Sequence[tuple[Match, AuditGrade]], *, by_name: bool, refusals: bool) -> None:
         self._rules = rules
         self.by_name = by_name  # whether an object's name matters
-        self.refusals = refusals  # whether refused requests are recorded even when no rule says so
+        self.refusals = refusals  # whether rejected requests are recorded without a matching rule
 
     def grade(self, asked: AuditAttributes) -> AuditGrade | None:
         """The grade of a request; None when it is not recorded."""

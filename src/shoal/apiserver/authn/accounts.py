@@ -23,7 +23,7 @@ from shoal.store import Entry, Key
 LEGACY_ISSUER = "kubernetes/serviceaccount"
 LEGACY_CLAIMS = "kubernetes.io/serviceaccount/"
 LEGACY_INVALID = "kubernetes.io/legacy-token-invalid-since"
-LEEWAY_S = 60  # clocks differ, and what is being deleted goes on for a while
+LEEWAY_S = 60  # tolerance for clock differences and for objects that are being deleted
 _DAY_S = 24 * 3600
 _NOTES = "authentication.kubernetes.io/"
 _INVALIDATED = "service account token has been invalidated"

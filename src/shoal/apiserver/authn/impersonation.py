@@ -60,7 +60,7 @@ def _first(value: bytes) -> str:
 
 
 def _account(name: str) -> tuple[str, str] | None:
-    """Namespace and name of the service account that a user's name stands for."""
+    """Namespace and name of the service account in a user's name."""
     if not name.startswith(_ACCOUNT):
         return None
     namespace, separator, account = name.removeprefix(_ACCOUNT).partition(":")

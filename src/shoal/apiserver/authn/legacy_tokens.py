@@ -109,7 +109,7 @@ class LegacyTokens:
 
     async def _delete(self, secret: Obj, entry: Entry) -> None:
         if secret["metadata"].get("finalizers"):
-            return  # left to whoever wants to know of its end first
+            return  # its finalizers must be removed first
         try:
             await self.core.store.commit([Delete(entry.key)], [At(entry.key, entry.revision)])
         except RequirementFailed:

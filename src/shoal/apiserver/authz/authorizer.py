@@ -1,6 +1,6 @@
 """Authorization: decides whether a user may make a request.
 
-The administrators' group may do everything; nodes may do what their pods need; the rest is RBAC. A refusal names user,
+The administrators' group may do everything; nodes may do what their pods need; the rest is RBAC. A denial names user,
 verb, resource and namespace as Kubernetes words it.
 """
 

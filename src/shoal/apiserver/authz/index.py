@@ -23,7 +23,7 @@ BINDINGS = f"rolebindings.{GROUP}"
 CLUSTER_BINDINGS = f"clusterrolebindings.{GROUP}"
 _UNNAMED = "\ud800"  # stands for every name that no rule mentions; no JSON text can be this
 _LIMIT = 50_000  # cached permissions and decisions; beyond this all are dropped
-_LONGEST = 4096  # characters of what is remembered: those who ask about others choose their names and groups
+_LONGEST = 4096  # characters of a cached key: access reviews contain arbitrary names and groups
 
 Decided = tuple[str, ...]
 

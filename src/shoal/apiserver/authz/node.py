@@ -135,7 +135,7 @@ class NodeAuthorizer:
                     return self._related(node, asked)
                 return False, "can only list/watch pods with spec.nodeName field selector"
             if verb in ("create", "delete"):
-                return ALLOWED  # of its own mirror pods; admission sees to that
+                return ALLOWED  # of its own mirror pods only; admission checks it
         if (subresource == "status" and verb in ("update", "patch")) or (
             subresource == "eviction" and verb == "create"
         ):
@@ -235,7 +235,7 @@ def _csi_node(node: str, asked: Attributes) -> Verdict:
 def _node(node: str, asked: Attributes) -> Verdict:
     if not asked.subresource:
         if asked.verb in ("create", "update", "patch"):
-            return ALLOWED  # of its own object only; admission sees to that
+            return ALLOWED  # of its own object only; admission checks it
         if asked.verb in ("get", "list", "watch"):
             if asked.name == node:
                 return ALLOWED

@@ -6,7 +6,7 @@ MAX_BUCKETS = 10_000
 
 
 class TokenBucket:
-    """``burst`` tokens at first; ``rate`` come back per second."""
+    """Starts with ``burst`` tokens; gains ``rate`` per second."""
 
     __slots__ = ("_at", "_tokens", "burst", "rate")
 

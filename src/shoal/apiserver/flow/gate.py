@@ -51,7 +51,7 @@ class FlowMatch:
         self.head = b"X-Kubernetes-PF-FlowSchema-UID: %b\r\nX-Kubernetes-PF-PriorityLevel-UID: %b\r\n" % (
             schema.uid.encode(),
             level.uid.encode(),
-        )  # as it stands in an answer
+        )  # as in the response headers
 
 
 class FlowGate:

@@ -1,7 +1,7 @@
 """One request to a kubelet or a pod: a connection of its own, the request, and its answer piece by piece.
 
-Callbacks all the way, since whatever comes in is only passed on: ``Consumer`` gets the answer, ``pause`` and ``resume``
-hold the other side back while the consumer cannot keep up, and ``writable`` says whether it keeps up itself.
+It uses callbacks, since data is only passed on: ``Consumer`` gets the answer, ``pause`` and ``resume`` stop and restart
+reading while the consumer is slow, and ``writable`` is False while the other side is slow.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Backend:
     def send(
         self, head: bytes, body: bytes = b"", incoming: IncomingBody | None = None, *, chunked: bool = False
     ) -> None:
-        """Send the request; ``incoming`` is passed on while it comes in."""
+        """Send the request; the body ``incoming`` is streamed."""
         self._answer = self._connection.start(head + body, upgrade=True)
         if incoming is None:
             return
@@ -163,7 +163,7 @@ class Backend:
         self._end_incoming()
         self._connection.finish()
         problem = ""
-        if isinstance(error, Disconnected) and self._sent.status != 101:  # after a 101 there is no other end than this
+        if isinstance(error, Disconnected) and self._sent.status != 101:  # after a 101 only this ends the connection
             problem = answer_failure(error)
         if self._consumer is not None:
             self._consumer.on_answered(problem)

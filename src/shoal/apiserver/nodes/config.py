@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shoal.errors import ConfigError
 
-# how kubelets know the API server: the common name of its client certificate, and the group that may do everything
+# the API server's identity for kubelets: the common name and the administrators' group of its client certificate
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"
 KUBELET_CLIENT_GROUP = "system:masters"
 
@@ -18,7 +18,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesConfig:
-    """Settings of the connections to nodes. Without the three files kubelets cannot be asked for anything."""
+    """Settings of the connections to nodes. Without the three files the server cannot connect to kubelets."""
 
     ca: Path | None = None  # signs the kubelets' certificates
     certificate: Path | None = None  # client certificate for kubelets

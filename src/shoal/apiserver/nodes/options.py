@@ -28,7 +28,7 @@ class LogOptions:
 
 
 def log_options(asked: Query, name: str) -> LogOptions:
-    """From a query; BadRequest or Invalid says what is wrong with it."""
+    """Parse the query; raise BadRequest or Invalid."""
     parameters: Parameters = [(key, "true") for key in ("follow", "previous", "timestamps") if flag(asked, key)]
     numbers = {key: integer(asked, key) for key in ("sinceSeconds", "tailLines", "limitBytes")}
     since, stream = asked.get("sinceTime", ""), asked.get("stream", "")
@@ -67,7 +67,7 @@ _SWITCHES: Final = (("stdin", "input"), ("stdout", "output"), ("stderr", "error"
 
 
 def connect_options(kind: str, asked: Query, query: str, tail: str) -> Obj:
-    """The object that stands for a connection in admission: PodExecOptions, PodProxyOptions and so on."""
+    """The options object of a connection, for admission: PodExecOptions, PodProxyOptions and so on."""
     made: Obj = {"kind": kind, "apiVersion": "v1"}
     if kind in ("PodExecOptions", "PodAttachOptions"):
         made |= {name: True for name, _ in _SWITCHES if flag(asked, name)}

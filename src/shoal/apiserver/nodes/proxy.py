@@ -23,7 +23,7 @@ class ProxyDestination:
     """The destination of a proxied request, and the part of the path to forward."""
 
     endpoint: Endpoint
-    path: bytes  # for the backend, as it stands in the request; empty when there is none
+    path: bytes  # for the backend, as in the request; empty when there is none
     prefix: str  # of the proxy itself, decoded
 
 
@@ -35,7 +35,7 @@ def place_of(request: Request, target: ResourcePath, endpoint: Endpoint) -> Prox
     head = _CLUSTER_PARTS if target.namespace is None else _NAMESPACED_PARTS
     parts = request.raw_path.split(b"/")
     if parts[head - 1] == b"proxy":
-        path = b"/".join(parts[head:])  # with whatever was escaped still so
+        path = b"/".join(parts[head:])  # still percent-encoded
     else:
         path = quote(tail).encode()
     return ProxyDestination(endpoint, b"/" + path, request.path[: len(request.path) - len(tail)].rstrip("/"))

@@ -74,7 +74,7 @@ class BackendRelay(Relay):
             self.ended()
 
     def on_room(self) -> None:
-        """The request's body is looked after by the backend."""
+        """Do nothing: the backend sends the request's body."""
 
 
 class Tunnel(Upgrade):

@@ -27,7 +27,7 @@ _LINKS: Final = {
     b"link": (b"href",), b"object": (b"classid", b"codebase", b"data", b"usemap"), b"q": (b"cite",),
     b"script": (b"src",), b"source": (b"src",), b"video": (b"poster", b"src"),
 }  # fmt: skip
-_RAW_TEXT: Final = frozenset({b"script", b"style", b"textarea", b"title"})  # elements in which nothing is a tag
+_RAW_TEXT: Final = frozenset({b"script", b"style", b"textarea", b"title"})  # elements whose content has no tags
 _TAG = re.compile(rb"""<(?:!--|([a-zA-Z][^\s/>]*+)((?:[^>"']|"[^"]*+"|'[^']*+')*+)>)""")
 _ATTRIBUTE = re.compile(rb"""([^\s"'>/=]++)(\s*+=\s*+)("[^"]*+"|'[^']*+'|[^\s"'>]++)""")
 _HELD_BYTES = 64 * 1024  # a tag that is longer is none

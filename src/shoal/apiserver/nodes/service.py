@@ -46,7 +46,7 @@ _REFUSAL_BYTES = 50_000
 
 
 def hands_on(target: bytes) -> bool:
-    """Whether the body of a request with this target is passed on while it comes in: that of proxies."""
+    """Whether the body of a request with this target is streamed: only for proxies."""
     return b"/proxy" in target and _PROXIED.match(target) is not None
 
 

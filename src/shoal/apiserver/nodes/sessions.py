@@ -1,4 +1,4 @@
-"""Sessions of clients that speak SPDY, on a connection of its own or inside a WebSocket, carried on to kubelets.
+"""Sessions of clients that speak SPDY, on a connection of its own or inside a WebSocket, forwarded to kubelets.
 
 Kubelets are spoken to over WebSockets with channels. A command's streams become the channels of one; each connection
 of a port-forward becomes one of its own.
@@ -42,7 +42,7 @@ class Carrier(Protocol):
 
 
 class Plain:
-    """As it is."""
+    """SPDY directly on the connection."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -58,7 +58,7 @@ class Plain:
 
 
 class InSocket:
-    """In the messages of a WebSocket."""
+    """SPDY in the messages of a WebSocket."""
 
     def __init__(self, wire: Wire) -> None:
         self._socket = ServerSocket(wire)
@@ -316,7 +316,7 @@ class ForwardSession(SpdySession):
 
     def _opened(self, event: Opened) -> None:
         kind, port = event.headers.get("streamtype", "").lower(), event.headers.get("port", "")
-        # clients that number nothing open the error stream first
+        # clients without request ids open the error stream first
         request = event.headers.get("requestid") or str(event.stream - 2 if kind == "data" else event.stream)
         known = self._links.get(request)
         if kind not in ("data", "error") or not _is_port(port) or (known is not None and getattr(known, kind)):

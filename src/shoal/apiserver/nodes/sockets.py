@@ -1,4 +1,4 @@
-"""WebSockets to kubelets: how sessions of clients that speak something else are carried on."""
+"""WebSockets to kubelets, for sessions of clients that use another protocol."""
 
 from __future__ import annotations
 

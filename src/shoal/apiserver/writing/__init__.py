@@ -1,1 +1,1 @@
-"""The steps that every write of an object passes on its way from a verb to the store."""
+"""The steps of every write of an object, from a verb to the store."""

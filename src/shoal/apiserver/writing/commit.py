@@ -1,7 +1,7 @@
-"""The step *commit*: the object as operations of the store, with what must hold and what comes along.
+"""The step *commit*: the store operations of a write, with its conditions and effects.
 
 A creation that loses a race for a generated name or an address is tried again here; a replacement raises ``Retry``,
-since what it was made from is no longer stored.
+since the object it was based on is no longer current.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from shoal.kube.ownership import managed
 from shoal.store import At, Delete, Entry, Key, Op, Put, Require, RequirementFailed
 
 NAME_ATTEMPTS = 8
-CHARGE_ATTEMPTS = 50  # other servers may be charging the same quota
+CHARGE_ATTEMPTS = 50  # other servers may charge the same quota
 
 
 class Committer:
-    """Takes writes that have passed every other step to the store."""
+    """Commits writes that have passed every other step."""
 
     def __init__(self, core: Core, admission: Chain) -> None:
         self._core = core
         self._admission = admission
 
     async def create(self, write: Write) -> Entry | Obj:
-        """The new entry, or on a dry run the object as it would be."""
+        """Return the new entry, or on a dry run the resulting object."""
         store, storage, admission, effects = self._core.store, write.storage, write.admission, write.effects
         fenced = () if write.call is None else fences(write.call.request)
         charged = admission is not None and admission.charges(write.new)
@@ -77,8 +77,8 @@ class Committer:
         raise not_generated(write.served, write.prefix or write.new["metadata"]["name"])
 
     async def replace(self, write: Write) -> Entry | Obj:
-        """The entry that is stored now. It is the old one where nothing has changed; the object as it last was, where
-        this write was all that its deletion waited for, and on a dry run as it would be."""
+        """Return the stored entry: the old one when nothing has changed. Return the object instead when this write
+        completed its deletion (its last state) and on a dry run (the result)."""
         new, old, entry, storage, admission = write.new, write.old, write.entry, write.storage, write.admission
         assert old is not None and entry is not None
         if new == old:
@@ -118,7 +118,7 @@ class Committer:
     async def _commit_charged(
         self, admission: AdmissionPass, obj: Obj, ops: Sequence[Op], requires: Sequence[Require]
     ) -> Sequence[Entry]:
-        """Commit together with what the quotas of the namespace say; one at a time, since all change the same quota."""
+        """Commit with the charges to the namespace's quotas; one at a time, since all change the same quota."""
         async with self._admission.turn(admission.admission.namespace):
             charge = admission.charge(obj)
             return await self._core.store.commit([*ops, *charge.ops], [*requires, *charge.requires])
@@ -130,13 +130,13 @@ class Committer:
         return put(storage, await served.converter.to_store(storage, obj), key)
 
     async def lost(self, failed: RequirementFailed) -> Conflict | Retry:
-        """What to raise when the entry that was to be replaced is not current, or the writer's fence does not hold."""
+        """The error when the entry to replace is not current, or the writer's fence does not hold."""
         await self._core.store.fresh()  # the conflicting write may not have reached this server's memory yet
         return deposed(failed) or Retry()
 
 
 def unchanged(entry: Entry, extra: Extra, call: Call | None) -> list[Require]:
-    """What must hold when an entry is replaced or removed."""
+    """The conditions for replacing or removing an entry."""
     return [At(entry.key, entry.revision), *extra.requires, *(() if call is None else fences(call.request))]
 
 
@@ -150,7 +150,7 @@ def put(storage: Served, obj: Obj, key: Key, shape: Shape | None = None) -> Put:
 
 
 def own_put(core: Core, resource: str, obj: Obj, author: Author) -> Put:
-    """A new object of the server's own, ready for the transaction of another one."""
+    """The operation that creates an object of the server itself, for the transaction of another object."""
     storage = core.registry.stored(resource)
     assert storage is not None, resource
     storage.rules.default(obj)

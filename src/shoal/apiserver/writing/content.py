@@ -1,4 +1,4 @@
-"""The steps *prepare* and *validate*: what the rules of a kind derive from an object, and what they refuse."""
+"""The steps *prepare* and *validate*: run the rules of a kind, which derive fields and report errors."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from shoal.kube.resources import Resource
 _SIGNING = "certificatesigningrequests.certificates.k8s.io"
 _API_GROUPS = frozenset({"apiextensions.k8s.io", "apiregistration.k8s.io"})
 _WITH_STATUS = IDENTITY | {"status"}
-_SAME_GENERATION = frozenset({"status", "binding"})  # subresources that do not write what is wanted
+_SAME_GENERATION = frozenset({"status", "binding"})  # writes to these subresources keep the generation
 
 
 def prepare(write: Write, core: Core, effects: Mapping[str, Effects]) -> None:
-    """Derive what the kind derives, and find what the write brings along in its transaction."""
+    """Derive fields by the rules of the kind, and collect the effects of the write."""
     new, old, storage = write.new, write.old, write.storage
     write.effects = effects.get(storage.key, NO_EFFECTS)
     if old is None:
@@ -72,7 +72,7 @@ def _prepare_replacement(storage: Served, new: Obj, old: Obj, subresource: str, 
 
 
 def validate(write: Write) -> None:
-    """Raise Invalid with everything that is wrong with the object."""
+    """Raise Invalid with all errors of the object."""
     new, old, storage = write.new, write.old, write.storage
     if old is not None:
         errors = _replacement_errors(storage, new, old, write.author.subresource)
@@ -91,7 +91,7 @@ def validate(write: Write) -> None:
 
 
 def invalid_object(served: Served, obj: Obj, errors: list[FieldError]) -> Invalid:
-    """The refusal of an object for what is wrong with it."""
+    """The Invalid error of an object."""
     name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
     return Invalid.of(served.resource.kind, served.resource.group, name, errors)
 
@@ -102,16 +102,16 @@ def _replacement_errors(storage: Served, new: Obj, old: Obj, subresource: str) -
     if subresource == "status":
         return errors + rules.validate_status(new, old)
     if subresource == "binding":
-        return errors  # sets what clients may not; the node's name was checked when the binding was read
+        return errors  # a binding sets fields that clients may not; the node name was checked when it was parsed
     if subresource in rules.subresource_validation:
         return errors + rules.subresource_validation[subresource](new, old)
     return errors + rules.validate_update(new, old)
 
 
 def warnings(write: Write) -> list[str]:
-    """What the client is told about an object that is accepted."""
+    """The warnings for the client about an accepted object."""
     if write.author.subresource == "binding":
-        return []  # was warned of when it was created
+        return []  # its warnings were sent when it was created
     shape, rules = write.shape, write.storage.rules
     if shape is not None and rules.spec_alone is not None:
         return [*rules.spec_alone.warnings_rest(write.new), *shape.warnings]
@@ -124,7 +124,7 @@ def _qualified_finalizers(resource: Resource) -> bool:
 
 
 def _add_spec(storage: Served, obj: Obj) -> None:
-    """Built-in kinds that have a spec always show one, as they do their status."""
+    """Add an empty spec to built-in kinds that have one, as for status."""
     if not storage.resource.custom and "spec" in storage.type.fields:
         obj["spec"] = {}
 

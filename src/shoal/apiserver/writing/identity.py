@@ -1,7 +1,7 @@
-"""The steps *default* and *identity*: absent fields, and what is the server's to say of an object.
+"""The steps *default* and *identity*: absent fields, and the fields that only the server sets.
 
 A new object gets its name (where it is generated), uid, time of creation and generation. One that replaces another
-keeps what its writer may not change, after the writer's preconditions (uid, resourceVersion) were found to hold.
+keeps the fields its writer may not change, after its preconditions (uid, resourceVersion) were checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEPT = (
     "generateName", "selfLink",
 )  # fmt: skip
 _KEEP_STATUS = frozenset({"", "scale", "ephemeralcontainers", "resize", "finalize"})  # may not write the status
-_SLICES = frozenset({"ephemeralcontainers", "resize"})  # parts of a pod's spec, and nothing else
+_SLICES = frozenset({"ephemeralcontainers", "resize"})  # they write only parts of a pod's spec
 
 
 def default(write: Write) -> None:
@@ -32,7 +32,7 @@ def default(write: Write) -> None:
     served = write.served
     if write.entry is None and meta(write.new).get("resourceVersion") not in (None, "", "0"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
-    # a shape has its defaults already, and so has what is bound: it is as stored but for the name of a node
+    # a shape has its defaults already, and so has a bound pod: only its node name differs from the stored one
     if write.shape is None and write.author.subresource != "binding":
         served.rules.default(write.new)
     if served.to_storage is not None:
@@ -52,7 +52,7 @@ def identify(write: Write, core: Core) -> None:
 
 
 def settle(write: Write) -> None:
-    """What admission plugins may not change either is as it was."""
+    """Restore the fields that admission plugins may not change."""
     if write.old is None:
         _drop_early_status(write.served.resource, write.new)
     elif write.admission is not None and write.admission.plan.dynamic_mutators:
@@ -84,7 +84,7 @@ def generated_name(prefix: str, ids: Ids) -> str:
 
 
 def carry_over(storage: Served, new: Obj, old: Obj, subresource: str) -> None:
-    """Take from the stored object what a writer of this path may not change."""
+    """Copy the fields that this path may not change from the stored object."""
     resource = storage.resource
     metadata, before = meta(new), old["metadata"]
     if subresource == "status" and resource.custom:
@@ -125,7 +125,7 @@ def _check_preconditions(served: Served, new: Obj, old: Obj, given: str, entry: 
 
 
 def _drop_early_status(resource: Resource, obj: Obj) -> None:
-    """The author of a new object does not set its status, where its kind has one."""
+    """Drop the status of a new object: clients cannot set it on create."""
     if resource.status and not resource.status_on_create:
         obj.pop("status", None)
 

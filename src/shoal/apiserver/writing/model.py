@@ -1,4 +1,4 @@
-"""One write: what is to be stored, in place of what and for whom; and what the steps find out about it."""
+"""One write: the new object, the entry it replaces, its author, and the results of the steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Author:
 
 @lru_cache(maxsize=1024)
 def author_of(manager: str, subresource: str = "") -> Author:
-    """The author of that name; there are few, and every write has one."""
+    """The author of that name, cached: there are few, and every write has one."""
     return Author(manager, subresource)
 
 
@@ -37,7 +37,7 @@ class Retry(Exception):
 
 
 class Write:
-    """One object that is created, or replaced where ``entry`` says what is stored. The steps change ``new`` in place
+    """One object that is created, or that replaces ``entry``. The steps change ``new`` in place
     or put another object there. A write is used once: after ``Retry`` the verb makes another one."""
 
     __slots__ = (
@@ -50,7 +50,7 @@ class Write:
         *, given_revision: str = "", owned: bool = False, trusted: bool = False, shape: Shape | None = None,
         new_shape: ShapeKey | None = None,
     ) -> None:  # fmt: skip
-        self.served = served  # the version that the client speaks
+        self.served = served  # the version of the client's request
         self.storage = served  # the version that is stored; from the first step on ``new`` and ``old`` are in it
         self.new = new
         self.entry = entry
@@ -58,11 +58,11 @@ class Write:
         self.call = call  # None for the server's own writes: they pass neither guards nor admission
         self.options = options
         self.author = author
-        self.given_revision = given_revision  # at which the client wants to replace the object; "": whichever
-        self.owned = owned  # an apply has worked out the owners of all fields already
-        self.trusted = trusted  # may say what clients may not (an endpoint on the loopback address)
-        self.shape = shape  # what is known of the spec already
-        self.new_shape = new_shape  # otherwise: under what to remember it
+        self.given_revision = given_revision  # the client's precondition; "": any
+        self.owned = owned  # apply has already computed the field owners
+        self.trusted = trusted  # may set values that clients may not (an endpoint on the loopback address)
+        self.shape = shape  # cached results for the spec
+        self.new_shape = new_shape  # otherwise: the key to cache them
         self.prefix = ""  # generateName, when the name was made from it
         self.admission: AdmissionPass | None = None
         self.spec = b""  # as it was before the kind prepared it
@@ -76,5 +76,5 @@ class Write:
         return cls(served, new, entry, None, OWN_OPTIONS, author, trusted=trusted)
 
     def shown(self) -> Obj:
-        """``new`` in the version that the client speaks."""
+        """``new`` in the version of the client's request."""
         return self.new if self.served.from_storage is None else self.served.from_storage(self.new)

@@ -1,4 +1,4 @@
-"""The step *ownership*: which manager owns which fields of the object from now on."""
+"""The step *ownership*: updates the field managers of the object."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """One HTTP/1.1 connection of a client: a protocol on the event loop's transport, one request at a time, no task.
 
-Bytes of a request go in, an ``HttpAnswer`` comes out. What llhttp lets pass and could still be read in two ways (a
-transfer coding other than chunked, a second answer to one request, a change of protocol that was not asked for) is
-refused here. Reading from the socket pauses while the reader of a streamed body is behind. A connection that is closed
-in the middle of an answer fails it; one on which a request was given up, or on which more came than was asked for, is
-closed and never reused.
+Bytes of a request go in, an ``HttpAnswer`` comes out. Ambiguous answers that llhttp accepts are
+rejected here: a transfer coding other than chunked, a second answer to one request, an upgrade that was not requested.
+Reading from the socket pauses while the reader of a streamed body is behind. A connection that is closed in the middle
+of an answer fails it. After a cancelled request, or after unexpected input, the connection is closed and never reused.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class ClientConnection(asyncio.Protocol):
         self._responding = False  # a byte of the answer has arrived
         self._closed_by_server = False
         self._aborted = False
-        self._lost: asyncio.Future[None] | None = None  # of those who wait for the end
+        self._lost: asyncio.Future[None] | None = None  # waiters for the end
         self._is_lost = False
         self._room: asyncio.Future[None] | None = None  # of ``drain``
         self._timer: Timer | None = None
@@ -143,7 +142,7 @@ class ClientConnection(asyncio.Protocol):
         await self.drain()
 
     async def drain(self) -> None:
-        """Wait until the peer keeps up with what it is sent; ``Disconnected`` when it is gone."""
+        """Wait until the peer keeps up with reading; ``Disconnected`` when it is gone."""
         while not self.writable and not self._is_lost:
             if self._room is None:
                 self._room = self._loop.create_future()

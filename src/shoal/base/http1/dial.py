@@ -46,7 +46,7 @@ async def dial(
     on_lost: Callable[[ClientConnection], object] | None = None,
 ) -> ClientConnection:
     """A connection that is ready for a request, or ``Unreachable``. ``connect_s`` includes the TLS handshake and
-    needs a running task; ``peer`` is what messages call the server, its address if empty."""
+    needs a running task; ``peer`` is the server's name in messages, its address if empty."""
 
     def made() -> ClientConnection:
         return ClientConnection(peer or str(address), clock=clock, limits=limits, on_lost=on_lost)

@@ -1,8 +1,8 @@
 """A small HTTP/1.1 server, with or without TLS, for few clients: requests, streamed answers, upgrades.
 
-It serves what is not the API server's own front: a node's logs and sessions, the health and metrics of small processes.
+It serves a node's logs and sessions, and the health and metrics of small processes; not the Kubernetes API.
 A request is one object, and an answer is written through it. Bodies of requests are read and dropped: no user of
-this server needs one. Requests are not pipelined: what comes before an answer is complete ends the connection after it.
+this server needs one. Pipelining is not supported: input before the end of an answer closes the connection after it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class PatchFailed(Exception):
 
 
 def applied(obj: Obj, value: Any, type_: Type) -> Obj:
-    """A copy of ``obj`` with a built ``Object`` laid over it as server-side apply would, owned by nobody."""
+    """A copy of ``obj`` with a built ``Object`` merged into it like server-side apply, without field owners."""
     if not isinstance(value, Built):
         raise PatchFailed("unsupported return type from ApplyConfiguration expression")
     _check_names(value)

@@ -1,7 +1,7 @@
 """Calls webhooks: one POST of JSON over TLS, on pooled connections.
 
 Every failure becomes ``CallFailed`` with the text that the Kubernetes API server uses. A
-call is a task of its own, since request handlers are not run in one; whoever stops waiting for it ends it. Redirects
+call is a task of its own, since request handlers are not run in one; cancelling the wait cancels it. Redirects
 are not followed, answers have a limit.
 """
 

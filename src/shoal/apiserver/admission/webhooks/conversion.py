@@ -2,8 +2,8 @@
 
 The verbs work on entries, synchronously. A version whose objects a webhook converts therefore asks for all the entries
 of an answer ahead, in one call, and gets them back as entries that already are in that version; nothing behind it has
-to know. What was converted is kept for a while under the entry's revision, and a conversion that is under way is
-waited for rather than asked for again. Entries that are stored in the version asked for pass untouched.
+to know. Converted entries are cached by revision, and concurrent requests for the same conversion share one
+call. Entries that are stored in the version asked for pass untouched.
 """
 
 from __future__ import annotations

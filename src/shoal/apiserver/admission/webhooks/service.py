@@ -199,7 +199,7 @@ class Webhooks:
             memory = admission.notes[_NOTE] = _Memory(deadline_s)
         return memory
 
-    # -- whom to ask -----------------------------------------------------------------------------------------------
+    # -- selection -------------------------------------------------------------------------------------------------
 
     async def _question(self, hook: Hook, place: int, admission: Admission) -> _Question | None:
         registry = self._core.registry
