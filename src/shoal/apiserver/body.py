@@ -20,7 +20,7 @@ MAX_WARNINGS = 50
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Query parameters that every write understands."""
+    """Query parameters of every write."""
 
     dry_run: bool
     field_manager: str
@@ -125,7 +125,7 @@ def report_faults(call: Call, options: WriteOptions, faults: list[str]) -> None:
 
 
 def check_type(obj: Obj, served: Served) -> None:
-    """apiVersion and kind of the body: filled in from the URL, or equal to what it names."""
+    """apiVersion and kind of the body: filled in from the URL, or checked against it."""
     resource = served.resource
     api_version, kind = obj.get("apiVersion"), obj.get("kind")
     if not api_version:

@@ -28,7 +28,7 @@ def _namespace_requires(namespace: str) -> tuple[Require, ...]:
 
 
 def create_requires(storage: Served, key: Key) -> list[Require]:
-    """What must hold when an object is created: its key is free, its namespace there and not being deleted."""
+    """The conditions for a create: the key is free, and the namespace exists and is not terminating."""
     requires: list[Require] = [Absent(key)]
     if key.namespace:
         requires += _namespace_requires(key.namespace)

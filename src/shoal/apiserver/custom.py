@@ -95,7 +95,7 @@ class Definitions:
         self.core = core
         self._hooks = hooks
         self._end_watches = end_watches
-        self._specs: dict[str, bytes] = {}  # what is served now, by definition name
+        self._specs: dict[str, bytes] = {}  # served versions by definition name
 
     def load(self) -> None:
         """Serve every stored definition; called once, before requests."""

@@ -46,7 +46,7 @@ class Deleter:
     async def delete_object(
         self, call: Call, name: str, options: DeleteOptions, namespace: str | None = None
     ) -> tuple[Entry, bool]:
-        """Delete or begin to delete one object; the entry as it is now (or last was) and whether it is gone."""
+        """Delete or begin to delete one object; return its current (or last) entry and whether it was removed."""
         core, served = self.core, call.served
         key = served.key_of(namespace if namespace is not None else call.namespace, name)
         for _ in range(ATTEMPTS):
@@ -199,7 +199,7 @@ class Deleter:
         )
 
     async def delete_collection(self, call: Call) -> Response:
-        """DELETE of a collection: what matches now, one by one; the list of what was deleted."""
+        """DELETE of a collection: delete the matching objects one by one; return the list of deleted ones."""
         options = delete_options(call)
         selection = select(call)
         await self.core.store.fresh()

@@ -2,7 +2,7 @@
 
 A leader sends the Lease it holds with every write (``Shoal-Fence: namespace/lease;holder;transitions``); the write is
 committed only if the stored Lease still says so, in the same transaction. A deposed leader's late write is therefore
-refused, however long it was on its way.
+rejected, however late it arrives.
 """
 
 from __future__ import annotations

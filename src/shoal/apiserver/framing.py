@@ -18,7 +18,7 @@ class Heads:
     __slots__ = ("_common", "_heads")
 
     def __init__(self, common: Sequence[tuple[bytes, bytes]]) -> None:
-        """``common``: headers of all our answers."""
+        """``common``: headers of all answers."""
         self._common = _lines(common)
         self._heads: dict[tuple[int, bytes], bytes] = {}
 
@@ -71,7 +71,7 @@ class Handover:
         self.upgrade = upgrade
 
     def begin(self, head: bytes, unread: Iterable[bytes]) -> None:
-        """``unread``: what the client has already sent in the new protocol."""
+        """``unread``: input that already belongs to the new protocol."""
         transport = self._connection.transport
         assert transport is not None
         raw = transport.get_extra_info("socket")

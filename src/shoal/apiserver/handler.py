@@ -151,7 +151,7 @@ class Handler:
         except ApiError as error:
             if not call.warnings:
                 raise
-            answer = error_response(error)  # a refusal comes with its warnings
+            answer = error_response(error)  # errors are sent with their warnings
         finally:
             if trail is not None and call.annotations:
                 trail.annotations = call.annotations

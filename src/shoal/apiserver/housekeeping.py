@@ -127,7 +127,7 @@ class Housekeeping:
             elif not self._jobs:
                 self.idle.set()
 
-    # -- what happened ---------------------------------------------------------------------------------------------
+    # -- store events ----------------------------------------------------------------------------------------------
 
     def _on_namespaces(self, events: Sequence[Event]) -> None:
         for event in events:

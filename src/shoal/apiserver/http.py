@@ -84,7 +84,7 @@ class HttpServer:
         return HttpConnection(self)
 
     def overflow(self, address: str) -> int:
-        """The status with which one connection too many is refused; 0 when there is room."""
+        """The error status for a new connection over a limit; 0 when there is room."""
         if len(self.connections) > self.limits.connections:
             return 503
         return 429 if self.addresses.get(address, 0) > self.limits.connections_per_address else 0
@@ -97,7 +97,7 @@ class HttpServer:
         self._sweeper = self.loop.call_later(SWEEP_S, self._sweep)
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """End streams, let running requests finish, then close what is left."""
+        """End streams, let running requests finish, then close the remaining connections."""
         self.stopping = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -147,7 +147,7 @@ class HttpConnection(asyncio.Protocol):
         self._stalled_since = 0.0  # when the client last read from its response
         self._stalled_size = 0
         self._incoming: IncomingBody | None = None  # of the request that is being read, if its body is handed on
-        self._upgrading = False  # what follows the last request is not HTTP
+        self._upgrading = False  # input after the last request is not HTTP
         self._handover: Handover | None = None  # the owner of this connection after an upgrade
         self._address = ""
         self.client = ""

@@ -1,6 +1,6 @@
 """Requests that never leave the process: the client's transport seam, served by a ``Handler`` directly.
 
-The same handler, the same bytes, no sockets and no TLS: what tests and components in the server's own process use.
+The same handler, the same bytes, no sockets and no TLS: for tests and components in the server's own process.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class Sink(Protocol):
 
     @property
     def writable(self) -> bool:
-        """False while the client reads slower than we write; ``on_writable`` is called when that ends."""
+        """False while the client reads slower than the server writes; ``on_writable`` is called when that ends."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -206,7 +206,7 @@ class Relay:
         self.content_type = content_type
         self.headers = headers
         self.length = length  # of the body, if known
-        self.own_headers = own_headers  # the ones that all our answers have are left out
+        self.own_headers = own_headers  # without the headers that all answers have
         self.on_end: Callable[[], None] | None = None  # called when it ends
 
     def attach(self, sink: Sink) -> None:
@@ -230,7 +230,7 @@ class Wire(Protocol):
 
     @property
     def writable(self) -> bool:
-        """False while the client reads slower than we write; ``on_writable`` is called when that ends."""
+        """False while the client reads slower than the server writes; ``on_writable`` is called when that ends."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -305,7 +305,7 @@ def frame(data: bytes) -> bytes:
 
 
 def unframed(data: bytes) -> bytes:
-    """What one chunk holds."""
+    """The data of one chunk."""
     return data[data.index(b"\r\n") + 2 : -2]
 
 

@@ -36,7 +36,7 @@ PLAIN = Representation()
 
 @lru_cache(maxsize=512)
 def representations(accept: bytes) -> tuple[Representation, ...]:
-    """What an Accept header asks for and this server can make, best first."""
+    """The supported representations of an Accept header, best first."""
     text = accept.decode("latin-1").strip()
     if not text:
         return (PLAIN,)

@@ -7,7 +7,7 @@ import ssl
 
 from shoal.base.http1.errors import Disconnected, InvalidAnswer, Unreachable
 
-_UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21, 27})  # OpenSSL's codes of chains that end nowhere we trust
+_UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21, 27})  # OpenSSL's codes for chains without a trusted root
 _OUT_OF_DATE = frozenset({9, 10})
 _WRONG_NAME = frozenset({62, 64})
 

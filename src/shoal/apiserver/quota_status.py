@@ -114,7 +114,7 @@ class QuotaStatus:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    # -- what happened ---------------------------------------------------------------------------------------------
+    # -- store events ----------------------------------------------------------------------------------------------
 
     def _on_quotas(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -199,7 +199,7 @@ class QuotaStatus:
             timer.cancel()
 
     async def _count(self, key: Key) -> None:
-        """Read everything at one revision, count, and write what differs."""
+        """Read all objects at one revision, count, and write the status if it differs."""
         core = self._core
         entry, served = core.store.get(key), core.registry.stored(QUOTAS)
         if entry is None or served is None:

@@ -77,7 +77,7 @@ class Served:
         return Key(self.key, namespace or "", name)
 
     def current(self, entry: Entry) -> bool:
-        """Whether the stored bytes are what this version shows."""
+        """Whether this version can return the stored bytes unchanged."""
         return self.from_storage is None and entry.revision >= self.since and entry.value.startswith(self.prefix)
 
     def decode(self, entry: Entry) -> Obj:

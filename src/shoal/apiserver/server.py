@@ -154,7 +154,7 @@ class ApiServer:
         return bound
 
     async def stop(self) -> None:
-        """Stop listening, end watches, finish what is being answered. The caller stops the store."""
+        """Stop listening, end watches, finish running requests. The caller stops the store."""
         if not self._tasks:
             return  # it was never started
         self.handler.pages.ready = False

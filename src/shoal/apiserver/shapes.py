@@ -29,7 +29,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _HOLE = "<node>"  # not a valid node name
 _PINNED = b"pinned "  # before the bytes of specs with a hole: no JSON begins like this
 
-ShapeKey = tuple[str, bytes, Hashable]  # resource, the spec as it came, what admission makes of it depends on
+ShapeKey = tuple[str, bytes, Hashable]  # resource, bytes of the spec, further inputs of admission
 
 
 class Shape(NamedTuple):

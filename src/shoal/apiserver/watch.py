@@ -130,7 +130,7 @@ class Watcher:
         self.on_writable()
 
     def on_writable(self) -> None:
-        """Send what is owed: initial objects, then events from the cursor, until live or the client lags again."""
+        """Send pending data: initial objects, then events from the cursor, until live or the client lags again."""
         sink = self._sink
         if sink is None or self in self.group.live or self._converting is not None:
             return
@@ -382,7 +382,7 @@ class WatchHub:
                     resource.unsubscribe()
 
     def _reset(self, key: str) -> None:
-        """The store went back behind these watches: each finds this at its cursor and ends."""
+        """The store lost revisions that these watches have sent: each finds this at its cursor and ends."""
         for watcher in [w for w in self._watchers if w.group.served.key == key]:
             watcher.group.live.discard(watcher)
             watcher.on_writable()

@@ -65,7 +65,7 @@ class ConnectClient:
     async def call(
         self, method: str, request: Message, answer: type[Answer], headers: Mapping[str, str], timeout_ms: int = 0
     ) -> Answer:
-        """``timeout_ms`` tells the other side how long we wait; the caller enforces the limit."""
+        """``timeout_ms`` is sent to the other side; the caller enforces the limit."""
         kinds = {"content-type": "application/proto", "accept-encoding": "gzip"}
         if timeout_ms:
             kinds["connect-timeout-ms"] = str(timeout_ms)

@@ -1,7 +1,7 @@
 """The network transport: HTTP/1.1 over TLS with a pool of kept connections, for any Kubernetes API server.
 
 Requests share a bounded pool; each stream has a connection of its own, so that a hundred watches hold up no request.
-A kept connection may have been closed by the server just when we use it: a request that can be repeated is then sent
+The server may close a kept connection just when it is reused: a request that can be repeated is then sent
 once more on a new one. Nothing else is retried here; the client handles answers. Cancelling a request closes
 its connection.
 """

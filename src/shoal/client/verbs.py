@@ -294,7 +294,7 @@ class ResourceClient:
         path = self.type.path(namespace, name, "log")
         return await self._client.stream("GET", path, params=params or None, headers={"accept": "*/*"})
 
-    # what the verbs share
+    # shared
 
     async def _write(
         self,

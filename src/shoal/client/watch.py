@@ -1,7 +1,7 @@
 """Watch streams: bytes in arbitrary pieces become events, and a server's ERROR becomes an exception.
 
 Framing is one JSON object per line. A piece may end anywhere, also inside a character; lines that arrived together
-are handed over together, which is what makes an informer fast. A stream that ends at a line's end ended cleanly; one
+are returned together, which makes an informer fast. A stream that ends at a line's end ended cleanly; one
 that ends inside a line was cut.
 """
 

@@ -1,4 +1,4 @@
-"""Runs the admission plugins in their order and remembers which writes concern which of them.
+"""Runs the admission plugins in order, and caches which plugins handle which writes.
 
 The common write concerns no dynamic plugin and few built-in ones: ``plan`` is one dictionary look-up, and None
 means that no plugin handles it.

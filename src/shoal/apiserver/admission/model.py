@@ -25,7 +25,7 @@ CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
 class Admission:
     """One write on its way in. ``object`` and ``old`` are in the version of the request (``served``); ``object`` is
     None for deletions, ``old`` for creations. ``old`` is never changed. For subresources with an object of their own
-    (Scale, Binding, Eviction, TokenRequest) ``object`` is that, and ``kind`` says what it is."""
+    (Scale, Binding, Eviction, TokenRequest) ``object`` is that one, and ``kind`` is its kind."""
 
     operation: str
     served: Served
@@ -50,7 +50,7 @@ class Admission:
         return resource.group, resource.version, resource.kind
 
     def denied(self, message: str) -> Forbidden:
-        """The refusal of this write, as Kubernetes words it."""
+        """The Forbidden error of this write, worded as in Kubernetes."""
         resource = self.served.resource
         made_up = ((self.object or {}).get("metadata") or {}).get("name")
         name = self.name or made_up or "Unknown"
@@ -68,13 +68,13 @@ class Mutator(Protocol):
     """A built-in plugin that changes objects."""
 
     def handles(self, where: Where) -> bool:
-        """Asked once per kind of write and remembered."""
+        """Called once per kind of write; the result is cached."""
 
     def mutate(self, admission: Admission) -> None: ...
 
 
 class Validator(Protocol):
-    """A built-in plugin that refuses objects."""
+    """A built-in plugin that rejects objects."""
 
     def handles(self, where: Where) -> bool: ...
 

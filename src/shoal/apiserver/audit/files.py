@@ -85,7 +85,7 @@ class LogWriter(Generic[T]):
         self._queue.append(record)
 
     def stop(self) -> None:
-        """Write what is left and close the file."""
+        """Write the remaining events and close the file."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(_STOP_S)

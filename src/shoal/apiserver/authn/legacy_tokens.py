@@ -86,7 +86,7 @@ class LegacyTokens:
         return {LAST_USED: today} if labels.get(LAST_USED, "") < today else {}
 
     def _account(self, namespace: str, notes: Obj) -> Obj | None:
-        """The metadata of the account that the secret is for, unless it is gone or another one of that name."""
+        """The metadata of the account that the secret is for, unless it was deleted or has another uid."""
         entry = self.core.store.get(Key("serviceaccounts", namespace, notes.get(SERVICE_ACCOUNT_NAME) or ""))
         if entry is None:
             return None
@@ -113,7 +113,7 @@ class LegacyTokens:
         try:
             await self.core.store.commit([Delete(entry.key)], [At(entry.key, entry.revision)])
         except RequirementFailed:
-            return  # changed or gone: the change brings us back
+            return  # changed or deleted: the change queues it again
 
 
 def _holds_token(entry: Entry) -> bool:

@@ -1,6 +1,6 @@
 """A small reconcile loop over the objects of one resource: handles each after every change, one at a time.
 
-A look reads what is stored and makes at most one step, with the revision it has read as a condition. So it can be
+A look reads the stored object and makes at most one step, with the revision as a condition. So it can be
 repeated and interrupted; if several servers handle the same object, one succeeds and the others have nothing to do.
 """
 

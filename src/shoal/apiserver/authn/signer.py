@@ -1,4 +1,4 @@
-"""Approves the certificate requests of nodes that may have one, and signs what is approved, with the cluster's own
+"""Approves the certificate requests of nodes that may have one, and signs approved requests, with the cluster's own
 authority.
 
 After approval this loop signs requests for the signers of Kubernetes. It ignores requests for other

@@ -52,7 +52,7 @@ class Authority:
 
 
 class CertificateRequest:
-    """What a CertificateSigningRequest asks to have signed."""
+    """The parsed PKCS#10 request of a CertificateSigningRequest."""
 
     def __init__(self, csr: Obj) -> None:
         from cryptography import x509

@@ -142,7 +142,7 @@ class NodeAuthorizer:
             return ALLOWED
         return NO_OPINION
 
-    # -- what belongs to what --------------------------------------------------------------------------------------
+    # -- relations -------------------------------------------------------------------------------------------------
 
     def _related(self, node: str, asked: Attributes) -> Verdict:
         if not asked.name:

@@ -69,7 +69,7 @@ class ResourceUse:
 class KubeletSample:
     """One reading of one kubelet."""
 
-    at: float  # by our clock: kubelets' need not agree
+    at: float  # by this server's clock: kubelets' clocks may differ
     node: ResourceUse | None
     containers: Mapping[ContainerKey, ResourceUse]
 
@@ -110,7 +110,7 @@ class NodeReading:
         return None if self.last.node is None else self._usage(self.last.node, before)
 
     def pod_usage(self) -> dict[tuple[str, str], list[Obj]]:
-        """What each container of each pod uses."""
+        """The usage of each container of each pod."""
         found: dict[tuple[str, str], list[Obj]] = {}
         earlier = self.before.containers if self.before is not None else {}
         for key, use in self.last.containers.items():

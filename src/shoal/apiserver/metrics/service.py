@@ -203,7 +203,7 @@ class MetricsApi:
 
 
 def _selector(call: Call) -> Callable[[Attrs], bool]:
-    """What the request selects, by labels and names of the nodes or pods themselves."""
+    """The selection of the request, by labels and names of the nodes or pods."""
     by_label = labels.parse(call.query.get("labelSelector", ""))
     by_field = fieldselector.parse(call.query.get("fieldSelector", ""))
     by_field.check({"metadata.name", "metadata.namespace"}, generic=True)

@@ -74,7 +74,7 @@ class Consumer(Protocol):
         """The response ended; ``problem`` is not empty when it broke off."""
 
     def on_room(self) -> None:
-        """The other side keeps up again with what it is sent."""
+        """The other side keeps up with reading again."""
 
 
 class Backend:

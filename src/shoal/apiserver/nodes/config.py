@@ -1,4 +1,4 @@
-"""How the API server reaches nodes and what runs on them."""
+"""Settings and TLS of the API server's connections to nodes and pods."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _NOT_POSITIVE = "must be greater than 0"
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """A request for a log; ``parameters`` is what the kubelet is asked."""
+    """A request for a log; ``parameters`` is the query for the kubelet."""
 
     container: str
     insecure: bool  # do not verify the kubelet's certificate

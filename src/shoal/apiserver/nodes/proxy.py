@@ -28,7 +28,7 @@ class ProxyDestination:
 
 
 def place_of(request: Request, target: ResourcePath, endpoint: Endpoint) -> ProxyDestination:
-    """``target`` is what the request names."""
+    """``target`` is the parsed path of the request."""
     tail = target.tail
     if not tail and not request.path.endswith("/"):
         return ProxyDestination(endpoint, b"", request.path)

@@ -1,4 +1,4 @@
-"""What a reverse proxy changes on the way: headers, and links that must lead through it again; pure."""
+"""Rewrites proxied messages: headers, and links that must point to the proxy. Pure."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class HtmlPage:
     def __init__(self, links: Links) -> None:
         self._links = links
         self._held = b""
-        self._until = b""  # the end of what is copied without looking: a comment, a script
+        self._until = b""  # the end of a section that is copied unchanged: a comment, a script
 
     def feed(self, data: bytes) -> bytes:
         text = self._held + data

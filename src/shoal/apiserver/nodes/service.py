@@ -80,7 +80,7 @@ class NodeAccess:
             details={"group": resource.group, "kind": resource.plural},
         )
 
-    # -- what is asked for -------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------------------------
 
     async def _admitted(self, call: Call) -> Obj:
         """The options of a connection as admission leaves them."""

@@ -25,7 +25,7 @@ class KubeletListener(Protocol):
     def on_gone(self, problem: str) -> None: ...
 
     def on_room(self) -> None:
-        """The kubelet keeps up again with what it is sent."""
+        """The kubelet keeps up with reading again."""
 
 
 class UpgradeRefused(Exception):

@@ -67,7 +67,7 @@ class Write:
         self.admission: AdmissionPass | None = None
         self.spec = b""  # as it was before the kind prepared it
         self.effects: Effects = NO_EFFECTS
-        self.extra: Extra = NOTHING  # what the effects add to the transaction
+        self.extra: Extra = NOTHING  # additions of the effects to the transaction
         self.restored = b""  # the object before its effects changed it, for another attempt
 
     @classmethod

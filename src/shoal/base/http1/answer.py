@@ -18,7 +18,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class HttpAnswer:
-    """An answer on a connection. ``whole``: nothing is handed over before all of it is there.
+    """An answer on a connection. ``whole``: it is returned only when complete.
 
     Otherwise the answer is there with its status and headers, and the body is read with ``read`` or ``chunks``, or
     given to callbacks with ``attach``. After an upgrade the body is whatever the peer sends.
@@ -116,7 +116,7 @@ class HttpAnswer:
             self.parts.insert(0, data)
 
     def attach(self, on_data: OnData, on_end: OnEnd) -> None:
-        """Give the body to callbacks from now on, first what has arrived already. ``pause`` and ``resume`` of the
+        """Give the body to callbacks, first the part that has already arrived. ``pause`` and ``resume`` of the
         connection say how fast."""
         self.on_data = on_data
         while self.parts:

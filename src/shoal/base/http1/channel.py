@@ -1,6 +1,6 @@
 """An exchange over a byte channel instead of a socket: a runtime's connection into a pod, a port-forward's channel.
 
-The connection class is the same; its transport only collects what is to be sent, and the caller's task moves the bytes.
+The connection class is the same; its transport only collects output, and the caller's task sends the bytes.
 """
 
 from __future__ import annotations

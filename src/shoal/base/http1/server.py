@@ -267,7 +267,7 @@ class Http1Server:
         parsing: _Parsing,
         parser: httptools.HttpRequestParser,
     ) -> bytes | None:
-        """Read one request; what came after the head of an upgrade, or None when there is no request to answer."""
+        """Read one request; return the input after the head of an upgrade, or None when there is no request."""
         size = 0
         while True:
             data = await reader.read(_BUFFER_BYTES)

@@ -90,7 +90,7 @@ class PodSecurity:
         else:
             self._check_template(admission)
 
-    # -- pods and what makes them ----------------------------------------------------------------------------------
+    # -- pods and their controllers -------------------------------------------------------------------------------
 
     def _check_pod(self, admission: Admission) -> None:
         labelled = self._namespaces.get(admission.namespace)

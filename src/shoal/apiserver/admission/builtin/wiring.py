@@ -47,7 +47,7 @@ class BuiltIn:
         self._caches = (limits, accounts, security, priority, storage, ingress, runtimes, quotas)
 
     def start(self) -> None:
-        """Load what is stored and follow it. The store must be started."""
+        """Load the caches and follow the store, which must be started."""
         for cache in self._caches:
             cache.start()
 

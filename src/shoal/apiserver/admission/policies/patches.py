@@ -68,7 +68,7 @@ def patched(obj: Obj, value: Any) -> Obj:
 
 
 def check_known(obj: Obj, type_: Type) -> None:
-    """Canonicalise; what a patch adds must exist."""
+    """Canonicalise; raise an error for unknown fields that a patch adds."""
     try:
         unknown = decode.normalize(obj, type_)
     except BadRequest as error:

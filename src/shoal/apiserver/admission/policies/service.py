@@ -281,7 +281,7 @@ class Policies:
         admission.object = subject.obj
         return True
 
-    # -- what both need --------------------------------------------------------------------------------------------
+    # -- shared ----------------------------------------------------------------------------------------------------
 
     def _choices_of(self, configured: _Configured, admission: Admission) -> tuple[Choice, ...]:
         return configured.choices(admission.served, admission.operation, admission.subresource)

@@ -28,7 +28,7 @@ class BadAnswer(ShoalError):
 
 
 class Denied(ApiError):
-    """A hook's refusal, with code, reason and details as the hook gave them."""
+    """A hook's denial, with the hook's code, reason and details."""
 
     def __init__(self, status: Mapping[str, Any]) -> None:
         details = dict(status.get("details") or {})
@@ -161,7 +161,7 @@ def _patch(response: Obj) -> list[Any]:
 
 
 def denial(hook: str, status: Mapping[str, Any] | None) -> Denied:
-    """The refusal as the client sees it."""
+    """The denial as the client gets it."""
     given = dict(status or {})
     text = f'admission webhook "{hook}" denied the request'
     message, reason = given.get("message"), given.get("reason")

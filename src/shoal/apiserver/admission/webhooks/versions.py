@@ -14,7 +14,7 @@ async def in_version(obj: Obj, of: Served, wanted: Served) -> Obj:
         return obj
     if of.converter is not None:
         return (await of.converter.objects([obj], wanted.resource.api_version))[0]
-    changed: Obj = orjson.loads(orjson.dumps(obj))  # conversions may change what they are given
+    changed: Obj = orjson.loads(orjson.dumps(obj))  # conversions may change their argument
     if of.to_storage is not None:
         changed = of.to_storage(changed)
     if wanted.from_storage is not None:
