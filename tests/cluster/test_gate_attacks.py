@@ -214,7 +214,7 @@ async def test_a_path_longer_than_any_name_is_remembered_nowhere() -> None:
         index, gate = server.server.handler.authorizer.index, server.server.handler.protection.gate
         for target in ("/long/" + "a" * 50_000, f"{PODS}/" + "a" * 50_000, "/apis/" + "a" * 50_000 + "/v1/pods/p"):
             assert (await ask(server, "u", "GET", target)).status == 404
-        kept = [key for held in index._permissions.values() for key in held.decided] + list(gate._passages)
+        kept = [key for held in index._permissions.values() for key in held.decided] + list(gate._matches)
         assert all(len(str(key)) < 5_000 for key in kept)
 
 
