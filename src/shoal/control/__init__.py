@@ -1,1 +1,1 @@
-"""The fleet's control plane: what should run where, told to the agents of the clusters, and what really runs."""
+"""The fleet's control plane: stores desired state, sends it to the clusters' agents and records what they report."""

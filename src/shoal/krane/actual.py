@@ -1,4 +1,4 @@
-"""What the cluster shows: made into reports, and put back where somebody changed it.
+"""Actual state of the cluster: reports it, and corrects drift.
 
 A report joins what the observer sees with the state of its key. Drift (a field somebody changed, an object somebody
 deleted) is corrected by applying the same version again, unless the object says that drift is only to be reported.
@@ -15,7 +15,7 @@ from shoal.krane.model import Report
 from shoal.krane.protocol import wire_version
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
-DELETED = "(deleted)"  # stands in the drift of an object that is not there at all
+DELETED = "(deleted)"  # marks the drift of an object that does not exist
 
 _BUSY_S = 5.0  # how long to leave a key alone that is being applied
 
@@ -66,7 +66,7 @@ class Actual:
         return {*self._context.observer.keys(), *self._context.key_state.applied, *self._context.key_state.failures}
 
     def correct_drift(self, key: str, *, missing: bool = False) -> None:
-        """Put back what somebody changed or removed; ``missing``: the cluster was asked and does not have it."""
+        """Correct changed or removed objects; ``missing``: the cluster was asked and does not have it."""
         context = self._context
         if key not in context.machine.desired or not context.key_state.is_running(key):
             return

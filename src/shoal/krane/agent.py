@@ -1,4 +1,4 @@
-"""The agent: stands by until it is elected, joins, runs the two controllers, says that it lives, and stops when fenced.
+"""The agent: stands by until elected, joins, runs the two controllers, sends heartbeats, and stops when fenced.
 
     standing by ──elected──▶ acting on the cache ──joined (epoch)──▶ acting ──lease lost, fenced──▶ standing by
 
@@ -122,7 +122,7 @@ class Agent:
         answer = await self._join(session)
         if fleet != answer.control_plane:
             self._home.fleet = answer.control_plane
-            if fleet:  # whoever works for the other one must stop before it can hear a word of this one
+            if fleet:  # tasks of the other fleet must stop before they can receive messages of this one
                 log.warning(
                     "the control plane belongs to another fleet; starting with an empty cache",
                     was=fleet,

@@ -55,7 +55,7 @@ class Line:
         return await anext(self._requests, None)
 
     def took(self, event: pb.WatchEvent) -> bool:
-        """Whether the event is an answer to a heartbeat, and nobody else's business."""
+        """Whether the event is an answer to a heartbeat and needs no other handling."""
         said = event.event
         if said is not None and said.field == "welcome":
             self.takes = said.value.heartbeats
@@ -110,5 +110,5 @@ class Beats:
 
 
 def _settle(answer: asyncio.Future[pb.HeartbeatResponse | None], value: pb.HeartbeatResponse | None) -> None:
-    if not answer.done():  # whoever waited may have given up
+    if not answer.done():  # the waiting task may have given up
         answer.set_result(value)

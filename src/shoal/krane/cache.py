@@ -45,7 +45,7 @@ class _Damaged(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheOwner:
-    """Whose state it is. Another fleet's, shard's or key's is of no use."""
+    """The owner of the cached state. State of another fleet, shard or key is not used."""
 
     fleet: str
     cluster: str

@@ -1,4 +1,4 @@
-"""What the parts of one controller share, and how they call the control plane."""
+"""Shared state of one controller's components, and their calls to the control plane."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ class Controller(ABC):
         return self._actual.describe(key)
 
     def resend(self, buckets: Iterable[int], asked_s: float) -> None:
-        """The control plane has these buckets of reports otherwise than it was told at ``asked_s``."""
+        """The control plane's reports in these buckets differ from those sent at ``asked_s``."""
         self._reporter.resend(buckets, asked_s)
 
     def confirm_deletes(self, cursor: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Who acts for a shard: a Lease in the cluster, so that a standby takes over when this agent is gone."""
+"""Leader election of a shard's agents: a Lease in the cluster, so that a standby takes over when this agent is gone."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _EVENT_NAMES = frozenset({"welcome", "sync_begin", "item", "sync_keys", "sync_en
 
 
 class _Outgoing:
-    """What is to be said on one connection: one writer, and of acknowledgements only the newest."""
+    """The requests to send on one connection: one writer, and only the newest acknowledgement."""
 
     def __init__(self) -> None:
         self._waiting: deque[pb.WatchRequest] = deque()

@@ -1,4 +1,4 @@
-"""What an agent keeps of itself in its directory: its key pair, made once, and the fleet it belongs to."""
+"""The agent's directory: its key pair, created once, and the fleet it belongs to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KeyPair:
 
 
 class Home:
-    """The directory. Made with nobody else able to look into it."""
+    """The directory. Created readable by its owner only."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""What a controller has received and not applied yet, for tasks to wait on: the keyed buffer with a wake-up.
+"""Keys that a controller has received and not applied yet: a keyed buffer that tasks can wait on.
 
 ``put`` waits while there is no room for another key, which stops the reading of the stream; ``take`` waits for a key
 that nobody works on. Nothing is dropped and nothing polls: a failing key wakes the taker when it is due.

@@ -1,4 +1,4 @@
-"""What a controller remembers of each key: what was applied, why not, and since when it is awaited."""
+"""A controller's state per key: the applied version, the last error, and the time since when it is pending."""
 
 from __future__ import annotations
 

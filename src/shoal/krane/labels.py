@@ -1,4 +1,4 @@
-"""What an agent writes on its objects: whose they are, what they belong to, which version they show; pure.
+"""Labels and annotations of an agent's objects: owner, key and version; pure.
 
 Everything carries the labels of its owner (fleet, cluster, shard) and of what it is a part of, by id. An object without
 them, or with those of another owner, is not ours: it is neither changed nor deleted.
@@ -52,7 +52,7 @@ _LABEL_VALUE_MAX = 63
 
 
 def label_value(text: str) -> str:
-    """The text, or what stands for it where it cannot be a label: its beginning and a digest."""
+    """The text if it is a valid label value, else its beginning and a digest."""
     if not is_label_value(text):
         return text
     head = "".join(each if each.isascii() and (each.isalnum() or each in "-_.") else "-" for each in text)
@@ -99,7 +99,7 @@ def is_of(obj: Obj, owner: Owner) -> bool:
 
 
 def owner_shown(obj: Obj) -> str:
-    """Whose an object is, for messages."""
+    """The owner of an object, for messages."""
     labels: Mapping[str, str] = obj["metadata"].get("labels") or {}
     manager = labels.get(MANAGED_BY)
     if manager != KRANE:

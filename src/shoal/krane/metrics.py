@@ -1,4 +1,4 @@
-"""What an agent counts. Labels are closed sets: the controller, the operation, the outcome; never a key."""
+"""Metrics of an agent. Labels are closed sets: the controller, the operation, the outcome; never a key."""
 
 from __future__ import annotations
 

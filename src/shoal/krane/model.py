@@ -28,7 +28,7 @@ class Fenced(Forbidden):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who owns what an agent writes: the labels that everything of it carries, and that ``live`` looks for."""
+    """The ownership labels of an agent's objects, which ``live`` selects by."""
 
     fleet: str
     cluster: str

@@ -1,4 +1,4 @@
-"""What an agent may do in its cluster, as data: no more than it needs, so that its token is worth little.
+"""RBAC rules of an agent, as data: the least it needs, so that a stolen token can do little.
 
 Three scopes: the whole cluster, the namespace of the sentinels, and the namespace of the agent's Lease. Some rules are
 there only to be passed on: nobody may give to sentinels what they may not do themselves.

@@ -85,7 +85,7 @@ class Reporter:
         self._changed.set()
 
     def reconnected(self) -> None:
-        """The control plane may have forgotten what it was told: leave nothing out because of what was sent before."""
+        """The control plane may have lost earlier reports: send everything again."""
         self._last.clear()
         self._failures = 0
         self._paused_until_s = 0.0

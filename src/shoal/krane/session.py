@@ -1,4 +1,4 @@
-"""Who an agent is towards the control plane, in one term: its identity with the epoch, and whether that is over."""
+"""An agent's session with the control plane in one term: its identity, its epoch, and whether it was fenced."""
 
 from __future__ import annotations
 

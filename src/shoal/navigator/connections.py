@@ -1,4 +1,4 @@
-"""Who calls whom, as edges report it and as it is put together: rates, errors and latencies of pairs of services; pure.
+"""Calls between services, as edges report them and as they are merged: rates, errors, latencies per pair; pure.
 
 What an edge answers to ``ServiceConnections`` is this JSON, whatever it has it from (Prometheus, our sentinels):
 

@@ -1,4 +1,4 @@
-"""What indexes and queries know of each object, made from its data.
+"""Summaries of objects, made from their data for indexes and queries.
 
 A summary is frozen and small: 200 000 pods are held in memory by their summaries. Text that repeats (namespaces, nodes,
 images, label names) is interned, and pods of one template share one set of labels and one tuple of containers.
@@ -374,7 +374,7 @@ def _match_labels(spec: Obj) -> Any:
 
 def _texts(values: Any) -> tuple[str, ...]:
     if isinstance(values, str):
-        raise TypeError("one text where a list belongs")
+        raise TypeError("a string instead of a list")
     return tuple(intern(each) for each in values or ())
 
 
@@ -428,4 +428,4 @@ SUMMARY_OF: Mapping[str, type[Summary]] = {
     "nodes": NodeSummary,
     "deployments": DeploymentSummary,
 }
-"""By kind; those that are not here have what every kind has."""
+"""Summaries by kind; other kinds have only the common fields."""

@@ -1,4 +1,4 @@
-"""What can be asked of the manager's state: the seam between what holds it and what answers from it."""
+"""Read interface to the manager's state, between the code that holds it and the code that answers from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an API answers: JSON, and errors of one shape with stable codes.
+"""Answers of an API: JSON, and errors of one shape with stable codes.
 
     {"error": {"code": "Invalid", "message": "…", "details": [{"field": "spec.image", "message": "…"}],
                "correlation": "…"}}
@@ -120,11 +120,11 @@ def bad_query(error: FieldError) -> Invalid:
 
 
 def no_such(what: str, name: str) -> NotFound:
-    return NotFound(f"there is no {what} {name[:100]!r}")
+    return NotFound(f"{what} {name[:100]!r} not found")
 
 
 def unknown_path(path: str) -> NotFound:
-    return NotFound(f"there is nothing at {path[:200]}: see /docs, or /openapi.json")
+    return NotFound(f"path {path[:200]} not found: see /docs, or /openapi.json")
 
 
 def unknown_method(method: str, path: str) -> MethodNotAllowed:
@@ -132,4 +132,4 @@ def unknown_method(method: str, path: str) -> MethodNotAllowed:
 
 
 def internal_error() -> InternalError:
-    return InternalError("something went wrong here; the log has the details under this correlation id")
+    return InternalError("internal error: find the details in the server's log under this correlation id")

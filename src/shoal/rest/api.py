@@ -167,7 +167,7 @@ class RestApi(Generic[P, C]):
         token = request.bearer()
         if not token:
             self._deps.metrics.refused.labels("none").inc()
-            raise Unauthorized("this needs a token: send the header 'Authorization: Bearer TOKEN'")
+            raise Unauthorized("missing token: send the header 'Authorization: Bearer TOKEN'")
         principal = await self._deps.authenticate(token)
         if principal is None:
             self._deps.metrics.refused.labels("unknown").inc()

@@ -115,4 +115,4 @@ async def again_on_conflict(change: Callable[[], Awaitable[T]]) -> T:
 
 def _failed(what: str, version: int) -> PreconditionFailed:
     why = f"it has version {version}" if version else "it does not exist"
-    return PreconditionFailed(f"{what} is not what If-Match says: {why}; read it again")
+    return PreconditionFailed(f"{what} does not match If-Match: {why}; read it again")

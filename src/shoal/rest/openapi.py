@@ -18,14 +18,15 @@ from shoal.rest.routes import parameters_of
 Schema = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
-_WORDS = {200: "Done", 201: "Created", 207: "Some of it was done"}
+_WORDS = {200: "Done", 201: "Created", 207: "Partly done"}
 
 
 class CommonHeaders(msgspec.Struct):
     """What every request may carry."""
 
     correlation: Annotated[
-        Annotated[str, Meta(max_length=64)] | None, Meta(description="Echoed, logged, audited; made if absent")
+        Annotated[str, Meta(max_length=64)] | None,
+        Meta(description="Returned, logged and audited; generated if absent"),
     ] = msgspec.field(name="X-Correlation-Id", default=None)
 
 

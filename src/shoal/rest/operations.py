@@ -1,4 +1,4 @@
-"""What an API declares: its operations, and pages beside them.
+"""Declarations of an API: its operations and extra pages.
 
 An ``Operation`` says everything about a method and a path. Its handler takes the call and, by these names, what it
 needs of the request: ``query`` and ``headers`` (structs) and ``body`` (a struct; ``dict[str, Any]`` or ``list[Any]``

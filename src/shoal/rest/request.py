@@ -63,7 +63,7 @@ class RestRequest:
         while True:
             message: Any = await self._receive()
             if message["type"] == "http.disconnect":
-                raise BadRequest("the request ended before its body")
+                raise BadRequest("the request ended before its body was complete")
             chunk: bytes = message.get("body", b"")
             size += len(chunk)
             if size > limit_bytes:

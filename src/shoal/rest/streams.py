@@ -32,7 +32,7 @@ MAX_STREAMS = 256
 _AGAIN_S = 5
 
 Authenticated = Callable[[str], Awaitable[object | None]]
-"""Whether a token still works; None when it does not."""
+"""Return the principal of a valid token, else None."""
 
 
 class BrokenOff(Exception):
@@ -70,7 +70,7 @@ class RestStreams:
         if self.ending.is_set():
             raise ServiceUnavailable(f"{self._owner} stops", retry_after_s=1)
         if self._open >= self._most:
-            raise TooManyRequests(f"{self._open} streams are open, which is the most here", retry_after_s=_AGAIN_S)
+            raise TooManyRequests(f"limit reached: {self._open} streams are open", retry_after_s=_AGAIN_S)
         self._open += 1
 
     def leave(self) -> None:
@@ -129,7 +129,7 @@ class StreamAnswer:
                 await cancel_all(pump)
                 await _sent(send, b"", more=False)
         except TimeoutError:
-            raise BrokenOff(f"the client took nothing for {SEND_S:g} s") from None
+            raise BrokenOff(f"the client read nothing for {SEND_S:g} s") from None
         except ApiError as error:
             if not self._begun:
                 raise
@@ -157,7 +157,7 @@ class EventStream(StreamAnswer):
         async with aclosing(_with_error(parts)) as checked:
             async for part in checked:
                 if not await self._streams.is_allowed(self._token):
-                    said = {"code": "Unauthorized", "message": "the token does not work any more"}
+                    said = {"code": "Unauthorized", "message": "the token was revoked or has expired"}
                     await _sent(send, event("error", said))
                     break
                 if not part and clock.monotonic() - quiet_since >= HEARTBEAT_S:

@@ -100,7 +100,7 @@ class ShardLease:
 
     @property
     def held(self) -> bool:
-        """Whether a worker holds it; not the manager, and not nobody."""
+        """Whether a worker holds it, not the manager."""
         return self.holder not in ("", MANAGER)
 
 
@@ -201,7 +201,7 @@ def state_of(lease: ShardLease, observed_s: float, now_s: float) -> LeaseState:
 
 
 def next_change_s(lease: ShardLease, observed_s: float, now_s: float) -> float:
-    """How long until the state changes if nobody writes; infinite when it does not."""
+    """Time until the state changes without a write; infinite if it does not."""
     age_s = now_s - observed_s
     limits = (lease.lease_s, take_after_s(lease.lease_s)) if lease.held else (_ORPHANED_S,)
     return min((limit - age_s for limit in limits if limit > age_s), default=float("inf"))

@@ -76,7 +76,7 @@ def _budget(namespace: str) -> Obj:
 
 
 def manager_policy(namespace: str) -> Obj:
-    """Anybody may ask how the manager is; it talks to the API server, to DNS and to workers' health ports."""
+    """Any client may read the manager's health; it connects to the API server, to DNS and to workers' health ports."""
     spec = {
         "podSelector": {"matchLabels": {_APP: MANAGER}},
         "policyTypes": ["Ingress", "Egress"],
@@ -91,7 +91,7 @@ def manager_policy(namespace: str) -> Obj:
 
 
 def worker_policy(namespace: str) -> Obj:
-    """Only the manager talks to workers; whom they talk to is their own matter."""
+    """Only the manager connects to workers; workers' own connections are not limited."""
     manager = {"namespaceSelector": {}, "podSelector": {"matchLabels": {_APP: MANAGER}}}
     spec = {"podSelector": _workers(), "policyTypes": ["Ingress"], "ingress": [{"from": [manager]}]}
     return _object("networking.k8s.io/v1", "NetworkPolicy", "shard-workers", namespace, spec)

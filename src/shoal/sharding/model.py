@@ -40,7 +40,7 @@ def epoch_annotation(config: str) -> str:
 
 
 def lease_name(shard: str) -> str:
-    """A shard's Lease has its name; it stands in the namespace of the ShardConfig."""
+    """A shard's Lease has the shard's name and is in the ShardConfig's namespace."""
     return shard
 
 
@@ -64,7 +64,7 @@ def unassigned_selector(config: str) -> str:
 
 class MovePhase(StrEnum):
     PREPARE = "Prepare"  # the target gets ready; the source works on
-    DRAIN = "Drain"  # the source stops and saves; nobody works
+    DRAIN = "Drain"  # the source stops and saves; no shard works on the slot
     RESTORE = "Restore"  # the target owns it, takes the state over and says so
 
 
@@ -84,7 +84,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotEntry:
-    """One slot of the table. ``owner`` is empty when nobody owns it."""
+    """One slot of the table. ``owner`` is empty if it has none."""
 
     slot: int
     owner: str = ""
@@ -94,7 +94,7 @@ class SlotEntry:
 
     @property
     def heir(self) -> str:
-        """Who owns the slot when what is under way has ended."""
+        """The owner of the slot after the current move."""
         return self.move.to if self.move is not None and self.move.to else self.owner
 
 

@@ -1,4 +1,4 @@
-"""Who should own which slot, pure: given who owns it now, who is there, and how slots are shared out.
+"""Plans the owner of each slot, pure: from the current owners, the live shards and the assignment strategy.
 
 Always the smallest change: a shard that leaves gives only its own slots away, a shard that joins takes only its share,
 and nothing else moves. A *heir list* says for each of the 1024 slots who has it, or will have it when what is under way

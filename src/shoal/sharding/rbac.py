@@ -1,4 +1,4 @@
-"""What a manager and its workers may do, as data: no more than they need.
+"""RBAC rules of a manager and its workers, as data: the least they need.
 
 The manager acts in the whole cluster, since ShardConfigs may stand in any namespace and their targets in all; a worker
 only in the namespace of its config, and on the kinds that it is sharded by, which its owner names.

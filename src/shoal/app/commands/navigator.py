@@ -34,7 +34,7 @@ def edge(
     port: Annotated[
         int | None, typer.Option(help="port of health and metrics; 0 for any free port; default 8071")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="address of health and metrics")] = None,
+    host: Annotated[str | None, typer.Option(help="address for health and metrics")] = None,
     log_level: Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")] = None,
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:

@@ -26,7 +26,7 @@ class ShardWorkerSettings(WorkerConfig):
     """The settings of ``shoal shard worker``: those of the worker and of its process."""
 
     kubeconfig: Path | None = setting(None, doc="of the cluster; default: the pod's service account, else kubectl's")
-    host: str = setting("127.0.0.1", doc="address of health and metrics")
+    host: str = setting("127.0.0.1", doc="address for health and metrics")
     port: int = setting(0, doc="of health and metrics; 0: none")
     log_level: str = setting("info", doc="debug, info, warning, error or off")
 

@@ -1,4 +1,4 @@
-"""Who calls the API: the bearer of a user's token, in a workspace of theirs or of the fleet; and what they may do."""
+"""Authentication and authorization of API requests: the user of a token, the workspace and the role."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BY_PROXY = ("forwarded", "x-forwarded-for", "via")
 
 @dataclass(frozen=True, slots=True)
 class ApiCaller:
-    """``who`` acts in the workspace that was asked for; ``principal`` is whose the token is."""
+    """``who`` acts in the requested workspace; ``principal`` is the owner of the token."""
 
     who: Actor
     principal: Principal
@@ -71,5 +71,5 @@ class ApiAccess:
 
 
 def from_this_machine(request: RestRequest) -> bool:
-    """Whether a request comes from this machine, and not on behalf of another."""
+    """Whether a request was sent from this machine and not forwarded for another client."""
     return request.peer.startswith(_LOOPBACK) and all(request.header(name) is None for name in _BY_PROXY)

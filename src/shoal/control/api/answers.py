@@ -1,4 +1,4 @@
-"""What the API answers beside plain values: objects with their ETags, what a change did, and what errors may say."""
+"""Answers of the API: objects with their ETags, results of changes, and public error messages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ref_json(ref: ObjectRef) -> dict[str, str]:
 
 
 def public_message(error: ApiError) -> str:
-    """What a driver says of its connection is for the log: it names hosts and users."""
+    """Return the message for clients. Driver messages name hosts and users, so they go to the log only."""
     if isinstance(error, Unsure):
         return "the database was lost during the commit: check whether the change was made, then try again"
     if isinstance(error, DatabaseAway):

@@ -54,7 +54,7 @@ class Apply:
         parsed = _checked(documents)
         results: list[dict[str, Any]] = [{} for _ in documents]
         failures: list[ApiError] = []
-        made: set[str] = set()  # names of what a dry run would have created
+        made: set[str] = set()  # names of the objects that a dry run would have created
         away: ServiceUnavailable | None = None
         for position in sorted(range(len(documents)), key=lambda each: _ORDER[parsed[each].ref.kind]):
             ref, document = parsed[position].ref, documents[position]
@@ -118,7 +118,7 @@ def _checked(documents: list[Any]) -> list[SpecDocument]:
 
 
 def _awaited(error: ApiError, made: set[str]) -> list[str]:
-    """What a document needs and the same file would create; empty when something else is wrong with it."""
+    """Objects that a document needs and the same file would create; empty if the document has other errors."""
     if not isinstance(error, Invalid) or not error.errors:
         return []
     needs = [str(each.value) for each in error.errors if each.cause is Cause.NOT_FOUND and str(each.value) in made]

@@ -22,7 +22,7 @@ _KEY = f"{ENVIRONMENT}/apikeys/{{name}}"
 
 
 class Move(Struct, forbid_unknown_fields=True):
-    """Where an app goes to; the shard is chosen when it is not named."""
+    """The target of a move; without a shard, placement chooses one."""
 
     region: Name
     cluster: Name

@@ -64,7 +64,7 @@ def _yaml(body: bytes) -> list[Any]:
 
 
 def _items(value: Any) -> list[Any]:
-    """A JSON array and an object with ``items`` stand for what is in them."""
+    """A JSON array, or an object with ``items``, is read as the documents in it."""
     if isinstance(value, list):
         return value
     if isinstance(value, dict) and isinstance(value.get("items"), list) and not value.keys() & {"metadata", "spec"}:
@@ -76,7 +76,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def _check_values(value: Any) -> None:
-    """Refuse what the databases cannot keep."""
+    """Refuse values that the databases cannot store."""
     left = [value]
     while left:
         each = left.pop()

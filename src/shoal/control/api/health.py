@@ -1,4 +1,4 @@
-"""Whether the process lives, whether it can serve, and what it has counted."""
+"""Liveness, readiness and metrics."""
 
 from __future__ import annotations
 

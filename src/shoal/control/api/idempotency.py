@@ -58,7 +58,7 @@ class Answers:
         workspace_id = call.caller.who.workspace_id
         database = self._databases.of(workspace_of(kind, workspace_id))
         text = orjson.dumps([call.request.method, call.request.path, document], option=orjson.OPT_SORT_KEYS)
-        # keyed, since what was asked may hold a secret that can be guessed
+        # a keyed digest, because the request may hold a secret that can be guessed
         digest = hmac.new(database.signing_key, text, hashlib.sha256).hexdigest()
         return KeyedRequest(database, workspace_id, key, digest)
 
@@ -73,7 +73,7 @@ class KeyedRequest:
     digest: str
 
     async def answered(self) -> Remembered | None:
-        """What was answered before; ``KeyReused`` when something else was asked."""
+        """Return the stored answer; raise ``KeyReused`` if the key belongs to a different request."""
         async with self.database.reading() as session:
             row = await session.scalar(
                 select(Idempotency).where(Idempotency.workspace_id == self.workspace_id, Idempotency.key == self.key)

@@ -1,7 +1,7 @@
 """The master keys over the API: which are in use, and moving everything to the one that seals, a part at a time.
 
 A rotation is a series of calls, each of which moves some secrets and says how many are left. Nothing is remembered in
-between: whoever calls again goes on, at this control plane or another one.
+between: the next call continues, at this control plane or another one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The ten kinds as paths: read, list, create, replace, patch, delete, and what is known of one object.
+"""The ten kinds as paths: read, list, create, replace, patch, delete, and status, history and events of an object.
 
     fleet, workspace    /api/v1/regions/eu                     Region, Cluster, Project, shared Sentinels
     project             /api/v1/projects/P/environments/E
     environment         /api/v1/projects/P/environments/E/apps/A
 
-Lists of what is in a project or an environment also exist over all of them: ``/api/v1/apps``.
+Lists of kinds inside a project or environment also exist across all of them: ``/api/v1/apps``.
 """
 
 from __future__ import annotations

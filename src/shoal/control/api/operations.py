@@ -1,4 +1,4 @@
-"""What is not an object: the kinds there are, the workspace at a glance, agents, the audit."""
+"""Operations that are not on an object: the list of kinds, the workspace summary, agents, the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request may say beside its body: paging, dry runs, conditions, and the names in its path."""
+"""Parameters of requests: paging, dry runs, conditions, and the names in the path."""
 
 from __future__ import annotations
 

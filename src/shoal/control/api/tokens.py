@@ -211,7 +211,7 @@ class TokenPaths:
 
 
 def _check(body: NewToken) -> None:
-    """What the fields must be together."""
+    """Check the fields that depend on each other."""
     given = {name: value for name in ("cluster", "region", "shard") if (value := getattr(body, name))}
     errors: list[FieldError] = []
     if body.kind == "agent":

@@ -1,4 +1,4 @@
-"""The API as one ASGI application: every operation, who may call it, and the pages beside them."""
+"""The API as one ASGI application: all operations, their access checks, and the documentation pages."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from shoal.errors import Expired
 from shoal.sync.keys import Place
 
 _PAGE = 5000
-_STEP = 1000  # rows per transaction of ``forget``, so that nobody waits long for it
+_STEP = 1000  # rows per transaction of ``forget``, so that other transactions wait only briefly
 
 
 class ChangeRow(NamedTuple):

@@ -29,7 +29,7 @@ class DatabaseTimeouts:
     statement_s: float = 5.0  # also for the transactions before this one
     idle_s: float = 10.0  # between the statements of a transaction; then PostgreSQL undoes it
     queue_s: float = 10.0  # for a connection of ours to become free
-    begin_s: float = 2.0  # a database that comes back within this is not noticed by those who begin
+    begin_s: float = 2.0  # transactions that begin do not notice a database outage shorter than this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def _postgres(name: str, url: str, patience: DatabaseTimeouts) -> Engines:
         return await asyncpg.connect(
             dsn,
             timeout=patience.connect_s,
-            # a little more than the server's own limit: its answer says more
+            # a little more than the server's limit, because the server's error has more detail
             command_timeout=patience.statement_s + 0.5,
             server_settings=server_settings(name, patience),
         )
@@ -135,7 +135,7 @@ def _postgres(name: str, url: str, patience: DatabaseTimeouts) -> Engines:
 
     @event.listens_for(engine.sync_engine, "checkout")
     def checkout(connection: Any, _record: Any, _proxy: Any) -> None:
-        if connection.driver_connection.is_closed():  # the server went while nobody used it: take another
+        if connection.driver_connection.is_closed():  # the server closed it while it was idle: take another
             raise DisconnectionError("the server closed the connection")
 
     event.listen(engine.sync_engine, "handle_error", failures.listener(name))

@@ -1,4 +1,4 @@
-"""What an error of the database means to whoever asked: away, undone, or a fault of ours.
+"""Translates database errors for callers: unavailable, rolled back, or a bug.
 
 Two drivers, one meaning. A listener on every engine turns their errors into ours where they arise, so that the body of
 a transaction sees them too. What is not listed here (a broken rule, a wrong statement) passes as SQLAlchemy words it.
@@ -15,7 +15,7 @@ from shoal.errors import ServiceUnavailable
 
 _RETRY_AFTER_S = 1
 
-# What SQLite says when it cannot work now; the low byte of the extended code.
+# SQLite's codes for temporary failures; the low byte of the extended code.
 _SQLITE_AWAY = {
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_NOMEM,
@@ -52,7 +52,7 @@ class Unsure(ServiceUnavailable):
 
 
 def translate(database: str, error: BaseException) -> DatabaseAway | None:
-    """Ours for the error of a driver; None when it is not about the database being away."""
+    """Return our error for a driver's; None if the database is not the cause."""
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", None)
         away = code & 0xFF in _SQLITE_AWAY if code is not None else "closed" in str(error).lower()
@@ -74,7 +74,7 @@ def listener(database: str) -> Any:
         if found is None and context.is_disconnect and isinstance(error, Exception):
             found = DatabaseAway(database, _reason(error))
         if found is not None and not isinstance(found, Undone) and not isinstance(error, sqlite3.Error):
-            context.is_disconnect = True  # after a time-out nobody knows what the connection is doing
+            context.is_disconnect = True  # after a time-out the state of the connection is unknown
         return found
 
     return handle

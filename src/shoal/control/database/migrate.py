@@ -1,4 +1,4 @@
-"""Bringing a database to the newest revision of the tables, once, whoever else is starting at the same time.
+"""Migrates a database to the newest revision of the tables, once, even if several processes start at the same time.
 
 The revisions are in ``migrations``. SQLite is guarded by a lock on a file beside it, PostgreSQL by an advisory lock;
 all steps to the newest revision are one transaction. Alembic is imported only when there is something to do.
@@ -24,7 +24,7 @@ from shoal.control.database.failures import DatabaseAway
 from shoal.errors import ConfigError
 
 _POSTGRES_LOCK = 0x53484F414C  # "SHOAL"
-_LIMIT_S = 300.0  # of one step, and of the wait for somebody else's
+_LIMIT_S = 300.0  # of one step, and of the wait for another process's migration
 _LOCK_POLL_S = 0.02
 
 
@@ -85,7 +85,7 @@ def upgrade(connection: Connection, to: str = "head") -> None:
 
 
 async def _use_wal(engines: Engines) -> None:
-    """Readers go on while somebody writes. Set once: it is a property of the file."""
+    """Let readers continue during writes (WAL). Set once: it is a property of the file."""
     async with engines.write.connect() as connection:
         raw: Any = (await connection.get_raw_connection()).driver_connection
         cursor = await raw.cursor().execute("PRAGMA journal_mode = WAL")

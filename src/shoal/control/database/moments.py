@@ -19,7 +19,7 @@ from shoal.control.database.failures import translate
 from shoal.control.database.rows import Ask, RowQuery
 from shoal.control.database.sqlite import SqliteConnection
 
-_BUSY_MS = 50  # readers do not wait for writers; only for somebody who repairs the file
+_BUSY_MS = 50  # readers do not wait for writers; only for a repair of the file
 _KEPT = 4
 
 

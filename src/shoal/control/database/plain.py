@@ -1,4 +1,4 @@
-"""Values of plain statements: many rows are one parameter, and documents come back as a driver gives them."""
+"""Parameters and results of plain statements: many rows are one parameter; documents are decoded per driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the sequence of changes of a database stands. Pure, so that machines without I/O can speak of it."""
+"""The position in a database's sequence of changes. Pure, so that machines without I/O can use it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is removed because it is old: changes and tombstones, remembered answers, events, the audit.
+"""Retention: removes old changes and tombstones, stored answers, events and audit rows.
 
-In steps of at most a thousand rows, each a transaction of its own, so that nobody waits long for it. Any number of
+It deletes in transactions of at most a thousand rows, so that others wait only briefly. Any number of
 control planes may do this on one database: they find less to do.
 """
 

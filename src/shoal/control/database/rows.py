@@ -1,4 +1,4 @@
-"""Plain statements that know what they answer: each owns a NamedTuple with a field for every column, in their order.
+"""Plain statements with typed rows: each owns a NamedTuple with a field for every column, in their order.
 
 A column is read by its name; a test compares the columns of every statement with the fields of its NamedTuple.
 """

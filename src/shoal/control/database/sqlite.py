@@ -148,5 +148,5 @@ async def connect(path: Path, pragmas: Sequence[str]) -> SqliteConnection:
         return made
 
     connection = SqliteConnection(make, iter_chunk_size=64)
-    connection._thread.daemon = True  # a process ends even if nobody closed it
+    connection._thread.daemon = True  # a process ends even if it was not closed
     return await connection  # type: ignore[return-value]

@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-FLEET = "fleet"  # the workspace of what belongs to nobody in particular
+FLEET = "fleet"  # the workspace of objects that belong to the fleet
 ID_LENGTH = 24  # "dep_" and 20 letters
 NAME_LENGTH = 63
 
@@ -60,7 +60,7 @@ class Base(DeclarativeBase):
 
 
 class Counter(Base):
-    """One row: where the sequence of changes stands, and which history of the database this is."""
+    """One row: the position of the sequence of changes, and the incarnation of the database."""
 
     __tablename__ = "counters"
     name: Mapped[str] = mapped_column(String(16), primary_key=True)  # "changes"
@@ -104,7 +104,7 @@ class Desired(Base):
     trace: Mapped[str] = mapped_column(String(64), default="")
     namespace: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")
     name: Mapped[str] = mapped_column(default="")
-    # what the agent says
+    # reported by the agent
     applied_incarnation: Mapped[int] = mapped_column(default=0)
     applied_number: Mapped[int] = mapped_column(default=0)
     applied_at: Mapped[int] = mapped_column(default=0)
@@ -216,7 +216,7 @@ class Cluster(_Named, Base):
 
 
 class Agent(Base):
-    """Who speaks for a shard of a cluster: one process at a time, the one with the newest epoch."""
+    """The agent of a shard of a cluster: one process at a time, the one with the newest epoch."""
 
     __tablename__ = "agents"
     cluster_id: Mapped[str] = mapped_column(Key, primary_key=True)
@@ -353,7 +353,7 @@ class Instance(Base):
 
 
 class Rollout(Base):
-    """How an app goes from one revision to the next; every decision with its reason."""
+    """The rollout of an app from one revision to the next; every decision has its reason."""
 
     __tablename__ = "rollouts"
     id: Mapped[str] = mapped_column(Key, primary_key=True)
@@ -370,7 +370,7 @@ class Rollout(Base):
 
 
 class Token(Base):
-    """Who may talk to the control plane. Only the digest is kept."""
+    """A token for the control plane. Only its digest is stored."""
 
     __tablename__ = "tokens"
     id: Mapped[str] = mapped_column(Key, primary_key=True)
@@ -393,7 +393,7 @@ class Token(Base):
 
 
 class Audit(Base):
-    """Who changed what, when, and how; also the source of an object's history."""
+    """The audit log of changes; also the source of an object's history."""
 
     __tablename__ = "audit"
     id: Mapped[int] = mapped_column(
@@ -436,7 +436,7 @@ class Idempotency(Base):
     __tablename__ = "idempotency"
     workspace_id: Mapped[str] = mapped_column(Key, primary_key=True)
     key: Mapped[str] = mapped_column(String(128), primary_key=True)
-    request: Mapped[str] = mapped_column(String(64))  # digest of what was asked
+    request: Mapped[str] = mapped_column(String(64))  # digest of the request
     status: Mapped[int] = mapped_column(Integer)
     answer: Mapped[dict[str, Any]]
     created_at: Mapped[int]

@@ -1,8 +1,8 @@
-"""Tokens: who may talk to the control plane. They are in the fleet's own database.
+"""Tokens for the control plane, stored in the fleet's own database.
 
 The text of a token is shown once, when it is made; what is kept is its digest. A token that was checked is believed for
 less than a second, so one that is revoked, in whichever process, stops working within a second. Rotating gives a token
-a new text and lets the old one work for a while, so that whoever uses it can change over.
+a new text and lets the old one work for a while, so that its users can switch.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ ROTATION_GRACE_S = 3600.0
 
 _BELIEVED_S = 0.9
 _MOST_BELIEVED = 20_000
-_LONGEST = 256  # characters; nobody needs to hash more to know that it is none of ours
+_LONGEST = 256  # characters; a longer text is never a token of ours and is not hashed
 _ID_LETTERS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Whom a token speaks for. An empty cluster, region or shard is no restriction."""
+    """The identity of a token. An empty cluster, region or shard means any."""
 
     kind: str
     workspace_id: str
@@ -67,7 +67,7 @@ class ApiTokens:
         ttl_s: float = 0.0,
         actor: str = "system",
     ) -> tuple[str, Token]:
-        """The text of the new token, which nobody can be told again, and its row. ``ttl_s`` 0: it does not expire.
+        """Return the text of the new token, which is not stored, and its row. ``ttl_s`` 0: it does not expire.
         A name whose token was revoked or has expired is free again."""
         role = role or ("viewer" if kind == "user" else "")
         if errors := _problems(kind, name, role, cluster, region, ttl_s):
@@ -131,7 +131,7 @@ class ApiTokens:
             text = f"shoal_{row.kind}_{new_token()}"
             row.previous_digest, row.digest = row.digest, token_digest(text)
             row.previous_until = tx.now + round(grace_s * 1000)
-            if row.expires_at:  # the old text does not live longer by being replaced
+            if row.expires_at:  # a rotation does not extend the life of the old text
                 row.previous_until = min(row.previous_until, row.expires_at)
                 row.expires_at = tx.now + row.lifetime_ms
             _audit(tx, "rotate", row)
@@ -139,7 +139,7 @@ class ApiTokens:
         return text, row
 
     async def authenticate(self, text: str) -> Principal | None:
-        """Whom the token speaks for, or None. ``ServiceUnavailable`` while the database is away."""
+        """Return the token's principal or None; raise ``ServiceUnavailable`` while the database is unavailable."""
         if not text or len(text) > _LONGEST:
             return None
         digest = token_digest(text)
@@ -157,7 +157,7 @@ class ApiTokens:
         return believed[0]
 
     async def working(self, token_ids: Iterable[str]) -> set[str]:
-        """Which of these tokens still work: one question for everybody whose stream is open."""
+        """Return which of these tokens are still valid: one query for all open streams."""
         asked = sorted(set(token_ids))
         now = self._now()
         found: set[str] = set()

@@ -1,6 +1,6 @@
 """A transaction of the fleet's database, and what every change of it has in common.
 
-A change takes the next *number*. Whoever takes one holds the row of the counter until the commit, so numbers are in the
+A change takes the next *number*. Its transaction locks the counter's row until the commit, so numbers are in the
 order of commits, and a reader that has seen number N has seen every change up to N. What agents should do is written
 with ``want`` and ``unwant``: they change ``desired`` at once, and leave a row in ``changes`` when the block ends.
 """
@@ -166,7 +166,7 @@ class Tx:
         self._audit.append((workspace_id, self.now, self.actor, action, kind, object_id, name, self.correlation, diff))
 
     async def finish(self) -> None:
-        """Write what was gathered. Called once, before the commit."""
+        """Write the collected rows. Called once, before the commit."""
         await self.session.flush()
         if self._events:
             await self.ask(self._statements.events, {"rows": _json(self._events)})

@@ -1,6 +1,6 @@
-"""How those who follow the changes learn that there are new ones, in this process and in others.
+"""Notifies the readers of the changes, in this process and in others, that there are new ones.
 
-Hints only. Whoever waits also looks by itself now and then, so a hint that is lost costs time and nothing else.
+Notifications are hints: readers also poll now and then, so a lost one only delays them.
 ``Wakeups`` is this process' side; ``PostgresHints`` and ``RedisHints`` bring the hints of other processes into it, each
 with one connection that is made again whenever it breaks.
 """
@@ -31,7 +31,7 @@ _log = get_logger("control.database")
 
 
 class Wakeups:
-    """The highest number that was heard of, and who waits for a higher one."""
+    """The highest known number, and the tasks that wait for a higher one."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -134,7 +134,7 @@ class PostgresHints:
         try:
             connection.add_termination_listener(lambda _connection: lost.set())
             await connection.add_listener(CHANNEL, self._hear)
-            self._wakeups.hear(0)  # whatever happened while nobody listened
+            self._wakeups.hear(0)  # changes may have been missed while not listening
             while not lost.is_set():
                 try:
                     async with asyncio.timeout(_PING_S):

@@ -1,1 +1,1 @@
-"""What the fleet is about: the kinds people apply, revisions, placement, readiness, and the use cases over them."""
+"""The fleet's domain: the kinds users apply, revisions, placement, readiness, and the use cases."""

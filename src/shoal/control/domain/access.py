@@ -1,4 +1,4 @@
-"""Who may do what. The only place that looks at roles.
+"""Authorization by role. No other module checks roles.
 
     viewer   reads everything of the workspace
     editor   also applies and deletes what runs in it

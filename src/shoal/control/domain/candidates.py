@@ -72,7 +72,7 @@ class ServedRegion(NamedTuple):
 
 
 class _Home(NamedTuple):
-    """Whose a deployment is."""
+    """The owner of a deployment."""
 
     workspace_id: str
     environment_id: str

@@ -89,7 +89,7 @@ def _builder(
 
 @dataclass(frozen=True, slots=True)
 class CertificateStep:
-    """What is to be done about the certificates of a workspace."""
+    """The certificate work that a workspace needs."""
 
     make: bool = False
     show: tuple[str, ...] = ()  # ids
@@ -126,7 +126,7 @@ async def keep(database: Database, sealer: Sealer, now_ms: int, new_id: Callable
             await tx.claim()
             step = (await _steps(tx.session, now_ms)).get(
                 workspace, CertificateStep()
-            )  # somebody else may have been faster
+            )  # another process may have been faster
             await _take(tx, workspace, step, made, sealed, new_id())
 
 
@@ -165,7 +165,7 @@ async def _take(
                 ciphertext=sealed.ciphertext,
                 data_key=sealed.data_key,
                 master_key=sealed.master_key,
-                shown=len(step.forget) == len(rows),  # nobody believes anything else yet
+                shown=len(step.forget) == len(rows),  # no gateway trusts another certificate yet
                 created_at=tx.now,
                 expires_at=tx.now + round(LIFE.total_seconds() * 1000),
             )

@@ -1,7 +1,7 @@
-"""Reading what people wrote, field by field: every fault is noted with its path, and fields nobody knows get a hint.
+"""Reads users' documents field by field: every error is recorded with its path, and unknown fields get a hint.
 
-A ``Reader`` stands on one JSON object. Each method reads one field, notes what is wrong with it and gives back a value
-of the right type in any case, so that one pass finds every fault. ``close`` notes the fields nobody asked for.
+A ``Reader`` reads one JSON object. Each method reads one field, records its errors and returns a value
+of the right type in any case, so that one pass finds every error. ``close`` records the unknown fields.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Reader:
         self.errors.append(error)
 
     def close(self) -> None:
-        """Refuse what nobody asked for."""
+        """Record an error for every field that was not read."""
         for name in self._data:
             if name not in self._known:
                 self.note(unknown_field(self.at(str(name)), str(name), self._known))

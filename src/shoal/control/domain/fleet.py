@@ -1,4 +1,4 @@
-"""The use cases of the fleet, one transaction each. Everything that people or their tools change goes through here.
+"""The use cases of the fleet, one transaction each. All changes by users and their tools pass through here.
 
 ``Fleet`` does what all kinds have in common: who may, what is named, whether it is the version they saw, what differs,
 the audit, and trying it out (``dry_run`` does everything and takes it back). What a kind needs besides is in its

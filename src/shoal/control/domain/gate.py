@@ -1,4 +1,4 @@
-"""Is a revision ready? Pure: rows of a deployment with what was reported of them in, decisions out.
+"""Decides whether a revision is ready, from a deployment's rows and the reports about them. Pure.
 
 A row is healthy when the agent has applied its newest version and enough instances are ready: every dimension is
 compared, not only the image. A region is healthy when one of its rows is.
@@ -17,7 +17,7 @@ WAITING = frozenset({"pending", "deploying", "failed"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFacts:
-    """A topology row, what was wanted of it and what was reported."""
+    """A topology row with its desired and its reported state."""
 
     id: str
     region_id: str
@@ -61,5 +61,5 @@ def serving(rows: Sequence[RowFacts]) -> dict[str, RowFacts]:
 
 
 def converged(*, applied: bool, health: str, running_image: str, image: str, available: int, desired: int) -> bool:
-    """Whether a gateway is what it should be, in every dimension."""
+    """Whether a gateway's reported state matches its desired state in every field."""
     return applied and health == "healthy" and bool(running_image) and running_image == image and available >= desired

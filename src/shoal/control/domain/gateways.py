@@ -25,7 +25,7 @@ from shoal.control.domain.work import PendingWork
 from shoal.sync.keys import Place, key_of
 
 NAMESPACE = "sentinel"
-MADE_BY = "shoal.dev/made-by"  # on gateways that nobody asked for by name
+MADE_BY = "shoal.dev/made-by"  # on gateways that Shoal creates by itself
 MADE = {MADE_BY: "readiness"}
 
 

@@ -35,7 +35,7 @@ KEY_SHOWN = 12  # letters of a key by which people recognise it
 
 @dataclass(slots=True, kw_only=True)
 class ApplyRequest:
-    """One apply: the document, what it is in, and what was prepared before the transaction."""
+    """One apply: the document, its project and environment, and the values prepared before the transaction."""
 
     doc: SpecDocument
     within: ObjectScope

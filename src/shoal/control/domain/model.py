@@ -1,4 +1,4 @@
-"""What goes into the use cases of the fleet and what comes out: who asks, what is named, what changed where.
+"""Inputs and results of the fleet's use cases: the caller, object references, and changes per place.
 
 Nothing here reads or writes anything.
 """
@@ -16,7 +16,7 @@ ROLES = ("viewer", "editor", "admin")
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asks. ``role`` is viewer, editor or admin, in one workspace."""
+    """The caller. ``role`` is viewer, editor or admin, in one workspace."""
 
     workspace_id: str
     actor: str
@@ -123,7 +123,7 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class GatewayDefaults:
-    """What a gateway is like where nobody says otherwise."""
+    """Default settings of gateways."""
 
     image: str = "shoal/sentinel:latest"
     replicas: int = 1
@@ -132,7 +132,7 @@ class GatewayDefaults:
 
 
 class Sealer(Protocol):
-    """Envelope encryption. Plain values go in here and come out nowhere in the control plane."""
+    """Envelope encryption. The control plane seals plain values and never returns them."""
 
     async def seal(self, values: dict[str, str]) -> Sealed:
         """Encrypt the values with a new data key."""

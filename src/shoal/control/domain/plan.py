@@ -1,4 +1,4 @@
-"""What a change of an app means: a new revision or a change in place, what differs, and what things are called.
+"""Plans a change of an app: a new revision or a change in place, the differences, and the names of objects.
 
 The *template* is what a revision is made of and never changes; everything else of an app (how many, where, overrides of
 a region, running or stopped, placement rules, drift, readiness) is changed in place.

@@ -1,4 +1,4 @@
-"""What is, beside what should be: pure functions over rows. Nothing is stored that can be told from facts and the time.
+"""Status: compares actual with desired state, in pure functions over rows. Nothing derivable is stored.
 
 For each place of an object: the version desired, applied and reported, how old each is, and the reason of the first
 difference between them.
@@ -174,7 +174,7 @@ def judge(
     agent: tables.Agent | None,
     now: int,
 ) -> PlaceState:
-    """The first thing that keeps a place from being what it should be."""
+    """The first reason why a place is not in its desired state."""
     if not row.cluster_id:
         refused = "; ".join(f"{name}: {why}" for name, why in (row.reason.get("refused") or {}).items())
         because = str(row.reason.get("because") or "no cluster accepts it")
@@ -220,7 +220,7 @@ def _judge_instances(row: tables.Topology, desired: tables.Desired, instances: S
 
 
 def worst_instance(instances: Sequence[tables.Instance]) -> tables.Instance | None:
-    """The instance that says most about why others are not ready either."""
+    """The instance that best explains why the place is not ready."""
     bad = [
         each for each in instances if not _is_ready(each) and (each.reason or each.exit_code or each.status == "failed")
     ]
@@ -252,7 +252,7 @@ def brake_of(agent: tables.Agent | None, stream: str) -> str:
 
 
 def agent_status(agent: tables.Agent, cluster: str, region: str, now: int) -> dict[str, Any]:
-    """What an agent says of itself, and how long ago."""
+    """An agent's last heartbeat, and its age."""
     state = agent.state or {}
     controllers = {
         name: {

@@ -1,4 +1,4 @@
-"""One change of the fleet while it is being made: its transaction, what is known of clusters, what it does where."""
+"""One change of the fleet in progress: its transaction, the cluster facts, and its effects per place."""
 
 from __future__ import annotations
 

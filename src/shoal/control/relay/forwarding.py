@@ -1,4 +1,4 @@
-"""Passes on what agents call, and keeps for later what the control plane cannot hear now.
+"""Forwards agents' calls, and keeps reports while the control plane is unreachable.
 
 Joins and questions need the control plane itself. Reports and heartbeats of agents it has admitted before are kept in
 the outbox while it is away, and answered as if it had heard them: what is lost with the relay is found by the digest of

@@ -54,7 +54,7 @@ class Link:
         self._old: list[HTTPTransport] = []
 
     async def call(self, method: str, request: Any, said: Said) -> Any:
-        """Pass a call of an agent on. Raises what the control plane answered."""
+        """Forward an agent's call. Raises the control plane's error."""
         client = ClusterServiceClient(self._url, http_client=self._http(), read_max_bytes=_MAX_MESSAGE_BYTES)
         headers = {AGENT_HEADER: f"Bearer {said.token}"} | self._headers(said.trace, said.correlation)
         return await _cancellable(getattr(client, method)(request, headers=headers, timeout_ms=self._timeout_ms))

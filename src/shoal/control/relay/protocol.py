@@ -110,7 +110,7 @@ class Mirror:
                 return self._synced(said.value)
             case "digest":
                 return self._compared(said.value)
-            case "heartbeat":  # nobody asked
+            case "heartbeat":  # unsolicited
                 return []
 
     def _welcome(self, welcome: pb.Welcome) -> list[Command]:

@@ -1,6 +1,6 @@
-"""Whom a relay has seen the control plane admit: what it may go on with while the control plane is away. Pure.
+"""Agents that the control plane has admitted: a relay serves them while the control plane is unreachable. Pure.
 
-Nobody is admitted here for the first time. What was admitted, a token for an epoch of a place, is remembered until the
+A relay admits no new agent by itself. An admission, a token for an epoch of a place, is remembered until the
 control plane says otherwise; a newer epoch ends the older ones at once.
 """
 
@@ -50,7 +50,7 @@ class Roster:
         return self._epochs.get(place, 0)
 
     def check(self, place: Place, epoch: int, digest: str) -> None:
-        """Whether the agent may be served without asking. Refuses who was not admitted before."""
+        """Whether the agent may be served without the control plane. Refuses agents that were not admitted before."""
         newest = self._epochs.get(place, 0)
         if 0 < epoch < newest:
             raise fenced(place, epoch, newest)

@@ -171,7 +171,7 @@ class RelayCalls(ClusterService):
 
 
 async def _read(requests: AsyncIterator[pb.WatchRequest], session: RelaySession, served: Served) -> None:
-    """Take what the agent says until it has nothing more to say. One that is gone ends the stream."""
+    """Read the agent's requests until it ends. A lost connection ends the stream."""
     try:
         async for request in requests:
             heard = request.request

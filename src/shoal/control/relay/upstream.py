@@ -74,7 +74,7 @@ class _Channel:
 
 
 class _Outgoing:
-    """What is to be said on one connection."""
+    """The requests to send on one connection."""
 
     def __init__(self) -> None:
         self._waiting: deque[rpb.FollowRequest] = deque()

@@ -77,7 +77,7 @@ class RelayServer:
         return True, {"process": "ok"}
 
     def readyz(self) -> tuple[bool, dict[str, str]]:
-        """Ready once the control plane was there: later its absence is what a relay is for."""
+        """Ready once connected for the first time; later outages do not matter, a relay exists to bridge them."""
         seen = all(upstream.region for upstream in self.upstreams.values())
         checks = {str(stream): upstream.reason or "ok" for stream, upstream in self.upstreams.items()}
         return seen, checks

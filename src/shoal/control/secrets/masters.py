@@ -36,7 +36,7 @@ _log = get_logger("control.secrets")
 
 
 class KeysAway(ServiceUnavailable):
-    """Whoever keeps the master keys does not answer, or not now."""
+    """The store of the master keys is unavailable."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"the master keys in {where} are unavailable: {why}", retry_after_s=_RETRY_AFTER_S)
@@ -263,7 +263,7 @@ class FileKeys:
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
-            self._read()  # what is there must be good before it is kept
+            self._read()  # the existing keys must be valid before they are kept
             known = self._path.read_bytes()
             with _written(self._path, _line(new_key(self._random_bytes)) + known) as temporary:
                 os.replace(temporary, self._path)

@@ -44,7 +44,7 @@ class Unmoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """What a rotation did."""
+    """The result of a rotation."""
 
     master_key: str  # that seals now
     moved: int
@@ -71,7 +71,7 @@ class _Walk:
     batch: int
     limit: float  # stop once so many were moved
     moved: int = 0
-    raced: int = 0  # changed by somebody else between reading and writing
+    raced: int = 0  # changed by another process between reading and writing
     unmoved: dict[str, Unmoved] = field(default_factory=dict)
 
 

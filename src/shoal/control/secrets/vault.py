@@ -6,7 +6,7 @@ KV         a field of a secret holds the key in base64; the newest version seals
            are in memory, and Vault may be away.
 
 Calls run in a few threads of their own, since the library waits. A call has a deadline, and after one that failed the
-next ones fail at once for a while: whoever needs no secret is not held up by those who do.
+next ones fail at once for a while, so that requests without secrets are not delayed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shoal.errors import ConfigError, ServiceUnavailable, ShoalError
 from shoal.sync.sealing import KEY_BYTES, CannotOpen, new_key
 
 _THREADS = 4
-_OLDER_VERSIONS = 9  # Vault keeps ten of a secret unless told otherwise
+_OLDER_VERSIONS = 9  # Vault's default number of versions per secret
 _TIMEOUT_S = 3.0
 _PREFIX = "vault:v"
 _HEALTH = {200: "active", 429: "standby", 472: "standby", 473: "standby", 501: "not initialized", 503: "sealed"}

@@ -69,7 +69,7 @@ def _place(spec: str, folder: Path, environ: Mapping[str, str], clock: Clock) ->
         return _given(rest, environ)
     if scheme == "vault" and rest:
         return _vault(rest, environ, clock)
-    # Somebody may have given the key itself, so what is not understood is not shown.
+    # The value may be the key itself, so an invalid value is not shown.
     shown = f"{scheme}:…" if scheme in ("file", "env", "vault") else "something else"
     raise ConfigError(f"master_key is {shown}: {_FIX}")
 

@@ -1,1 +1,1 @@
-"""The cluster service: what the agents of the clusters talk to. Streams of desired state out, reports of reality in."""
+"""The cluster service, which the clusters' agents call: it streams desired state and stores their reports."""

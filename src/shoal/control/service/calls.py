@@ -166,7 +166,7 @@ class ClusterCalls(ClusterService):
                         trace=who.trace, correlation=who.correlation)  # fmt: skip
         self._hub.open(opened)
         self._agents.heard(member)
-        # The library notices a client that is gone only while somebody reads, so somebody always does.
+        # The library notices a lost client only during a read, so a read is always pending.
         reader = asyncio.create_task(
             self._read(requests, session, opened, stream, member), name=f"control-read/{member.place}"
         )
@@ -251,7 +251,7 @@ class ClusterCalls(ClusterService):
         stream: keys.StreamKind,
         member: Member,
     ) -> None:
-        """Take what the agent says until it has nothing more to say. One that is gone ends the stream."""
+        """Read the agent's requests until it ends. A lost connection ends the stream."""
         try:
             async for request in requests:
                 said = request.request

@@ -115,7 +115,7 @@ class _Channel:
 
 
 class _Served(OpenStream):
-    """An agent behind a relay, among the hub's streams: when it is ended, the relay is told."""
+    """An agent behind a relay, among the hub's streams: when its stream ends, the relay is notified."""
 
     __slots__ = ("ended",)
 

@@ -30,7 +30,7 @@ _CLUSTER_VARIABLES = (
 
 
 def template(state: pb.DeploymentState, labels: Mapping[str, str], selector: Mapping[str, str], secrets: str) -> Obj:
-    """``secrets`` stands for the secrets in their versions: other ones are a reason to start new pods."""
+    """``secrets`` is a digest of the secrets' versions: a change starts new pods."""
     about: Obj = {"labels": dict(labels)}
     if secrets:
         about["annotations"] = {SECRETS: secrets}
@@ -52,7 +52,7 @@ def template(state: pb.DeploymentState, labels: Mapping[str, str], selector: Map
 
 
 def spread(topology_key: str, selector: Mapping[str, str]) -> Obj:
-    """Evenly, but a place that is full keeps nobody from starting elsewhere."""
+    """Spread evenly, but a full place does not keep pods from starting elsewhere."""
     return {
         "maxSkew": 1,
         "topologyKey": topology_key,

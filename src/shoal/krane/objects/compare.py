@@ -22,7 +22,7 @@ FOREIGN = "shoal.dev/foreign"  # stands in cached objects for their managed fiel
 _EMPTY: tuple[Any, ...] = ("", None, [], {}, False, 0)  # what a server may leave out
 _OURS = (FIELD_MANAGER_KRANE, FIELD_MANAGER_SCALE)
 _NOT_SPEC = ("f:metadata", "f:status", "f:apiVersion", "f:kind")
-# A restart that somebody asked for is no drift: taking it back would restart everything once more.
+# A restart by a user is not drift: undoing it would restart everything once more.
 _RESTARTED = ("spec", "template", "metadata", "annotations", "kubectl.kubernetes.io/restartedAt")
 
 

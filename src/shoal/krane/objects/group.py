@@ -77,7 +77,7 @@ class Group:
             await self._scale_between(root, made, *between)
         done_after = await self._write_all(after, made)
         if known is None:
-            done_before = await self._write_all(before, made)  # now there is somebody to own them
+            done_before = await self._write_all(before, made)  # now the owner exists
         for kind in surplus:
             await self._writer.remove(kind, root["metadata"]["namespace"], root["metadata"]["name"])
         return [*done_before, Written.of(root, made), *done_after]

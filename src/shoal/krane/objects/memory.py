@@ -1,4 +1,4 @@
-"""What was last applied, by key, and what is seen of it: what an applier and an observer know together.
+"""The last applied and observed objects by key, shared by an applier and an observer.
 
 With it an observer can tell what somebody has changed since, and an applier need not ask for what is seen anyway. An
 object from here may be a moment old; who writes it says which one was seen, so nothing newer is overwritten.
@@ -85,7 +85,7 @@ class Memory:
         return kind in self.caches and self.caches[kind].synced.is_set()
 
     def knows(self, key: str, obj: Obj) -> bool:
-        """Whether the object is one that was applied for the key, and not a copy that somebody made of it."""
+        """Whether the object was applied for the key, and is not a user's copy of it."""
         found = object_key(obj)
         return any(written.object_key == found for written in self._written.get(key, ()))
 

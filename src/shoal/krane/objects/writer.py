@@ -31,7 +31,7 @@ _CUSTOM = {
 
 
 class NotOurs(AlreadyExists):
-    """An object of that name exists and belongs to somebody else; it was left as it is."""
+    """An object of that name exists and has another owner; it was not changed."""
 
 
 def type_of(kind: str, api_version: str) -> ResourceType:

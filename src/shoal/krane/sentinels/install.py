@@ -1,4 +1,4 @@
-"""What all sentinels of a cluster share: their namespace, the custom kinds, and what they may read.
+"""Objects shared by all sentinels of a cluster: their namespace, the custom kinds, and their RBAC rules.
 
 Made once per process, before the first of their objects, by whichever agent comes first.
 """

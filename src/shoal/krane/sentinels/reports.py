@@ -1,4 +1,4 @@
-"""What the objects of the cluster say of a sentinel, a route or a policy; pure."""
+"""Reports about a sentinel, route or policy, made from the cluster's objects; pure."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def verdicts(obj: Obj) -> list[pb.Verdict]:
 
 
 def stats_key(owner: Owner, config_map: Obj) -> str | None:
-    """Whose counters a ConfigMap has. It is a sentinel's own, so only its labels say that it is of this fleet."""
+    """The sentinel of a ConfigMap of counters. The sentinel writes it, so only its labels name this fleet."""
     found = config_map["metadata"].get("labels") or {}
     ours = {name: text for name, text in labels.owner_labels(owner).items() if name != labels.MANAGED_BY}
     id_ = found.get(labels.SENTINEL)

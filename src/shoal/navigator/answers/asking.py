@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 async def parts_of(edges: Edges, cluster: str, request: object, *, deadline_s: float) -> AsyncGenerator[bytes, None]:
-    """The parts of an answer. Closing it tells the edge that nobody waits any more."""
+    """The parts of an answer. Closing it cancels the request at the edge."""
     answer = edges.ask(cluster, request, deadline_s=deadline_s)
     try:
         async for part in answer:
@@ -42,7 +42,7 @@ def as_items(answer: bytes) -> list[Any]:
             return listed
         lines = [orjson.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as error:
-        raise InternalError(f"the edge's answer is not understood: {error}") from None
+        raise InternalError(f"the edge's answer is malformed: {error}") from None
     if len(lines) == 1 and isinstance(lines[0], dict) and isinstance(lines[0].get("items"), list):
         items: list[Any] = lines[0]["items"]
         return items

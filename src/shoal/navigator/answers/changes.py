@@ -1,4 +1,4 @@
-"""What happened: moments of the history, each with the fields that changed since the moment before."""
+"""History of changes: moments, each with the fields that changed since the moment before."""
 
 from __future__ import annotations
 

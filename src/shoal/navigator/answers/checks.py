@@ -58,12 +58,12 @@ class MemoryChecks:
 
     def put(self, check: SavedCheck) -> None:
         if check.name not in self._checks and len(self._checks) >= MOST:
-            raise Invalid(f"there are {MOST} checks, which are the most: remove one first")
+            raise Invalid(f"limit of {MOST} checks reached: remove one first")
         self._checks[check.name] = check
 
     def remove(self, name: str) -> None:
         if self._checks.pop(name, None) is None:
-            raise NotFound(f"there is no check {name!r}")
+            raise NotFound(f"check {name!r} not found")
 
 
 class FileChecks(MemoryChecks):
@@ -93,7 +93,7 @@ def _read(path: Path) -> dict[str, SavedCheck]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is not a file of checks: {error}; mend it or move it away") from None
+        raise ConfigError(f"{path} is not a valid file of checks: {error}; fix or remove it") from None
 
 
 def new_check(name: str, query: str, *, expect: str = EMPTY, description: str = "", now_s: float) -> SavedCheck:

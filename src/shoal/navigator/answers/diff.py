@@ -1,4 +1,4 @@
-"""What differs between two moments, or between two clusters: objects added and removed, fields changed.
+"""Differences between two moments, or between two clusters: objects added and removed, fields changed.
 
 Moments differ by the rows' fingerprints, so only objects that changed are read. Two clusters never hold equal objects:
 what a cluster and its agent write (uids, versions, addresses, status) is left out, and so are kinds with names that

@@ -1,4 +1,4 @@
-"""What the control plane says of deployments, as a query joins it with objects.
+"""The control plane's deployments, as queries join them with objects.
 
 An item of ``shoal.navigator.view.Fleet.deployments`` has ``id``, ``app``, ``project``, ``environment`` (names) and
 ``revision``; what else it has is not read here.

@@ -69,7 +69,7 @@ async def _ask(
     except ApiError as error:
         answers.failed.append({"cluster": cluster, "code": error.reason, "message": error.message})
     except ValueError as error:
-        answers.failed.append({"cluster": cluster, "code": "InternalError", "message": f"not understood: {error}"})
+        answers.failed.append({"cluster": cluster, "code": "InternalError", "message": f"malformed answer: {error}"})
     else:
         answers.connections += found
         answers.warnings += [{"cluster": cluster, "message": text} for text in warnings]

@@ -1,4 +1,4 @@
-"""What a row's fields need beyond the row: its cluster, its node's zone, the services that have it, its app.
+"""Joins of a row with other objects: its cluster, its node's zone, its services, its app.
 
 Made for one query over one view, and only what that query asks for. Endpoints are read by namespace, when the first row
 of that namespace asks.

@@ -27,7 +27,7 @@ ISTIO_KINDS = tuple(kind.name for kind in KINDS.values() if kind.istio and kind 
 
 async def mesh_of(view: View, cluster: str) -> Mesh:
     if view.cluster(cluster) is None:
-        raise NotFound(f"there is no cluster {cluster!r}")
+        raise NotFound(f"cluster {cluster!r} not found")
     config = await _control_plane(view, cluster)
     objects = {kind: await _objects(view, cluster, kind) for kind in ISTIO_KINDS}
     return Mesh(

@@ -81,7 +81,7 @@ def pod_row(view: View, cluster: str, namespace: str, name: str) -> Row:
     if row is None:
         if view.cluster(cluster) is None:
             known = ", ".join(each.name for each in view.clusters()[:20]) or "none"
-            raise NotFound(f"there is no cluster {cluster!r}; there are: {known}")
+            raise NotFound(f"cluster {cluster!r} not found (existing clusters: {known})")
         raise NotFound(f"cluster {cluster!r} has no pod {namespace}/{name}")
     return row
 

@@ -17,9 +17,9 @@ class EdgeJoinFile:
 
     url: str = setting(doc="address of the manager, https://HOST:PORT")
     token: str = setting(doc="bearer token of the edge, bound to the cluster")
-    cluster: str = setting("", doc="name of the cluster; empty: asked of the cluster itself")
-    region: str = setting("", doc="region of the cluster; empty: what its nodes say")
-    environment: str = setting("", doc="what the cluster is for: production, staging")
+    cluster: str = setting("", doc="name of the cluster; empty: read from the cluster")
+    region: str = setting("", doc="region of the cluster; empty: read from its nodes")
+    environment: str = setting("", doc="environment of the cluster, for example production or staging")
     ca: str = setting("", doc="CA certificates of the manager, PEM; needed for https")
 
     def __post_init__(self) -> None:
@@ -38,12 +38,12 @@ def read_join_file(path: Path) -> EdgeJoinFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncConfig:
-    """How often the manager is told the digests of what it should hold."""
+    """How often the manager is sent the digests to verify its state."""
 
-    interval_s: float = setting(30.0, doc="between two verifications")
-    min_interval_s: float = setting(5.0, doc="while much changes")
-    max_interval_s: float = setting(60.0, doc="while nothing changes")
-    busy_changes: int = setting(100, doc="more changes than this in one interval are much")
+    interval_s: float = setting(30.0, doc="time between two verifications")
+    min_interval_s: float = setting(5.0, doc="the same while many objects change")
+    max_interval_s: float = setting(60.0, doc="the same while nothing changes")
+    busy_changes: int = setting(100, doc="changes in one interval above which min_interval_s applies")
 
     def __post_init__(self) -> None:
         if not 0 < self.min_interval_s <= self.interval_s <= self.max_interval_s:
@@ -56,16 +56,18 @@ class SyncConfig:
 class ConnectionConfig:
     """The stream to the manager."""
 
-    connect_timeout_s: float = setting(5.0, doc="longest time until there is a connection, and until it is accepted")
-    request_timeout_s: float = setting(30.0, doc="longest time until the manager has stored what it was sent")
-    retry_count: int = setting(0, doc="failures in a row after which the edge gives up and ends; 0: never")
+    connect_timeout_s: float = setting(5.0, doc="longest time to connect, and to be accepted")
+    request_timeout_s: float = setting(30.0, doc="longest time until the manager acknowledges a message")
+    retry_count: int = setting(0, doc="failures in a row after which the edge exits; 0: never")
     retry_base_s: float = setting(0.5, doc="bound of the wait after the first failure; doubles, full jitter")
     retry_cap_s: float = setting(30.0, doc="longest wait after a failure; also towards the cluster's API")
-    standby_s: float = setting(2.0, doc="how often a standby asks whether the cluster is free")
-    send_queue: int = setting(10_000, doc="changes waiting to be sent; beyond, the kind is sent whole instead")
-    keep_alive_s: float = setting(15.0, doc="say something after this much silence")
-    keep_alive_timeout_s: float = setting(20.0, doc="the connection is dead when that is not answered for so long")
-    max_message_bytes: int = setting(4 * 1024 * 1024, doc="no message is larger, in either direction")
+    standby_s: float = setting(2.0, doc="how often a standby tries to claim the cluster")
+    send_queue: int = setting(10_000, doc="changes that may wait to be sent; beyond that the whole kind is sent")
+    keep_alive_s: float = setting(15.0, doc="send a keep-alive after this much silence")
+    keep_alive_timeout_s: float = setting(
+        20.0, doc="close the connection if a keep-alive is not answered for this long"
+    )
+    max_message_bytes: int = setting(4 * 1024 * 1024, doc="largest message in either direction")
 
     def __post_init__(self) -> None:
         positive = (
@@ -89,10 +91,10 @@ class ConnectionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceConfig:
-    """Whose objects are reported. Patterns of shells: ``team-*``."""
+    """Namespaces whose objects are reported. Shell patterns: ``team-*``."""
 
-    include: tuple[str, ...] = setting((), doc="only these namespaces; empty: all")
-    exclude: tuple[str, ...] = setting((), doc="not these, also when they are included")
+    include: tuple[str, ...] = setting((), doc="report only these namespaces; empty: all")
+    exclude: tuple[str, ...] = setting((), doc="never report these namespaces, even if included")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +102,13 @@ class RequestConfig:
     """What the manager asks for."""
 
     workers: int = setting(8, doc="requests answered at the same time")
-    waiting: int = setting(64, doc="requests that may wait for their turn; more are refused")
-    followers: int = setting(32, doc="logs followed at the same time, beside the workers")
-    longest_s: float = setting(60.0, doc="deadline of a request that names none or a later one; of a follower a day")
-    envoy_admin_port: int = setting(15000, doc="of the proxies' administration, where a pod does not name another")
-    prometheus: str = setting("", doc="URL of the Prometheus that knows who calls whom; empty: there is none")
+    waiting: int = setting(64, doc="requests that may wait; more are refused")
+    followers: int = setting(32, doc="logs followed at the same time, in addition to requests")
+    longest_s: float = setting(60.0, doc="longest deadline of a request, and its default; a followed log has a day")
+    envoy_admin_port: int = setting(15000, doc="admin port of the proxies, unless a pod names another")
+    prometheus: str = setting("", doc="URL of the Prometheus with Istio's request metrics; empty: none")
     prometheus_token: str = setting("", doc="bearer token for it")
-    prometheus_cluster_label: str = setting("", doc="LABEL=VALUE that each query is limited to; empty: all it knows")
+    prometheus_cluster_label: str = setting("", doc="LABEL=VALUE that every query selects by; empty: no limit")
 
     def __post_init__(self) -> None:
         for name in ("workers", "waiting", "followers"):
@@ -133,11 +135,13 @@ class EdgeConfig:
     discovery_s: float = setting(5.0, doc="how often kinds that the cluster lacks are looked for")
     sync: SyncConfig = setting(SyncConfig(), doc="verification")
     connection: ConnectionConfig = setting(ConnectionConfig(), doc="the stream to the manager")
-    namespaces: NamespaceConfig = setting(NamespaceConfig(), doc="whose objects are reported")
-    requests: RequestConfig = setting(RequestConfig(), doc="what the manager asks for")
+    namespaces: NamespaceConfig = setting(NamespaceConfig(), doc="namespaces whose objects are reported")
+    requests: RequestConfig = setting(RequestConfig(), doc="requests from the manager")
 
     def __post_init__(self) -> None:
         if self.discovery_s <= 0:
             raise ConfigError(f"discovery_s is {self.discovery_s}: use more than 0")
         if self.connection.keep_alive_s > 3 * self.sync.interval_s:
-            raise ConfigError("connection.keep_alive_s is longer than 3 of sync.interval_s: the manager would worry")
+            raise ConfigError(
+                "connection.keep_alive_s is longer than 3 times sync.interval_s: the cluster would be marked stale"
+            )

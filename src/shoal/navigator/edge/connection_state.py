@@ -1,4 +1,4 @@
-"""What the edge remembers of one connection; gone with it."""
+"""State of one connection of the edge."""
 
 from __future__ import annotations
 
@@ -127,5 +127,5 @@ class ConnectionState:
         if self._asked_s is not None and now_s >= self._asked_s + config.keep_alive_timeout_s:
             return "the manager does not answer keep-alives"
         if self.unacknowledged and now_s >= self._progress_s + config.request_timeout_s:
-            return "the manager does not acknowledge what it was sent"
+            return "the manager does not acknowledge messages"
         return ""

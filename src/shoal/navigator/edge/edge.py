@@ -133,10 +133,10 @@ class Edge:
             except (ApiError, TransportError) as error:
                 failures += 1
                 if str(error) != self._unidentified:
-                    log.warning("the cluster does not say which one it is; trying again", reason=str(error))
+                    log.warning("the cluster's identity cannot be read; trying again", reason=str(error))
                 self._unidentified = str(error)
                 await self._deps.clock.sleep(self._backoff.delay_s(failures, self._deps.random))
-        log.info("this is the cluster", cluster=self._identity.cluster, **self._identity.metadata)
+        log.info("cluster identified", cluster=self._identity.cluster, **self._identity.metadata)
 
     def _claim(self) -> Claim:
         assert self._identity is not None

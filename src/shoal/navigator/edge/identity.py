@@ -33,7 +33,7 @@ async def identify(client: Client, join: EdgeJoinFile) -> ClusterIdentity:
     except (ApiError, TransportError) as error:
         if not join.cluster:
             raise
-        log.warning("the cluster does not say what it is", reason=str(error))
+        log.warning("the cluster's identity cannot be read", reason=str(error))
     if mesh:
         metadata["mesh_cluster_id"] = mesh
         if join.cluster and mesh != join.cluster:

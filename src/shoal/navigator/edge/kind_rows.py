@@ -1,4 +1,4 @@
-"""What the edge holds of each kind: rows with their fingerprints, the digest of all, and how it stands with it."""
+"""The edge's state of each kind: rows with fingerprints, their digest, and the kind's status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an edge counts. Labels are closed sets: the kind, the message, the outcome; never an object's name."""
+"""Metrics of an edge. Labels are closed sets: the kind, the message, the outcome; never an object's name."""
 
 from __future__ import annotations
 

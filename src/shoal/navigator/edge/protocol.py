@@ -38,7 +38,7 @@ NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Who this edge is and what it claims."""
+    """The identity of this edge and its claim."""
 
     edge: str
     cluster: str
@@ -72,7 +72,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Nobody waits for this request any more."""
+    """The manager has cancelled this request."""
 
     id: str
 

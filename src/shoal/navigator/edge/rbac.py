@@ -1,4 +1,4 @@
-"""What an edge may do in its cluster, as data: read what it reports, and what is asked of it; it writes nothing.
+"""RBAC rules of an edge, as data: it reads the kinds it reports and the objects of requests; it writes nothing.
 
 The mesh configuration is one ConfigMap per revision of Istio, so only those may be read, by name.
 """

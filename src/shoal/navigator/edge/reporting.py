@@ -1,4 +1,4 @@
-"""What is reported of an object: which objects, which of their fields, as which bytes.
+"""Selects and encodes the reported objects and fields.
 
 Rows leave out what nobody asks for and what changes without meaning anything (versions, heartbeats, managed fields), so
 that a cluster where nothing happens sends nothing, and the values of variables that look like secrets. The same object

@@ -1,5 +1,5 @@
 """The stream to the manager. One supervisor owns the connection: connect, run, back off, for ever; and on a connection
-there is one writer, which says what the machine gives it. Nobody else connects or writes.
+there is one writer, which sends the machine's messages. No other task connects or writes.
 
 What the protocol calls an error becomes one of ``shoal.errors`` here. Every attempt has a new connection and reads the
 join file anew, so that the token can be replaced.
@@ -53,14 +53,14 @@ class EdgeRejected(ApiError):
 
 
 class RequestAnswerer(Protocol):
-    """Who answers requests."""
+    """Answers the manager's requests."""
 
     def start(self, request: pb.Request, reply: Callable[[pb.Reply], Awaitable[None]]) -> None: ...
 
     def cancel(self, id_: str) -> None: ...
 
     async def stop(self) -> None:
-        """Nobody waits for any answer any more."""
+        """Cancel all requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a proxy may call, and with which settings: its Sidecar, the hosts it imports, the DestinationRule of each."""
+"""A proxy's outbound settings: its Sidecar, the hosts it imports, the DestinationRule of each."""
 
 from __future__ import annotations
 

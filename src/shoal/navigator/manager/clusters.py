@@ -1,4 +1,4 @@
-"""What is known of each cluster besides its rows: who holds it, when it was heard of, how its kinds stand.
+"""State of each cluster besides its rows: its edge, the time of its last message, the status of its kinds.
 
 Freshness is derived, never stored: a stream that is there and was heard of within three of its edge's intervals is
 healthy. Intervals are the edge's own, and keep-alives make it speak more often than that, so the state does not flap.
@@ -29,9 +29,9 @@ class KnownCluster:
     heard_ms: int = 0
     heard_s: float = float("-inf")
     saved_ms: int = 0  # the ``heard_ms`` that is stored
-    connected_ms: int = 0  # 0: nobody is connected
+    connected_ms: int = 0  # 0: no edge is connected
     statuses: Mapping[str, KindStatus] = field(default_factory=dict)
-    session: EdgeSession | None = None  # while somebody is connected
+    session: EdgeSession | None = None  # while an edge is connected
     described: tuple[tuple[object, ...], Cluster] | None = None  # as it was asked for last, and what that depended on
 
     def stored(self) -> StoredCluster:

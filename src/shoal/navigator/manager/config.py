@@ -16,18 +16,18 @@ LEAST_MESSAGE_BYTES = 64 << 10  # one object of Kubernetes may be a megabyte; le
 class ManagerConfig:
     """Times are in seconds."""
 
-    grace_s: float = setting(10.0, doc="after an edge is lost, how long only the same one may claim its cluster")
-    retention_s: float = setting(7 * _DAY_S, doc="how far back questions about the past are answered")
-    forget_after_s: float = setting(30 * _DAY_S, doc="a cluster without an edge is dropped after this; 0 keeps it")
-    max_message_bytes: int = setting(4 * _MIB, doc="the largest message taken from an edge")
-    keep_alive_s: float = setting(15.0, doc="a silent edge is asked whether it is there this often")
-    keep_alive_timeout_s: float = setting(20.0, doc="an edge that does not answer for this long is taken to be gone")
-    identify_s: float = setting(10.0, doc="how long a new stream may take to say who it is")
-    stale_intervals: float = setting(3.0, doc="a cluster not heard of for so many of its edge's intervals is stale")
-    heard_every_s: float = setting(30.0, doc="how often it is stored when clusters were last heard of")
-    guard_s: float = setting(0.4, doc="how often it is looked for tokens that were made, replaced or revoked")
-    sweep_s: float = setting(60.0, doc="how often what is older than the retention is deleted")
-    max_requests: int = setting(256, doc="answers of one edge that may be waited for at a time")
+    grace_s: float = setting(10.0, doc="after an edge is lost, how long its cluster is reserved for it")
+    retention_s: float = setting(7 * _DAY_S, doc="how long the history is kept")
+    forget_after_s: float = setting(30 * _DAY_S, doc="a cluster without an edge is removed after this time; 0: never")
+    max_message_bytes: int = setting(4 * _MIB, doc="the largest message accepted from an edge")
+    keep_alive_s: float = setting(15.0, doc="how often a silent edge is sent a ping")
+    keep_alive_timeout_s: float = setting(20.0, doc="an edge that does not answer for this long is disconnected")
+    identify_s: float = setting(10.0, doc="longest time until a new stream identifies itself")
+    stale_intervals: float = setting(3.0, doc="intervals without a message after which a cluster is stale")
+    heard_every_s: float = setting(30.0, doc="how often the time of each cluster's last message is stored")
+    guard_s: float = setting(0.4, doc="how often created, rotated and revoked tokens are read")
+    sweep_s: float = setting(60.0, doc="how often history older than the retention is deleted")
+    max_requests: int = setting(256, doc="requests to one edge that may be open at a time")
     answer_bytes: int = setting(16 * _MIB, doc="parts of one answer that may wait for a slow reader")
 
     def __post_init__(self) -> None:

@@ -99,7 +99,7 @@ class EdgeLinks:
             raise ServiceUnavailable(f"no edge of cluster {cluster!r} is connected")
         if sum(other.outbox is outbox for other in self._questions.values()) >= self._config.max_requests:
             raise TooManyRequests(
-                f"the edge of cluster {cluster!r} has {self._config.max_requests} questions to answer"
+                f"the edge of cluster {cluster!r} already has {self._config.max_requests} open requests: retry later"
             )
         question = _Question(self._new_id(), outbox)
         self._questions[question.id] = question

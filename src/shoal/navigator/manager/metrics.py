@@ -1,4 +1,4 @@
-"""What the manager counts."""
+"""Metrics of the manager."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ def make_row(cluster: str, kind: str, key: str, fingerprint: int, since_ms: int,
     try:
         obj = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise InvalidRow(f"{kind} {key!r}: its data is no JSON: {error}") from None
+        raise InvalidRow(f"{kind} {key!r}: its data is not JSON: {error}") from None
     if not isinstance(obj, dict):
-        raise InvalidRow(f"{kind} {key!r}: its data is no object")
+        raise InvalidRow(f"{kind} {key!r}: its data is not an object")
     namespace, slash, name = key.partition("/")
     if not slash:
         namespace, name = "", key

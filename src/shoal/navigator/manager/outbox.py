@@ -1,4 +1,4 @@
-"""What one stream has to send, by one writer: bounded by what it is, for of most messages only the newest counts."""
+"""Outgoing messages of one stream, for one writer. Bounded: of most messages only the newest is kept."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Outbox:
         self._wake.set()
 
     def end(self) -> None:
-        """End without a word: nobody listens, or the process stops."""
+        """End without a last message: the client is gone, or the process stops."""
         self._ended = True
         self._wake.set()
 

@@ -101,7 +101,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """The edge asks whether anybody is there."""
+    """The edge sent a keep-alive."""
 
     at_ms: int
 
@@ -136,7 +136,7 @@ def identified(message: pb.EdgeMessage | None) -> Identified | ClaimRefused:
         return _not_identified(f"kinds: must name 1 to {_MOST_KINDS}")
     for kind in said.kinds:
         if not _KIND.fullmatch(kind):
-            return _not_identified(f"kinds: {kind[:80]!r} is no name of a kind")
+            return _not_identified(f"kinds: {kind[:80]!r} is not a valid kind")
     if len(said.metadata) > _MOST_METADATA:
         return _not_identified(f"metadata: must have at most {_MOST_METADATA} entries")
     if any(len(name) + len(value) > _METADATA_LENGTH for name, value in said.metadata.items()):
@@ -358,7 +358,7 @@ class EdgeSession:
         for said in statuses:
             kind = self._known(said.kind)
             if said.state not in STATES:
-                raise _Invalid(f"status of {kind!r}: {said.state[:40]!r} is no state")
+                raise _Invalid(f"status of {kind!r}: {said.state[:40]!r} is not a known state")
             self._reported.add(kind)
             self._statuses[kind] = KindStatus(
                 kind=kind, state=said.state, error=said.error[:_ERROR_LENGTH], since_s=said.since_ms / 1000

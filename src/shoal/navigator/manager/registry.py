@@ -1,4 +1,4 @@
-"""Who speaks for which cluster: one edge at a time, by claims that are numbered.
+"""Claims of clusters by edges: one edge per cluster at a time, by numbered claims.
 
 Pure: ``now`` is monotonic seconds and is given. A claim gets the next epoch of its cluster, and every older epoch is
 refused from then on. While an edge holds a cluster, another one is refused; when it is lost, only the same one may
@@ -79,7 +79,7 @@ class ClaimRegistry:
         return True
 
     def forget(self, cluster: str) -> bool:
-        """Drop a cluster that nobody holds. Its epochs begin anew, so nothing of it may be left anywhere."""
+        """Remove a cluster without an edge. Its epochs start again, so no trace of it may be left."""
         holder = self._holders.get(cluster)
         if holder is not None and holder.active:
             return False

@@ -1,4 +1,4 @@
-"""What time takes away: history beyond the retention, clusters that nobody speaks for any more."""
+"""Retention: deletes old history, and clusters without an edge."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RetentionLoop:
             try:
                 await self.sweep()
             except ServiceUnavailable as error:
-                _log.warning("old history stays for now", reason=str(error))
+                _log.warning("old history cannot be deleted now", reason=str(error))
             await self._clock.sleep(self._config.sweep_s)
 
     async def sweep(self) -> None:

@@ -30,7 +30,7 @@ _log = get_logger("navigator.ledger")
 
 
 class StaleEpoch(Exception):
-    """Somebody else holds the cluster by now."""
+    """Another edge holds the cluster now."""
 
 
 @dataclass(slots=True)
@@ -150,7 +150,7 @@ class RowWriter:
                 failures += 1
                 self.away = str(error)
                 if failures == 1:
-                    _log.warning("nothing can be stored", reason=str(error))
+                    _log.warning("rows cannot be stored", reason=str(error))
                 await self._clock.sleep(_BACKOFF.bound_s(failures))
         if failures:
             _log.info("storing again", failures=failures)
@@ -177,6 +177,6 @@ class RowWriter:
 
 
 def _seen(done: asyncio.Future[None]) -> None:
-    """Nobody waits: an error has been logged, and is not reported once more."""
+    """No task waits: an error has been logged and is not raised again."""
     if not done.cancelled():
         done.exception()

@@ -1,4 +1,4 @@
-"""What the manager keeps on disk: the clusters' rows as they are and as they were, who held a cluster when, and tokens.
+"""The manager's stored data: the clusters' rows, current and past, the claims of clusters, and tokens.
 
 A row's past is kept as intervals: when a row is replaced or removed, its old data goes to the history with the moments
 between which it held. So a first sync writes each object once, the state of a moment is the current rows that are older

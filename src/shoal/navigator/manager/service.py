@@ -100,7 +100,7 @@ class ManagerCalls(ManagerService):
                 self._refuse(stream, ClaimRefused(RejectionReason.BAD_TOKEN, "the token was revoked or has expired"))
 
     def end_all(self) -> None:
-        """The process stops: edges come back to whoever is next."""
+        """The process stops: edges reconnect to the next manager."""
         self._stopping = True
         for stream in list(self._streams):
             self._lost(stream)
@@ -121,7 +121,7 @@ class ManagerCalls(ManagerService):
         stream = _Stream(token if token is not None and token.kind == EDGE else None)
         self._streams.add(stream)
         stream.timer = self._clock.call_later(self._config.identify_s, lambda: self._unidentified(stream))
-        # The library notices a client that is gone only while somebody reads, so somebody always does.
+        # The library notices a lost client only during a read, so a read is always pending.
         reader = asyncio.create_task(self._read(requests, stream), name="navigator-read")
         try:
             while (message := await stream.outbox.next()) is not None:
@@ -159,7 +159,7 @@ class ManagerCalls(ManagerService):
         if isinstance(claim, ClaimRefused):
             return claim
         if stream.token is None:
-            return ClaimRefused(RejectionReason.BAD_TOKEN, "a bearer token of an edge is needed, and one that works")
+            return ClaimRefused(RejectionReason.BAD_TOKEN, "missing or invalid bearer token: use an edge's token")
         if stream.token.cluster != claim.cluster:
             return ClaimRefused(RejectionReason.BAD_TOKEN, f"the token is bound to cluster {stream.token.cluster!r}")
         granted = self._registry.claim(claim.cluster, claim.edge, self._clock.monotonic())
@@ -256,7 +256,9 @@ class ManagerCalls(ManagerService):
 
     def _unidentified(self, stream: _Stream) -> None:
         if not stream.epoch:
-            self._refuse(stream, ClaimRefused(RejectionReason.INVALID_IDENTIFICATION, "no identification came in time"))
+            self._refuse(
+                stream, ClaimRefused(RejectionReason.INVALID_IDENTIFICATION, "the edge did not identify itself in time")
+            )
 
     def _refuse(self, stream: _Stream, refused: ClaimRefused) -> None:
         if stream.outbox.refused is None:

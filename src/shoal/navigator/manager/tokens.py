@@ -22,8 +22,8 @@ ADMIN = "admin"  # a viewer who may also save what others see
 KINDS = (EDGE, VIEWER, ADMIN)
 ROTATION_GRACE_S = 3600.0
 
-_LONGEST = 256  # characters; nobody needs to hash more to know that it is none of ours
-_REREAD_S = 0.05  # whoever guesses does not keep the database busy
+_LONGEST = 256  # characters; a longer text is never a token of ours and is not hashed
+_REREAD_S = 0.05  # guessed tokens do not load the database
 _PATIENCE_S = 5.0  # without the database, what was read last is believed for so long: a restart goes unnoticed
 
 _log = get_logger("navigator.tokens")
@@ -91,7 +91,7 @@ class NavigatorTokens:
     # changing
 
     async def create(self, *, kind: str, cluster: str = "", ttl_s: float = 0.0) -> tuple[str, StoredToken]:
-        """The text, which nobody can be told again, and what is kept. ``ttl_s`` 0: it does not expire."""
+        """Return the text, which is not stored, and the stored token. ``ttl_s`` 0: it does not expire."""
         text, now_ms = f"shoal_{kind}_{new_token()}", self._now_ms()
         token = StoredToken(
             id=self._new_id(), kind=kind, cluster=cluster, digest=token_digest(text), created_ms=now_ms,

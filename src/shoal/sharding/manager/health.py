@@ -102,7 +102,7 @@ class HealthMonitor:
         lease = read_lease(obj)
         if not lease.held:
             return
-        wrong = "" if lease.report.healthy else lease.report.message or "it says that it is not well"
+        wrong = "" if lease.report.healthy else lease.report.message or "its health check reports an error"
         if not wrong and spec.health_check is not None:
             wrong = await self._ask(key, lease.shard, spec.health_check)
         memory = self._memory.setdefault(key, ManagerMemory())
@@ -113,7 +113,7 @@ class HealthMonitor:
         health.checked_at = format_time(self._clock.wall_s())
         threshold = spec.health_check.failure_threshold if spec.health_check is not None else 3
         if (before >= threshold) != (health.errors >= threshold):
-            log.info("the health of a shard turned", shard=lease.shard, wrong=wrong)
+            log.info("the health of a shard changed", shard=lease.shard, wrong=wrong)
             self._wake(key)
 
     async def _ask(self, key: ObjectKey, shard: str, check: ShardHealthCheck) -> str:

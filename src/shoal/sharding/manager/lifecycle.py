@@ -134,11 +134,11 @@ def _running(shard: Shard) -> PhaseDecision | None:
 
 def _draining(shard: Shard) -> PhaseDecision | None:
     if shard.slots == 0:
-        return PhaseDecision(ShardPhase.TERMINATED, shard.reason or "Drained", "it owns nothing any more")
+        return PhaseDecision(ShardPhase.TERMINATED, shard.reason or "Drained", "it owns no slots")
     alive = shard.lease in (LeaseState.READY, LeaseState.EXPIRED) and shard.pod is not PodState.LEAVING
     asked = {"Requested": shard.drain, "Unhealthy": shard.unhealthy}
     if alive and not shard.leaving and shard.reason in asked and not asked[shard.reason]:
-        return PhaseDecision(ShardPhase.RUNNING, "DrainCancelled", "the reason for draining it is gone")
+        return PhaseDecision(ShardPhase.RUNNING, "DrainCancelled", "the reason for draining it no longer holds")
     return None
 
 

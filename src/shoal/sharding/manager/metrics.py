@@ -1,4 +1,4 @@
-"""What the manager counts. Labels come from closed sets: neither shards nor pairs of them are among them."""
+"""Metrics of the manager. Labels come from closed sets: neither shards nor pairs of them are among them."""
 
 from __future__ import annotations
 

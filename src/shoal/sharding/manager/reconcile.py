@@ -100,7 +100,10 @@ class ShardManager:
             return DONE
         elder = self._elder(seen)
         if elder:
-            await self._refuse(seen, f"{elder} has the same name and is older: labels of objects carry only the name")
+            await self._refuse(
+                seen,
+                f"{elder} has the same name and is older: objects' labels have only the name",
+            )
             return Result(after_s=_REFUSED_S)
         seen = await self._take(seen)
         if seen.spec.template is None:
@@ -151,7 +154,7 @@ class ShardManager:
     # leases
 
     async def _take(self, seen: Observed) -> Observed:
-        """Take the Leases that ran out. Only then are their slots anybody else's."""
+        """Take the expired Leases. Only then may other shards get their slots."""
         late = [found for found in seen.leases.values() if found.state is LeaseState.UNCERTAIN]
         now = format_micro_time(self._clock.wall_s())
         answers = await asyncio.gather(*(self._take_one(found, now) for found in late))
@@ -160,7 +163,7 @@ class ShardManager:
             if ok:
                 shard = found.lease.shard
                 leases[shard] = replace(found, state=LeaseState.DEAD)
-                text = f"shard {shard} did not renew its Lease for {found.lease.lease_s:g} s; its slots go to others"
+                text = f"shard {shard} did not renew its Lease for {found.lease.lease_s:g} s; its slots move to others"
                 self._writers.tell(seen.config, "LeaseTaken", text, warning=True)
         return replace(seen, leases=leases)
 

@@ -108,7 +108,7 @@ def _hold(shards: int, reason: str, explanation: str) -> ScalingDecision:
 
 def _blocked(spec: ConfigSpec, state: ScalingState, now_s: float) -> tuple[str, str] | None:
     if state.arriving:
-        return "Settling", f"{state.arriving} new shards have not got their share yet"
+        return "Settling", f"{state.arriving} new shards have not received their slots yet"
     if state.scaled_s is not None:
         rest_s = state.scaled_s + seconds(spec.cooldown) - now_s
         if rest_s > 0:

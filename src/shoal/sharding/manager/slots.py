@@ -17,7 +17,7 @@ class TablePlan:
     entries: tuple[SlotEntry, ...]
     changed: tuple[int, ...] = ()  # slots
     finished: tuple[MoveStep, ...] = ()  # moves that came to an end, well or not
-    given: Mapping[str, int] = field(default_factory=dict)  # shard -> slots it got because nobody had them
+    given: Mapping[str, int] = field(default_factory=dict)  # shard -> slots it got because they had no owner
     begun: tuple[SlotEntry, ...] = ()
     moving: int = 0
     pending: int = 0  # moves that should begin and may not yet
@@ -90,7 +90,7 @@ def _heirs(entries: Sequence[SlotEntry], held: Held, view: TableView) -> list[st
 
 
 def _give(entries: list[SlotEntry], wanted: Sequence[str], held: Held, view: TableView) -> dict[str, int]:
-    """Slots that nobody works on change hands at once."""
+    """Reassign slots without an owner at once."""
     given: dict[str, int] = {}
     receiving = frozenset(view.members.receiving)
     for slot, entry in enumerate(entries):

@@ -1,4 +1,4 @@
-"""The sweep: gives a slot to every object that has none, counts objects per slot, and removes states that nobody needs.
+"""The sweep: assigns a slot to every object without one, counts objects per slot, and removes unused states.
 
 New objects are found by a watch that shows only those without a slot, so that it costs nothing per object that has one.
 Every few minutes all of them are listed, metadata only and in pages: what a watch has missed, children of objects
@@ -111,9 +111,9 @@ class TargetSweep:
                 )
                 if found is not None:
                     return found
-                log.info("the kind of a target is not there yet", config=self._config, group=group, kind=kind)
+                log.info("the kind of a target does not exist yet", config=self._config, group=group, kind=kind)
             except (ApiError, TransportError) as error:
-                log.warning("asking for the kinds of the server failed", reason=str(error))
+                log.warning("reading the server's kinds failed", reason=str(error))
             await self._clock.sleep(_RETRY_S)
 
     # objects as they come
@@ -138,7 +138,7 @@ class TargetSweep:
             except (ApiError, TransportError) as error:
                 failures += 1
                 self._deps.metrics.errors.labels("sweep").inc()
-                log.warning("looking for objects without a slot failed", config=self._config, reason=str(error))
+                log.warning("listing objects without a slot failed", config=self._config, reason=str(error))
                 await self._clock.sleep(self._backoff.delay_s(failures, self._deps.random))
 
     async def _called_again(self) -> None:
@@ -200,7 +200,7 @@ class TargetSweep:
             self._again.set()
         except (ApiError, TransportError) as error:
             self._deps.metrics.errors.labels("sweep").inc()
-            log.warning("giving a slot failed", key=str(key_of(obj)), reason=str(error))
+            log.warning("assigning a slot failed", key=str(key_of(obj)), reason=str(error))
             self._failed = True
             self._again.set()
 

@@ -1,4 +1,4 @@
-"""Runs a sweep for every target of every config, as they come and go; and forgets states that nobody needs."""
+"""Runs a sweep for every target of every config, as they are added and removed; and deletes unused states."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Sweeper:
                         with suppress(NotFound):
                             await states.delete(about["name"], about["namespace"], uid=about["uid"])
             except (ApiError, TransportError) as error:
-                log.warning("looking for states that are left over failed", reason=str(error))
+                log.warning("listing leftover states failed", reason=str(error))
 
 
 def _is_over(entry: SlotEntry, name: str, epoch: int) -> bool:

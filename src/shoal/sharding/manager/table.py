@@ -52,7 +52,7 @@ class TableKeeper:
         shards: Mapping[str, Shard],
         now_s: float,
     ) -> TablePlan:
-        """Let moves go on, give away what is nobody's, begin what should move; and write it."""
+        """Advance moves, assign slots without an owner, start new moves; and write the table."""
         memory.timers.look(seen.entries, now_s)
         plan = self._plan(seen, memory, members, participants, shards, now_s)
         for index in sorted({slot // SLOTS_PER_TABLE for slot in plan.changed}):
@@ -105,11 +105,11 @@ class TableKeeper:
         if plan.given:
             metrics.given.inc(sum(plan.given.values()))
             shown = ", ".join(f"{count} to {name}" for name, count in sorted(plan.given.items()))
-            self._writers.tell(seen.config, "SlotsGiven", f"slots that nobody had: {shown}")
+            self._writers.tell(seen.config, "SlotsGiven", f"slots without an owner: {shown}")
         if plan.rebalanced:
             memory.imbalanced_s = None
             self._writers.tell(
-                seen.config, "Rebalancing", f"{plan.rebalanced} slots go from the busiest shard to the idlest"
+                seen.config, "Rebalancing", f"{plan.rebalanced} slots move from the busiest shard to the idlest"
             )
 
     async def _discard(self, key: ObjectKey, names: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a pass looks at, pure: shards, members and parties worked out from what was observed; and the statuses."""
+"""Input of a pass, pure: shards, members and parties derived from observations; and the statuses."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def _conditions(done: Pass, figures: PassFigures, before: Sequence[Obj]) -> list
         going = ("False", "Settled", "no slot is moving")
     generation = done.seen.config["metadata"].get("generation", 0)
     return [
-        condition("Accepted", ("True", "Valid", "the manager acts on it"), before, generation, done.now_at),
+        condition("Accepted", ("True", "Valid", "the manager reconciles it"), before, generation, done.now_at),
         condition("Ready", ready, before, generation, done.now_at),
         condition("Progressing", going, before, generation, done.now_at),
     ]

@@ -1,4 +1,4 @@
-"""What the manager watches, and how its parts are put together."""
+"""The manager's watches, and how its components are put together."""
 
 from __future__ import annotations
 

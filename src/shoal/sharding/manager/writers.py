@@ -1,4 +1,4 @@
-"""What the parts of the manager write with: fenced clients, what they wrote, events, counters, time."""
+"""Shared by the manager's writers: fenced clients, their own writes, events, counters, the clock."""
 
 from __future__ import annotations
 

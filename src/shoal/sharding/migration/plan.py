@@ -40,7 +40,7 @@ class MoveOutcome(StrEnum):
     GOING = "going"
     MOVED = "moved"
     ABORTED = "aborted"
-    FREE = "free"  # nobody has it any more: whoever comes next may have it at once
+    FREE = "free"  # it has no owner: the next shard may take it at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class MoveStep:
 
 
 def begin(entry: SlotEntry, to: str, term: int) -> SlotEntry:
-    """Start a move of a slot that somebody works on."""
+    """Start a move of a slot that has an owner."""
     return replace(entry, move=Move(phase=MovePhase.PREPARE, to=to, to_term=term, next_epoch=entry.epoch + 1))
 
 
 def give(entry: SlotEntry, to: str, term: int) -> SlotEntry:
-    """Give away a slot that nobody works on, with the state that is left of it."""
+    """Assign a slot without an owner, with its saved state."""
     epoch = max(entry.epoch, entry.move.next_epoch if entry.move is not None else 0) + 1
     move = entry.move
     if move is None or not move.state:
@@ -92,16 +92,18 @@ def advance(
 def _prepare(entry: SlotEntry, move: Move, participants: Mapping[str, MoveParticipant], timed_out: bool) -> MoveStep:
     target = _target(move, participants)
     if not is_held(entry, participants):
-        return MoveStep(entry, MoveOutcome.FREE, "the source is gone")
+        return MoveStep(entry, MoveOutcome.FREE, "the source shard is gone")
     if target is None:
-        return _abort(entry, move, "the target is gone")
+        return _abort(entry, move, "the target shard is gone")
     ack = target.said(entry.slot, move.next_epoch)
     if ack is not None and ack.kind is AckKind.FAILED:
-        return _abort(entry, move, "the target cannot take it")
+        return _abort(entry, move, "the target shard cannot take the slot")
     if ack is not None and ack.kind is AckKind.PREPARED:
         return MoveStep(replace(entry, move=replace(move, phase=MovePhase.DRAIN)), MoveOutcome.GOING)
     return (
-        _abort(entry, move, "the target did not get ready in time") if timed_out else MoveStep(entry, MoveOutcome.GOING)
+        _abort(entry, move, "the target shard was not ready in time")
+        if timed_out
+        else MoveStep(entry, MoveOutcome.GOING)
     )
 
 
@@ -116,32 +118,34 @@ def _drain(
     state = promised if digest else ""
     if not is_held(entry, participants):
         left = replace(move, state=state, digest=digest)
-        return MoveStep(replace(entry, move=left), MoveOutcome.FREE, "the source is gone")
+        return MoveStep(replace(entry, move=left), MoveOutcome.FREE, "the source shard is gone")
     if target is None:
-        return _abort(entry, move, "the target is gone", discard=promised)
+        return _abort(entry, move, "the target shard is gone", discard=promised)
     if drained:
         restore = Move(phase=MovePhase.RESTORE, source=entry.owner, state=state, digest=digest)
         moved = SlotEntry(slot=entry.slot, owner=move.to, term=move.to_term, epoch=move.next_epoch, move=restore)
         return MoveStep(moved, MoveOutcome.GOING)
     if timed_out:
-        return _abort(entry, move, "the source did not stop in time", discard=promised)
+        return _abort(entry, move, "the source shard did not stop in time", discard=promised)
     return MoveStep(entry, MoveOutcome.GOING)
 
 
 def _restore(entry: SlotEntry, move: Move, participants: Mapping[str, MoveParticipant], timed_out: bool) -> MoveStep:
     if not is_held(entry, participants):
-        return MoveStep(entry, MoveOutcome.FREE, "the target is gone")
+        return MoveStep(entry, MoveOutcome.FREE, "the target shard is gone")
     ack = participants[entry.owner].said(entry.slot, entry.epoch)
     if ack is not None and ack.kind is AckKind.RESTORED and ack.digest == move.digest:
         return MoveStep(replace(entry, move=None), MoveOutcome.MOVED, discard=move.state)
     failed = ack is not None and ack.kind in (AckKind.FAILED, AckKind.RESTORED)
     if not failed and not timed_out:
         return MoveStep(entry, MoveOutcome.GOING)
-    reason = "the target could not take the state over" if failed else "the target did not take it over in time"
+    reason = (
+        "the target shard could not load the state" if failed else "the target shard did not load the state in time"
+    )
     source = participants.get(move.source, NOBODY)
     if not move.source or not source.alive:
         # it has been tried elsewhere, or there is no elsewhere: better to work without the state than not at all
-        return MoveStep(replace(entry, move=None), MoveOutcome.ABORTED, f"{reason}; its state is given up", move.state)
+        return MoveStep(replace(entry, move=None), MoveOutcome.ABORTED, f"{reason}; its state is discarded", move.state)
     back = replace(move, source="") if move.state else None
     again = SlotEntry(slot=entry.slot, owner=move.source, term=source.term, epoch=entry.epoch + 1, move=back)
     return MoveStep(again, MoveOutcome.ABORTED, reason)

@@ -28,7 +28,7 @@ def guarded_body(
         sent = read_object(body)
         if not _version_of(sent.get("metadata")):
             raise Conflict(
-                "a replacement without metadata.resourceVersion could undo what another shard wrote; read first"
+                "a replacement without metadata.resourceVersion could undo another shard's write: read it first"
             )
         return orjson.dumps(stamped(sent, config, slot, epoch))
     if method == "PATCH":
@@ -38,9 +38,9 @@ def guarded_body(
         if kind == PatchType.APPLY:
             return _apply(body, version, config, slot, epoch, stamp=stamp)
         if kind not in (PatchType.MERGE, PatchType.STRATEGIC):
-            raise BadRequest(f"the proxy does not know patches of the type {kind!r}")
+            raise BadRequest(f"the proxy does not support patches of type {kind!r}")
         return _merge(body, current, config, epoch, stamp=stamp)
-    raise MethodNotAllowed(f"the proxy does not pass {method} on")
+    raise MethodNotAllowed(f"the proxy does not forward {method} requests")
 
 
 def media_type(content_type: str) -> str:
@@ -81,7 +81,7 @@ def read_object(body: bytes) -> Obj:
     try:
         found = orjson.loads(body) if body else {}
     except ValueError as error:
-        raise BadRequest(f"the body is not JSON, which is all that the proxy reads: {error}") from error
+        raise BadRequest(f"the body is not JSON, the only format the proxy supports: {error}") from error
     if not isinstance(found, dict):
         raise BadRequest("the body is not an object")
     return found

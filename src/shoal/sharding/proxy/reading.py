@@ -26,7 +26,7 @@ GONE = {
     "type": "ERROR",
     "object": {
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Expired", "code": 410,
-        "message": "the shard's share has changed: list again",
+        "message": "the shard's slots have changed: list again",
     },
 }  # fmt: skip
 

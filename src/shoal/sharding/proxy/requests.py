@@ -1,4 +1,4 @@
-"""What a request to the Kubernetes API is about, from its path. Pure."""
+"""Parses the path of a Kubernetes API request. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def target_of(path: str) -> RequestTarget | None:
     if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     if rest[0] == "watch":
-        return None  # the old form of watches: nobody uses it, and it would not be filtered
+        return None  # the deprecated form of watches would not be filtered
     return RequestTarget(
         group=group, version=version, plural=rest[0], namespace=namespace,
         name=rest[1] if len(rest) > 1 else "", subresource="/".join(rest[2:]),

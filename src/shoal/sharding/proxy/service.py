@@ -114,7 +114,7 @@ def make_app(client: Client, kinds: Kinds, share: VisibleSlots, writes: ProxyWri
         if reply.status < 300:
             version = orjson.loads(reply.body)["metadata"].get("resourceVersion", "")
             if dict(parse_qsl(call.query)).get("continue") and not share.continues(version):
-                raise Expired("the shard's share has changed since the first page: list again")
+                raise Expired("the shard's slots have changed since the first page: list again")
             share.tell(version, generation)
         await call.reply(reply)
 
@@ -136,7 +136,7 @@ def make_app(client: Client, kinds: Kinds, share: VisibleSlots, writes: ProxyWri
 def authenticate(headers: Mapping[str, str], token: str) -> None:
     scheme, _, given = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token.encode()):
-        raise Unauthorized("the proxy needs its own bearer token: use the kubeconfig that it wrote")
+        raise Unauthorized("missing bearer token of the proxy: use the kubeconfig that the proxy wrote")
 
 
 async def _refuse(send: Send, error: ApiError) -> None:

@@ -71,7 +71,7 @@ class ProxyWrites:
         if not target.name:
             if method == "POST":
                 return await self._create("POST", kind.path(target.namespace), target, query, headers, body)
-            raise MethodNotAllowed("the proxy cannot guard a deletion of many: delete one by one")
+            raise MethodNotAllowed("the proxy does not support deletecollection: delete objects one by one")
         theirs = carries_version(method, headers.get("content-type", ""), body)
         tries = 1 if theirs else _TRIES
         while True:
@@ -93,7 +93,7 @@ class ProxyWrites:
             reference["name"], target.namespace if owner_kind.namespaced else ""
         )
         if owner["metadata"]["uid"] != reference["uid"]:
-            raise NotFound(f"the owner {reference['name']} is another object by now")
+            raise NotFound(f"the owner {reference['name']} was replaced by another object")
         slot = self._slot(owner)
         async with self._owned(slot, f"{reference['kind']} {key_of(owner)}") as epoch:
             await self._claim(owner, owner_kind, slot, epoch)
@@ -120,7 +120,7 @@ class ProxyWrites:
             return await self._create(method, path, target, query, headers, body)
         slot = slot_of(current, self._worker.config)
         if slot is None and self._kinds.owner(controller_of(current)) is None and not self._kinds.is_target(kind):
-            return await self._send(method, path, query, headers, body)  # not sharded: somebody's own
+            return await self._send(method, path, query, headers, body)  # not sharded
         slot = self._slot(current)
         async with self._owned(slot, f"{kind.kind} {key_of(current)}") as epoch:
             current = await self._claim_family(current, kind, slot, epoch)

@@ -16,11 +16,13 @@ class WorkerConfig:
     shard: str = setting(doc="unique id of this shard; never reuse one")
     namespace: str = setting("default", doc="namespace of the ShardConfig")
     concurrency: int = setting(16, doc="concurrent handlers")
-    batch: int = setting(100, doc="keys given to a handler of batches at once")
+    batch: int = setting(100, doc="largest number of keys passed to a batch handler at once")
     handler_timeout_s: float = setting(60.0, doc="longest time a handler may take")
-    drain_timeout_s: float = setting(20.0, doc="time for the handlers of a slot that moves; then they are cancelled")
-    memory_limit_bytes: int = setting(256 * 1024 * 1024, doc="what the reported memory is a part of")
-    cpus: float = setting(1.0, doc="what the reported processor time is a part of")
+    drain_timeout_s: float = setting(
+        20.0, doc="time the handlers of a moving slot have to finish before they are cancelled"
+    )
+    memory_limit_bytes: int = setting(256 * 1024 * 1024, doc="memory limit that the reported share of memory refers to")
+    cpus: float = setting(1.0, doc="number of CPUs that the reported share of CPU refers to")
 
     def __post_init__(self) -> None:
         for name, variable in (("config", "SHARD_CONFIG"), ("shard", "SHARD_ID"), ("namespace", "SHARD_NAMESPACE")):

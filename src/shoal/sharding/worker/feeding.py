@@ -1,4 +1,4 @@
-"""What a worker sees: the objects of its slots, of each kind it handles or controls, in caches that follow its slots.
+"""Caches of a worker: the objects of its slots, of each kind it handles or controls.
 
 Slots come and go by moves. The cache of a kind stays; the list and watch that feed it are replaced by ones for the new
 set, and the cache tells only what differs. An object that leaves with its slot looks like a deletion then: who handles

@@ -1,4 +1,4 @@
-"""What a worker says of itself: how long handlers take, how many run, how much processor and memory it uses."""
+"""Load of a worker: duration and number of running handlers, CPU and memory use."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Gauges:
         self._last = (clock.monotonic(), time.process_time())
         self._cpu = 0.0
         self._running = 0
-        self._changed_s = self._looked_s = clock.monotonic()  # when one began or ended; when somebody last asked
-        self._ran_s = 0.0  # of all handlers together, since somebody last asked
+        self._changed_s = self._looked_s = clock.monotonic()  # when one began or ended; when the load was last read
+        self._ran_s = 0.0  # of all handlers together, since the last reading
         self._busy = 0.0
 
     def began(self, now_s: float) -> None:

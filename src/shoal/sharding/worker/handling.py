@@ -26,7 +26,7 @@ from shoal.sharding.worker.owned import Kind, Owned, OwnershipLost
 log = get_logger("shard.worker")
 
 _LOOK_S = 1.0  # how often handlers that take too long are looked for
-_TURN_S = 0.005  # handlers together run so long before everybody else has a turn
+_TURN_S = 0.005  # time handlers may run together before other tasks get a turn
 _WAIT_S = 0.05  # a worker that may start nothing looks again
 _LIMIT = RateLimit(base_s=0.05, cap_s=300.0, rate=50.0, burst=200)
 

@@ -38,7 +38,7 @@ _RELEASE_S = 3.0
 
 
 class TermEnded(Exception):
-    """The Lease is somebody else's, or time is up: everything stops."""
+    """The Lease has another holder or has expired: everything stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class LeaseKeeper:
         return lease_name(self._shard)
 
     def hurry(self) -> None:
-        """Something is to be said before the next heartbeat."""
+        """Renew before the next heartbeat, to report a change."""
         self._hurry.set()
 
     async def acquire(self) -> None:
@@ -98,9 +98,9 @@ class LeaseKeeper:
                         log.info("holding the lease", shard=self._shard, term=self.term)
                         return
             except (AlreadyExists, Conflict):
-                log.debug("another was faster")
+                log.debug("another worker took the lease first")
             except (ApiError, TransportError, TimeoutError) as error:
-                log.warning("asking for the lease failed", reason=str(error) or type(error).__name__)
+                log.warning("acquiring the lease failed", reason=str(error) or type(error).__name__)
             await self._clock.sleep(self.timing.heartbeat_s)
 
     async def _try(self) -> bool:
@@ -206,10 +206,10 @@ class LeaseKeeper:
                     if self._is_mine(current, term):
                         await self._leases.replace(_released(current))
         except (ApiError, TransportError, TimeoutError) as error:
-            log.warning("giving the lease back failed; it will run out", reason=str(error) or type(error).__name__)
+            log.warning("releasing the lease failed; it will expire", reason=str(error) or type(error).__name__)
 
     def _said(self, lease: Obj, *, term: int, begin: bool = False) -> Obj:
-        """The Lease with what is to be said now. What others put into it is kept."""
+        """The Lease with the current report. Fields of other writers are kept."""
         about, spec = dict(lease.get("metadata") or {}), dict(lease.get("spec") or {})
         about |= {"name": self.name, "namespace": self._namespace}
         about["labels"] = {**(about.get("labels") or {}), CONFIG_LABEL: self._config, SHARD_LABEL: self._shard}

@@ -88,7 +88,7 @@ class SlotTransfer:
             async with within(self._clock, self._config.drain_timeout_s):
                 await self._handling.ended(slot)
         except TimeoutError:
-            log.warning("handlers of a slot that moves take too long and are cancelled", slot=slot)
+            log.warning("handlers of a moving slot take too long and are cancelled", slot=slot)
             self._handling.stop(slot)
             await self._handling.ended(slot)
         drained(slot, epoch, await self._save(slot, epoch))
@@ -99,7 +99,7 @@ class SlotTransfer:
         if data is None:
             return ""
         if len(data) > STATE_LIMIT_BYTES:
-            log.error("the state of a slot is too large and is left behind", slot=slot, bytes=len(data))
+            log.error("the state of a slot is too large and is dropped", slot=slot, bytes=len(data))
             return ""
         digest = sha256(data).hexdigest()[:16]
         name = state_name(self._config.config, slot, epoch)
@@ -134,7 +134,7 @@ class SlotTransfer:
                 if self._app.restore is not None:
                     await self._app.restore(step.slot, data)
             except Exception as error:
-                log.error("the state of a slot could not be taken over", slot=step.slot, error=error)
+                log.error("the state of a slot could not be loaded", slot=step.slot, error=error)
                 failed(step.slot, step.epoch)
                 return
         restored(step.slot, step.epoch, step.digest)
@@ -154,5 +154,5 @@ class SlotTransfer:
         except binascii.Error as error:
             raise ValueError("the saved state is not base64") from error
         if sha256(data).hexdigest()[:16] != step.digest:
-            raise ValueError("the saved state is not what its owner saved")
+            raise ValueError("the saved state has a wrong checksum")
         return data

@@ -127,7 +127,7 @@ class Owned:
             except AlreadyExists:
                 present = await resource.get(name, whole["metadata"].get("namespace", ""))
         if (controller_of(present) or {}).get("uid") != self.object["metadata"]["uid"]:
-            raise AlreadyExists(f"{wanted['kind']} {name} exists and belongs to something else")
+            raise AlreadyExists(f"{wanted['kind']} {name} exists and belongs to another owner")
         return present if _contains(present, whole) else await self._change(resource, present, whole)
 
     def _child(self, kind: Kind, name: str) -> Obj | None:

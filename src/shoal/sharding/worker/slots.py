@@ -1,4 +1,4 @@
-"""What a worker does about its slots: a machine that never awaits.
+"""State machine of a worker's slots; it never awaits.
 
 In go the entries of the slot table as they change, and what the shell has finished; out come steps for the shell and
 acknowledgements for the Lease. ``epoch_of`` is the one question that every handler asks before it starts: with which
@@ -17,7 +17,7 @@ from shoal.sharding.model import MovePhase, SlotDuty, SlotEntry, slot_duty
 
 class SlotStepKind(StrEnum):
     WATCH = "watch"  # the set of slots to watch has changed
-    WORK = "work"  # all objects of the slot are to be handled, with a new epoch
+    WORK = "work"  # handle all objects of the slot, with a new epoch
     DRAIN = "drain"  # start nothing, let end what runs, save, then call ``drained``
     RESTORE = "restore"  # take the state over, then call ``restored`` or ``failed``
     STOP = "stop"  # not ours any more: cancel what runs, forget everything
@@ -65,7 +65,7 @@ class SlotMachine:
 
     @property
     def wanted(self) -> frozenset[int]:
-        """The slots whose objects are to be watched."""
+        """The slots whose objects the worker watches."""
         return frozenset(self._slots)
 
     @property

@@ -190,7 +190,7 @@ class Worker:
                 for found in await self._reading.resource_types(refresh=True):
                     if (found.group, found.kind) == kind:
                         return self._reading.of(found)
-                log.warning("the server does not have a kind yet", kind=name, group=group)
+                log.warning("the server does not serve a kind yet", kind=name, group=group)
             except (ApiError, TransportError) as error:
                 log.warning("the server's kinds could not be read", reason=str(error))
             await self._clock.sleep(_DISCOVERY_S)
@@ -214,7 +214,7 @@ class Worker:
 
     async def _serve(self, stopping: asyncio.Task[bool], background: asyncio.Task[None]) -> None:
         renewing = asyncio.create_task(self.lease.renew(), name="worker/lease")
-        # a watch of the term before may hang on a connection that is dead without anybody knowing
+        # a watch of the previous term may hang on a dead connection
         tables = asyncio.create_task(self._tables.run(), name="worker/tables")
         try:
             for table in self._tables.cache:

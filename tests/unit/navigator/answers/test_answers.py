@@ -262,7 +262,7 @@ def test_checks_outlive_the_process_in_a_file(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         FileChecks(path).remove("b")
     path.write_text("{")
-    with pytest.raises(ConfigError, match=r"checks\.json is not a file of checks"):
+    with pytest.raises(ConfigError, match=r"checks\.json is not a valid file of checks"):
         FileChecks(path)
 
 

@@ -139,7 +139,7 @@ def test_events_of_clusters_are_shown_with_their_cluster(shoal: Shoal) -> None:
     assert "pod shop/web-2" in ran.out
     assert "cluster us-2 is missing" in ran.err
     assert len(json.loads(shoal("events", "--cluster", "eu-1", "-o", "json").out)) == 1
-    assert "no cluster 'mars'" in shoal("events", "--cluster", "mars").err
+    assert "cluster 'mars' not found" in shoal("events", "--cluster", "mars").err
 
 
 def test_search_and_diff_and_the_steps_of_an_object(shoal: Shoal) -> None:

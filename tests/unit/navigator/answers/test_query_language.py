@@ -228,24 +228,24 @@ def test_a_row_before_the_position_that_went_away_hides_no_other() -> None:
 
 @pytest.mark.parametrize("position", ["x", "W10", "WzEsWyJhIl1d", "!!", "bnVsbA"])
 def test_a_position_that_is_none_is_refused(position: str) -> None:
-    with pytest.raises(BadRequest, match="continue is no position"):
+    with pytest.raises(BadRequest, match="invalid continue token"):
         ask("pods", QueryPage(2, position))
 
 
 @pytest.mark.parametrize(
     ("text", "at", "problem", "accepted"),
     [
-        ("", "", "begins with what it asks for", "pods"),
-        ("pds", "pds", "no kind 'pds'; did you mean 'pods'?", "nodes"),
+        ("", "", "begins with a kind", "pods"),
+        ("pds", "pds", "unknown kind 'pds'; did you mean 'pods'?", "nodes"),
         ("pods where imge ~ 'v2'", "imge", "no field 'imge'; did you mean 'image'?", "image"),
         ("pods where name", "name", "name is a text and must be compared", "~"),
-        ("pods where ready > 3", ">", "ready is a flag, which > is not for", "="),
-        ("pods where name < 'a'", "<", "name is a text, which < is not for", "!~"),
-        ("pods where restarts = many", "many", "restarts is a number: 'many' is none", "a number"),
+        ("pods where ready > 3", ">", "ready is a flag, which does not support >", "="),
+        ("pods where name < 'a'", "<", "name is a text, which does not support <", "!~"),
+        ("pods where restarts = many", "many", "restarts is a number, not 'many'", "a number"),
         ("pods where restarts < name", "name", "name is a text, and restarts a number", "revision"),
-        ("pods where restarts = nan", "nan", "'nan' is none", "a number"),
-        ("pods where age > 5", "5", "age is an age: '5' is none", "5m"),
-        ("pods where created < yesterday", "yesterday", "'yesterday' is none", "2026"),
+        ("pods where restarts = nan", "nan", "not 'nan'", "a number"),
+        ("pods where age > 5", "5", "age is an age, not '5'", "5m"),
+        ("pods where created < yesterday", "yesterday", "not 'yesterday'", "2026"),
         ("pods where labels = web", "labels", "labels needs a key", "labels.KEY"),
         ("pods where labels", "labels", "labels needs a key", "labels['KEY']"),
         ("pods where name.first = x", "name.first", "name is a text, which has no keys", "name"),
@@ -253,17 +253,17 @@ def test_a_position_that_is_none_is_refused(position: str) -> None:
         ("pods where ready and", "", "a field is missing before the end", "image"),
         ("pods where ready ready", "ready", "'ready' is not expected here", "and"),
         ("pods wher ready", "wher", "did you mean 'where'?", "select"),
-        ("pods where name == 'x'", "==", "there is no '=='", "="),
-        ("pods where ready && deleting", "&&", "there is no '&&'", "and"),
-        ("pods where name = 'x", "'x", "a text without its end", "closing"),
+        ("pods where name == 'x'", "==", "unknown operator '=='", "="),
+        ("pods where ready && deleting", "&&", "unknown operator '&&'", "and"),
+        ("pods where name = 'x", "'x", "a text without a closing quote", "closing"),
         ("pods where name = $x", "$", "'$' has no meaning here", ""),
         ("pods where name in x", "x", "'x' is not expected here", "("),
         ("pods where name in (x", "", "the end is not expected here", ")"),
         ("pods where name ~ '(a'", "(", "cannot be used: missing )", ""),
-        ("pods where name ~ 'a(?=b)'", "(", "only (?:...) is supported", ""),
+        ("pods where name ~ 'a(?=b)'", "(", "only the groups (?:...) are supported", ""),
         ("pods limit none", "none", "limit is 'none'", "whole number"),
-        ("pods count by region order by name", "name", "name is not counted by", "count"),
-        ("pods order by labels", "labels", "labels has no order as a whole", "labels.KEY"),
+        ("pods count by region order by name", "name", "name is not one of the fields of count by", "count"),
+        ("pods order by labels", "labels", "labels cannot be sorted without a key", "labels.KEY"),
         ("pods select", "", "a field is missing before the end", "name"),
     ],
 )

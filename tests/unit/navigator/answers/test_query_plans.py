@@ -92,8 +92,8 @@ def planned(text: str) -> tuple[Query, str]:
                     "index of label shoal.dev/deployment=d1 in 1 of 3 clusters"),
         ("image = 'i:1' and namespace = n1", "index of image i:1 in 1 of 3 clusters"),
         ("service = s", "endpoints of service s in 1 of 3 clusters"),
-        ("labels.app = x or ready", "look at everything in 1 of 3 clusters"),
-        ("not (labels.app = x)", "look at everything in 1 of 3 clusters"),
+        ("labels.app = x or ready", "scan everything in 1 of 3 clusters"),
+        ("not (labels.app = x)", "scan everything in 1 of 3 clusters"),
     ],
 )  # fmt: skip
 def test_the_narrowest_index_is_taken(where: str, expected: str) -> None:

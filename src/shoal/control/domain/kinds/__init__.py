@@ -1,1 +1,1 @@
-"""The kinds people apply: a typed spec each, read and checked from what they wrote."""
+"""The kinds users apply: each has a typed spec, read from the user's document and checked."""

@@ -1,4 +1,4 @@
-"""Secret and ApiKey: values nobody gets to read again, and keys that are shown once."""
+"""Secret and ApiKey: values that can never be read back, and keys that are shown once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy: what a gateway does with matching requests of an environment before an app sees them.
+"""Policy: a gateway's checks on matching requests of an environment, before they reach an app.
 
 A policy has one kind. One that nobody knows is refused when it is written (and again, closed, by the gateway), so that
 no request passes because a rule was not understood.

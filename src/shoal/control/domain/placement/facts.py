@@ -1,4 +1,4 @@
-"""What the database knows of regions, clusters, agents and their load, as placement asks for it."""
+"""Reads the regions, clusters, agents and loads that placement needs."""
 
 from __future__ import annotations
 

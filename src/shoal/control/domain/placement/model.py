@@ -1,4 +1,4 @@
-"""What placement knows of clusters and of what is to be placed, and what it answers."""
+"""Placement's inputs (clusters, the deployment to place) and its result."""
 
 from __future__ import annotations
 

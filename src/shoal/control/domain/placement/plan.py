@@ -25,7 +25,7 @@ _USUAL = PlacedLoad(deployments=10_000, cpu_millicores=1_000_000, memory_mib=4_0
 
 
 def place(want: PlacementRequest, clusters: Sequence[ClusterFacts]) -> Placement:
-    """Choose a place, or say why there is none."""
+    """Choose a place, or return the reason why there is none."""
     here = sorted((each for each in clusters if each.region == want.region), key=lambda each: each.name)
     refused = {cluster.name: why for cluster in here if (why := refusal(want, cluster))}
     allowed = [cluster for cluster in here if cluster.name not in refused]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 class TurnBucket:
-    """``rate`` per second, ``burst`` at once; whoever comes later is told how long to wait for its turn."""
+    """``rate`` per second, ``burst`` at once; later streams get the time to wait."""
 
     def __init__(self, rate: float, burst: int) -> None:
         self._rate = rate

@@ -1,4 +1,4 @@
-"""Agents: joining and epochs, heartbeats, who is lost and who is back, and what has to be noticed within a second.
+"""Agents: joining and epochs, heartbeats, lost and returned agents, and checks that run every second.
 
 The epoch of a place is a number in its row, raised by every join; older ones are refused at every call, and their
 streams end. Heartbeats are kept in memory and stored together, so a thousand agents are a statement now and then. Any
@@ -46,7 +46,7 @@ _JOINS = 200  # in one transaction
 _BRAKE_KEYS = 100
 _OVERLAP_MS = 60_000  # clocks of control planes may differ by this
 _EVERY_TOKEN_S = 30.0
-_LATE_S = 1.0  # at least: less is nobody's fault on a busy machine
+_LATE_S = 1.0  # at least: a busy machine may be this late
 _REREAD_S = 5.0  # a place whose reports differ is read again at most this often
 _BACKOFF = Backoff(base_s=0.2, cap_s=5.0, floor_s=0.1)
 
@@ -210,7 +210,7 @@ class Agents:
         return identity, Place(cluster.id, identity.shard), cluster
 
     async def member(self, caller: Caller, identity: pb.Identity | None) -> Member:
-        """Whoever speaks with the newest epoch of its place; everybody else is refused."""
+        """Accept only the agent with the newest epoch of its place."""
         identity, place, cluster = await self.locate(caller, identity)
         newest = self._directory.epoch(place)
         if identity.epoch > newest:
@@ -242,7 +242,7 @@ class Agents:
         )
 
     async def _take_joins(self) -> None:
-        """A fleet that comes back joins at once: everybody who waits is one transaction."""
+        """Agents of a restarted fleet join at once: all that wait share one transaction."""
         while True:
             await self._joins.wait()
             self._joins.clear()
@@ -272,7 +272,7 @@ class Agents:
         return await self.beat(await self.member(caller, request.identity), request)
 
     def heard(self, member: Member) -> None:
-        """It said something on a stream: it lives, however late its heartbeats are."""
+        """Count any message on a stream as a sign of life, however late the heartbeats are."""
         known = self._beats.get(member.place)
         if known is None or known.epoch < member.epoch:
             self._beats[member.place] = _Beat(member.epoch, self._now_ms())
@@ -328,7 +328,7 @@ class Agents:
     # by itself
 
     async def flush(self) -> None:
-        """Store the heartbeats that came since the last time, and welcome back who was lost."""
+        """Store the heartbeats since the last time, and mark returned agents as alive."""
         beats, self._beats = self._beats, {}
         if not beats:
             return
@@ -356,7 +356,7 @@ class Agents:
             self._reported.clear(place)
 
     async def judge(self) -> None:
-        """Mark who was not heard for too long; nobody while we were away ourselves or when too many are gone."""
+        """Mark silent agents as lost; none after an outage of this process or if too many are silent."""
         async with self._databases.fleet.moment() as ask:
             rows = await ask(_HEARD, {})
         agents = [Heard(Place(row.cluster_id, row.shard), row.last_heartbeat_at, bool(row.lost)) for row in rows]

@@ -1,4 +1,4 @@
-"""Who may call: one interceptor for every method, which refuses what it does not know; and what an identity must be.
+"""Authenticates calls: one interceptor for all methods, which refuses unknown ones; and validates identities.
 
 The token is checked before anything of the request is read. What a message says about its sender must then equal what
 its token is bound to. Handlers get the caller from here and nowhere else, so a method that was not let in has none.
@@ -65,7 +65,7 @@ _caller: ContextVar[Caller | None] = ContextVar("shoal_control_caller", default=
 
 
 def caller() -> Caller:
-    """Who is calling. Refuses when nobody was let in."""
+    """Return the caller's principal; refuse a call without one."""
     found = _caller.get()
     if found is None:
         raise ConnectError(Code.UNAUTHENTICATED, "no kind of token may call this method")
@@ -129,7 +129,7 @@ class Gate:
         self._metrics.requests.labels(_counted(ctx), code).inc()
 
     async def known(self, text: str) -> Principal:
-        """Whom a token speaks for; refuses one that does not work."""
+        """Return the token's principal; refuse an invalid token."""
         now = self._clock.monotonic()
         known = self._token_cache.get(text, now)
         if known is not None:

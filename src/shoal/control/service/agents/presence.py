@@ -1,4 +1,4 @@
-"""Who is lost: a decision about heartbeats, pure. When too many vanish together, it is rather us who cannot hear."""
+"""Decides from heartbeats which agents are lost. If too many are silent at once, it marks none. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Heard(NamedTuple):
 class Judgement:
     lost: tuple[Heard, ...]  # to be marked now
     vanished: int  # that were not heard for too long and are not marked yet
-    frozen: bool  # too many to be believed: nobody is marked
+    frozen: bool  # too many at once: none is marked
 
 
 def judge(

@@ -1,1 +1,1 @@
-"""What every place should have: read from the databases, indexed, and rendered for agents."""
+"""Desired state of every place: read from the databases, indexed, and rendered for agents."""

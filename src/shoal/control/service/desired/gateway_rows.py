@@ -15,7 +15,7 @@ from shoal.control.service.desired.gateway_specs import policy_spec, route_spec
 from shoal.control.service.desired.queries import StoredCertificate, StoredConfig, StoredKey, StoredPeer, StoredSentinel
 
 VARIABLES = ("tls.crt", "tls.key")
-_FAR = 1_000_000  # a region whose distance nobody has said
+_FAR = 1_000_000  # a region without a configured distance
 
 
 @dataclass(frozen=True, slots=True)

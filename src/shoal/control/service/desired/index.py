@@ -1,4 +1,4 @@
-"""What is desired where, in memory: for each place and stream the version of every key, and a digest of all of them.
+"""Index of desired state in memory: per place and stream, the version of every key and a digest of them all.
 
 The index holds no objects. It is loaded once per process, follows the changes, and tells the sessions of a place which
 keys they have to send. A key that is not wanted any more stays as a tombstone, so that whoever comes back with an old

@@ -116,7 +116,7 @@ class Loader:
                 try:
                     await self._round(batch)
                 finally:
-                    for asked in batch.values():  # a round that failed or was cancelled leaves nobody waiting
+                    for asked in batch.values():  # a round that failed or was cancelled leaves no caller waiting
                         asked.settle(Failure.LATER)
 
     def _fresh(self, place: Place, key: str) -> _Cached | None:
@@ -144,7 +144,7 @@ class Loader:
         return asked
 
     def _next_batch(self) -> dict[Where, _PendingLoad]:
-        """Whoever asks for a key from here on gets a reading of its own: the one under way may be too old for it."""
+        """Later requests for the key start a new read: the one in progress may be too old for them."""
         batch: dict[Where, _PendingLoad] = {}
         for queue in (self._urgent, self._calm):
             for where in list(queue)[: _BATCH - len(batch)]:
@@ -189,13 +189,13 @@ class Loader:
         """What of ``asked`` is in this database."""
         incarnation = self._index.positions[database.name].incarnation
         rows, reading = await self._read_once(database, asked)
-        if reading.unknown_regions:  # somebody has just made one
+        if reading.unknown_regions:  # another task has just created one
             await self._directory.refresh_places(reading.began)
             rows, reading = await self._read_once(database, asked)
         results: dict[Where, Result] = {}
         for count, (where, row) in enumerate(rows.items(), 1):
             if count % RENDERED == 0:
-                await asyncio.sleep(0)  # a large batch must not hold up everybody else
+                await asyncio.sleep(0)  # a large batch must not delay the others
             state = reading.found.get(where)
             if isinstance(state, Failure):
                 results[where] = state
@@ -263,7 +263,7 @@ class LoadFailed(ShoalError):
 
 
 class _PendingLoad:
-    """A key that somebody waits for: one reading, for all who ask before it begins."""
+    """A key with waiting callers: one read serves all that ask before it begins."""
 
     __slots__ = ("done", "result", "waiting")
 

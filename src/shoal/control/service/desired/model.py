@@ -1,4 +1,4 @@
-"""What loading a key gives. Pure."""
+"""The result of loading a key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agents have reported, as digests: one per place and stream, of the fingerprint of every key's last report.
+"""Digests of agents' reports: one per place and stream, over the fingerprint of every key's last report.
 
 An agent keeps the same digest and sends it with its heartbeats. Equal digests mean that nothing was lost on the way,
 and cost nothing to find out. This copy may be behind when reports reached another control plane, so a difference is

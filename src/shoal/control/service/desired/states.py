@@ -1,4 +1,4 @@
-"""Encoded states of deployments, for the many places that run the same: made once, whoever asks.
+"""Encoded states of deployments, made once for all places that run the same.
 
 The key is what was read from the database, so nothing has to be told when a row changes. States with secrets are not
 kept, because those are wrapped for one agent.

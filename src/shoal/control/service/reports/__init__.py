@@ -1,1 +1,1 @@
-"""What agents report, and what it does to the rows it speaks of."""
+"""Agents' reports, and their effects on database rows."""

@@ -1,4 +1,4 @@
-"""What a report does to the rows it speaks of: pure decisions, and the statements that write them.
+"""Effects of a report on database rows: pure decisions, and the statements that write them.
 
 Reports of one object are ordered by (epoch, sequence): what is not newer than the last one taken is old news. A report
 that says the same as the last one changes nothing but that order. Many rows are one statement, as everywhere.
@@ -63,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What a stored report changed, for whoever acts on it."""
+    """The change made by a stored report, for the code that acts on it."""
 
     applied: bool = False  # a version was applied that was not before, and it is the newest
     ready: bool = False  # the newest version came to run in full

@@ -1,4 +1,4 @@
-"""What is counted and traced of the objects that a stream sends."""
+"""Metrics and traces of the objects that a stream sends."""
 
 from __future__ import annotations
 

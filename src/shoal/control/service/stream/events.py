@@ -1,4 +1,4 @@
-"""Events that are encoded already: the same bytes go to everybody, so they are made once."""
+"""Encoded events: all receivers get the same bytes, so they are encoded once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Binary:
 
 
 class _Json:
-    """For people with curl: a field nobody knows is a mistake they should hear of."""
+    """For users of curl: an unknown field is an error."""
 
     def __init__(self) -> None:
         self._plain: Codec[Any, Any] = proto_json_codec(ignore_unknown_fields=False)

@@ -193,7 +193,7 @@ class Hub:
                 await self._load(database)
 
     async def _strayed(self, cursor: Cursor) -> Database | None:
-        """A database that has another change where the cursor stands: it went back, and has passed the cursor since."""
+        """A database with a different change at the cursor: it was restored, and has passed the cursor since."""
         for database in self._databases.all:
             mark, at = cursor.marks.get(database.name, ""), cursor.positions.get(database.name)
             if mark and at is not None:
@@ -227,7 +227,7 @@ class Hub:
         incarnation, number = cursor.positions[database.name]
         async with self._judging:
             position = await database.position()
-            if position.incarnation == incarnation:  # else somebody else has found out
+            if position.incarnation == incarnation:  # else another process has found out
                 who = f"an agent that has seen {number} of another history"
                 await self._begin_incarnation(database, position, who, "mark", incarnation)
                 self._ready[database.name].clear()

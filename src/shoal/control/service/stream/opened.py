@@ -33,7 +33,7 @@ class OpenStream:
 
 
 def fenced(place: Place, epoch: int, newest: int) -> ConnectError:
-    """What an agent is told that another one has replaced."""
+    """The error for an agent that was replaced by another."""
     message = f"fenced: epoch {epoch} of {place} was replaced by {newest}; join again to take over"
     return ConnectError(Code.FAILED_PRECONDITION, message)
 

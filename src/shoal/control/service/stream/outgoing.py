@@ -1,4 +1,4 @@
-"""What a stream sends: messages that are ready together leave together, as one piece of the body.
+"""Output of a stream: messages that are ready at the same time are sent as one piece of the body.
 
 Each piece costs a record of TLS and a call of the system, which is most of what a small message costs. The handler
 says when more follows at once; the messages are the same, only their packing differs.

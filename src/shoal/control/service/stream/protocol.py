@@ -1,4 +1,4 @@
-"""One stream of one agent, as a machine that never waits: what it has to be told next, and what its cursor is.
+"""One stream of one agent, as a machine that never waits: the next messages to send, and the cursor.
 
     hello ──decide──▶ Resume ──▶ keys changed since the cursor are unsent
                  └──▶ FullSync ─▶ begin, items, keys, end
@@ -6,7 +6,7 @@
 
 The session keeps keys, never objects: ``next`` says which of them to load, and what was loaded is the state of that
 moment. What users changed goes first, also before a sync under way. A key that cannot be loaded is tried again later;
-it blocks nobody, and the cursor stays before it until it was sent.
+it blocks no other key, and the cursor stays before it until it was sent.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class ListedMistakes(At, frozen=True, kw_only=True):
 
 class DiffParameters(At, frozen=True, kw_only=True):
     from_: Annotated[Moment, Meta(description="The earlier moment")] = field(name="from", default="")
-    to: Annotated[Moment, Meta(description="The later one; default now")] = ""
+    to: Annotated[Moment, Meta(description="The later moment; default now")] = ""
     left: Annotated[str, Meta(description="One cluster")] = ""
     right: Annotated[str, Meta(description="The other")] = ""
     cluster: OfCluster = ""
@@ -73,7 +73,7 @@ class Analysis:
             ),
             Operation(
                 method="GET", path=f"{ROOT}/mesh/mistakes", id="listMistakes", tag="mesh", handler=self.mistakes,
-                summary="What is wrong in the mesh's configuration, and how to mend it",
+                summary="Mistakes in the mesh's configuration, and how to fix them",
                 answers={200: bodies.Mistakes}, errors=PAST,
             ),
             Operation(
@@ -83,7 +83,7 @@ class Analysis:
             ),
             Operation(
                 method="GET", path=f"{ROOT}/history", id="history", tag="past", handler=self.history,
-                summary="What changed when, with the fields that changed", answers={200: bodies.Items}, errors=PAST,
+                summary="History of changes, with the changed fields", answers={200: bodies.Items}, errors=PAST,
             ),
             Operation(
                 method="GET", path=f"{ROOT}/checks", id="listChecks", tag="checks", handler=self.checks,
@@ -91,11 +91,11 @@ class Analysis:
             ),
             Operation(
                 method="GET", path=f"{ROOT}/checks/results", id="runChecks", tag="checks", handler=self.results,
-                summary="How all checks stand, with examples", answers={200: bodies.CheckResults}, errors=(Expired,),
+                summary="Results of all checks, with examples", answers={200: bodies.CheckResults}, errors=(Expired,),
             ),
             Operation(
                 method="GET", path=check, id="runCheck", tag="checks", handler=self.result,
-                summary="How one check stands", answers={200: bodies.CheckResult}, errors=PAST,
+                summary="Result of one check", answers={200: bodies.CheckResult}, errors=PAST,
             ),
             Operation(
                 method="PUT", path=check, id="saveCheck", tag="checks", handler=self.save, needs="write",
@@ -125,7 +125,7 @@ class Analysis:
         scope = DiffScope(kinds=kinds_of(query.kind), namespace=query.namespace, cluster=query.cluster)
         if query.left or query.right:
             if query.from_ or query.to:
-                raise bad_query(invalid("from", query.from_, "two moments or two clusters, not both"))
+                raise bad_query(invalid("from", query.from_, "give two moments or two clusters, not both"))
             return await self._diff_clusters(query, scope)
         from_s, to_s = self._sources.moment("from", query.from_), self._sources.moment("to", query.to)
         if from_s is None:
@@ -141,7 +141,7 @@ class Analysis:
         view = await self._sources.seen(query.at)
         for parameter, name in (("left", query.left), ("right", query.right)):
             if not name:
-                raise bad_query(invalid(parameter, "", "must be given: two clusters are compared"))
+                raise bad_query(invalid(parameter, "", "must be given to compare two clusters"))
             if view.cluster(name) is None:
                 raise no_cluster(view, name)
         found = await diff_clusters(view, query.left, query.right, scope, limit=query.limit)
@@ -192,5 +192,5 @@ class Analysis:
         known = self._sources.checks.all()
         name = call.path["check"]
         if name not in known:
-            raise NotFound(f"there is no check {name[:64]!r}; there are: {', '.join(list(known)[:20]) or 'none'}")
+            raise NotFound(f"check {name[:64]!r} not found (existing checks: {', '.join(list(known)[:20]) or 'none'})")
         return known[name]

@@ -37,13 +37,13 @@ Json = dict[str, Any]
 
 
 class LogsOf(Struct, frozen=True, kw_only=True):
-    container: Annotated[str, Meta(description="Which container; needed where the pod has several")] = ""
-    follow: Annotated[bool, Meta(description="Go on as more is written")] = False
-    previous: Annotated[bool, Meta(description="Of the container's run before")] = False
-    timestamps: Annotated[bool, Meta(description="Each line with its time")] = False
-    tail: Annotated[int, Meta(ge=-1, le=10_000_000, description="The last so many lines; -1 for all")] = -1
+    container: Annotated[str, Meta(description="Name of the container; needed if the pod has several")] = ""
+    follow: Annotated[bool, Meta(description="Follow the log")] = False
+    previous: Annotated[bool, Meta(description="The log of the container's previous run")] = False
+    timestamps: Annotated[bool, Meta(description="Put a timestamp before each line")] = False
+    tail: Annotated[int, Meta(ge=-1, le=10_000_000, description="Number of lines from the end; -1 for all")] = -1
     since: Annotated[
-        int, Meta(ge=0, le=10**9, description="Only what was written in the last so many seconds; 0 for all")
+        int, Meta(ge=0, le=10**9, description="Only lines of the last so many seconds; 0 for all")
     ] = 0  # fmt: skip
 
 
@@ -62,9 +62,9 @@ class ListedEvents(Struct, frozen=True, kw_only=True):
 class GraphParameters(Struct, frozen=True, kw_only=True):
     cluster: OfCluster = ""
     namespace: OfNamespace = ""
-    service: Annotated[str, Meta(description="Only what calls it and what it calls")] = ""
-    start: Annotated[Moment, Meta(description="From when: a moment, or how long ago; default 5m")] = ""
-    end: Annotated[Moment, Meta(description="To when; default now")] = ""
+    service: Annotated[str, Meta(description="Only its callers and the services it calls")] = ""
+    start: Annotated[Moment, Meta(description="Start: a moment, or how long ago; default 5m")] = ""
+    end: Annotated[Moment, Meta(description="End; default now")] = ""
 
 
 class Live:
@@ -76,7 +76,7 @@ class Live:
         asking = (NotFound, TooManyRequests, ServiceUnavailable, Timeout)
         return [
             Operation(
-                method="GET", path=f"{_POD}/logs", id="getPodLogs", tag="pods", summary="What a pod writes",
+                method="GET", path=f"{_POD}/logs", id="getPodLogs", tag="pods", summary="The log of a pod",
                 handler=self.logs, answers={200: str}, media="text/plain", errors=asking,
             ),
             Operation(
@@ -139,7 +139,7 @@ class Live:
         try:
             return orjson.loads(answer)
         except ValueError as error:
-            raise InternalError(f"the edge's answer is not understood: {error}") from None
+            raise InternalError(f"the edge's answer is malformed: {error}") from None
 
     async def graph(self, call: RestCall[Any], query: GraphParameters) -> Json:
         view = self._sources.view()

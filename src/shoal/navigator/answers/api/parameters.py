@@ -1,4 +1,4 @@
-"""What the query of a request may say, and what it means: moments, kinds, positions in lists, clusters."""
+"""Query parameters and their parsing: moments, kinds, continue tokens, clusters."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Moment = Annotated[str, Meta(max_length=64)]
 OfCluster = Annotated[str, Meta(description="Only of this cluster")]
 OfNamespace = Annotated[str, Meta(description="Only of this namespace")]
 OfKinds = Annotated[
-    str, Meta(description=f"Only of these kinds, with commas between them: {', '.join(KINDS)}")
+    str, Meta(description=f"Only these kinds, separated by commas: {', '.join(KINDS)}")
 ]  # fmt: skip
 
 
 class At(Struct, frozen=True, kw_only=True):
     at: Annotated[
-        Moment, Meta(description="As it was: `2026-01-31T12:00:00Z`, or how long ago: `5m`, `2h`, `1d`")
+        Moment, Meta(description="State at a moment: `2026-01-31T12:00:00Z`, or how long ago: `5m`, `2h`, `1d`")
     ] = ""  # fmt: skip
 
 
@@ -55,7 +55,7 @@ def moment_of(parameter: str, text: str, now_s: float) -> float | None:
         hint = "must be a moment such as 2026-01-31T12:00:00Z, or how long ago: 5m, 2h, 1d"
         raise bad_query(invalid(parameter, text, hint))
     if at_s > now_s + 1:
-        raise bad_query(invalid(parameter, text, "must not lie in the future"))
+        raise bad_query(invalid(parameter, text, "must not be in the future"))
     return at_s
 
 
@@ -79,8 +79,8 @@ def no_cluster(view: View, name: str) -> NotFound:
     known = [each.name for each in view.clusters()]
     near = get_close_matches(name, known, n=1, cutoff=0.6)
     if near:
-        return NotFound(f"there is no cluster {name[:100]!r}; did you mean {near[0]}?")
-    return NotFound(f"there is no cluster {name[:100]!r}; there are: {', '.join(known[:20]) or 'none'}")
+        return NotFound(f"cluster {name[:100]!r} not found; did you mean {near[0]}?")
+    return NotFound(f"cluster {name[:100]!r} not found (existing clusters: {', '.join(known[:20]) or 'none'})")
 
 
 def position_of(parts: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What the paths answer from: the view now or then, the fleet, and how fresh it is."""
+"""Data sources of the API: the view now or at a past moment, the fleet, and its freshness."""
 
 from __future__ import annotations
 

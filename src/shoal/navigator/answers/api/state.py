@@ -43,9 +43,9 @@ class QueryParameters(Paged, frozen=True, kw_only=True):
 
 
 class ListedPods(ListParameters, frozen=True, kw_only=True):
-    exposed: Annotated[bool | None, Meta(description="Only pods that are endpoints of a service, or are of none")] = (
-        None
-    )
+    exposed: Annotated[
+        bool | None, Meta(description="true: only pods that are endpoints of a service; false: only others")
+    ] = None
 
 
 class SearchedText(At, frozen=True, kw_only=True):
@@ -68,14 +68,14 @@ class State:
             )  # fmt: skip
 
         return [
-            get("clusters", "listClusters", "clusters", "All clusters, and how fresh what is known of each is",
+            get("clusters", "listClusters", "clusters", "All clusters, and how fresh their state is",
                 self.clusters, bodies.Clusters, (Expired,)),
             get("clusters/{cluster}", "getCluster", "clusters", "One cluster", self.cluster, bodies.Cluster),
-            get("kinds", "listKinds", "query", "What can be asked for: kinds, their fields and types", self.kinds,
+            get("kinds", "listKinds", "query", "The kinds that can be queried, their fields and types", self.kinds,
                 bodies.QueryKinds, ()),
-            get("query", "query", "query", "Ask for objects of all clusters", self.query, bodies.QueryResult,
+            get("query", "query", "query", "Query the objects of all clusters", self.query, bodies.QueryResult,
                 (BadRequest, Expired)),
-            get("services", "listServices", "services", "Services, those of one name in several clusters as one",
+            get("services", "listServices", "services", "Services; those of one name in several clusters are one",
                 self.services, bodies.Services),
             get("services/{namespace}/{name}", "getService", "services",
                 "One service with its endpoints in all clusters, ready or not", self.service, bodies.Service),
@@ -88,7 +88,7 @@ class State:
             get("pods/{cluster}/{namespace}/{name}", "getPod", "pods", "One pod", self.pod, Json),
             get("objects/{cluster}/{kind}/{namespace}/{name}", "getObject", "objects",
                 "One object as its cluster reports it; - for no namespace", self.object, Json),
-            get("search", "search", "search", "One text over all kinds, the best first", self.search, bodies.Hits),
+            get("search", "search", "search", "Search all kinds, best matches first", self.search, bodies.Hits),
         ]  # fmt: skip
 
     async def clusters(self, call: RestCall[Any], query: At) -> Json:
@@ -178,7 +178,7 @@ class State:
         if view.cluster(cluster) is None:
             raise no_cluster(view, cluster)
         if kind not in KINDS:
-            raise NotFound(f"there is no kind {kind[:64]!r}; there are: {', '.join(KINDS)}")
+            raise NotFound(f"kind {kind[:64]!r} not found (existing kinds: {', '.join(KINDS)})")
         key = name if namespace == NO_NAMESPACE else f"{namespace}/{name}"
         row = view.row(cluster, kind, key)
         found = (await view.objects([row]))[0] if row is not None else None

@@ -23,7 +23,7 @@ from shoal.rest.streams import RestStreams
 
 _MAX_BODY_BYTES = 64 << 10
 _ABOUT = """
-All clusters in one view: ask for objects, services, workloads, the mesh, and what was before.
+All clusters in one view: query objects, services, workloads, the mesh, and their history.
 
 **Tokens.** Every path below `/api` needs `Authorization: Bearer TOKEN`.
 
@@ -42,7 +42,7 @@ class Caller:
 
 
 Authenticate = Callable[[str], Awaitable[Caller | None]]
-"""Whose a bearer token is; None for one that is not known."""
+"""Return the owner of a bearer token; None if it is unknown."""
 
 
 def make_api(
@@ -84,4 +84,4 @@ async def _admit(request: RestRequest, caller: Caller) -> Caller:
 
 def _authorize(caller: Caller, needs: str) -> None:
     if needs == "write" and not caller.may_write:
-        raise Forbidden(f"{caller.name!r} may look, but not change anything")
+        raise Forbidden(f"{caller.name!r} may read, but not change anything")

@@ -1,4 +1,4 @@
-"""What can be asked for: the kinds, and the fields of each, with the expressions that read them.
+"""The kinds that can be queried, their fields, and the expressions that read them.
 
 The names of the labels that the fleet's agent writes are facts of the system, as are those of Kubernetes and Istio.
 """
@@ -11,7 +11,7 @@ from shoal.navigator.answers.query.model import FieldType, QueryField, QueryKind
 from shoal.navigator.model import KINDS
 
 APP_LABELS = ("app.kubernetes.io/name", "app")
-"""Which label names the app of an object, in the order in which they count."""
+"""Labels that may name the app of an object, in order of precedence."""
 DEPLOYMENT_LABEL = "shoal.dev/deployment"
 TEMPLATE_HASH_LABEL = "pod-template-hash"
 
@@ -54,30 +54,28 @@ _OF_CLUSTER = (
     QueryField(
         name="cluster", type=_MAP, code="metadata_of[row.cluster]", alone="row.cluster", needs=("metadata_of",),
         of_cluster=True, repeats=True,
-        help="its cluster by name; cluster.KEY is what the edge says of it (cluster.version)",
+        help="name of its cluster; cluster.KEY is metadata from the edge (cluster.version)",
     ),
-    _of_cluster("region", "of its cluster"),
-    _of_cluster("environment", "of its cluster"),
-    _of_cluster("freshness", "of what is known of its cluster: initializing, healthy, stale, disconnected"),
+    _of_cluster("region", "region of its cluster"),
+    _of_cluster("environment", "environment of its cluster"),
+    _of_cluster("freshness", "state of its cluster's data: initializing, healthy, stale, disconnected"),
 )  # fmt: skip
 
 _COMMON = (
     *_OF_CLUSTER,
-    _text("namespace", "row.namespace", "empty for what has none"),
-    _text("name", "row.name", "of the object", repeats=False),
+    _text("namespace", "row.namespace", "empty for cluster-scoped objects"),
+    _text("name", "row.name", "name of the object", repeats=False),
     QueryField(
         name="labels",
         type=_MAP,
         code="s.labels",
-        help="labels.KEY, or labels['a/b']; alone: whether it is there",
+        help="labels.KEY, or labels['a/b']; alone: whether the label exists",
         repeats=True,
     ),
-    QueryField(name="age", type=_AGE, code="s.created_at", stamp=True, help="since it was created: age > 5m"),
+    QueryField(name="age", type=_AGE, code="s.created_at", stamp=True, help="time since it was created: age > 5m"),
     QueryField(name="created", type=_TIME, code="s.created_at", stamp=True, help="created > '2026-01-31T12:00:00Z'"),
-    QueryField(
-        name="changed", type=_AGE, code="row.changed_at_s", help="since the manager saw it change: changed < 1h"
-    ),
-    _text("app", "app_of(s.labels)", "its app, by the fleet or by its labels", needs="app_of", nullable=True),
+    QueryField(name="changed", type=_AGE, code="row.changed_at_s", help="time since its last change: changed < 1h"),
+    _text("app", "app_of(s.labels)", "its app, from the fleet or from its labels", needs="app_of", nullable=True),
     _text(
         "deployment", f"s.labels.get({DEPLOYMENT_LABEL!r})", "id of the fleet's deployment", nullable=True, repeats=True
     ),
@@ -101,72 +99,72 @@ _SELECTOR = QueryField(name="selector", type=_MAP, code="s.selector", help="sele
 
 _OWN: Mapping[str, tuple[QueryField, ...]] = {
     "pods": (
-        _text("status", "status_of(s)", "in a word, as kubectl shows it: Running, CrashLoopBackOff, Terminating",
+        _text("status", "status_of(s)", "status as kubectl shows it: Running, CrashLoopBackOff, Terminating",
               needs="status_of"),
         _text("phase", "s.phase", "Pending, Running, Succeeded, Failed, Unknown"),
-        _text("reason", "s.reason", "of the whole pod: Evicted, Unschedulable"),
+        _text("reason", "s.reason", "reason of the whole pod: Evicted, Unschedulable"),
         _flag("ready", "s.ready", "whether it takes traffic"),
-        _flag("deleting", "s.deleting", "whether it is on its way out"),
-        _text("node", "s.node", "where it runs"),
-        _text("zone", "zone_of.get((row.cluster, s.node))", "of its node", needs="zone_of", nullable=True),
+        _flag("deleting", "s.deleting", "whether it is being deleted"),
+        _text("node", "s.node", "node it runs on"),
+        _text("zone", "zone_of.get((row.cluster, s.node))", "zone of its node", needs="zone_of", nullable=True),
         _text("ip", "s.ip", "its address", repeats=False),
         _text("owner", "s.owner", "ReplicaSet/web-6f7"),
         _text("workload", "workload_of(s)", "Deployment/web, StatefulSet/db", needs="workload_of"),
-        _text("service_account", "s.service_account", "as whom it runs"),
-        _texts("image", "s.containers", "of its containers", "k.image"),
+        _text("service_account", "s.service_account", "service account it runs as"),
+        _texts("image", "s.containers", "images of its containers", "k.image"),
         _texts("container", "s.containers", "names of its containers", "k.name"),
-        _number("restarts", "sum([k.restarts for k in s.containers])", "of all containers"),
+        _number("restarts", "sum([k.restarts for k in s.containers])", "restarts of all its containers"),
         _text("proxy", "s.proxy", "none, sidecar, router, ztunnel"),
         _texts("service", "services_of(row)", "services that have it as an endpoint", needs="services_of"),
         _flag("exposed", "services_of(row)", "whether any service has it as an endpoint", needs="services_of"),
     ),
     "services": (
         _text("type", "s.type", "ClusterIP, NodePort, LoadBalancer, ExternalName"),
-        _text("cluster_ip", "s.cluster_ip", "None for a headless one", repeats=False),
-        _texts("external_ip", "s.external_ips", "addresses outside", repeats=False),
-        _text("external_name", "s.external_name", "what an ExternalName stands for"),
+        _text("cluster_ip", "s.cluster_ip", "None for a headless service", repeats=False),
+        _texts("external_ip", "s.external_ips", "addresses outside the cluster", repeats=False),
+        _text("external_name", "s.external_name", "host name of an ExternalName"),
         _SELECTOR,
         QueryField(name="port", type=_NUMBERS, code="s.ports", item="k.port", help="the ports it listens on"),
-        _number("endpoints", "endpoints_of(row)[0]", "how many, ready or not", needs="endpoints_of"),
-        _number("ready_endpoints", "endpoints_of(row)[1]", "how many take traffic", needs="endpoints_of"),
+        _number("endpoints", "endpoints_of(row)[0]", "endpoints, ready or not", needs="endpoints_of"),
+        _number("ready_endpoints", "endpoints_of(row)[1]", "endpoints that take traffic", needs="endpoints_of"),
     ),
     "endpointslices": (
-        _text("service", "s.service", "whose endpoints they are"),
-        _texts("address", "s.endpoints", "of its endpoints", "k.address", repeats=False),
-        _number("endpoints", "len(s.endpoints)", "how many, ready or not"),
-        _number("ready_endpoints", "sum([k.ready for k in s.endpoints])", "how many take traffic"),
+        _text("service", "s.service", "service of the endpoints"),
+        _texts("address", "s.endpoints", "addresses of its endpoints", "k.address", repeats=False),
+        _number("endpoints", "len(s.endpoints)", "endpoints, ready or not"),
+        _number("ready_endpoints", "sum([k.ready for k in s.endpoints])", "endpoints that take traffic"),
     ),
     "nodes": (
         _flag("ready", "s.ready", "whether it takes pods"),
         _flag("unschedulable", "s.unschedulable", "whether it is cordoned"),
-        QueryField(name="version", type=FieldType.VERSION, code="s.version", help="of its kubelet: version < v1.30",
+        QueryField(name="version", type=FieldType.VERSION, code="s.version", help="of the kubelet: version < v1.30",
               repeats=True),
-        _text("address", "s.address", "inside the cluster", repeats=False),
-        _text("zone", "s.zone", "of the provider"),
+        _text("address", "s.address", "address inside the cluster", repeats=False),
+        _text("zone", "s.zone", "zone of the provider"),
     ),
     "deployments": (
-        _flag("ready", "s.ready >= s.replicas", "whether as many are ready as are wanted"),
-        _number("replicas", "s.replicas", "how many are wanted"),
-        _number("ready_replicas", "s.ready", "how many are ready"),
-        _number("updated_replicas", "s.updated", "how many have the newest template"),
-        _texts("image", "s.images", "of its containers"),
+        _flag("ready", "s.ready >= s.replicas", "whether all wanted replicas are ready"),
+        _number("replicas", "s.replicas", "number of wanted replicas"),
+        _number("ready_replicas", "s.ready", "number of ready replicas"),
+        _number("updated_replicas", "s.updated", "number of replicas of the newest template"),
+        _texts("image", "s.images", "images of its containers"),
     ),
 }  # fmt: skip
 
 _ISTIO = (
-    _texts("host", "s.hosts", "that it is about"),
-    _texts("gateway", "s.gateways", "that it is bound to"),
+    _texts("host", "s.hosts", "hosts that it applies to"),
+    _texts("gateway", "s.gateways", "gateways that it is bound to"),
     _SELECTOR,
 )
 
 _CLUSTERS = (
-    _text("name", "row.name", "of the cluster"),
+    _text("name", "row.name", "name of the cluster"),
     *_OF_CLUSTER,
-    _text("edge", "s.edge", "that reports it, or did last"),
-    _number("epoch", "s.epoch", "of the edge's claim"),
+    _text("edge", "s.edge", "edge that reports it, or did last"),
+    _number("epoch", "s.epoch", "epoch of the edge's claim"),
     _flag("connected", "bool(s.connected_at_s)", "whether an edge is connected"),
-    QueryField(name="heard", type=_AGE, code="s.heard_at_s", help="since the last message: heard > 1m"),
-    _texts("failing", "s.kinds", "kinds that the edge may or can not read",
+    QueryField(name="heard", type=_AGE, code="s.heard_at_s", help="time since the last message: heard > 1m"),
+    _texts("failing", "s.kinds", "kinds that the edge cannot read",
            "k.kind if k.state in ('forbidden', 'failing') else ''"),
     _texts("missing", "s.kinds", "kinds that the cluster does not have", "k.kind if k.state == 'missing' else ''"),
 )  # fmt: skip

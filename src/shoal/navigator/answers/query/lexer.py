@@ -48,7 +48,7 @@ class QueryToken:
 def tokens(text: str) -> list[QueryToken]:
     """``QueryError`` for what begins no token."""
     if len(text) > MAX_LENGTH:
-        raise QueryError(text[:60], 0, 1, f"the query has {len(text)} characters: {MAX_LENGTH} are the most")
+        raise QueryError(text[:60], 0, 1, f"the query has {len(text)} characters: use at most {MAX_LENGTH}")
     found: list[QueryToken] = []
     at = 0
     while True:
@@ -59,7 +59,7 @@ def tokens(text: str) -> list[QueryToken]:
         start, at = matched.span(sort.value)
         said = matched[sort.value]
         if said in _OTHERS:
-            raise QueryError(text, start, at, f"there is no {said!r}", [_OTHERS[said]])
+            raise QueryError(text, start, at, f"unknown operator {said!r}", [_OTHERS[said]])
         if sort is TokenSort.TEXT:
             said = said[1:-1].replace(said[0] * 2, said[0])
         found.append(QueryToken(sort, said, start, at))
@@ -71,5 +71,5 @@ def _unknown(text: str, at: int) -> QueryError:
     while text[at].isspace():
         at += 1
     if text[at] in "'\"":
-        return QueryError(text, at, len(text), "a text without its end", [f"a closing {text[at]}"])
+        return QueryError(text, at, len(text), "a text without a closing quote", [f"a closing {text[at]}"])
     return QueryError(text, at, at + 1, f"{text[at]!r} has no meaning here", ["a word", "a text in quotes"])

@@ -90,12 +90,10 @@ class _Parser:
     def _known_kind(self) -> QueryKind:
         token = self._next
         if token.sort is not TokenSort.WORD:
-            raise self._error(token, "a query begins with what it asks for", sorted(QUERY_KINDS))
+            raise self._error(token, "a query begins with a kind", sorted(QUERY_KINDS))
         kind = BY_WORD.get(token.text.lower())
         if kind is None:
-            raise self._error(
-                token, f"there is no kind {token.text!r}{_near(token.text, BY_WORD)}", sorted(QUERY_KINDS)
-            )
+            raise self._error(token, f"unknown kind {token.text!r}{_near(token.text, BY_WORD)}", sorted(QUERY_KINDS))
         self._at += 1
         return kind
 
@@ -141,9 +139,9 @@ class _Parser:
             return Order(_COUNT, self._direction())
         ref = self._field()
         if counted is not None and ref.name not in counted:
-            raise self._error(token, f"{ref.name} is not counted by", [_COUNT, *counted])
+            raise self._error(token, f"{ref.name} is not one of the fields of count by", [_COUNT, *counted])
         if ref.type is FieldType.MAP:
-            raise self._error(token, f"{ref.name} has no order as a whole", [f"{ref.name}.KEY"])
+            raise self._error(token, f"{ref.name} cannot be sorted without a key", [f"{ref.name}.KEY"])
         return Order(ref.name, self._direction(), ref)
 
     def _direction(self) -> bool:
@@ -224,7 +222,7 @@ class _Parser:
             raise self._error(token, f"{ref.name} needs a key", [f"{ref.name}.KEY", f"{ref.name}['KEY']"], ref)
         if op not in OPERATORS[ref.type]:
             raise self._error(
-                token, f"{ref.name} is {_article(ref.type)}, which {op} is not for", OPERATORS[ref.type]
+                token, f"{ref.name} is {_article(ref.type)}, which does not support {op}", OPERATORS[ref.type]
             )  # fmt: skip
         return op
 
@@ -252,9 +250,7 @@ class _Parser:
             return self._pattern(token)
         value = _converted(ref.type, token.text, self._now_s)
         if value is None:
-            raise self._error(
-                token, f"{ref.name} is {_article(ref.type)}: {token.shown} is none", [_EXAMPLES[ref.type]]
-            )
+            raise self._error(token, f"{ref.name} is {_article(ref.type)}, not {token.shown}", [_EXAMPLES[ref.type]])
         return value
 
     def _other_number(self, ref: FieldRef) -> FieldRef:

@@ -78,7 +78,7 @@ Search = Callable[[str], object]
 def parse_pattern(pattern: str) -> Node:
     """``PatternError`` for what is no pattern, or one that is not supported."""
     if len(pattern) > MAX_LENGTH:
-        raise PatternError(f"it has {len(pattern)} characters, {MAX_LENGTH} are the most", MAX_LENGTH)
+        raise PatternError(f"it has {len(pattern)} characters: use at most {MAX_LENGTH}", MAX_LENGTH)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of what a bracket in brackets may mean one day
@@ -148,7 +148,7 @@ class _Reader:
             self._at = 4
         node = self._either()
         if self._at < len(self._pattern):
-            raise PatternError("a parenthesis without its beginning", self._at)
+            raise PatternError("a closing parenthesis without an opening one", self._at)
         return node
 
     def _either(self) -> Node:
@@ -175,7 +175,7 @@ class _Reader:
         if self._next == "?":  # which of the matches is found first does not matter here
             self._at += 1
         elif self._next == "+":
-            raise PatternError("a repetition that gives nothing back is not supported", self._at)
+            raise PatternError("possessive repetition is not supported", self._at)
         return Repeat(node, *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
@@ -190,7 +190,7 @@ class _Reader:
         least = int(matched[1] or 0)
         most = least if not matched[2] else int(matched[3]) if matched[3] else None
         if max(least, most or 0) > _MAX_REPEATS:
-            raise PatternError(f"{_MAX_REPEATS} repetitions are the most", start)
+            raise PatternError(f"use at most {_MAX_REPEATS} repetitions", start)
         return least, most
 
     def _one(self) -> Node:
@@ -208,10 +208,10 @@ class _Reader:
             if self._pattern.startswith("?:", self._at):
                 self._at += 2
             elif self._next == "?":
-                raise PatternError("of groups with (? only (?:...) is supported, and (?i) at the beginning", start)
+                raise PatternError("only the groups (?:...) are supported, and (?i) at the beginning", start)
             inner = self._either()
             if self._next != ")":
-                raise PatternError("a parenthesis without its end", start)
+                raise PatternError("an opening parenthesis without a closing one", start)
             self._at += 1
             return inner
         return self._folded(frozenset(char))

@@ -75,7 +75,7 @@ class QueryPlan:
     def shown(self, clusters: int, of: int) -> str:
         where = f"{clusters} of {of} clusters" if clusters != of else f"all {of} clusters"
         if self.lookups is None:
-            return f"look at everything in {where}"
+            return f"scan everything in {where}"
         first = ", ".join(_shown(each) for each in self.lookups[:3])
         more = f" and {len(self.lookups) - 3} more" if len(self.lookups) > 3 else ""
         return f"{first}{more} in {where}"

@@ -277,4 +277,4 @@ def _position(text: str, ordered: int) -> tuple[tuple[Any, ...], int]:
             return tuple(place), done
     except (ValueError, TypeError, binascii.Error):
         pass
-    raise BadRequest("continue is no position in this list: use the one of the last page, with the same query")
+    raise BadRequest("invalid continue token: use the one of the previous page, with the same query")

@@ -1,4 +1,4 @@
-"""What a Deployment of istiod and its ConfigMap say of the mesh. Pure."""
+"""Reads the mesh's settings from istiod's Deployment and ConfigMap. Pure."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def mesh_config(config_map: Obj) -> Obj:
     except yaml.YAMLError as error:
         raise ValueError(f"the mesh configuration is not YAML: {error}") from None
     if not isinstance(found, dict):
-        raise ValueError("the mesh configuration is no mapping")
+        raise ValueError("the mesh configuration is not a mapping")
     return found
 
 

@@ -1,1 +1,1 @@
-"""What the manager asks of an edge: logs, events, the configuration of a proxy, who calls whom."""
+"""Requests from the manager to an edge: logs, events, a proxy's configuration, calls between services."""

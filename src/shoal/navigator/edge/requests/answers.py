@@ -53,7 +53,7 @@ class Answers:
 
     async def _connections(self, asked: pb.ServiceConnections) -> AsyncGenerator[bytes, None]:
         if self.connections is None:
-            raise BadRequest("this edge knows no Prometheus: set requests.prometheus")
+            raise BadRequest("no Prometheus is configured: set requests.prometheus of the edge")
         found = await self.connections.between(
             asked.start_ms / 1000, asked.end_ms / 1000, namespace=asked.namespace, service=asked.service
         )

@@ -1,4 +1,4 @@
-"""Who calls whom, from a Prometheus that collects Istio's metrics: pairs of services, each with its histogram.
+"""Calls between services, from a Prometheus with Istio's metrics: pairs of services, each with its histogram.
 
 Rates come from ``istio_requests_total``, errors from its responses of 4xx and 5xx, latencies from the buckets of
 ``istio_request_duration_milliseconds``. Every query is limited to the cluster where the settings name a label for it:
@@ -99,7 +99,7 @@ class Connections:
     async def between(self, start_s: float, end_s: float, *, namespace: str, service: str) -> list[ServiceConnection]:
         """Rates over all of a time."""
         if not 0 <= start_s < end_s:
-            raise BadRequest("the start must lie before the end")
+            raise BadRequest("the start must be before the end")
         window_s = max(_SHORTEST_S, end_s - start_s)
         found: dict[Pair, ServiceConnection] = {}
         for asked in queries(window_s, cluster=self._cluster, namespace=namespace, service=service):
@@ -115,7 +115,7 @@ class Connections:
                 raise BadRequest(f"Prometheus: {answer.get('error', 'no reason')}")
             found: list[Obj] = answer["data"]["result"]
         except (ValueError, KeyError, TypeError) as error:
-            raise ServiceUnavailable(f"Prometheus answered something else: {body[:80]!r}") from error
+            raise ServiceUnavailable(f"unexpected answer from Prometheus: {body[:80]!r}") from error
         return found
 
 

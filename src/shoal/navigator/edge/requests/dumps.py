@@ -1,4 +1,4 @@
-"""What an Envoy says of itself, as listeners, routes, clusters and endpoints. Pure.
+"""Parses Envoy's configuration dumps into listeners, routes, clusters and endpoints. Pure.
 
 In come the documents of its administration: ``/config_dump?include_eds``, ``/clusters?format=json`` and
 ``/server_info``; any of the last two may be missing. Endpoints come from the live view where there is one, since only

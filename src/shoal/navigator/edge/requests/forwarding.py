@@ -134,7 +134,7 @@ class _PortChannel:
         try:
             return self._decoder.feed(data)
         except WebSocketError as error:
-            raise ServiceUnavailable(f"the API server does not keep to WebSocket: {error}") from error
+            raise ServiceUnavailable(f"the API server broke the WebSocket protocol: {error}") from error
 
     def _content(self, message: websocket.Message) -> bytes:
         """What a message brings of the port's data."""

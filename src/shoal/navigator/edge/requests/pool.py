@@ -81,10 +81,10 @@ class RequestPool:
 
     async def _within_limits(self, request: pb.Request, reply: Reply) -> None:
         if request.what is None:
-            raise BadRequest("this edge does not know what is asked")
+            raise BadRequest("this edge does not support the request: update it")
         if request.what.field == "logs" and request.what.value.follow:
             if self._followers >= self._config.followers:
-                raise TooManyRequests(f"{self._followers} logs are followed already")
+                raise TooManyRequests(f"limit reached: {self._followers} logs are being followed")
             self._followers += 1
             try:
                 await self._parts(request, reply, _limited(request.deadline_seconds, _FOLLOWER_S))

@@ -90,5 +90,5 @@ def _document(data: bytes) -> Obj:
     except ValueError as error:
         raise InternalError(f"the proxy's answer is not JSON: {data[:60]!r}") from error
     if not isinstance(found, dict):
-        raise InternalError("the proxy's answer is no object")
+        raise InternalError("the proxy's answer is not a JSON object")
     return found

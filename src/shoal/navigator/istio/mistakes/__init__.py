@@ -1,1 +1,1 @@
-"""What is wrong in a mesh's configuration: each function finds one family of mistakes."""
+"""Finds mistakes in a mesh's configuration: each function finds one family."""

@@ -1,4 +1,4 @@
-"""What the finders share: the mesh with its lookups, and how a mistake is written down."""
+"""Shared by the finders: the mesh with its lookups, and the record of a mistake."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def unknown_gateways(lookup: MeshLookup, route: Obj) -> Iterator[Mistake]:
         path = f"spec.gateways[{number}]"
         if gateway is None:
             fix = nearest(name, known) or f"create the Gateway {name}, or name one that exists"
-            yield mistake("unknown-gateway", ERROR, route, path, f"there is no Gateway {name}", fix)
+            yield mistake("unknown-gateway", ERROR, route, path, f"Gateway {name} not found", fix)
         elif not any(_served(gateway, host, home) for host in hosts):
             yield mistake(
                 "gateway-does-not-serve-host",
@@ -106,7 +106,7 @@ def unknown_destinations(lookup: MeshLookup, route: Obj) -> Iterator[Mistake]:
                 ERROR,
                 route,
                 f"{path}.host",
-                f"there is no service {host}",
+                f"service {host} not found",
                 _host_fix(lookup, written, host),
             )
             continue

@@ -33,7 +33,7 @@ def find(lookup: MeshLookup) -> Iterator[Mistake]:
                 WARNING,
                 rule,
                 "spec.host",
-                f"there is no service {host}",
+                f"service {host} not found",
                 nearest(host, lookup.registry.names) or "name a Service or a ServiceEntry that exists",
             )
             continue
@@ -63,7 +63,7 @@ def contradicting(lookup: MeshLookup) -> Iterator[Mistake]:
                         ERROR,
                         mine,
                         "spec.subsets" if twice else "spec.trafficPolicy",
-                        f"{namespace_of(theirs)}/{name_of(theirs)} has {what} for {host} too; only one is heard",
+                        f"{namespace_of(theirs)}/{name_of(theirs)} has {what} for {host} too; only one is used",
                         "put all settings of one host into one DestinationRule",
                         [theirs],
                     )
@@ -100,7 +100,7 @@ def mtls_mismatch(lookup: MeshLookup, rule: Obj, host: str) -> Iterator[Mistake]
         taken, policy = peer_policies(lookup.mesh, workload).decided()
         meshed = workload.proxy in ("sidecar", "ztunnel")
         if mode in _PLAIN and taken == "STRICT" and meshed:
-            message = f"clients send {mode} to {host}, whose pods take mutual TLS only"
+            message = f"clients send {mode} to {host}, whose pods accept mutual TLS only"
             fix = "use ISTIO_MUTUAL here, or PERMISSIVE in the PeerAuthentication"
         elif mode == "ISTIO_MUTUAL" and (taken == "DISABLE" or not meshed):
             why = "whose pods have mutual TLS disabled" if meshed else f"whose pod {workload.name} has no proxy"

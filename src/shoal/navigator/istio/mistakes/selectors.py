@@ -124,7 +124,7 @@ def targeting_nothing(lookup: MeshLookup, policy: Obj) -> Iterator[Mistake]:
             ERROR,
             policy,
             "spec.targetRefs",
-            "the policy has both a selector and targets; only the targets are heard",
+            "the policy has both a selector and targets; only the targets are used",
             "leave one of them out",
         )
 
