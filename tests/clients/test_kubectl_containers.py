@@ -80,7 +80,7 @@ def test_logs_of_the_run_before_a_crash(kubectl: Kubectl) -> None:
 def test_an_unknown_image_says_what_to_do(kubectl: Kubectl) -> None:
     kubectl("run", "p", "--image=example.com/nonesuch:1")
     text = eventually(lambda: kubectl("describe", "pod", "p"), lambda text: "Failed to pull image" in text)
-    assert "ErrImagePull" in text and "table of images" in text
+    assert "ErrImagePull" in text and "image table" in text
     assert "trying and failing to pull image" in kubectl.fails("logs", "p")
 
 

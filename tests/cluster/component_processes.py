@@ -232,5 +232,5 @@ async def eventually(check: Callable[[], Any], timeout_s: float = 60.0) -> Any:
         except (AssertionError, ApiError, TransportError, TimeoutError, OSError) as error:
             failure = error
         if time.monotonic() > deadline_s:
-            raise failure or AssertionError(f"did not come true within {timeout_s} s")
+            raise failure or AssertionError(f"not met within {timeout_s} s")
         await asyncio.sleep(_PAUSE_S)

@@ -344,7 +344,7 @@ async def test_components_are_the_kubeconfigs_user_where_that_may_not_act_as_oth
         assert {"replicasets", "pods"} <= {entry.get("objectRef", {}).get("resource") for entry in entries}
         acted = [entry for entry in entries if "impersonatedUser" in entry and entry["responseStatus"]["code"] < 300]
         assert acted == []
-    assert capfd.readouterr().err.count("components act as the kubeconfig's user") == 2
+    assert capfd.readouterr().err.count("components use the kubeconfig's user") == 2
 
 
 async def plain_user(up: Cluster) -> Path:

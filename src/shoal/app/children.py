@@ -1,7 +1,7 @@
 """Child processes of ``shoal up``.
 
-Each has a log file, says ``ready`` on its output, and ends when its standard input does, so nothing is left behind even
-when this process is killed.
+Each has a log file, prints ``ready``, and exits when its standard input closes, so no child survives this process even
+if it is killed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class StartFailed(ShoalError):
 
 
 class Stopped(ShoalError):
-    """Asked to stop before all was ready."""
+    """Stopped before all children were ready."""
 
 
 @dataclass(slots=True)
 class Child:
-    """One process, and the next one in its place when it dies. ``url`` is what it said after the word ``ready``."""
+    """One process, restarted if it dies. ``url`` is the text it prints after the word ``ready``."""
 
     name: str
     command: Sequence[str]
@@ -57,15 +57,15 @@ class Children:
         self._all: list[Child] = []
 
     async def start(self, name: str, command: Sequence[str], log: Path) -> Child:
-        """Returns when it is ready; ``StartFailed`` has the end of its log, ``Stopped`` says that we are to stop."""
+        """Return when it is ready; raise StartFailed with the end of its log, or Stopped if this process must stop."""
         child = Child(name, command, log, await _spawn(command, log))
         self._all.append(child)
         await self._until_ready(child)
         return child
 
     async def keep(self, say: Callable[[str], object], changed: Callable[[], None]) -> None:
-        """Until asked to stop: whoever ends by itself is started again, and ``changed`` is called. One that keeps dying
-        is ``StartFailed``."""
+        """Until asked to stop: restart each child that exits, then call ``changed``. Raise StartFailed for a child that
+        keeps failing."""
         while not self._stop.is_set():
             await wait_first(self._stop.wait(), *(child.process.wait() for child in self._all))
             for child in self._all:
@@ -83,8 +83,8 @@ class Children:
         code = child.process.returncode
         child.deaths = [*(death for death in child.deaths if death > now - _LATELY_S), now]
         if len(child.deaths) > _DEATHS:
-            raise StartFailed(f"the {child.name} ended by itself with code {code}, again and again\n{_tail(child.log)}")
-        say(f"the {child.name} ended with code {code}; starting it again")
+            raise StartFailed(f"the {child.name} keeps failing, last with exit code {code}\n{_tail(child.log)}")
+        say(f"the {child.name} exited with code {code}; restarting it")
         child.process = await _spawn(child.command, child.log)
         await self._until_ready(child)
 
@@ -98,11 +98,11 @@ class Children:
         if self._stop.is_set():
             raise Stopped(f"stopped while the {name} was starting")
         if not isinstance(line, bytes) or not line.startswith(b"ready"):
-            with suppress(TimeoutError):  # it has closed its output: let it end with a code of its own
+            with suppress(TimeoutError):  # its output is closed: wait for its exit code
                 async with asyncio.timeout(EXIT_BUDGET_S):
                     await process.wait()
             await _end(process)
-            raise StartFailed(f"the {name} did not start (code {process.returncode})\n{_tail(log)}")
+            raise StartFailed(f"the {name} did not start (exit code {process.returncode})\n{_tail(log)}")
         child.url = line.decode().removeprefix("ready").strip()
 
 
@@ -127,7 +127,7 @@ async def _read_line(process: Process) -> bytes:
 
 async def _end(process: Process) -> None:
     if process.returncode is None:
-        # not process.terminate(): that polls, which takes the exit code away from whoever waits for it
+        # not process.terminate(): it polls, and the waiting coroutine would miss the exit code
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGTERM)
         try:

@@ -147,9 +147,9 @@ def _network(config: ClusterConfig) -> Network | None:
 
 
 def identity_of(folder: Path, ids: Ids) -> str:
-    """Who this process is among the candidates for a lease. The directory's lock says that nobody else runs in it, so
-    after a crash it may take its own lease up again at once instead of waiting until that runs out. A copy of the
-    directory is somebody else: where the file is counts as well as what it says."""
+    """The identity of this process in leader elections. The directory's lock allows one process per directory, so after
+    a crash it can resume its own lease at once instead of waiting until it expires. The identity covers the path of
+    the file as well as its content: a copy of the directory is another candidate."""
     path = folder / "identity"
     if not path.exists():
         write_private(path, f"{ids.new_uid()}\n".encode())
@@ -211,7 +211,7 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids) -> AsyncIterato
 
 
 def connection_limit() -> int:
-    """As many connections as this process may have files, less what it needs itself; asks for all it may have."""
+    """The number of client connections the limit of open files allows; raises that limit as far as needed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = HttpLimits().connections + _OWN_FILES
     if soft < wanted and soft != resource.RLIM_INFINITY:

@@ -88,9 +88,9 @@ class Component:
             try:
                 await self._term()
             except LostLease:
-                log.warning("lost the lease; standing for it again", component=self.name)
+                log.warning("lost the lease; trying to acquire it again", component=self.name)
             except Exception as error:
-                log.error("the component failed; starting it again", component=self.name, error=error)
+                log.error("the component failed; restarting it", component=self.name, error=error)
                 await self._deps.clock.sleep(_AFTER_FAILURE_S)
 
     def stop(self) -> None:
@@ -167,7 +167,7 @@ async def until_registered(deps: ComponentDeps, config: ClusterConfig) -> None:
         while True:
             try:
                 await nodes.get(name)
-            except (ApiError, TransportError):  # those who register it say what is wrong
+            except (ApiError, TransportError):  # registering it reports the error
                 await deps.clock.sleep(_LOOK_AGAIN_S)
             else:
                 break

@@ -1,13 +1,13 @@
 """Settings of a cluster process, checked when they are made; and the layout of its directory.
 
-Flags, files and tests all build the same ``ClusterConfig``. An option that names a part which does not exist yet is
-refused with a message that says so; it is never ignored.
+Flags, files and tests all build the same ``ClusterConfig``. An option for a part that does not exist yet is
+refused with an error, never ignored.
 
     DIR/kubeconfig      CA and an admin's bearer token (0600): the only place the token is readable
-    DIR/tokens.json     sha256 of each static token, whose it is and until when (0600)
+    DIR/tokens.json     sha256, user and expiry of each static token (0600)
     DIR/pki/            keys and certificates (0600)
     DIR/store.db        the objects, when the store is SQLite
-    DIR/audit.log       who changed what, and who was refused (0600); older parts are audit-TIME.log
+    DIR/audit.log       audit log of writes and refused requests (0600); rotated parts are audit-TIME.log
     DIR/port            the port chosen at the first start, used again at the next
     DIR/cluster.lock    held while a cluster runs in the directory; has its pid inside
 """
@@ -78,15 +78,15 @@ class ClusterConfig:
     port: int = DEFAULT_PORT
     host: str = LOOPBACK  # address the API server binds
     store: StoreUrl
-    events: str = ""  # a Redis through which the servers of one store tell each other of writes
-    credentials: Path | None = None  # directory of another server of this cluster, whose keys and tokens are ours too
+    events: str = ""  # URL of the Redis through which servers of one store notify each other of writes
+    credentials: Path | None = None  # directory of another server of this cluster, to share its keys and tokens
     components: tuple[str, ...] = AVAILABLE_COMPONENTS
     service_cidr: str = SERVICE_CIDR
     extra_hosts: tuple[str, ...] = ()  # further names and addresses in the server's certificate
     nodes: int = 0
-    runtime: str = "process"  # what runs the pods of these nodes
+    runtime: str = "process"  # container runtime of these nodes
     docker_socket: str = ""  # path or unix:// address of the engine; empty: DOCKER_HOST, then the usual places
-    pause_image: str = ""  # of the containers that hold pods; empty: one that is made here
+    pause_image: str = ""  # image of the pause containers; empty: built by the runtime
     server: str = ""  # the API server to use where this process has none; empty: the kubeconfig's
     kubeconfig: str = ""
     join: Path | None = None  # join file of an agent that runs in this process
@@ -98,7 +98,7 @@ class ClusterConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
-            raise ConfigError(f"port is {self.port}: use 1 to 65535, or 0 for any free one")
+            raise ConfigError(f"port is {self.port}: use 1 to 65535, or 0 for any free port")
         try:
             network = ipaddress.ip_network(self.service_cidr)
         except ValueError as error:
@@ -111,7 +111,7 @@ class ClusterConfig:
 
     @property
     def url(self) -> str:
-        """What clients on this machine connect to."""
+        """URL of the API server for clients on this machine."""
         host = LOOPBACK if self.host in ("0.0.0.0", "::", "") else self.host
         return f"https://[{host}]:{self.port}" if ":" in host else f"https://{host}:{self.port}"
 
@@ -134,12 +134,12 @@ class ClusterConfig:
 
     @property
     def credentials_dir(self) -> Path:
-        """Where the keys and tokens are that all servers of a cluster share."""
+        """Directory of the keys and tokens that all servers of a cluster share."""
         return self.credentials or self.dir
 
     @property
     def server_name(self) -> str:
-        """Of the files of this server's own certificate, which stand beside those of the others."""
+        """File name of this server's certificate in the shared directory."""
         if self.credentials is None:
             return "server"
         return f"server-{hashlib.sha256(str(self.dir.absolute()).encode()).hexdigest()[:12]}"
@@ -176,12 +176,12 @@ def _check_components(components: Sequence[str]) -> None:
 
 
 def not_available(key: str, value: object, fix: str) -> ConfigError:
-    """The error for an option whose part is designed but not built."""
+    """The error for an option that is not implemented yet."""
     return ConfigError(f"{key} is {value!r}: not available yet; {fix}")
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown: a password in it becomes ``***``."""
+    """The URL for messages, with its password replaced by ``***``."""
     head, at, tail = url.rpartition("@")
     if not at:
         return url
@@ -192,11 +192,11 @@ def without_password(url: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """The settings of ``shoal cluster start`` as they are given, before anything is decided from them."""
+    """The settings of ``shoal cluster start`` as the user gave them."""
 
     dir: Path = setting(doc="state directory; default $SHOAL_HOME, else ~/.shoal")
     port: int | None = setting(
-        None, doc="of the API server; default: the last one used, else 6443 or the next free one"
+        None, doc="port of the API server; default: the last one used, else 6443 or the next free port"
     )
     host: str = setting(LOOPBACK, doc="address the API server listens on")
     store: str = setting("", doc="sqlite:///PATH, postgresql://USER@HOST/DATABASE or memory://; default SQLite in dir")
@@ -206,7 +206,9 @@ class ClusterOptions:
     pause_image: str = setting("", doc="image of the pause container, for runtime docker; default: Shoal builds one")
     events: str = setting("", doc="redis://HOST:PORT through which servers that share a store notify each other")
     credentials: str = setting("", doc="state directory of another server of this cluster, to use its keys and tokens")
-    components: str = setting(",".join(AVAILABLE_COMPONENTS), doc="what runs in this process, separated by commas")
+    components: str = setting(
+        ",".join(AVAILABLE_COMPONENTS), doc="components to run in this process, separated by commas"
+    )
     server: str = setting("", doc="URL of the API server, if this process runs none; default: the kubeconfig's")
     kubeconfig: str = setting("", doc="credentials for the API server, if this process runs none")
     join: str = setting("", doc="join file of a control plane; also runs the cluster's agent in this process")
@@ -224,7 +226,7 @@ class ClusterOptions:
 
 
 def refuse_what_is_not_built(options: ClusterOptions) -> None:
-    """Raise ConfigError for flags whose part does not exist yet."""
+    """Raise ConfigError for invalid flags and combinations of flags."""
     if options.nodes is not None and options.nodes < 0:
         raise ConfigError(f"nodes is {options.nodes}: use 0 or more")
     if options.runtime and options.runtime not in RUNTIMES:
@@ -232,13 +234,13 @@ def refuse_what_is_not_built(options: ClusterOptions) -> None:
     _check_docker(options)
     if options.events and not options.store.startswith(("postgresql:", "postgres:")):
         raise ConfigError(
-            f"events is {without_password(options.events)!r}: servers only tell each other of writes when they share a "
-            "store; use it with --store postgresql://..., or leave it out"
+            f"events is {without_password(options.events)!r}: only servers that share a store notify each other of "
+            "writes; use it with --store postgresql://..., or leave it out"
         )
     own = "apiserver" in options.components or not options.components.strip(", ")
     if own and (options.server or options.kubeconfig):
         raise ConfigError(
-            "server and kubeconfig are for components without an API server of their own; leave them out, or leave "
+            "server and kubeconfig are only for a process without an API server; leave them out, or leave "
             "apiserver out of --components"
         )
     if not own and not options.kubeconfig:
@@ -248,23 +250,25 @@ def refuse_what_is_not_built(options: ClusterOptions) -> None:
         ("edge", options.edge, "shoal navigator edge", "shoal navigator token"),
     ):
         if file and not own:
-            raise ConfigError(f"{key} is for a cluster's own process; beside another cluster use `{alone}`")
+            raise ConfigError(f"{key} needs the API server in this process; for another cluster use `{alone}`")
         if file and not Path(file).is_file():
-            raise ConfigError(f"{key} is {file!r}: there is no such file; `{made}` makes one")
+            raise ConfigError(f"{key} is {file!r}: file not found; create one with `{made}`")
     if options.sharding and not own:
-        raise ConfigError("sharding is for a cluster's own process; beside another cluster use `shoal shard manager`")
+        raise ConfigError(
+            "sharding needs the API server in this process; for another cluster use `shoal shard manager`"
+        )
 
 
 def _check_docker(options: ClusterOptions) -> None:
     for key, value in (("docker_socket", options.docker_socket), ("pause_image", options.pause_image)):
         if value and options.runtime != "docker":
-            raise ConfigError(f"{key} is {value!r}: it is for --runtime docker; add that, or leave it out")
+            raise ConfigError(f"{key} is {value!r}: it needs --runtime docker; add that, or leave it out")
     if options.docker_socket and not options.docker_socket.startswith(("/", "unix:///")):
         raise ConfigError(f"docker_socket is {options.docker_socket!r}: use /PATH or unix:///PATH")
 
 
 def checked_config(options: ClusterOptions) -> ClusterConfig:
-    """The settings that these flags mean, as far as they can be known without touching the machine."""
+    """The settings that result from these flags, without access to the machine."""
     refuse_what_is_not_built(options)
     components = tuple(name for name in (part.strip() for part in options.components.split(",")) if name)
     return ClusterConfig(
@@ -297,8 +301,8 @@ def _credentials(options: ClusterOptions) -> Path | None:
     folder = Path(options.credentials)
     if not (folder / "pki" / "ca.crt").is_file():
         raise ConfigError(
-            f"credentials is {options.credentials!r}: there is no pki/ca.crt in it; give the directory of a server "
-            "that has been started, or a copy of its pki folder and tokens.json"
+            f"credentials is {options.credentials!r}: it has no pki/ca.crt; use the state directory of a server "
+            "that was started before, or a copy of its pki folder and tokens.json"
         )
     return folder
 
@@ -316,7 +320,7 @@ def _audit(options: ClusterOptions) -> AuditConfig:
 
 @contextmanager
 def opened_config(options: ClusterOptions) -> Iterator[ClusterConfig]:
-    """The settings for a start: the directory is made and ours alone while inside, and the port is decided."""
+    """The settings for a start: creates and locks the directory while inside, and chooses the port."""
     config = checked_config(options)
     make_private_dir(config.dir)
     with DirectoryLock(config.lock_path):

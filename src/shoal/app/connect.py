@@ -1,7 +1,7 @@
-"""How components reach an API server, each as the user it is and with that user's rights.
+"""How components reach an API server, each as its own user with that user's rights.
 
-In the server's process they need no credentials. Over a network they have those of one kubeconfig, and act as their own
-users by impersonation where it may; else all of them are the kubeconfig's user.
+In the server's process they need no credentials. Over a network they use one kubeconfig and impersonate their own
+users; if that is forbidden, all of them act as the kubeconfig's user.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Connect = Callable[[str], Client]
 log = get_logger("connect")
 
 SIMULATED_NODES = "shoal:simulated-nodes"
-SETUP = "shoal:setup"  # installs what parts of a cluster's own process need in it
+SETUP = "shoal:setup"  # installs the RBAC objects of embedded components
 NODE, _NODES = "system:node:", "system:nodes"
 _ACCOUNT, _ACCOUNTS = "system:serviceaccount:", "system:serviceaccounts"
 _CONTROLLERS = f"{_ACCOUNT}kube-system:"
@@ -39,7 +39,7 @@ _RETRY_S = 1.0
 
 
 def groups_of(user: str) -> tuple[str, ...]:
-    """The groups of a component's user, beside that of all who are known."""
+    """The groups of a component's user, besides system:authenticated."""
     if user.startswith(NODE) or user == SIMULATED_NODES:
         return (_NODES,)
     if user.startswith(_ACCOUNT):
@@ -48,7 +48,7 @@ def groups_of(user: str) -> tuple[str, ...]:
 
 
 def agent_of(user: str) -> str:
-    """What the user calls itself: the component, whichever account it acts as."""
+    """The User-Agent: the component, whichever account it uses."""
     if user.startswith(_CONTROLLERS):
         return "kube-controller-manager"
     return "kubelet" if user.startswith(NODE) else user.rpartition(":")[2]
@@ -69,14 +69,14 @@ def in_process(handler: Handler, clock: Clock) -> Connect:
 async def over_network(
     access: AccessConfig, users: Iterable[str], *, clock: Clock, stack: AsyncExitStack, stop: asyncio.Event
 ) -> Connect:
-    """Clients of another server. ``users`` are those whose rights decide whether it is worth acting as them; waits
+    """Clients of another server. Impersonation is used if it is allowed for all ``users``; waits
     until the server answers, or until ``stop``. The transports are closed with ``stack``."""
     refused: Forbidden | None = None
-    if not access.headers:  # else the kubeconfig says already as whom to act
+    if not access.headers:  # else the kubeconfig already impersonates a user
         for user in users:
             refused = refused or await _refusal(acting_as(access, user), user, clock, stop)
     if refused is not None:
-        log.warning("components act as the kubeconfig's user: it may not act as theirs", reason=str(refused))
+        log.warning("impersonation is forbidden; components use the kubeconfig's user", reason=str(refused))
 
     def connect(user: str) -> Client:
         own = access if refused is not None or access.headers else acting_as(access, user)
@@ -94,7 +94,7 @@ def acting_as(access: AccessConfig, user: str) -> AccessConfig:
 
 
 async def _refusal(access: AccessConfig, user: str, clock: Clock, stop: asyncio.Event) -> Forbidden | None:
-    """What the server says to a user who wants to act as ``user``, or to that user."""
+    """The error of the server if ``user`` cannot be impersonated or lacks its rights; else None."""
     # what every component may read, and a service account that has a role of its own may not
     path = "/version" if user.startswith(_ACCOUNT) else "/api/v1/nodes?limit=1"
     async with connected(access, clock=clock, user_agent=agent_of(user)) as client:

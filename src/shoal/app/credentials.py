@@ -1,8 +1,8 @@
 """Static bearer tokens, kept as digests, and the admin's kubeconfig, which carries one.
 
-The server keeps only digests (``tokens.json``); a token itself stands in the kubeconfig of its holder and nowhere else.
-When the admin's kubeconfig is lost or was changed, a new token is made and the old one ends. A running server follows
-the file: a token that is added, revoked or expired is so within a second.
+The server keeps only digests (``tokens.json``); only the kubeconfig of its holder has the token itself.
+If the admin's kubeconfig is lost or changed, a new token replaces the old one. A running server follows the file: an
+added or revoked token takes effect within a second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ADMIN_TOKEN = "admin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticToken:
-    """Whose a static token is, under which name it is listed and revoked, and until when it is good."""
+    """The user, name and expiry of a static token; the name is used to list and revoke it."""
 
     name: str
     user: str
@@ -44,7 +44,7 @@ class StaticToken:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a client needs to know to talk to a server."""
+    """The data a client needs to connect to a server."""
 
     url: str
     ca_pem: bytes
@@ -52,14 +52,14 @@ class Access:
 
 
 def read_tokens(path: Path) -> dict[str, StaticToken]:
-    """The static tokens by their digests; empty when there is no file. ConfigError when it is not such a file."""
+    """The static tokens by their digests; empty without a file. Raise ConfigError if the file is invalid."""
     try:
         entries = json.loads(path.read_bytes())["tokens"]
         return {digest: _token(digest, entry) for digest, entry in entries.items()}
     except FileNotFoundError:
         return {}
     except (ValueError, LookupError, TypeError, AttributeError):
-        raise ConfigError(f"{path} is not a list of tokens; remove it to start with a new one") from None
+        raise ConfigError(f"{path} is not a valid token file; delete it to start with a new one") from None
 
 
 def write_tokens(path: Path, tokens: dict[str, StaticToken]) -> None:
@@ -72,7 +72,9 @@ def create_token(path: Path, wanted: StaticToken, *, now: datetime) -> str:
     with _changing(path):
         tokens = {digest: token for digest, token in read_tokens(path).items() if not token.is_expired(now)}
         if any(token.name == wanted.name for token in tokens.values()):
-            raise ConfigError(f"name is {wanted.name!r}: there is such a token; choose another or revoke it first")
+            raise ConfigError(
+                f"name is {wanted.name!r}: a token with this name exists; choose another name, or revoke it first"
+            )
         made = new_token()
         tokens[token_digest(made)] = wanted
         write_tokens(path, tokens)
@@ -85,16 +87,15 @@ def revoke_token(path: Path, name: str) -> None:
         tokens = read_tokens(path)
         left = {digest: token for digest, token in tokens.items() if token.name != name}
         if len(left) == len(tokens):
-            known = ", ".join(sorted(token.name for token in tokens.values())) or "there are none"
-            raise ConfigError(f"name is {name!r}: there is no such token; known: {known}")
+            known = ", ".join(sorted(token.name for token in tokens.values())) or "none"
+            raise ConfigError(f"token {name!r} not found (existing tokens: {known})")
         write_tokens(path, left)
 
 
 def ensure_admin(config: ClusterConfig, ca_cert: Path) -> dict[str, StaticToken]:
     """Make sure that ``DIR/kubeconfig`` lets the admin in at ``config.url``; returns all static tokens.
 
-    Call it when the port is known. A kubeconfig that already does so is left alone, with whatever else its owner
-    has put into it.
+    Call it when the port is known. A kubeconfig that already works is left unchanged, with all other contexts in it.
     """
     with _changing(config.tokens_path):
         tokens = read_tokens(config.tokens_path)
@@ -145,7 +146,7 @@ def _entry(token: StaticToken) -> dict[str, Any]:
 
 @contextmanager
 def _changing(path: Path) -> Iterator[None]:
-    """Keep other processes from changing the file between our reading and our writing it."""
+    """Lock the file against other processes between reading and writing it."""
     descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

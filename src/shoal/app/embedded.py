@@ -1,7 +1,7 @@
-"""A part of a cluster's process that is nobody special there: it has an account, rights and a client of its own.
+"""An embedded component of a cluster's process, with its own service account, RBAC rights and client.
 
-Agents, edges and shard managers run on any Kubernetes; in a process of ours they are tasks beside the components. They
-must not be able to do more there than elsewhere, so each installs the rights that its manifests ask for and uses them.
+Agents, edges and shard managers run on any Kubernetes; in a cluster's process they are tasks next to components. They
+have the same rights as elsewhere: each installs the RBAC objects of its manifests and uses that account.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AFTER_FAILURE_S = 1.0
 
 
 class EmbeddedPart(ABC):
-    """Runs beside the components, and like them starts over when it fails. Say what it needs and does."""
+    """Runs beside the components and restarts after a failure. Subclasses define its manifests and ``act``."""
 
     name = ""
 
@@ -38,7 +38,7 @@ class EmbeddedPart(ABC):
 
     @abstractmethod
     async def act(self) -> None:
-        """Until cancelled."""
+        """Do the component's work until cancelled."""
 
     async def run(self) -> None:
         """Until ``stop``."""
@@ -46,7 +46,7 @@ class EmbeddedPart(ABC):
             try:
                 await wait_first(self._begin(), self._stopping.wait())
             except Exception as error:
-                log.error("a part of the process failed; starting it again", part=self.name, error=error)
+                log.error("a component of the process failed; restarting it", part=self.name, error=error)
                 await wait_first(self.deps.clock.sleep(_AFTER_FAILURE_S), self._stopping.wait())
 
     def stop(self) -> None:
@@ -65,5 +65,5 @@ class EmbeddedPart(ABC):
                     await kind.apply(manifest, force=True)
                 return
             except (ApiError, TransportError) as error:
-                log.warning("its rights could not be set up yet", part=self.name, reason=str(error))
+                log.warning("setting up RBAC failed; retrying", part=self.name, reason=str(error))
                 await self.deps.clock.sleep(_AFTER_FAILURE_S)

@@ -18,13 +18,13 @@ def find_kubectl() -> str | None:
 
 
 def kubectl_word() -> str:
-    """What a person types: ``kubectl`` when that works, else its path."""
+    """The command for users: ``kubectl`` if it is on the path, else its full path."""
     found = find_kubectl()
     return "kubectl" if found is None or shutil.which("kubectl") == found else found
 
 
 def kubectl_version(path: str) -> tuple[int, int] | None:
-    """(major, minor), or None when it cannot be run or does not say."""
+    """(major, minor), or None if it cannot be run or prints no version."""
     try:
         shown = subprocess.run(
             [path, "version", "--client", "-o", "json"], capture_output=True, timeout=20, check=True

@@ -28,14 +28,14 @@ log = get_logger("nodes")
 
 PROXY = "system:kube-proxy"
 _PORT = 10250
-_END_S = 2.0  # what containers get to end when the cluster does
-_ALL_ENDED_S = 6.0  # and what all of it may take
+_END_S = 2.0  # grace period of containers when the cluster stops
+_ALL_ENDED_S = 6.0  # timeout of stopping all of them
 _MACHINE_ID, _BOOT_ID = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDeps:
-    """What all nodes of a cluster on this machine share."""
+    """Dependencies shared by all nodes of a cluster on this machine."""
 
     folder: Path
     network: Network
@@ -52,15 +52,15 @@ def local_nodes(deps: ComponentDeps, shared: NodeDeps, count: int) -> list[Compo
 
 
 async def end_pods(deps: ComponentDeps, shared: NodeDeps, count: int) -> None:
-    """End what still runs: a cluster that is stopped as a whole leaves no processes behind. Agents that are stopped
-    alone, or killed, leave theirs running and find them again."""
+    """Stop all containers: a cluster that stops as a whole leaves no processes behind. Node agents that stop alone, or
+    are killed, leave theirs running and find them again."""
     make, network = shared.runtimes.make, shared.network
     runtimes = [make(deps, name, network.node_address(name)) for name in node_names(count)]
     try:
         async with within(deps.clock, _ALL_ENDED_S):
             await asyncio.gather(*(_end(each, sandboxes=shared.runtimes.sandboxes_run) for each in runtimes))
     except (RuntimeFailure, TimeoutError) as error:
-        log.warning("containers may still run: they could not be ended", error=error)
+        log.warning("stopping containers failed; some may still run", error=error)
 
 
 async def _end(runtime: Runtime, *, sandboxes: bool) -> None:

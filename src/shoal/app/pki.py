@@ -5,10 +5,10 @@
     pki/<name>.{crt,key}      client certificates: CN is the user, O are the groups
     pki/sa.{key,pub}          signs and checks service-account tokens (ES256)
     pki/sa-*.pub              check tokens that earlier keys have signed; delete one to end its tokens
-    pki/manifest.json         for each certificate what it says and until when, with the digest of its file
+    pki/manifest.json         subject, expiry and file digest of each certificate
 
-The manifest lets a later start decide that everything is still good without loading the cryptography library, which
-takes longer than all the rest. All keys are P-256, all files readable by their owner only.
+With the manifest a later start can check the certificates without loading the cryptography library, which is the
+slowest step. All keys are P-256, all files readable by their owner only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 CA_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=365)
 RENEW_AT = 1 / 3  # renew when less than this part of the life is left
-_BACKDATE = timedelta(minutes=5)  # clients' clocks may be behind ours
+_BACKDATE = timedelta(minutes=5)  # clocks of clients may be slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a certificate says of its owner. With ``hosts`` it is a server's, without a client's."""
+    """Subject of a certificate. With ``hosts`` it is a server certificate, without a client certificate."""
 
     common_name: str
     organizations: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Subject:
 
 
 class Pki:
-    """The keys of one directory. ``ensure_*`` methods make what is missing or about to expire and leave the rest."""
+    """The keys of one directory. ``ensure_*`` methods create missing files and renew those about to expire."""
 
     def __init__(self, directory: Path, *, now: datetime) -> None:
         self._dir = directory
@@ -204,7 +204,7 @@ def server_context(server: KeyPair, client_ca: Path) -> ssl.SSLContext:
 
 
 def kubelet_context(server: KeyPair, client_ca: Path) -> ssl.SSLContext:
-    """TLS for a node: it serves those who show a certificate of ``client_ca``, and then looks at the name in it."""
+    """TLS of a node: it accepts clients with a certificate of ``client_ca`` and authorizes them by its name."""
     import ssl
 
     context = server_context(server, client_ca)

@@ -28,14 +28,14 @@ def is_free(host: str, port: int) -> bool:
 
 
 def any_free(host: str) -> int:
-    """A free port, at random from below those that the system gives to whoever asks for any: one of these could be
-    somebody's outgoing connection by the time it is listened on."""
+    """A random free port below the ephemeral range: a port of that range could be in use by an outgoing connection
+    before the server listens on it."""
     first = _first_ephemeral()
     for _ in range(_TRIES):
         port = first - 1 - secrets.randbelow(_BELOW)
         if is_free(host, port):
             return port
-    raise ConfigError(f"port: none free on {host} from {first - _BELOW} to {first - 1}; name one with --port")
+    raise ConfigError(f"port: none is free on {host} from {first - _BELOW} to {first - 1}; choose one with --port")
 
 
 def _first_ephemeral() -> int:
@@ -46,9 +46,9 @@ def _first_ephemeral() -> int:
 
 
 def choose_port(asked: int | None, *, host: str, default: int, remembered: Path) -> int:
-    """The port to use, written to ``remembered`` so that the next start takes the same and kubeconfigs stay true.
+    """The port to use, written to ``remembered`` so that the next start takes the same and kubeconfigs stay valid.
 
-    One that was asked for is used or refused, never replaced.
+    Raise ConfigError if ``asked`` is in use; it is never replaced.
     """
     port = _pick(asked, host, default, remembered)
     if _read(remembered) != port:
@@ -62,7 +62,9 @@ def _pick(asked: int | None, host: str, default: int, remembered: Path) -> int:
         return any_free(host)
     if asked is not None:
         if not is_free(host, asked):
-            raise ConfigError(f"port is {asked}: it is taken on {host}; choose another, or leave it out for a free one")
+            raise ConfigError(
+                f"port is {asked}: already in use on {host}; choose another, or leave it out for a free port"
+            )
         return asked
     last = _read(remembered)
     if last is not None and is_free(host, last):
@@ -70,7 +72,7 @@ def _pick(asked: int | None, host: str, default: int, remembered: Path) -> int:
     for port in range(default, min(default + _TRIES, 65536)):
         if is_free(host, port):
             return port
-    raise ConfigError(f"port: none free on {host} from {default} to {default + _TRIES - 1}; name one with --port")
+    raise ConfigError(f"port: none is free on {host} from {default} to {default + _TRIES - 1}; choose one with --port")
 
 
 def _read(path: Path) -> int | None:

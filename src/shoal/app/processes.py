@@ -1,4 +1,4 @@
-"""What every long-running process does: log, say it is ready, run on uvloop, end at a signal or with its parent."""
+"""Shared by all long-running processes: logs, the ready line, uvloop, exit on a signal or with the parent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def hand_over_often() -> None:
 def run_until_signal(
     serve: Callable[[asyncio.Event], Any], reload: Callable[[], None] | None = None, *, traced: str = ""
 ) -> None:
-    """Run what ``serve`` makes; the event it is given is set at SIGTERM and SIGINT. SIGHUP calls ``reload``. ``traced``
+    """Run ``serve``; the event it gets is set on SIGTERM and SIGINT. SIGHUP calls ``reload``. ``traced``
     names the process in traces, where ``SHOAL_TRACES`` asks for them."""
     from uvloop import run
 

@@ -1,6 +1,6 @@
-"""Credentials that change while a cluster runs: the files are looked at twice a second, and what changed is taken over.
+"""Reload of credentials while a cluster runs: checks the files twice a second and applies changes.
 
-A file that cannot be read as what it should be is reported and changes nothing.
+An invalid file is logged and changes nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def as_credentials(tokens: Mapping[str, StaticToken]) -> dict[str, Credential]:
 
 
 async def follow_credentials(config: ClusterConfig, authentication: Authentication, clock: Clock) -> None:
-    """Take over each change of the static tokens and of the keys of service-account tokens, until cancelled."""
+    """Apply each change of the static tokens and of the keys of service-account tokens, until cancelled."""
     log = get_logger("credentials")
 
     def load_tokens() -> None:
@@ -60,10 +60,10 @@ async def follow_credentials(config: ClusterConfig, authentication: Authenticati
             try:
                 load()
             except (ConfigError, OSError, ValueError) as error:
-                log.error("credentials not taken over", what=what, reason=str(error))
+                log.error("credentials not reloaded", what=what, reason=str(error))
             else:
                 if what in seen:
-                    log.info("credentials taken over", what=what)
+                    log.info("credentials reloaded", what=what)
             seen[what] = stamps
         await clock.sleep(_EVERY_S)
 

@@ -1,4 +1,4 @@
-"""What runs the pods of nodes on this machine: processes, or the containers of an engine."""
+"""Runtimes of nodes on this machine: pods as processes, or as containers of an engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LocalRuntimes:
     """``make`` gives the runtime of a node, from its name and address."""
 
     make: Callable[[ComponentDeps, str, str], Runtime]
-    sandboxes_run: bool  # a sandbox is something that has to be ended as well
+    sandboxes_run: bool  # sandboxes are containers too and have to be stopped
 
 
 def runtimes_of(config: ClusterConfig, network: Network) -> LocalRuntimes:
@@ -35,12 +35,12 @@ def runtimes_of(config: ClusterConfig, network: Network) -> LocalRuntimes:
 
 
 def root_of(folder: Path, node: str) -> Path:
-    """Where a node keeps its volumes and what its runtime has to remember."""
+    """Directory of a node's volumes and of its runtime's state."""
     return (folder / "nodes" / node).absolute()
 
 
 async def check_engine(config: ClusterConfig, clock: Clock) -> None:
-    """Whether there is an engine, where one is needed; ``RuntimeFailure`` says what to do when not."""
+    """Raise RuntimeFailure, with the fix, if the runtime needs an engine and none is reachable."""
     if config.runs_nodes and config.runtime == "docker":
         await check(_docker_config(config, node="check"), clock=clock, environ=os.environ)
 
@@ -66,7 +66,7 @@ def _docker(config: ClusterConfig) -> LocalRuntimes:
 
 
 def _docker_config(config: ClusterConfig, *, node: str, address: str = "127.0.0.1") -> DockerConfig:
-    # The place names the cluster in the engine: whoever starts anew in it finds, and ends, what was left there.
+    # The directory names the cluster in the engine: a new start in it finds and stops the containers left there.
     cluster = hashlib.sha256(str(config.dir.resolve()).encode()).hexdigest()[:12]
     return DockerConfig(
         cluster=cluster,

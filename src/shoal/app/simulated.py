@@ -25,7 +25,7 @@ from shoal.reconcile import EventRecorder, Manager
 
 log = get_logger("simulated")
 
-KUBELET = "kubelet"  # what events of nodes come from
+KUBELET = "kubelet"  # source of the nodes' events
 NODE_NETWORK = "127.64.0.0/12"
 _PORT_FILE = "simulated-port"
 _BLOCK = 24  # nodes whose addresses have this many bits in common share a certificate
@@ -79,13 +79,13 @@ def listening(remembered: Path) -> socket.socket | None:
             continue
         write_private(remembered, f"{opened.getsockname()[1]}\n".encode())
         return opened
-    log.warning("simulated nodes serve no logs and statistics: they cannot listen on the loopback interface",
+    log.warning("simulated nodes cannot listen on the loopback interface: no logs, no statistics",
                 reason=reason)  # fmt: skip
     return None
 
 
 def contexts(keys: SimulatedNodeKeys) -> ContextOf:
-    """What a node shows of itself by its address. One certificate is for a block of addresses."""
+    """TLS context of a node by its address. One certificate serves a block of addresses."""
     made: dict[IPv4Network, ssl.SSLContext] = {}
 
     def context_of(address: str) -> ssl.SSLContext:

@@ -3,9 +3,9 @@ with a cluster and in its process the agent, the navigator's edge and a shard ma
 
 DIR/control/                the control plane
 DIR/navigator/              the navigator's manager
-DIR/clusters/REGION-1/      the cluster of a region, with what belongs to it
+DIR/clusters/REGION-1/      the cluster of a region, with its agent, edge and shard manager
 DIR/config.yaml             the context by which the other commands find the control plane
-DIR/endpoints.json          what runs and where, for programs, while it runs
+DIR/endpoints.json          the running processes and their addresses, for programs
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def cluster_of(region: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UpDeps:
-    """The command lines of the children, and what is said to the control plane between them; tests put others in."""
+    """The command lines of the children, and the calls to the control plane between them; tests replace them."""
 
     control: Callable[[UpOptions], Sequence[str]]
     cluster: Callable[[UpOptions, str], Sequence[str]]
@@ -106,7 +106,7 @@ def navigator_command(options: UpOptions) -> list[str]:
 
 
 async def run_up(options: UpOptions, say: Callable[[str], object], *, deps: UpDeps | None = None) -> None:
-    """Start all, say where, wait for a signal, stop all. ``say`` prints a line."""
+    """Start all, print the addresses, wait for a signal, stop all. ``say`` prints a line."""
     deps = deps or UpDeps(control_command, cluster_command, introduce, navigator_command, welcomes=not options.empty)
     if options.port == 0:  # decided once, so that a control plane that is started again has the same
         options = replace(options, port=any_free(LOOPBACK))
@@ -186,7 +186,7 @@ def introduce(rest: Rest, options: UpOptions) -> None:
 
 
 def _welcome(rest: Rest, options: UpOptions, stop: asyncio.Event) -> list[str]:
-    """Apply the demo, and say where it answers."""
+    """Apply the demo, and print its addresses."""
     ticks = iter(range(int(_WELCOME_S / _TICK_S)))
 
     def pause() -> bool:
@@ -203,7 +203,7 @@ def _welcome(rest: Rest, options: UpOptions, stop: asyncio.Event) -> list[str]:
 
 
 def _ensure(rest: Rest, path: str, document: dict[str, Any]) -> None:
-    """Create it unless it is there; what people have changed since is left alone."""
+    """Create it unless it exists; later changes by the user stay."""
     try:
         rest.request("PUT", path, document, headers={"If-None-Match": "*"})
     except RequestRefused as refused:
@@ -244,7 +244,7 @@ def _with_navigator(context: Context, options: UpOptions, child: Child | None) -
 
 
 def render_endpoints(options: UpOptions, control: Child, navigator: Child | None, clusters: dict[str, Child]) -> bytes:
-    """The content of ``endpoints.json``: for programs, what runs and how to reach it."""
+    """The content of ``endpoints.json``: the running processes and their addresses, for programs."""
     listed = [
         {
             "name": cluster_of(region),
@@ -274,7 +274,7 @@ def render_endpoints(options: UpOptions, control: Child, navigator: Child | None
 
 
 def guide(options: UpOptions, url: str, clusters: dict[str, Child]) -> list[str]:
-    """What to try first."""
+    """The first commands to try, printed at the end of the start."""
     shoal = _shoal_word()
     if options.dir != Path.home() / ".shoal" and os.environ.get("SHOAL_HOME") != str(options.dir):
         shoal = f"SHOAL_HOME={options.dir} {shoal}"

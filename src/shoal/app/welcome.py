@@ -1,4 +1,4 @@
-"""The demo of ``shoal up``: an app in every region behind gateways, applied once; what people make of it stays."""
+"""The demo of ``shoal up``: an app in every region behind gateways, applied once; later changes by the user stay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HOME = f"/api/v1/projects/{PROJECT}/environments/{ENVIRONMENT}"
 
 
 def documents(regions: Sequence[str]) -> list[dict[str, Any]]:
-    """What ``shoal apply`` would be given."""
+    """The demo's documents, as for ``shoal apply``."""
     within = {"project": PROJECT, "environment": ENVIRONMENT}
     app = {
         "image": "shoal/demo-app:v1",
@@ -34,7 +34,7 @@ def _document(kind: str, about: dict[str, str], spec: dict[str, Any]) -> dict[st
 
 
 def ensure(rest: Rest, regions: Sequence[str]) -> None:
-    """Apply the demo unless its project is there: then it is whatever people have made of it."""
+    """Apply the demo unless its project exists."""
     try:
         rest.get(f"/api/v1/projects/{PROJECT}")
     except RequestRefused as refused:
@@ -54,7 +54,7 @@ def addresses(rest: Rest) -> dict[str, str]:
 
 
 def until_ready(rest: Rest, regions: Sequence[str], pause: Callable[[], bool]) -> dict[str, str]:
-    """The addresses once every region has one; those there are when ``pause`` says that it was long enough."""
+    """The addresses once every region has one, or those known when ``pause`` ends the wait."""
     while True:
         found = addresses(rest)
         if set(found) >= set(regions) or not pause():
@@ -62,7 +62,7 @@ def until_ready(rest: Rest, regions: Sequence[str], pause: Callable[[], bool]) -
 
 
 def lines(found: dict[str, str]) -> list[str]:
-    """What to try."""
+    """Commands to try with the demo."""
     if not found:
         return ["The demo app is on its way: `shoal status -w` shows it."]
     return [

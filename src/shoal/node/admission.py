@@ -1,6 +1,6 @@
-"""Whether a node takes a pod that was bound to it; pure.
+"""Whether a node admits a pod that was bound to it.
 
-The scheduler may have decided on old news, or have been passed by.
+The scheduler may have used old data, or the pod was bound without it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     pods of this node ─▶ workers ─▶ runtime
     runtime events, probes, references, time ─▶ wake a worker
 
-Killing the agent ends no container: the next one finds them with ``list`` and goes on. ``run`` returns on ``stop``.
+Containers survive the agent: the next one finds them with ``list`` and continues. ``run`` returns on ``stop``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HOUSEKEEPING_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAgentDeps:
-    """What an agent is made from."""
+    """Dependencies of a node agent."""
 
     manager: Manager  # its client acts as the node; it runs the agent's informers
     runtime: Runtime
@@ -82,7 +82,7 @@ class NodeAgent:
         self._registration: Registration | None = None
         self._lister = Lister(parts.runtime)
 
-    # what others may ask
+    # queries
 
     def worker(self, namespace: str, name: str) -> PodWorker | None:
         """The worker of a pod by its name."""
@@ -158,7 +158,7 @@ class NodeAgent:
             try:
                 return await self.runtime.info()
             except RuntimeFailure as failure:
-                log.warning("the runtime does not work yet", reason=str(failure))
+                log.warning("the runtime is not ready", reason=str(failure))
                 await self._clock.sleep(1.0)
 
     def _make_tools(self, info: RuntimeInfo) -> PodWorkerDeps:
@@ -226,12 +226,12 @@ class NodeAgent:
             asking.add_done_callback(self._asking.discard)
 
     async def _decide(self, uid: str) -> None:
-        """Refuse a pod only by what the node is now: it may have got a label or a resource a moment ago."""
+        """Read the node again before refusing a pod: it may have a new label or resource."""
         assert self._registration is not None
         try:
             await self._registration.refresh()
         except (ApiError, TransportError) as error:
-            log.warning("the node could not be read, it is taken as last seen", reason=str(error))
+            log.warning("reading the node failed; using the last known version", reason=str(error))
         pod = self._doubted.pop(uid, None)
         if pod is not None:
             self._look_after(pod, self._refusal(pod))
@@ -302,13 +302,13 @@ class NodeAgent:
         await self._stopped.wait()
 
     async def _relist(self) -> None:
-        """Everything again now and then: events are hints, and a hint may be lost."""
+        """Compare all containers with the pods' views every ``relist_s``, because events can get lost."""
         while True:
             await self._clock.sleep(self.config.relist_s)
             try:
                 inventory = await self._lister.fresh()
             except RuntimeFailure as failure:
-                log.warning("the runtime could not be listed", reason=str(failure))
+                log.warning("listing the runtime's containers failed", reason=str(failure))
                 continue
             seen: dict[str, set[tuple[str, str]]] = {}
             for each in inventory.containers:
@@ -320,12 +320,12 @@ class NodeAgent:
                     worker.wake()
 
     async def _housekeeping(self) -> None:
-        """Ends and removes what belongs to pods that are no more."""
+        """Stop and remove what belongs to deleted pods."""
         while True:
             try:
                 await self._remove_orphans()
             except (RuntimeFailure, OSError) as failure:
-                log.warning("orphans were not removed", reason=str(failure))
+                log.warning("removing orphaned pods failed", reason=str(failure))
             await self._clock.sleep(_HOUSEKEEPING_S)
 
     async def _remove_orphans(self) -> None:
@@ -333,7 +333,7 @@ class NodeAgent:
         known = {pod["metadata"]["uid"] for pod in self._pods.cache} | set(self._workers)
         orphans = [each for each in inventory.sandboxes if each.pod_uid not in known]
         for sandbox in orphans:
-            log.info("a pod that is no more is removed", pod=f"{sandbox.namespace}/{sandbox.name}", uid=sandbox.pod_uid)
+            log.info("removing an orphaned pod", pod=f"{sandbox.namespace}/{sandbox.name}", uid=sandbox.pod_uid)
             running = [each.id for each in inventory.containers if each.sandbox_id == sandbox.id]
             await asyncio.gather(*(self.runtime.stop(each, grace_s=_ORPHAN_GRACE_S) for each in running))
             await self.runtime.remove_sandbox(sandbox.id)

@@ -21,7 +21,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionConfig:
-    """When pods have to go because the node runs short. 0 turns a threshold off."""
+    """Thresholds below which the node evicts pods. 0 turns a threshold off."""
 
     memory_available_bytes: int = 100 << 20
     disk_available_part: float = 0.10
@@ -34,13 +34,13 @@ class NodeConfig:
     """One node."""
 
     name: str
-    root: Path  # folder of the node: volumes, and what the runtime keeps
+    root: Path  # folder of the node: volumes and state of the runtime
     addresses: tuple[str, ...] = ("127.0.0.1",)
     port: int = 10250  # of the node's own HTTPS endpoints
     labels: tuple[tuple[str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     taints: tuple[Taint, ...] = ()
-    cpu: str = ""  # capacity; empty: what the runtime says
+    cpu: str = ""  # capacity; empty: as the runtime reports
     memory: str = ""
     disk: str = ""
     pods: int = 110

@@ -1,6 +1,6 @@
 """The environment of a container: from its spec, config maps, secrets, its own pod, and the services around it; pure.
 
-Later wins: service links, then ``envFrom`` in order, then ``env`` in order. ``$(NAME)`` refers to what came before.
+Later wins: service links, then ``envFrom`` in order, then ``env`` in order. ``$(NAME)`` refers to earlier variables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Objects = Mapping[str, Obj | None]  # by name; None: looked for and not found
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentSources:
-    """What an environment may refer to beside the pod itself."""
+    """Objects that an environment may refer to, besides the pod itself."""
 
     config_maps: Objects = field(default_factory=dict)
     secrets: Objects = field(default_factory=dict)
@@ -40,7 +40,7 @@ class EnvironmentReference:
 
 
 def references(container: Obj) -> set[EnvironmentReference]:
-    """What has to be fetched before ``environment`` can be worked out."""
+    """The objects to read before calling ``environment``."""
     found: set[EnvironmentReference] = set()
     for each in container.get("envFrom") or ():
         for key, resource in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
@@ -55,7 +55,7 @@ def references(container: Obj) -> set[EnvironmentReference]:
 
 
 def environment(pod: Obj, container: Obj, sources: EnvironmentSources) -> tuple[tuple[str, str], ...]:
-    """The variables, in order. ``ConfigFault`` names what is missing."""
+    """The variables, in order. Raise ConfigFault for a missing source."""
     links = service_links(sources.services)
     own: dict[str, str] = {}
     for each in container.get("envFrom") or ():
@@ -134,7 +134,7 @@ def _from_all(each: Obj, pod: Obj, sources: EnvironmentSources) -> dict[str, str
 
 
 def _from_one(source: Obj, pod: Obj, container: Obj, sources: EnvironmentSources) -> str | None:
-    """The value, or None when what is optional is not there."""
+    """The value, or None if an optional source is missing."""
     if reference := source.get("fieldRef"):
         return pod_field(pod, reference["fieldPath"], sources)
     if reference := source.get("resourceFieldRef"):
@@ -194,7 +194,7 @@ def _quoted(text: str) -> str:
 
 
 def resource_field(pod: Obj, container: Obj, reference: Obj, allocatable: Mapping[str, Quantity]) -> str:
-    """A limit or request of a container, in units of the divisor, rounded up; without a limit what the node has."""
+    """A limit or request of a container, in units of the divisor, rounded up; without a limit the node's capacity."""
     name = reference.get("containerName")
     if name:
         found = find(pod, name)
@@ -219,7 +219,7 @@ def resource_field(pod: Obj, container: Obj, reference: Obj, allocatable: Mappin
 
 
 def linked_services(services: Iterable[Obj], namespace: str, *, all_links: bool) -> tuple[Obj, ...]:
-    """Those that a pod of this namespace hears of: the API server always, the others if it wants links."""
+    """The services whose variables a pod of this namespace gets: the API server always, others with service links."""
     found: dict[str, Obj] = {}
     for each in services:
         about = each["metadata"]

@@ -1,4 +1,4 @@
-"""What keeps a container or a pod from starting, beyond what the runtime itself reports."""
+"""Errors that keep a container or a pod from starting, besides those of the runtime."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from shoal.errors import ShoalError
 
 
 class ConfigFault(ShoalError):
-    """The pod names something that does not exist or cannot be: ``CreateContainerConfigError``."""
+    """The pod refers to a missing or invalid object: ``CreateContainerConfigError``."""
 
 
 class VolumeFault(ShoalError):

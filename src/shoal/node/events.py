@@ -14,7 +14,7 @@ _FIELDS = {
 
 
 class PodEvents:
-    """Records what happens to pods; ``container`` names the one it happened to."""
+    """Records events of pods; ``container`` names the affected container."""
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder

@@ -1,4 +1,4 @@
-"""Who has to go when a node runs short of memory or disk; pure.
+"""Selects pods to evict when a node runs short of memory or disk.
 
 The order is that of Kubernetes: first pods that use more than they asked for, then by priority, then by how much more
 they use than they asked for.
@@ -32,7 +32,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class PodUse:
-    """What a pod uses of each resource, in bytes, and what its containers use of it."""
+    """Usage of each resource by a pod and its containers, in bytes."""
 
     pod: Obj
     total: Mapping[str, int]
@@ -51,7 +51,7 @@ def _rank(resource: str, use: PodUse) -> tuple[int, int, int]:
 
 
 def eviction_failure(pressure: Pressure, use: PodUse) -> PodFailure:
-    """What the pod's status says about its eviction."""
+    """The pod's status after its eviction."""
     text = (
         f"The node was low on resource: {pressure.resource}. Threshold quantity: {_bytes(pressure.threshold_bytes)}, "
     )

@@ -102,7 +102,7 @@ class NodeImages:
         return found
 
     def backing_off(self, pod: Obj, name: str, reference: str, first: ContainerWait) -> ContainerWait:
-        """What a container waits for once its failed pull is old news."""
+        """The waiting state of a container while its failed pull backs off."""
         message = f'Back-off pulling image "{reference}"'
         self._events.normal(pod, "BackOff", message, container=name)
         self._say(pod, name, "Failed", "Error: ImagePullBackOff")
@@ -121,7 +121,7 @@ def _seconds(duration_s: float) -> str:
 
 
 def credentials_of(secrets: Iterable[Obj]) -> tuple[RegistryCredentials, ...]:
-    """What pull secrets hold; secrets that cannot be read count as empty."""
+    """The credentials in pull secrets; invalid secrets count as empty."""
     found: list[RegistryCredentials] = []
     for secret in secrets:
         data = secret.get("data") or {}

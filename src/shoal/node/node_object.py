@@ -1,4 +1,4 @@
-"""The Node object: what a node says about itself; pure."""
+"""The Node object that a node reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NodeConditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineInfo:
-    """What identifies the machine."""
+    """Identity of the machine."""
 
     machine_id: str
     boot_id: str
@@ -53,7 +53,7 @@ def capacity(config: NodeConfig, info: RuntimeInfo) -> dict[str, str]:
 
 
 def allocatable(config: NodeConfig, info: RuntimeInfo) -> dict[str, str]:
-    """What is left for pods."""
+    """Capacity less the reserved part."""
     found = capacity(config, info)
     found["cpu"] = minus(found["cpu"], config.reserved_cpu)
     found["memory"] = minus(found["memory"], config.reserved_memory)
@@ -104,7 +104,7 @@ def node_status(
     version: str,
     now: float,
 ) -> Obj:
-    """The whole status; what others own of it stays."""
+    """The whole status; fields of other owners stay."""
     return {
         **old,
         "capacity": {**(old.get("capacity") or {}), **capacity(config, info)},
@@ -159,7 +159,7 @@ def _conditions(old: Iterable[Obj], condition: NodeConditions, now: float) -> li
 
 
 def same_but_heartbeat(one: Obj, other: Obj) -> bool:
-    """Whether two statuses say the same but for when they were written."""
+    """Whether two statuses differ only in their timestamps."""
     return _without_heartbeat(one) == _without_heartbeat(other)
 
 

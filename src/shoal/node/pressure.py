@@ -1,4 +1,4 @@
-"""Watches what pods use and what is left, and evicts when the node runs short."""
+"""Watches the usage of pods and evicts pods when the node runs short of resources."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PressureWatch:
             try:
                 await self.look()
             except RuntimeFailure as failure:
-                log.warning("no statistics", reason=str(failure))
+                log.warning("reading statistics failed", reason=str(failure))
             await self._clock.sleep(self._config.period_s)
 
     async def look(self) -> None:
@@ -71,7 +71,7 @@ class PressureWatch:
             if found is not None:
                 about = found.pod["metadata"]
                 name = f"{about['namespace']}/{about['name']}"
-                log.warning("a pod is evicted", pod=name, resource=pressure.resource)
+                log.warning("evicting a pod", pod=name, resource=pressure.resource)
                 self._condemn(about["uid"], eviction_failure(pressure, found))
                 return
 

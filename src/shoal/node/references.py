@@ -69,12 +69,12 @@ class References:
             self._drop(each, uid)
 
     def release(self, uid: str) -> None:
-        """The pod is gone."""
+        """Drop the references of a removed pod."""
         for each in self._of.pop(uid, set()):
             self._drop(each, uid)
 
     async def get(self, reference: ObjectReference) -> Obj | None:
-        """The object as last seen, or None when there is none. What is not watched is asked for."""
+        """The object as last seen, or None if it does not exist. An object without a watch is read from the API."""
         watched = self._watched.get(reference)
         if watched is not None:
             try:
@@ -129,6 +129,6 @@ async def read(references: References, wanted: Iterable[ObjectReference]) -> dic
         try:
             found[each] = await references.get(each)
         except (ApiError, TransportError) as error:
-            log.warning("an object that a pod needs was not read", object=str(each), reason=str(error))
+            log.warning("reading an object that a pod references failed", object=str(each), reason=str(error))
             raise
     return found

@@ -51,7 +51,7 @@ class Registration:
         self.node: Obj = {}  # as last seen
 
     async def register(self) -> None:
-        """Make the node, or take over the one that is there; tries until it works."""
+        """Create the Node, or adopt the existing one; retries until it succeeds."""
         failures = 0
         while True:
             try:
@@ -59,10 +59,10 @@ class Registration:
             except (ApiError, TransportError, RuntimeFailure) as error:
                 failures += 1
                 delay_s = _BACKOFF.delay_s(failures, self._random)
-                log.warning("the node is not registered yet", reason=str(error), delay_s=round(delay_s, 3))
+                log.warning("registering the node failed; retrying", reason=str(error), delay_s=round(delay_s, 3))
                 await self._clock.sleep(delay_s)
             else:
-                log.info("the node is registered", node=self._config.name)
+                log.info("node registered", node=self._config.name)
                 return
 
     async def _register(self) -> None:
@@ -100,7 +100,7 @@ class Registration:
                 await self._clock.sleep(_BACKOFF.delay_s(1, self._random))
                 continue
             except (ApiError, TransportError) as error:
-                log.warning("the lease was not renewed", reason=str(error))
+                log.warning("renewing the lease failed", reason=str(error))
             await self._clock.sleep(self._config.renew_s * (1.0 + 0.04 * self._random()))
 
     async def _renew(self) -> None:
@@ -125,18 +125,18 @@ class Registration:
     # status
 
     async def report(self) -> None:
-        """Write the status for ever: soon when it has changed, now and then when it has not."""
+        """Write the status until cancelled: soon after a change, else at intervals."""
         while True:
             try:
                 await self.write_status()
             except Conflict:
                 continue  # with a newer object
             except NotFound:
-                log.warning("the node object is gone, registering again", node=self._config.name)
+                log.warning("the Node object was deleted; registering again", node=self._config.name)
                 self._lease = None
                 await self.register()
             except (ApiError, TransportError) as error:
-                log.warning("the node's status was not written", reason=str(error))
+                log.warning("writing the node's status failed", reason=str(error))
             await self._clock.sleep(self._config.status_s)
 
     async def write_status(self) -> None:

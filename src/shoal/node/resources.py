@@ -1,4 +1,4 @@
-"""What pods ask for and what a node has, as numbers; pure."""
+"""Requests of pods and capacity of nodes, as numbers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _max(one: Amounts, other: Amounts) -> Amounts:
 
 
 def used(pods: Iterable[Obj]) -> Amounts:
-    """What these pods need together."""
+    """The sum of these pods' requests."""
     return _sum(total_requests(pod) for pod in pods)
 
 

@@ -1,4 +1,4 @@
-"""Envoy's administration over its Unix socket: a few requests of HTTP/1.1, each on a connection of its own."""
+"""Client of Envoy's admin interface on its Unix socket: HTTP/1.1, one connection per request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Admin:
         return await self._ask("POST", target) is not None
 
     async def active_requests(self) -> int:
-        """How many are under way; 0 also when nobody answers."""
+        """The number of active requests; 0 also if Envoy does not answer."""
         body = await self.get(f"/stats?filter={_ACTIVE}") or b""
         return sum(int(line.rpartition(b":")[2]) for line in body.splitlines() if b":" in line)
 

@@ -1,4 +1,4 @@
-"""Routes and endpoints come by different watches: a route may lead to instances that are not known yet. Pure."""
+"""Routes and endpoints arrive by different watches: a route may arrive before the endpoints it needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from shoal.sentinel.translate.model import GatewayRoute, Inputs, RouteTarget
 
 
 def is_early(told: Inputs | None, known: Inputs) -> bool:
-    """Whether a route that is answered as it was told would lead to nobody as it is known now."""
+    """Whether the new version of a route would have no instance yet, while the published one works."""
     if told is None or told.routes is known.routes:
         return False
     for name, route in known.routes.items():

@@ -1,7 +1,7 @@
-"""What Envoy is started with: who it is, where it is told the rest, and how much it may take on; pure.
+"""Envoy's bootstrap configuration: its identity, its discovery server and its limits.
 
-Everything that concerns traffic comes by discovery. Envoy has no port of its own for administration, only a Unix socket
-in the gateway's folder.
+Discovery provides all configuration of traffic. Envoy's admin interface has no port, only a Unix socket in the
+gateway's folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LATENCY_MS = (1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500
 """Upper bounds of the latency histograms."""
 BEYOND_MS = 1e12  # Envoy shows nothing above its last bound, so there is one above all that can be
 
-# The first look at a header that Envoy does not know by itself makes it index all of a request, so it is told of these.
+# The first lookup of a custom header makes Envoy index all headers of a request, so these are registered at start.
 _OFTEN = (DEPLOYMENT_HEADER, FIRST_VERDICT, PRINCIPAL_HEADER)
 
 # Every stat costs memory per cluster and time per look. These are read by ``shoal.sentinel.stats`` or tell of Envoy.
@@ -46,7 +46,7 @@ class Bootstrap:
     admin_socket: Path
     max_connections: int
     max_heap_bytes: int  # 0: no limit
-    flush_s: float  # how often histograms take in what was counted
+    flush_s: float  # interval at which histograms merge their samples
 
 
 def bootstrap(wanted: Bootstrap) -> Obj:
@@ -82,13 +82,13 @@ def _pipe(path: Path) -> Obj:
 
 
 def _ads() -> Obj:
-    # Waiting for the first answer for ever: a gateway that knows no routes must not say that there are none.
+    # Wait for the first configuration without a timeout: without routes, Envoy would answer 404 to every request.
     return {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"}
 
 
 def replicas() -> Obj:
-    """This gateway's own: Envoy weighs zones and shares out limits by them. It wants to know the cluster from the
-    beginning; where its members are, it is told like all else."""
+    """The cluster of this gateway's replicas, for zone weights and shared limits. Envoy needs the cluster at start;
+    discovery provides its endpoints."""
     return {
         "name": REPLICAS,
         "type": "EDS",

@@ -10,39 +10,45 @@ from shoal.base.settings import setting
 from shoal.errors import ConfigError
 
 PORT, HEALTH_PORT, METRICS_PORT = 8040, 8041, 8042
-NAMESPACE = "sentinel"  # where krane puts what gateways read
+NAMESPACE = "sentinel"  # namespace to which krane writes the gateways' objects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentinelConfig:
-    name: str = setting("sentinel", doc="of this gateway; its replicas have the same")
-    pod: str = setting("", doc="of this replica; default the name of the gateway")
-    namespace: str = setting(NAMESPACE, doc="where its routes, policies and secrets are")
-    region: str = setting("", doc="where it stands")
-    zone: str = setting("", doc="where in the region; instances of the same zone come first; default as its node says")
-    node: str = setting("", doc="on which it runs")
-    environment: str = setting("", doc="id of the environment it serves; empty for the region's shared one")
-    shared: bool = setting(False, doc="whether it serves every environment of the region")
-    host: str = setting("127.0.0.1", doc="address of all its ports")
-    port: int = setting(PORT, doc="for traffic")
-    health_port: int = setting(HEALTH_PORT, doc="for /livez and /readyz")
-    metrics_port: int = setting(METRICS_PORT, doc="for /metrics")
-    tls_port: int = setting(0, doc="for TLS; 0 serves it on the port for traffic")
-    entry_port: int = setting(0, doc="for gateways of other regions; 0 lets none in")
-    entry_secret: str = setting(
-        "", doc="name of the TLS Secret with which gateways of different regions know each other"
+    name: str = setting("sentinel", doc="name of the gateway; all replicas use the same")
+    pod: str = setting("", doc="name of this replica's pod; default: the name of the gateway")
+    namespace: str = setting(NAMESPACE, doc="namespace of the gateway's routes, policies and secrets")
+    region: str = setting("", doc="region of the gateway")
+    zone: str = setting(
+        "", doc="zone of the gateway; it prefers instances of the same zone; default: the zone of its node"
     )
-    trusted_hops: int = setting(0, doc="how many proxies before us are believed about X-Forwarded-For")
-    redis_url: str = setting("", doc="where strict limits are counted; without it routes that have such are closed")
-    directory: Path | None = setting(None, doc="for sockets and Envoy's file; default a temporary one")
-    state: Path | None = setting(None, doc="where the last complete state is kept; default nowhere")
-    restore_s: float = setting(5.0, doc="how long the cluster may be away before what was kept is used")
-    concurrency: int = setting(0, doc="threads of Envoy; 0 is one per CPU")
-    max_connections: int = setting(50_000, doc="from clients, at a time")
-    max_heap_mib: int = setting(0, doc="of Envoy, before it refuses work; 0 is no limit")
-    drain_s: float = setting(5.0, doc="for requests under way when it stops, and before an unused cluster goes")
-    log_percent: float = setting(1.0, doc="of requests that went well that are logged; others always are")
-    stats_s: float = setting(5.0, doc="between two looks at Envoy's counters")
+    node: str = setting("", doc="name of the node that runs this replica")
+    environment: str = setting("", doc="id of the environment to serve; empty for the shared gateway of the region")
+    shared: bool = setting(False, doc="serve every environment of the region")
+    host: str = setting("127.0.0.1", doc="address to listen on")
+    port: int = setting(PORT, doc="port for traffic")
+    health_port: int = setting(HEALTH_PORT, doc="port for /livez and /readyz")
+    metrics_port: int = setting(METRICS_PORT, doc="port for /metrics")
+    tls_port: int = setting(0, doc="port for TLS; 0 serves TLS on the port for traffic")
+    entry_port: int = setting(0, doc="port for gateways of other regions; 0: none")
+    entry_secret: str = setting("", doc="name of the TLS Secret for mutual TLS between gateways of different regions")
+    trusted_hops: int = setting(0, doc="number of trusted proxies in front, for X-Forwarded-For")
+    redis_url: str = setting(
+        "", doc="redis://HOST:PORT that counts strict limits; without it, routes with strict limits are closed"
+    )
+    directory: Path | None = setting(
+        None, doc="directory for sockets and Envoy's bootstrap file; default: a temporary one"
+    )
+    state: Path | None = setting(None, doc="directory for the last complete state; default: not stored")
+    restore_s: float = setting(5.0, doc="seconds to wait for the cluster before using the stored state")
+    concurrency: int = setting(0, doc="worker threads of Envoy; 0 for one per CPU")
+    max_connections: int = setting(50_000, doc="concurrent client connections")
+    max_heap_mib: int = setting(0, doc="heap size at which Envoy refuses requests; 0 for no limit")
+    drain_s: float = setting(
+        5.0, doc="seconds for open requests at shutdown, and until an unused Envoy cluster is removed"
+    )
+    log_percent: float = setting(1.0, doc="percentage of successful requests to log; failed requests are always logged")
+    stats_s: float = setting(5.0, doc="seconds between two reads of Envoy's counters")
 
     def __post_init__(self) -> None:
         for name in ("port", "health_port", "metrics_port"):
@@ -55,7 +61,9 @@ class SentinelConfig:
         if len(set(ports)) != len(ports):
             raise ConfigError("port, health_port, metrics_port, tls_port and entry_port must differ")
         if bool(self.entry_port) and not self.entry_secret:
-            raise ConfigError("entry_secret is not set: gateways of other regions come in only with certificates")
+            raise ConfigError(
+                "entry_secret is not set: entry_port needs a TLS Secret to authenticate gateways of other regions"
+            )
         if self.stats_s <= 0 or self.drain_s < 0 or self.restore_s < 0:
             raise ConfigError("stats_s must be more than 0, drain_s and restore_s 0 or more")
         try:

@@ -18,8 +18,8 @@ Checks = Callable[[], Mapping[str, bool]]
 
 
 def health_app(alive: Checks, ready: Checks, notes: Callable[[], Mapping[str, str]] = dict) -> Application:
-    """``/livez`` and ``/readyz``: 200 when all checks are good; the body says which are not, and what else there is to
-    know."""
+    """``/livez`` and ``/readyz``: 200 if all checks pass; the body names those that fail, and further
+    notes."""
     paths = {"/livez": alive, "/readyz": ready}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

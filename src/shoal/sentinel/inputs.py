@@ -1,8 +1,8 @@
-"""What a gateway knows, kept equal to the cluster by informers: routes, policies, secrets, peers, and the
-EndpointSlices of the environment's Services. The control plane is never asked.
+"""The inputs of a gateway, read by informers from the cluster: routes, policies, secrets, peers, and the
+EndpointSlices of the environment's Services. The gateway never calls the control plane.
 
-A change touches only what it is about; ``current`` gives the rest as the same objects as before. While the API server
-is away the last state stays.
+A change replaces only the objects it affects; ``current`` returns all others as the same objects as before. While the
+API server is unreachable the last state stays.
 """
 
 from __future__ import annotations
@@ -113,11 +113,11 @@ class InputKeeper:
     async def _say_synced(self) -> None:
         for one in self.informers:
             await one.cache.synced.wait()
-        log.info("everything has been read", routes=len(self._routes), services=len(self._endpoints))
+        log.info("first read of the cluster complete", routes=len(self._routes), services=len(self._endpoints))
         self._changed()
 
     def current(self) -> Inputs:
-        """What is known now. Parts that did not change are the same objects as last time."""
+        """The current inputs. Unchanged parts are the same objects as in the last call."""
         if not self._stale:
             return self._current
         before = self._current
@@ -139,7 +139,7 @@ class InputKeeper:
         return self._current
 
     def set_issuers(self, found: Mapping[str, str]) -> None:
-        """What issuers of tokens say of themselves; it does not come from the cluster."""
+        """Set the key URLs of token issuers, which do not come from the cluster."""
         self._issuers = found
         self._touch("issuers")
 
@@ -190,7 +190,7 @@ class InputKeeper:
         self._changed()
 
     def peers_map(self) -> Obj | None:
-        """The ConfigMap of the peers, which says whose this gateway is."""
+        """The ConfigMap of the peers; its labels and owner identify this gateway."""
         return next(iter(self._peers_map.cache), None)
 
 

@@ -1,9 +1,9 @@
-"""Finds the route or policy that Envoy refuses among those that share one resource with it; pure.
+"""Finds the route or policy that Envoy refuses among those that share a resource.
 
-Many routes are one resource to Envoy, so one that it refuses would hold up all others. When that happens, everything
-that changed since Envoy last agreed is put back to what it was then, and comes in again in groups: a group that is
-refused is halved, until what is refused is one route or policy. That one stays as it last was; one that never was,
-closes what it is for (and is left out where even that is refused), until it changes.
+Envoy receives many routes as one resource, so a single bad route would block all others. If Envoy refuses a resource,
+all changes since its last accepted version are reverted and applied again in groups: a refused group is halved until
+one route or policy is left. It keeps its last accepted version; without one, its requests are refused (or it is left
+out if Envoy refuses even that), until it changes.
 
     publish(apply(inputs)) ──▶ Envoy has answered everything ──▶ settled(refusal or not) ──True──▶ publish again
 """
@@ -23,7 +23,7 @@ REFUSED = "Envoy refuses it: "
 
 @dataclass(slots=True)
 class _Held:
-    """What was refused, and why."""
+    """A refused route or policy, and the reason."""
 
     part: Part
     reason: str
@@ -35,21 +35,21 @@ class Isolation:
         self._accepted: dict[str, Part] = {}  # by ``route/NAME`` or ``policy/NAME``, as Envoy last took it
         self._held: dict[str, _Held] = {}
         self._waiting: deque[tuple[str, ...]] = deque()  # groups that are still to come in again
-        self._made = Inputs()  # what ``apply`` gave last
-        self._last: tuple[Inputs, Inputs, object] | None = None  # what went into ``apply``, came out, and why
+        self._made = Inputs()  # last result of ``apply``
+        self._last: tuple[Inputs, Inputs, object] | None = None  # input, result and reasons of the last ``apply``
 
     @property
     def busy(self) -> bool:
-        """Whether something is still being found out."""
+        """Whether a search is in progress."""
         return bool(self._waiting)
 
     @property
     def reasons(self) -> Mapping[str, str]:
-        """By ``route/NAME`` or ``policy/NAME``: what Envoy says against it."""
+        """Envoy's reasons by ``route/NAME`` or ``policy/NAME``."""
         return {key: one.reason for key, one in self._held.items()}
 
     def apply(self, inputs: Inputs) -> Inputs:
-        """The inputs without what Envoy does not take."""
+        """The inputs without the versions that Envoy refuses."""
         for key, held in tuple(self._held.items()):
             if _get(inputs, key) != held.part:
                 del self._held[key]  # another version deserves another look
@@ -77,7 +77,7 @@ class Isolation:
         return made
 
     def _instead(self, key: str, part: Part) -> Part | None:
-        """What stands in for it; None: nothing. A policy is never left out, only closed."""
+        """The replacement of a refused object; None: leave it out. A policy is never left out, only closed."""
         accepted = self._accepted.get(key)
         if accepted is not None:
             return accepted
@@ -87,7 +87,7 @@ class Isolation:
         return replace(part, spec=None, fault=REFUSED + held.reason if held is not None else "Envoy is asked about it")
 
     def settled(self, refusal: str | None) -> bool:
-        """Envoy has said all that it has to say to what was published; True when something else is to be published."""
+        """Envoy has answered the whole snapshot; return True if another one must be published."""
         published = _parts(self._made)
         if refusal is None:
             self._agree(published)
@@ -97,7 +97,7 @@ class Isolation:
         suspects = tuple(key for key in suspects if key not in aside)
         if suspects:
             self._narrow(suspects, published, refusal)
-            return True  # without them first: the next group comes in when Envoy agrees to the rest
+            return True  # first without them: the next group follows when Envoy accepts the rest
         closed = [held for key, held in self._held.items() if not held.left_out and key not in self._accepted]
         for held in closed:
             held.left_out = True
@@ -111,7 +111,7 @@ class Isolation:
         self._accepted |= {key: part for key, part in published.items() if key not in aside}
 
     def _aside(self) -> set[str]:
-        """What is not published as it is wanted."""
+        """The objects that are not published in their current version."""
         return {key for group in self._waiting for key in group} | set(self._held)
 
     def _narrow(self, suspects: tuple[str, ...], published: Mapping[str, Part], reason: str) -> None:

@@ -1,7 +1,7 @@
-"""Finds where the keys of OpenID Connect issuers are, by asking them; nothing else of a gateway asks the outside.
+"""Reads the key URLs of OpenID Connect issuers; the gateway makes no other external requests.
 
 Only the address of the keys is needed; Envoy fetches the keys themselves. Routes whose issuer has not answered yet are
-closed. What was found once stays until something else is found.
+closed. A known URL is kept until the issuer publishes another.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LIMITS = HttpLimits(connections=1, connect_s=5.0, request_s=10.0)
 
 
 class Unusable(Exception):
-    """What an issuer answered does not say where its keys are."""
+    """The issuer's answer has no valid key URL."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class _Issuer:
 
 
 class IssuerFinder:
-    """``run`` it as a task; ``found`` is told each time that what is known changed."""
+    """``run`` it as a task; it calls ``found`` with all key URLs after each change."""
 
     def __init__(
         self, found: Callable[[Mapping[str, str]], None], *, clock: Clock, random: Callable[[], float]
@@ -80,7 +80,7 @@ class IssuerFinder:
         except (TransportError, ConfigError, Unusable) as error:
             state.failures += 1
             state.due = self._clock.monotonic() + _BACKOFF.delay_s(state.failures, self._random)
-            log.warning("an issuer does not say where its keys are", issuer=issuer, reason=str(error))
+            log.warning("reading an issuer's configuration failed", issuer=issuer, reason=str(error))
             return
         state.failures, state.due = 0, self._clock.monotonic() + _REFRESH_S
         if keys_uri != state.keys_uri:
@@ -94,19 +94,19 @@ class IssuerFinder:
         finally:
             await transport.close()
         if reply.status != 200:
-            raise Unusable(f"it answered {reply.status}")
+            raise Unusable(f"status {reply.status}, expected 200")
         return keys_uri_of(issuer, reply.body)
 
 
 def keys_uri_of(issuer: str, body: bytes) -> str:
-    """Where the keys are, as an issuer says; ``Unusable`` when it does not say, or speaks for another."""
+    """The URL of the issuer's keys; raise Unusable if ``body`` lacks it or names another issuer."""
     try:
         found = orjson.loads(body)
         said, keys_uri = found["issuer"], found["jwks_uri"]
     except (ValueError, KeyError, TypeError) as error:
-        raise Unusable("the answer has no issuer and no jwks_uri") from error
+        raise Unusable("the answer lacks issuer or jwks_uri") from error
     if not isinstance(said, str) or said.rstrip("/") != issuer.rstrip("/"):
-        raise Unusable(f"it says that it is {said!r}")
+        raise Unusable(f"the answer names issuer {said!r}, expected {issuer!r}")
     if not isinstance(keys_uri, str) or not keys_uri.startswith(("https://", "http://")):
-        raise Unusable(f"jwks_uri is {keys_uri!r}")
+        raise Unusable(f"jwks_uri is {keys_uri!r}: expected an http or https URL")
     return keys_uri

@@ -1,12 +1,12 @@
-"""A gateway as a process: Envoy, what it is told, and what is told of it.
+"""A gateway process: Envoy, its configuration, and the status it reports.
 
     informers ──▶ Inputs ──▶ Isolation ──▶ Translator ──▶ Machine ──▶ Envoy
                                  ▲                           │
                                  └──── what Envoy refuses ◀──┘ ──▶ status of routes and policies
 
-The first snapshot is published when everything has been read once, or when the cluster cannot be read but what it last
-said was kept (``shoal.sentinel.snapshot``). After that the gateway needs nobody: whatever is away, Envoy serves what it
-has, and a new Envoy is told the same.
+The first snapshot is published when all inputs have been read, or when the cluster cannot be read but a saved state
+exists (``shoal.sentinel.snapshot``). After that the gateway has no hard dependency: during any outage Envoy serves its
+last configuration, and a restarted Envoy gets the same.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Gateway:
         self._leaving = False
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._was_ready = False
-        self._decided = False  # whether it was ever known what Envoy makes of all routes
+        self._decided = False  # whether Envoy has answered a whole snapshot before
         self.machine = XdsMachine(XdsLimits(drain_s=config.drain_s))
         self.discovery = DiscoveryServer(self.machine, clock=clock, on_change=self._on_change)
         settings = settings_of(config, folder)
@@ -137,8 +137,8 @@ class Gateway:
         self._isolation = Isolation()
         self._translator = Translator()
         self._packager = Packager()
-        self._known: Inputs | None = None  # what the newest snapshot was made of, as the cluster has it
-        self._told: Inputs | None = None  # the same without what Envoy does not take
+        self._known: Inputs | None = None  # inputs of the newest snapshot, as in the cluster
+        self._told: Inputs | None = None  # the same without refused versions
         self._settled: Inputs | None = None  # the newest of those that Envoy has answered completely
         self._reasons: Mapping[ResourceRef, str] = {}  # of Envoy, when it had last answered
         self._verdicts: Mapping[str, AcceptanceStatus] = {}
@@ -162,7 +162,7 @@ class Gateway:
 
     @property
     def notes(self) -> Mapping[str, str]:
-        """What else one should know."""
+        """Further notes for ``/readyz``."""
         if self.restored.inputs is None:
             return {}
         return {"inputs": f"as they were saved {self.restored.age_s} s ago: the cluster cannot be read"}
@@ -219,7 +219,7 @@ class Gateway:
                 await self._keeper.write()
 
     async def _serve_policies(self, stack: AsyncExitStack) -> None:
-        """What judges beside Envoy."""
+        """Start the rate-limit service; ``stack`` stops it."""
         clock, metrics = self._clock, self._metrics
         if self._config.redis_url:
             redis = strict_redis(self._config.redis_url)
@@ -244,7 +244,7 @@ class Gateway:
                 else:
                     early_until = 0.0
                     self._publish_once(known)
-                await self._clock.sleep(_COALESCE_S)  # what comes meanwhile goes together
+                await self._clock.sleep(_COALESCE_S)  # changes in the meantime are published together
 
     def _publish_once(self, known: Inputs) -> None:
         if self._known is None or known.policies is not self._known.policies:
@@ -255,7 +255,7 @@ class Gateway:
             snapshot = self._packager.package(messages)
         except Exception as error:  # one route must not keep the others from Envoy
             self._failed.inc()
-            log.error("the inputs cannot be translated", error=error)
+            log.error("translating the inputs failed", error=error)
             self._translator = Translator()
             if self._isolation.settled(f"it cannot be translated: {error}"):
                 self._dirty.set()
@@ -265,12 +265,12 @@ class Gateway:
         self.discovery.publish(snapshot)
 
     def _on_change(self) -> None:
-        """Something became of what Envoy was told."""
+        """Envoy accepted or refused a part of the configuration."""
         if self.machine.idle and self._known is not self._settled:
             self._settle()
         if not self._was_ready and all(self.ready.values()):
             self._was_ready = True
-            log.info("envoy has everything", routes=len(self._known.routes) if self._known is not None else 0)
+            log.info("envoy is configured", routes=len(self._known.routes) if self._known is not None else 0)
             self._on_ready()
 
     def _settle(self) -> None:
@@ -292,7 +292,7 @@ class Gateway:
         self.status.look()
 
     def _refused_pieces(self) -> list[dict[str, str]]:
-        """What Envoy does not take, and why: routes and policies, and what is told apart from them."""
+        """The routes, policies and other resources that Envoy refuses, with its reasons."""
         found = [(key.partition("/"), reason) for key, reason in sorted(self._isolation.reasons.items())]
         made = [{"type": kind, "name": name, "reason": reason} for (kind, _, name), reason in found]
         for one in sorted(self.machine.refusals, key=lambda each: each.ref):
@@ -301,7 +301,7 @@ class Gateway:
         return [{**one, "reason": one["reason"][:_REASON_MAX]} for one in made]
 
     def _keep(self, inputs: Inputs) -> None:
-        """For the next start, what Envoy has taken; but not what came from there."""
+        """Save the state that Envoy accepted for the next start, unless it was restored from there."""
         if self.restored.inputs is None:
             self._keeper.keep(inputs)
 
@@ -330,7 +330,7 @@ def _alike(one: Inputs, other: Inputs) -> bool:
 
 
 def settings_of(config: SentinelConfig, folder: Path) -> Settings:
-    """What a translation needs to know of the gateway."""
+    """The gateway's settings that the translation uses."""
     return Settings(
         name=config.name,
         region=config.region,

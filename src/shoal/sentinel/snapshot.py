@@ -1,10 +1,10 @@
-"""The last complete state of a gateway, on disk: with it a gateway starts while the cluster's API server is away.
+"""The last complete state of a gateway, on disk: with it a gateway starts while the API server is unreachable.
 
-One file, for its owner only, replaced in one step, written when Envoy has taken everything and not more often than
-every few seconds. In it is what Envoy serves by: routes, policies, endpoints, peers, digests of API keys, and of
-certificates those with their keys that routes or the entry for peers use, since without them Envoy cannot serve at all.
-Neither the password of Redis nor the gateway's own credentials are in it. krane puts the folder into memory, so that
-nothing of this outlives the pod.
+One file, readable by its owner only, replaced atomically, written after Envoy has accepted a snapshot and at most every
+few seconds. It has all that Envoy serves: routes, policies, endpoints, peers, digests of API keys, and the certificates
+and private keys that routes or the entry for peers use, since Envoy cannot serve without them. It has neither the
+password of Redis nor the gateway's own credentials. krane mounts the folder in memory, so that the file does not
+outlive the pod.
 
 A file of another gateway or of another version is not used: then the gateway waits, as it would without one.
 """
@@ -75,7 +75,7 @@ class SavedState:
 
 
 def saved(inputs: Inputs, config: SentinelConfig, now: float) -> SavedState:
-    """What of the inputs is kept; pure."""
+    """The state to save for these inputs."""
     used = {route.spec.tls.secret for route in inputs.routes.values() if route.spec and route.spec.tls}
     used.add(inputs.settings.entry_secret)
     return SavedState(
@@ -111,7 +111,7 @@ def read(config: SentinelConfig) -> SavedState | None:
 
 
 class SnapshotWriter:
-    """Writes what it is given, the newest, now and then. ``run`` it as a task."""
+    """Writes the newest state at intervals. ``run`` it as a task."""
 
     def __init__(self, config: SentinelConfig, *, clock: Clock, every_s: float = EVERY_S) -> None:
         self._config = config
@@ -132,7 +132,7 @@ class SnapshotWriter:
             await self._clock.sleep(self._every_s)
 
     async def write(self) -> None:
-        """What has been given and is not written yet."""
+        """Write the newest state if it is not written yet."""
         inputs, self._inputs = self._inputs, None
         self._given.clear()
         if inputs is not None:
@@ -145,11 +145,11 @@ class SnapshotWriter:
             make_private_dirs(self._config.state)
             write_private(self._config.state / FILE, content)
         except OSError as error:
-            log.warning("the state was not saved", path=str(self._config.state), reason=str(error))
+            log.warning("saving the state failed", path=str(self._config.state), reason=str(error))
 
 
 class RestoredState:
-    """What was read from disk, until the cluster can be read."""
+    """The saved state, used until the cluster can be read."""
 
     def __init__(self, found: SavedState | None, settings: Settings, *, clock: Clock) -> None:
         self._found = found
@@ -158,11 +158,11 @@ class RestoredState:
         self.inputs: Inputs | None = None  # in use
 
     async def run(self, synced: Callable[[], bool], wait_s: float, changed: Callable[[], None]) -> None:
-        """Use it when the cluster has not been read after a while."""
+        """Use the saved state if the cluster was not read within ``wait_s``."""
         await self._clock.sleep(wait_s)
         if self._found is not None and not synced():
             self.inputs = self._found.inputs(self._settings)
-            log.warning("the cluster cannot be read; serving what was saved", seconds_old=self.age_s)
+            log.warning("the cluster cannot be read; using the saved state", seconds_old=self.age_s)
             changed()
 
     @property

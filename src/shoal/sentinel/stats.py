@@ -1,8 +1,8 @@
 """Counters of Envoy per deployment, and how they reach the control plane.
 
 Every ``stats_s`` Envoy is asked for a short list of its stats: of its clusters, and of requests by cluster, code and
-number of tries, which the connection manager counts (``translate.connection``). Its counters begin anew when it is
-started anew; here they are added up, so that they only rise while this process lives.
+number of tries, which the connection manager counts (``translate.connection``). Its counters restart with
+Envoy; they are added up here, so that they only rise while this process lives.
 
 The way out is the ConfigMap ``stats-<gateway>`` in the gateways' namespace, where each replica owns one entry, named as
 its pod (server-side apply, one field manager per pod, written only when it changed). It has the labels of the gateway's
@@ -11,13 +11,13 @@ sentinels finds it by them and copies the entries into ``SentinelReport.stats``.
 
     {"v": 1, "at": seconds since 1970, "since": the same of this process's start, "region": "eu",
      "bounds": upper bounds of the latency histogram in ms,
-     "refused": [{"type": "route", "name": NAME, "reason": what Envoy says}], where there is something,
+     "refused": [{"type": "route", "name": NAME, "reason": Envoy's reason}], unless empty,
      "deployments": {ID: {"codes": [1xx, 2xx, 3xx, 4xx, 5xx], "latency": count per bound and beyond all,
                           "latencyMs": sum, by the middles between bounds, "timeouts": n, "retries": n,
                           "connectFailures": n, "overflows": n, "active": n, "healthy": n, "total": n}}}
 
-Counts are since ``since``; a reader subtracts what it saw before and takes a smaller number for a new beginning. krane
-removes the entries of replicas that are gone.
+Counts are since ``since``; a reader subtracts its last values; a smaller number means a restart. krane removes the
+entries of deleted replicas.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ Stats = dict[str, DeploymentStats]
 
 
 def read_stats(body: bytes) -> Stats:
-    """Per deployment what Envoy's answer says; the clusters of one deployment are added up. Pure.
+    """Envoy's counters per deployment; the clusters of one deployment are added up.
 
     Where there are clusters without peers, they tell how many instances there are: to the others a peer is one too."""
     found: Stats = {}
@@ -130,7 +130,7 @@ def read_stats(body: bytes) -> Stats:
 
 
 def _place(found: Stats, name: str) -> tuple[DeploymentStats, str, str] | None:
-    """The deployment, which of its clusters, and what of it a stat's name is about."""
+    """Split a stat's name into the deployment, its cluster and the counter."""
     parts = name.split(".")
     if len(parts) != 3 or parts[0] != "cluster":
         return None
@@ -186,7 +186,7 @@ def _add_times(stats: DeploymentStats, buckets: Iterable[Mapping[str, Any]]) -> 
 
 
 def belonging(peers: Obj | None) -> Obj:
-    """The labels and the owner of what is written, as the ConfigMap of the peers has them."""
+    """Labels and owner of the written ConfigMap, copied from the ConfigMap of the peers."""
     if peers is None:
         return {}
     about = peers["metadata"]
@@ -246,7 +246,7 @@ class StatsKeeper:
         return {name: self._base.get(name, none).plus(self._latest.get(name, none)) for name in sorted(names)}
 
     def entry(self) -> bytes:
-        """What is written for the control plane, without when. The busiest where not all have room."""
+        """The entry for the control plane, without its time. If too large, it has the busiest deployments only."""
         shown = {name: stats.shown() for name, stats in self.current().items()}
         about = {"v": VERSION, "since": round(self._since), "region": self._config.region, "bounds": LATENCY_MS}
         if refused := self._refused():
@@ -275,7 +275,7 @@ class StatsKeeper:
             )
             self._written = (made, now)
         except (ApiError, TransportError) as error:
-            log.debug("the counters were not written", reason=str(error))
+            log.debug("writing the counters failed", reason=str(error))
 
     # Prometheus
 

@@ -1,7 +1,7 @@
-"""Tells in the status of each route and policy whether this gateway has taken it over, and if not why.
+"""Writes to the status of each route and policy whether this gateway applied it, and if not why.
 
-One entry of ``status.gateways`` belongs to each replica, by server-side apply with a field manager of its own. Entries
-are compared with what the object shows and written when they differ, slowly: status never competes with traffic.
+Each replica owns one entry of ``status.gateways``, by server-side apply with its own field manager. It is compared
+with the object and written if it differs, at a low rate: status never competes with traffic.
 """
 
 from __future__ import annotations
@@ -107,6 +107,6 @@ class StatusWriter:
         except NotFound:
             return True
         except (ApiError, TransportError) as error:
-            log.debug("a status was not written", name=about["name"], reason=str(error))
+            log.debug("writing a status failed", name=about["name"], reason=str(error))
             return False
         return True

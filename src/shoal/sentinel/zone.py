@@ -1,4 +1,4 @@
-"""In which zone of its region a gateway stands: what its node is labelled with."""
+"""The zone of a gateway, from the label of its node."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _WAIT_S = 3.0
 
 
 async def find_zone(client: Client, config: SentinelConfig, *, known: str, clock: Clock) -> str:
-    """As configured, else as its node says, else as it was ``known``; empty where zones are not looked at."""
+    """The configured zone, else the label of the node, else ``known`` if the node cannot be read."""
     if config.zone or not config.node:
         return config.zone
     try:
         async with within(clock, _WAIT_S):
             node = await client.of(builtin("nodes")).get(config.node)
     except (ApiError, TransportError, TimeoutError) as error:
-        log.warning("the zone of the node is not known now", node=config.node, reason=str(error) or "no answer")
+        log.warning("reading the node's zone failed", node=config.node, reason=str(error) or "no answer")
         return known
     return str((node["metadata"].get("labels") or {}).get(LABEL) or "")

@@ -89,7 +89,7 @@ async def eventually(check: Check, *, timeout_s: float = 30.0) -> Any:
         if found:
             return found
         if time.monotonic() > deadline_s:
-            raise failure or AssertionError(f"did not come true within {timeout_s} s")
+            raise failure or AssertionError(f"condition not met within {timeout_s} s")
         await asyncio.sleep(_POLL_S)
 
 

@@ -101,14 +101,14 @@ class FleetRecorder:
                 return found
             except asyncio.CancelledError:
                 if limit.expired():
-                    raise AssertionError(f"{what or 'it'} did not come true within {timeout_s} s") from None
+                    raise AssertionError(f"{what or 'it'} not met within {timeout_s} s") from None
                 raise
 
     async def asked(self, check: Callable[[], Any], *, timeout_s: float = 60.0) -> None:
         """Ask in another thread, again and again, until it is true."""
         deadline = time.monotonic() + timeout_s
         while not await asyncio.to_thread(check):
-            assert time.monotonic() < deadline, f"did not come true within {timeout_s} s\n{self._fleet.logs()}"
+            assert time.monotonic() < deadline, f"not met within {timeout_s} s\n{self._fleet.logs()}"
             await asyncio.sleep(_AGAIN_S)
 
     def of_app(self, app: str, cluster: str) -> list[Obj]:

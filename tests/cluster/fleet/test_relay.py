@@ -429,8 +429,8 @@ def test_a_relay_as_a_process_serves_a_real_agent_while_the_control_plane_is_kil
 
         settings.write_text("log_level: debug\nport: 1\n")
         os.kill(relay.pid, signal.SIGHUP)
-        until(lambda: '"settings taken over","changed":["log_level"]' in relay.tail(), "SIGHUP was not heard")
-        assert '"some settings change at the next start only","settings":["port"]' not in relay.tail(), "a flag wins"
+        until(lambda: '"settings reloaded","changed":["log_level"]' in relay.tail(), "SIGHUP was not heard")
+        assert '"some settings need a restart","settings":["port"]' not in relay.tail(), "a flag wins"
         settings.write_text("log_level: loud\n")
         os.kill(relay.pid, signal.SIGHUP)
         until(lambda: "log_level is 'loud': choose from" in relay.tail(), "the error does not name key, value and fix")

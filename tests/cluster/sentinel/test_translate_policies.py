@@ -198,7 +198,7 @@ async def test_cors_under_conditions_is_left_out_and_closes_no_route() -> None:
             async with gateway(given) as gw:
                 got = await gw.get("a.example", "/x", headers={"origin": "https://app.example"})
                 assert got.status_code == 200 and "access-control-allow-origin" not in got.headers
-                assert "no conditions" in gw.translator.faults["policy/c"]
+                assert "cannot have conditions" in gw.translator.faults["policy/c"]
                 assert "route/r" not in gw.translator.faults
 
 

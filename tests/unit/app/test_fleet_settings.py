@@ -113,7 +113,7 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "credentials.json"
     export_credentials(a_control_plane(tmp_path / "first"), file)
     file.chmod(0o640)
-    with pytest.raises(ConfigError, match=r"others may read it; use chmod 600"):
+    with pytest.raises(ConfigError, match=r"other users can read it; run chmod 600"):
         take_over(file, tmp_path / "second")
     assert not (tmp_path / "second").exists()
 
@@ -127,7 +127,7 @@ def test_what_is_of_another_fleet_is_never_overwritten(tmp_path: Path) -> None:
     second = tmp_path / "second"
     take_over(file, second)
     (second / "master.key").write_text("newer\na-key\n")
-    with pytest.raises(ConfigError, match="a master key that they do not have"):
+    with pytest.raises(ConfigError, match="a master key that they lack"):
         take_over(file, second)
     assert (second / "master.key").read_text() == "newer\na-key\n"
 
@@ -149,9 +149,9 @@ def test_something_else_is_not_taken_for_credentials(tmp_path: Path, content: st
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"relay": "control:7400"}, "relay is 'control:7400': use the address"),
-        ({"relay": "https://c:7400"}, "token_file is not set: make a token with"),
-        ({"relay": "https://c:7400", "master_key": "env:X"}, "master_key is set: a relay has none"),
+        ({"relay": "control:7400"}, "relay is 'control:7400': use the URL"),
+        ({"relay": "https://c:7400"}, "token_file is not set: create a token with"),
+        ({"relay": "https://c:7400", "master_key": "env:X"}, "master_key is set: a relay does not use it"),
         ({"relay": "https://c:7400", "port": 70000}, "port is 70000"),
     ],
 )

@@ -63,7 +63,7 @@ def test_without_an_engine_the_docker_runtime_says_where_it_looked_and_what_to_d
     flags = ["--dir", str(tmp_path / "d"), "--port", "0", "--runtime", "docker", "--docker-socket", str(nobody)]
     assert main(["cluster", "start", *flags]) == 1
     shown = capsys.readouterr()
-    assert shown.err.startswith(f"error: there is no Docker socket at {nobody}: start Docker (systemctl start docker)")
+    assert shown.err.startswith(f"error: no Docker socket at {nobody}: start Docker (systemctl start docker)")
     assert "ready" not in shown.out
 
 

@@ -48,7 +48,7 @@ def test_a_remembered_port_that_is_taken_gives_way(tmp_path: Path) -> None:
 
 
 def test_a_port_that_was_asked_for_is_used_or_refused_never_replaced(tmp_path: Path) -> None:
-    with taken() as busy, pytest.raises(ConfigError, match=f"port is {busy}: it is taken"):
+    with taken() as busy, pytest.raises(ConfigError, match=f"port is {busy}: already in use"):
         choose_port(busy, host=HOST, default=busy, remembered=tmp_path / "port")
     assert choose_port(busy, host=HOST, default=1, remembered=tmp_path / "port") == busy
 

@@ -79,7 +79,7 @@ def test_tokens_are_listed_and_revoked_by_name(config: ClusterConfig, capsys: py
     assert token_digest(token) not in read_tokens(config.tokens_path)
     assert len(read_tokens(config.tokens_path)) == 1
     assert run(config, "revoke", "laptop") == 2
-    assert "there is no such token; known: admin" in capsys.readouterr().err
+    assert "token 'laptop' not found (existing tokens: admin)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_tokens_are_listed_and_revoked_by_name(config: ClusterConfig, capsys: py
         (["--user", "a", "--cluster", "c"], "cluster is 'c': not for tokens of a cluster"),
         (["--user", "a", "--ttl", "soon"], "ttl is 'soon'"),
         (["--user", "a", "--ttl", "0s"], "ttl is '0s'"),
-        (["--user", "a", "--name", "admin"], "there is such a token"),
+        (["--user", "a", "--name", "admin"], "a token with this name exists"),
         (["--user", "a", "--name", "a b"], "name is 'a b'"),
         (["--user", "a", "--group", ""], "group is empty"),
     ],
@@ -155,7 +155,7 @@ def test_expired_tokens_are_forgotten_when_a_new_one_is_made(tmp_path: Path) -> 
 def test_a_spoilt_file_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "tokens.json"
     path.write_text(content)
-    with pytest.raises(ConfigError, match="is not a list of tokens"):
+    with pytest.raises(ConfigError, match="is not a valid token file"):
         read_tokens(path)
 
 
@@ -205,7 +205,7 @@ async def test_a_running_server_takes_changes_over_within_a_second(
     assert server.keys[1] == ()
     task.cancel()
     shown = capfd.readouterr().err
-    assert "credentials not taken over" in shown
+    assert "credentials not reloaded" in shown
     assert "PRIVATE" not in shown
 
 

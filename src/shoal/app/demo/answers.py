@@ -57,7 +57,7 @@ class DemoAnswer:
 
 
 def about_from(tag: str, environ: Mapping[str, str]) -> About:
-    """``ValueError`` for a tag that there is not."""
+    """Raise ValueError for an unknown tag."""
     if tag not in TAGS:
         raise ValueError(f"no version {tag!r} of the demo application: use one of {', '.join(TAGS)}")
     return About(

@@ -1,6 +1,6 @@
-"""What ``shoal up`` puts into the clusters themselves: a sharded controller with some work, and a piece of a mesh.
+"""The samples that ``shoal up`` applies to the clusters: a sharded controller with some work, and Istio objects.
 
-Applied once: what people have made of it since, also that they deleted it, is left alone.
+They are applied once; later changes and deletions by the user stay.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def _ensure(kubeconfig: Path, clock: Clock, *, sharded: bool) -> None:
                 await _patiently(partial(_create, client, document), clock)
             await _patiently(partial(_create, client, _MARKED), clock)
         except (ApiError, TransportError) as error:
-            log.warning("a sample could not be applied", kubeconfig=str(kubeconfig), reason=str(error))
+            log.warning("applying a sample failed", kubeconfig=str(kubeconfig), reason=str(error))
 
 
 async def _mesh(client: Client) -> list[Obj]:
@@ -66,7 +66,7 @@ async def _create(client: Client, document: Obj) -> object:
 
 
 async def _patiently(work: Callable[[], Awaitable[object]], clock: Clock) -> None:
-    """Definitions are served a moment after they were made, and rights come as the parts of the cluster start."""
+    """Retry: CustomResourceDefinitions are served shortly after creation, and RBAC objects appear during the start."""
     until_s = clock.monotonic() + _TRY_S
     while True:
         try:

@@ -1,7 +1,7 @@
-"""The shell of the demo application: HTTP/1.1 and WebSocket connections, and an end that breaks no request.
+"""The server of the demo application: HTTP/1.1 and WebSocket connections, with graceful shutdown.
 
-On SIGTERM it says so at /health and with ``Connection: close`` on every answer, goes on taking requests for a moment
-($DRAIN_S, for gateways that have not heard yet), and ends when the last one is answered.
+On SIGTERM it reports so at /health and sends ``Connection: close`` with every answer, accepts requests for $DRAIN_S
+(for gateways that do not know yet), and exits after the last answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GONE = (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError
 
 
 class MalformedRequest(Exception):
-    """Bytes that are no request."""
+    """The bytes are not a valid request."""
 
 
 class DemoServer:
@@ -42,7 +42,7 @@ class DemoServer:
         self.draining = False
 
     async def start(self, host: str, port: int) -> int:
-        """The port, also when 0 was asked for."""
+        """The actual port, also if 0 was requested."""
         self._server = await asyncio.start_server(self._connection, host, port, limit=_HEAD_BYTES, backlog=1024)
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -55,7 +55,7 @@ class DemoServer:
             async with asyncio.timeout(end_s):
                 await self._idle.wait()
         except TimeoutError:
-            print(f"{self.under_way} requests were not finished", file=sys.stderr, flush=True)
+            print(f"stopped with {self.under_way} unfinished requests", file=sys.stderr, flush=True)
         for writer in list(self._connections):
             writer.close()
 
@@ -74,7 +74,7 @@ class DemoServer:
             writer.close()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request; whether another may follow on this connection."""
+        """Answer one request; return whether the connection stays open."""
         head = await reader.readuntil(b"\r\n\r\n")
         self.under_way += 1
         self._idle.clear()
@@ -124,7 +124,7 @@ class DemoServer:
     async def _websocket(
         self, request: DemoRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Sends back what comes, after a first message that says who answers."""
+        """Echo messages, after a first message that names this instance."""
         key = request.headers.get("sec-websocket-key", "")
         if request.headers.get("upgrade", "").lower() != "websocket" or not is_key(key):
             raise MalformedRequest("/ws is for WebSocket connections")
@@ -159,7 +159,7 @@ def parse_head(head: bytes) -> tuple[DemoRequest, str]:
     try:
         method, target, version = lines[0].split(" ")
     except ValueError:
-        raise MalformedRequest("the first line is not: method, target, version") from None
+        raise MalformedRequest("invalid request line: expected METHOD TARGET VERSION") from None
     headers: dict[str, str] = {}
     for line in lines[1:]:
         name, colon, value = line.partition(":")
@@ -177,7 +177,7 @@ async def _body(headers: Mapping[str, str], reader: asyncio.StreamReader) -> byt
     try:
         size = int(headers.get("content-length") or 0)
     except ValueError:
-        raise MalformedRequest("content-length is no number") from None
+        raise MalformedRequest("invalid Content-Length: not a number") from None
     if not 0 <= size <= _BODY_BYTES:
         raise MalformedRequest(f"a body may have at most {_BODY_BYTES} bytes")
     return await reader.readexactly(size)
@@ -191,7 +191,7 @@ async def _chunked(reader: asyncio.StreamReader) -> bytes:
         try:
             size = int(line, 16)
         except ValueError:
-            raise MalformedRequest("the size of a chunk is no number") from None
+            raise MalformedRequest("invalid chunk size: not a hexadecimal number") from None
         if size == 0:
             while (await reader.readuntil(b"\r\n")) != b"\r\n":
                 pass

@@ -15,7 +15,7 @@ app = ShardedController()
 
 @app.reconcile(GROUP, KIND, controls=[("", "ConfigMap"), ("apps", "Deployment")])
 async def website(owned: Owned) -> None:
-    """Called when a Website or something made of it changes."""
+    """Called when a Website or an object it owns changes."""
     name = owned.key.name
     page = str(owned.spec.get("page", f"<h1>{name}</h1>"))
     await owned.ensure_child(page_map(name, page))

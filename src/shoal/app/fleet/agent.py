@@ -34,7 +34,7 @@ from shoal.krane.stream import Connection, Times
 
 @dataclass(frozen=True, slots=True)
 class AgentProcessDeps:
-    """What an agent needs of the process it runs in."""
+    """Dependencies of an agent on its process."""
 
     clock: Clock
     ids: Ids
@@ -46,11 +46,13 @@ class AgentProcessDeps:
 class KraneSettings(KraneConfig):
     """The settings of ``shoal krane start``, by file, environment and flags."""
 
-    dir: Path = setting(Path(), doc="where key and last known state are kept; default `krane` in $SHOAL_HOME")
+    dir: Path = setting(
+        Path(), doc="state directory, for the agent's key and the last known state; default `krane` in $SHOAL_HOME"
+    )
     log_level: str = setting("info", doc="debug, info, warning, error or off")
 
 
-DYNAMIC = frozenset({"rpc_timeout_s", "idle_s"})  # what a running agent takes over
+DYNAMIC = frozenset({"rpc_timeout_s", "idle_s"})  # settings that SIGHUP changes
 
 
 async def run_krane(

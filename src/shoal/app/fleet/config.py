@@ -35,26 +35,28 @@ class ControlOptions:
 
     dir: Path = setting(doc="state directory")
     port: int | None = setting(
-        None, doc="of REST API and agents; default the last one used, else 7400 or the next free"
+        None, doc="port of the REST API and of agents; default: the last one used, else 7400 or the next free port"
     )
-    host: str = setting(LOOPBACK, doc="address to bind")
-    database: tuple[str, ...] = setting((), doc="sqlite:///PATH or postgresql://USER@HOST/DATABASE, or NAME=URL each")
-    workspace: tuple[str, ...] = setting((), doc="WORKSPACE=DATABASE, where a workspace is not in the first one")
+    host: str = setting(LOOPBACK, doc="address to listen on")
+    database: tuple[str, ...] = setting((), doc="sqlite:///PATH or postgresql://USER@HOST/DATABASE; several: NAME=URL")
+    workspace: tuple[str, ...] = setting((), doc="WORKSPACE=DATABASE, for a workspace not in the first database")
     events: str = setting("", doc="redis://HOST:PORT that carries wake-ups between control planes")
-    master_key: str = setting("", doc="file:PATH, env:NAME or vault:URL; default a file in the directory")
-    credentials: Path | None = setting(None, doc="file or directory of another control plane of this fleet")
-    tls_san: tuple[str, ...] = setting((), doc="further names and addresses in the certificate")
-    relay: str = setting("", doc="address of the control plane: be the relay of a region to it")
-    token_file: Path | None = setting(None, doc="of a relay: file with its token, or its join file")
+    master_key: str = setting("", doc="file:PATH, env:NAME or vault:URL; default: a file in the state directory")
+    credentials: Path | None = setting(
+        None, doc="state directory or credentials file of another control plane of this fleet"
+    )
+    tls_san: tuple[str, ...] = setting((), doc="additional DNS names and IP addresses in the certificate")
+    relay: str = setting("", doc="URL of the control plane; runs this process as the relay of a region")
+    token_file: Path | None = setting(None, doc="relay only: file with its token, or its join file")
     ca: Path | None = setting(
-        None, doc="of a relay: certificates of who signs the control plane's; default the join file's"
+        None, doc="relay only: CA of the control plane's certificate, PEM; default: the one in the join file"
     )
     log_level: str = setting("info", doc="debug, info, warning, error or off")
-    service: ServiceConfig = setting(ServiceConfig(), doc="what agents meet")
-    relaying: RelayConfig = setting(RelayConfig(), doc="of a relay")
+    service: ServiceConfig = setting(ServiceConfig(), doc="settings of the service for agents")
+    relaying: RelayConfig = setting(RelayConfig(), doc="settings of a relay")
 
 
-# What a running process takes over: everything about agents but what is given out or allotted once.
+# Settings that SIGHUP changes: those of agents, except values that are sent or allocated once.
 DYNAMIC = frozenset(
     f"service.{name}"
     for name in (
@@ -78,7 +80,7 @@ class ControlConfig:
 
     @property
     def url(self) -> str:
-        """What clients on this machine connect to."""
+        """URL of the control plane for clients on this machine."""
         return _url(self.host, self.port)
 
     @property
@@ -109,7 +111,7 @@ class RelaySettings:
 
     @property
     def own_url(self) -> str:
-        """What agents on this machine connect to."""
+        """URL of the relay for agents on this machine."""
         return _url(self.host, self.port)
 
     @property
@@ -134,7 +136,7 @@ def checked_config(options: ControlOptions) -> ControlConfig:
         _database(text, options.dir) for text in options.database or (f"sqlite:///{options.dir}/fleet.db",)
     )
     if len(databases) != max(1, len(options.database)):
-        raise ConfigError("database is given twice under one name: name each with NAME=URL")
+        raise ConfigError("two databases have the same name: give each its own with NAME=URL")
     workspaces = dict(_pair(text) for text in options.workspace)
     for workspace, database in workspaces.items():
         if database not in databases:
@@ -156,7 +158,7 @@ def checked_config(options: ControlOptions) -> ControlConfig:
 
 @contextmanager
 def opened_config(options: ControlOptions) -> Iterator[ControlConfig]:
-    """The settings for a start: the directory is made and ours alone while inside, and the port is decided."""
+    """The settings for a start: creates and locks the directory while inside, and chooses the port."""
     config = checked_config(options)
     make_private_dir(config.dir)
     with DirectoryLock(config.dir / "control.lock"):
@@ -172,12 +174,12 @@ def opened_relay(options: ControlOptions) -> Iterator[RelaySettings]:
     _check_port(options.port)
     for name in ("database", "workspace", "events", "master_key", "credentials"):
         if getattr(options, name):
-            raise ConfigError(f"{name} is set: a relay has none; leave it out, or leave --relay out")
+            raise ConfigError(f"{name} is set: a relay does not use it; leave it out, or leave --relay out")
     if not options.relay.startswith(("https://", "http://")):
-        raise ConfigError(f"relay is {options.relay!r}: use the address of the control plane, https://HOST:PORT")
+        raise ConfigError(f"relay is {options.relay!r}: use the URL of the control plane, https://HOST:PORT")
     if options.token_file is None:
         raise ConfigError(
-            "token_file is not set: make a token with `shoal token create --kind relay --region R --to FILE`"
+            "token_file is not set: create a token with `shoal token create --kind relay --region R --to FILE`"
         )
     make_private_dir(options.dir)
     with DirectoryLock(options.dir / "control.lock"):
@@ -190,7 +192,7 @@ def opened_relay(options: ControlOptions) -> Iterator[RelaySettings]:
 
 def _check_port(port: int | None) -> None:
     if port is not None and not 0 <= port <= 65535:
-        raise ConfigError(f"port is {port}: use 1 to 65535, or 0 for any free one")
+        raise ConfigError(f"port is {port}: use 1 to 65535, or 0 for any free port")
 
 
 def _database(text: str, folder: Path) -> tuple[str, str]:

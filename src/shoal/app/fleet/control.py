@@ -32,7 +32,7 @@ from shoal.errors import AlreadyExists, ServiceUnavailable
 log = get_logger("control")
 
 ADMIN = "admin"
-_SWEEP_S = 5.0  # deadlines pass, and what waits for a place may have one now
+_SWEEP_S = 5.0  # for deadlines, and for instances that wait for a placement
 
 
 async def run_control(
@@ -79,20 +79,20 @@ async def run_control(
 
 
 async def sweep_forever(fleet: Fleet, tokens: ApiTokens, clock: Clock) -> None:
-    """What has to happen because time passes."""
+    """Do periodic work until cancelled."""
     while True:
         try:
             await fleet.sweep()
             await tokens.save_used()
         except ServiceUnavailable as error:
-            log.warning("the sweep has to wait for the database", reason=str(error))
+            log.warning("the sweep is delayed: the database is unavailable", reason=str(error))
         except Exception as error:
             log.error("the sweep failed", error=error)
         await clock.sleep(_SWEEP_S)
 
 
 def by_path(cluster: Application, api: Application) -> Application:
-    """Calls of agents and relays by their path; everything else is the API's."""
+    """Route calls of agents and relays to ``cluster`` by path, all others to ``api``."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith(PATHS):
@@ -114,5 +114,5 @@ async def ensure_admin(config: ControlConfig, fleet: Fleet, tokens: ApiTokens) -
     except AlreadyExists:
         row = await tokens.find("user", ADMIN, workspace_id=DEFAULT_WORKSPACE)
         text, _ = await tokens.rotate(row.id)
-        log.warning("the administrator's token was lost; a new one was made", path=str(path))
+        log.warning("the administrator's token was missing; created a new one", path=str(path))
     write_private(path, f"{text}\n".encode())

@@ -1,8 +1,8 @@
-"""What makes several control planes one: the CA, the administrator's token and the master key, in one private file.
+"""The shared credentials of several control planes: CA, administrator's token and master key, in one private file.
 
-``shoal control credentials export FILE`` writes it, ``shoal control start --credentials FILE`` takes it over; the
-directory of another control plane of this machine does as well. The file is all the secrets of a fleet: it must belong
-to its owner alone, else it is refused.
+``shoal control credentials export FILE`` writes it, ``shoal control start --credentials FILE`` imports it; the
+directory of another control plane on this machine works too. The file has all secrets of a fleet: it is refused if
+other users can read it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SEPARATORS = re.compile(r"[\s,]+")
 
 
 def export_credentials(folder: Path, to: Path) -> None:
-    """Write what is in the directory of a control plane that has been started once."""
+    """Export the credentials in the directory of a control plane that was started before."""
     found = _of_directory(folder, "dir")
     write_private(to, (json.dumps({"kind": KIND, **found}, indent=1) + "\n").encode())
 
@@ -38,7 +38,7 @@ def take_over(source: Path, folder: Path) -> None:
     make_private_dir(folder / "pki")
     if not _same_authority(folder, found):
         raise ConfigError(
-            f"credentials is {str(source)!r}: {folder} has the keys of another control plane already; "
+            f"credentials is {str(source)!r}: {folder} already has the keys of another control plane; "
             "use another --dir, or remove its pki folder"
         )
     if not (folder / _CA_KEY).exists():
@@ -54,8 +54,8 @@ def _take_master_key(source: Path, path: Path, text: str) -> None:
     known = _SEPARATORS.split(path.read_text()) if path.exists() else []
     if not {key for key in known if key} <= set(_SEPARATORS.split(text)):
         raise ConfigError(
-            f"credentials is {str(source)!r}: {path} has a master key that they do not have; export them again, or put "
-            "its lines into the other control plane's file"
+            f"credentials is {str(source)!r}: {path} has a master key that they lack; export them again, or add "
+            "its lines to the other control plane's file"
         )
     write_private(path, text.encode())
 
@@ -91,14 +91,14 @@ def _of_file(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"credentials is {str(path)!r}: {error.strerror}") from None
     if stat.S_IMODE(about.st_mode) & 0o077:
-        raise ConfigError(f"credentials is {str(path)!r}: others may read it; use chmod 600 {path}")
+        raise ConfigError(f"credentials is {str(path)!r}: other users can read it; run chmod 600 {path}")
     try:
         found = json.loads(content)
         if found["kind"] != KIND or not all(isinstance(found[name], str) for name in _NEEDED) or "ca" not in found:
-            raise ValueError("it is something else")
+            raise ValueError("not an export of credentials")
     except (ValueError, KeyError, TypeError):
         raise ConfigError(
-            f"credentials is {str(path)!r}: not what `shoal control credentials export` writes; export them again"
+            f"credentials is {str(path)!r}: not a file from `shoal control credentials export`; export them again"
         ) from None
     return dict(found)
 

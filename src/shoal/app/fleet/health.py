@@ -1,4 +1,4 @@
-"""``/livez``, ``/readyz`` and ``/metrics`` of a process that serves nothing else."""
+"""``/livez``, ``/readyz`` and ``/metrics`` for processes without another HTTP server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Check = Callable[[], tuple[bool, dict[str, str]]]
 def health_app(
     livez: Check, readyz: Check, metrics: Metrics, status: Callable[[], object] | None = None
 ) -> Application:
-    """A check says whether it holds, and why. ``status`` is shown at ``/status``."""
+    """Each check returns whether it passes, and why. ``status`` is shown at ``/status``."""
     checks = {"/livez": livez, "/readyz": readyz}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

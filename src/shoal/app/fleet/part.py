@@ -21,7 +21,7 @@ class AgentPart(EmbeddedPart):
 
     def __init__(self, deps: ComponentDeps, join: Path, folder: Path) -> None:
         super().__init__(deps)
-        # one agent in a process of its own directory: nobody else stands for election
+        # one agent per directory: no other candidate
         self._config = KraneConfig(join=join, dir=folder / "krane", agent=deps.identity, elect=False)
 
     def manifests(self) -> Iterable[dict[str, Any]]:

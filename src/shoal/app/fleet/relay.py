@@ -59,7 +59,7 @@ async def run_relay(config: RelaySettings, stop: asyncio.Event, on_ready: Callab
 
 
 def mostly_local(app: Application) -> Application:
-    """Others than this machine learn whether it lives and is ready, and nothing more."""
+    """Other machines can read only /livez and /readyz."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         host = (scope.get("client") or ("",))[0]
@@ -73,11 +73,11 @@ def mostly_local(app: Application) -> Application:
 
 
 def read_token_file(path: Path) -> tuple[str, str]:
-    """Token and CA, of a file with nothing but the token or of what `shoal token create --kind relay` prints."""
+    """Token and CA from a file with only the token, or from a join file of `shoal token create --kind relay`."""
     text = _read(path, "token_file").strip()
     if not text.startswith("{"):
         if not text or any(letter.isspace() for letter in text):
-            raise ConfigError(f"token_file is {str(path)!r}: it holds no token; make one with shoal token create")
+            raise ConfigError(f"token_file is {str(path)!r}: it has no token; create one with `shoal token create`")
         return text, ""
     try:
         found = json.loads(text)

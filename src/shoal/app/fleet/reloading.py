@@ -1,7 +1,7 @@
-"""Settings that change while a process runs: SIGHUP reads them again, and what may change without a restart does.
+"""Reload of settings: SIGHUP reads them again and applies those that need no restart.
 
-A file that is wrong is refused as a whole, with the key, the value and the fix, and nothing changes. Settings that
-cannot change now are named and stay as they are until the next start.
+An invalid file changes nothing; the log names the key, the value and the fix. Settings that need a restart are logged
+and keep their value until then.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _log = get_logger("settings")
 
 
 class Reloading(Generic[T]):
-    """``load`` makes the settings as the start did. ``dynamic`` are the dotted names of those that may change;
-    ``log_level`` always may. Whoever uses the settings sets ``apply``."""
+    """``load`` reads the settings as at the start. ``dynamic`` has the dotted names of those that may change;
+    ``log_level`` always may. The user of the settings sets ``apply``."""
 
     def __init__(self, load: Callable[[], T], current: T, dynamic: Collection[str] = ()) -> None:
         self._load = load
@@ -37,13 +37,13 @@ class Reloading(Generic[T]):
             merged = merge(self.current, fresh, taken)
             logs.configure(level=getattr(merged, "log_level", "info"))
         except ConfigError as error:
-            _log.error("settings not taken over", reason=str(error))
+            _log.error("settings not reloaded", reason=str(error))
             return
         self.current = merged
         self.apply(merged)
-        _log.info("settings taken over", changed=taken)
+        _log.info("settings reloaded", changed=taken)
         if waiting := [name for name in changed if name not in taken]:
-            _log.warning("some settings change at the next start only", settings=waiting)
+            _log.warning("some settings need a restart", settings=waiting)
 
 
 def names_of(settings: Any, prefix: str = "") -> list[str]:

@@ -1,8 +1,8 @@
-"""The agent's own program: what ``shoal krane start`` becomes once its flags are understood.
+"""The agent's own program, which ``shoal krane start`` executes after parsing its flags.
 
 An agent runs for months beside other people's workloads, and the libraries of a command line would be a fifth of its
-memory. So the command replaces itself by this module, in the same process, which imports what an agent needs, with an
-allocator that gives back what a start used for a moment.
+memory. So the command replaces itself by this module, in the same process. It imports only what an agent needs, and
+its allocator returns the memory of the start to the system.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _PATHS = ("join", "dir", "kubeconfig")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartArguments:
-    """What was said on the command line. ``flags`` are settings by name, None where nothing was said."""
+    """The parsed command line. ``flags`` are settings by name, None if not given."""
 
     flags: Mapping[str, Any]
-    home: str  # where the agent's directory is when nobody names one
+    home: str  # default directory of the agent
     config: str = ""
     stop_on_eof: bool = False
 
@@ -46,7 +46,7 @@ class StartArguments:
 
 
 def become(start: StartArguments) -> NoReturn:
-    """Go on as the agent. Settings that are wrong are told before, as by every command."""
+    """Become the agent. Invalid settings are reported first, as in every command."""
     from shoal.krane.config import read_join_file
 
     read_join_file(start.settings().join)

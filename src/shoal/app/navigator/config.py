@@ -32,7 +32,7 @@ class NavigatorOptions(ManagerConfig):
 
     dir: Path = setting(doc="state directory; default `navigator` in $SHOAL_HOME")
     port: int | None = setting(
-        None, doc="of edges and the REST API; default: the last one used, else 7410 or a free one"
+        None, doc="port of edges and the REST API; default: the last one used, else 7410 or the next free port"
     )
     host: str = setting(LOOPBACK, doc="address to listen on")
     database: str = setting("", doc="sqlite:///PATH or postgresql://USER@HOST/DATABASE; default SQLite in dir")
@@ -55,7 +55,7 @@ class ManagerProcessConfig:
 
     @property
     def url(self) -> str:
-        """What clients on this machine connect to."""
+        """URL of the manager for clients on this machine."""
         host = LOOPBACK if self.host in ("0.0.0.0", "::", "") else self.host
         return f"https://[{host}]:{self.port}" if ":" in host else f"https://{host}:{self.port}"
 
@@ -76,7 +76,7 @@ class ManagerProcessConfig:
 def checked_config(options: NavigatorOptions) -> ManagerProcessConfig:
     """The settings that these flags mean, as far as they can be known without touching the machine."""
     if options.port is not None and not 0 <= options.port <= 65535:
-        raise ConfigError(f"port is {options.port}: use 1 to 65535, or 0 for any free one")
+        raise ConfigError(f"port is {options.port}: use 1 to 65535, or 0 for any free port")
     return ManagerProcessConfig(
         dir=options.dir,
         port=DEFAULT_PORT if options.port is None else options.port,
@@ -111,7 +111,7 @@ def database_url(text: str, folder: Path) -> str:
 
 
 def _database_lock(config: ManagerProcessConfig) -> DirectoryLock | nullcontext[None]:
-    """Of a file elsewhere: two directories may name it. PostgreSQL has a lock of its own."""
+    """Lock a SQLite file outside ``dir``, since two directories may name it. PostgreSQL has its own lock."""
     path = Path(config.database.removeprefix("sqlite:///"))
     if not config.database.startswith("sqlite:") or path.parent == config.dir:
         return nullcontext()

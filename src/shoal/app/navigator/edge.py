@@ -45,7 +45,7 @@ class EdgeSettings(EdgeConfig):
 
 @dataclass(frozen=True, slots=True)
 class EdgeProcessDeps:
-    """What an edge needs of the process it runs in."""
+    """Dependencies of an edge on its process."""
 
     clock: Clock
     ids: Ids
@@ -73,7 +73,7 @@ async def run_edge(config: EdgeConfig, stop: asyncio.Event, on_ready: Callable[[
 async def opened_edge(
     config: EdgeConfig, client: Client, ports: PodPorts, process: EdgeProcessDeps
 ) -> AsyncIterator[Edge]:
-    """An edge that is ready to ``run``; what it holds open is closed on leaving."""
+    """An edge that is ready to ``run``; its connections are closed on exit."""
     join = read_join_file(config.join)
     name = config.edge or f"{socket.gethostname()[:20]}-{os.getpid()}-{process.ids.new_suffix()}"
     async with AsyncExitStack() as stack:
@@ -118,7 +118,7 @@ def _cluster_label(config: RequestConfig) -> tuple[str, str] | None:
 
 
 def _reread(config: EdgeConfig, last: EdgeJoinFile) -> EdgeJoinFile:
-    """The join file as it is now, so that its token can be replaced; the one from the start when it cannot be read."""
+    """The current join file, so that its token can be replaced; ``last`` if it cannot be read."""
     try:
         return read_join_file(config.join)
     except Exception as error:

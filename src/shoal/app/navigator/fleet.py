@@ -1,4 +1,4 @@
-"""What the control plane says of deployments, read over its API now and then, for questions about apps."""
+"""Deployments of the control plane, polled over its API, for queries about apps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = get_logger("navigator.fleet")
 
 
 class ControlFleet:
-    """Implements ``Fleet``. Without a control plane it knows of nothing."""
+    """Implements ``Fleet``. Without a control plane it is empty."""
 
     def __init__(self, control: Path | None, *, clock: Clock) -> None:
         """``control`` is the directory of a control plane on this machine."""
@@ -46,7 +46,7 @@ class ControlFleet:
                     self._away = False
                 except (CannotReach, RequestRefused, OSError, KeyError, TypeError) as error:
                     if not self._away:
-                        _log.warning("the control plane cannot be asked for deployments", reason=str(error))
+                        _log.warning("reading deployments from the control plane failed", reason=str(error))
                     self._away = True
             await self._clock.sleep(_EVERY_S)
 

@@ -15,8 +15,8 @@ from shoal.navigator.manager.tokens import EDGE, NavigatorTokens
 
 
 async def ensure_join_files(folder: Path, url: str, clusters: Mapping[str, tuple[str, Path]]) -> None:
-    """For each cluster, with its region, a file by which its edge joins the manager in ``folder``; one that is still
-    good is left as it is."""
+    """Write a join file for the edge of each cluster to the manager in ``folder``; keep files that are still
+    valid."""
     rows = rows_for(database_url("", folder))
     await rows.open(manager=False)
     try:

@@ -77,7 +77,7 @@ async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_read
 
 
 class CollectorFreeze:
-    """Spares the collector what stays: a million small objects that it would walk again and again."""
+    """Freezes long-lived objects, so that the garbage collector does not walk a million of them again and again."""
 
     def __init__(self) -> None:
         self._rows = 0
@@ -91,7 +91,7 @@ class CollectorFreeze:
 
 
 def by_path(edges: Application, health: Application, api: Application) -> Application:
-    """Edges' streams and health by their paths; everything else is the API's."""
+    """Route streams of edges and health checks by path, all other requests to the API."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"] if scope["type"] == "http" else ""
@@ -106,7 +106,7 @@ def by_path(edges: Application, health: Application, api: Application) -> Applic
 
 
 async def ensure_admin(config: ManagerProcessConfig, tokens: NavigatorTokens) -> None:
-    """A token to begin with, whose only copy is in the directory."""
+    """Create the first token; its only copy is in the directory."""
     path = config.admin_token_path
     if path.exists() and tokens.find(path.read_text().strip()) is not None:
         return

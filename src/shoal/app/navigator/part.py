@@ -18,8 +18,8 @@ USER = f"system:serviceaccount:{rbac.NAMESPACE}:{rbac.SERVICE_ACCOUNT}"
 
 
 class EdgePart(EmbeddedPart):
-    """``edge`` stays the same over restarts of the process, so that the manager lets it return at once: there is one
-    edge per directory."""
+    """``edge`` stays the same over restarts, so that the manager accepts it again at once: there is one edge per
+    directory."""
 
     name = "navigator-edge"
 

@@ -1,4 +1,4 @@
-"""The shard manager: as a process of its own beside any cluster, or as a part of a cluster's process."""
+"""The shard manager: as a separate process for any cluster, or embedded in a cluster's process."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def install(client: Client) -> None:
 
 
 class ShardService:
-    """A manager that stands for election again whenever it has lost; ``run`` it until ``stop``."""
+    """A manager that rejoins the leader election after losing it; ``run`` it until ``stop``."""
 
     name = "sharding"
 
@@ -119,10 +119,10 @@ class ShardService:
                 await self._term()
                 self._failure = ""
             except LostLease:
-                log.warning("lost the lease; standing for it again")
+                log.warning("lost the lease; trying to acquire it again")
             except Exception as error:
                 self._failure = str(error) or type(error).__name__
-                log.error("the manager failed; starting it again", error=error)
+                log.error("the manager failed; restarting it", error=error)
                 await self._clock.sleep(_AFTER_FAILURE_S)
 
     def stop(self) -> None:
@@ -158,7 +158,7 @@ class ShardService:
             await manager.run()
 
     def assigner(self) -> Assigner | None:
-        """Who gives slots at admission; None until the caches are warm."""
+        """Assigns slots at admission; None until the caches are synced."""
         ready = self._manager is not None and self._manager.health().ready
         return self._components.assigner if ready and self._components is not None else None
 

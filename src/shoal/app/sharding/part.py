@@ -15,7 +15,7 @@ from shoal.sharding.rbac import MANAGER, NAMESPACE, TargetKind
 
 USER = f"system:serviceaccount:{NAMESPACE}:{MANAGER}"
 
-# What it may share out without being told: the sample. For other kinds apply what `shoal shard manifests` prints.
+# The kinds it may shard by default: the sample. For others apply the output of `shoal shard manifests`.
 _KINDS = (
     TargetKind(websites.GROUP, "websites"),
     TargetKind("", "configmaps", controlled=True),
@@ -31,7 +31,7 @@ class ShardPart(EmbeddedPart):
 
     async def act(self) -> None:
         deps = self.deps
-        # one manager in a process of its own cluster: nobody else stands for election
+        # one manager per cluster process: no other candidate
         config = ManagerConfig(name=deps.identity, elect=False)
         client = deps.connect(USER)
         service = ShardService(

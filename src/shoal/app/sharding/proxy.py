@@ -39,7 +39,7 @@ _AGAIN_S = 2.0
 class ShardProxySettings(WorkerConfig):
     """The settings of ``shoal shard proxy``: those of the worker that it is, and of its process."""
 
-    kubeconfig: Path | None = setting(None, doc="of the cluster; default: the pod's service account, else kubectl's")
+    kubeconfig: Path | None = setting(None, doc="kubeconfig; default: the pod's service account, else kubectl's")
     dir: Path = setting(Path(), doc="directory to write a certificate and the controller's kubeconfig to")
     host: str = setting("127.0.0.1", doc="address to listen on")
     port: int = setting(8061, doc="port to listen on")
@@ -74,7 +74,7 @@ async def run_proxy(
 
 
 class ShardProxy:
-    """A worker without handlers, whose slots decide what passes."""
+    """A worker without handlers; its slots decide which objects pass."""
 
     def __init__(self, client: Client, config: WorkerConfig, *, clock: Clock, token: str) -> None:
         self._clock = clock
@@ -112,7 +112,7 @@ class ShardProxy:
                 await self._kinds.learn(spec)
                 known = spec.targets
             except (ApiError, TransportError) as error:
-                log.warning("the server's kinds could not be read", reason=str(error))
+                log.warning("reading the server's kinds failed", reason=str(error))
                 await self._clock.sleep(_AGAIN_S)
                 self._learn.set()
 

@@ -1,1 +1,1 @@
-"""One pod on a node: what it needs (plan), what is said about it (status), and the worker that does both."""
+"""One pod on a node: its next actions (plan), its status, and the worker that runs both."""

@@ -24,7 +24,7 @@ _TRUE = _Value("True")
 
 
 def conditions_of(view: PodView, groups: Mapping[str, Iterable[Obj]], phase: str, now: float) -> list[Obj]:
-    """All conditions of the status: what others own as it is, then ours."""
+    """All conditions of the status: those of other owners unchanged, then the node's."""
     statuses = {each["name"]: each for group in groups.values() for each in group}
     old = {each["type"]: each for each in view.pod.get("status", {}).get("conditions") or ()}
     before = {each["type"]: each for each in view.old.get("conditions") or ()}

@@ -1,4 +1,4 @@
-"""Facts about the containers of a pod, from its spec and from what the runtime has; pure."""
+"""Facts about the containers of a pod, from its spec and from the runtime's state."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def ran_long(container: Container) -> bool:
 
 def backoff_s(container: Container) -> float:
     """How long after its exit a container starts again: at once, then 10 s, doubling up to five minutes. A long run
-    wipes out what was before it."""
+    resets the delay."""
     crashes = 0 if ran_long(container) else crashes_of(container)
     return 0.0 if not crashes else min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2.0 ** min(crashes - 1, 10))
 
@@ -105,7 +105,7 @@ def next_crashes(container: Container) -> int:
 
 
 def probed(view: PodView, spec: Obj, container: Container) -> Probed:
-    """What is known of a container's probes; before the first result it depends on whether there are any."""
+    """The probe results of a container; before the first result, the default for its probes."""
     if container.phase is not ContainerPhase.RUNNING:
         return Probed(started=False, ready=False)
     found = view.probed.get(container.id)
@@ -122,7 +122,7 @@ def qualified(pod: Obj) -> str:
 
 
 def last_attempts(view: PodView) -> Mapping[str, int]:
-    """The highest attempt of each container that is known, also from a status whose containers are gone."""
+    """The highest known attempt of each container, also from a status whose containers were removed."""
     found: dict[str, int] = {}
     for group in ("initContainerStatuses", "containerStatuses"):
         for each in view.old.get(group) or ():

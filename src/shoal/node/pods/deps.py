@@ -1,4 +1,4 @@
-"""What every pod worker of a node works with."""
+"""Dependencies of the pod workers of a node."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from shoal.node.pods.model import ContainerWait
 
-SANDBOX = ""  # stands for the pod itself: its volumes or its sandbox
+SANDBOX = ""  # the pod itself: its volumes or its sandbox
 _SHOWN_S = 5.0  # how long a failed pull is shown as such before it is shown as backing off
 
 
@@ -37,7 +37,7 @@ class Holds:
         self._holds.pop(name, None)
 
     def retry(self, *reasons: str) -> None:
-        """What was held for these reasons, or for its volumes, may be tried at once."""
+        """Retry at once what was held for these reasons, or for its volumes."""
         for name, hold in tuple(self._holds.items()):
             if hold.wait.reason in reasons:
                 self._holds[name] = replace(hold, retry_at=0.0)
@@ -47,7 +47,7 @@ class Holds:
         return {name: hold.retry_at for name, hold in self._holds.items()}
 
     def waits(self, now: float) -> dict[str, ContainerWait]:
-        """What is shown for each container now."""
+        """The waiting reason of each held container."""
         found: dict[str, ContainerWait] = {}
         for name, hold in tuple(self._holds.items()):
             if hold.later is None and hold.later_at is not None and now >= hold.later_at:

@@ -1,4 +1,4 @@
-"""What the agent knows of one pod, and what it may decide to do about it."""
+"""The agent's view of one pod, and the actions it may decide on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ContainerRole(StrEnum):
     """How a container takes part in its pod."""
 
     INIT = "init"  # runs to its end before the next one starts
-    SIDECAR = "sidecar"  # an init container that goes on running
+    SIDECAR = "sidecar"  # an init container that keeps running
     MAIN = "main"
     EPHEMERAL = "ephemeral"
 
@@ -29,7 +29,7 @@ class ContainerWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """What the probes of a running container have found so far."""
+    """Probe results of a running container."""
 
     started: bool = True
     ready: bool = True
@@ -58,7 +58,7 @@ class PodView:
     probed: Mapping[str, Probed] = field(default_factory=dict)  # by container id; without an entry: no probe has run
     waits: Mapping[str, ContainerWait] = field(default_factory=dict)  # by container name: why its last start failed
     retry_at: Mapping[str, float] = field(default_factory=dict)  # by container name: no start before
-    messages: Mapping[str, str] = field(default_factory=dict)  # by container id: what it left as termination message
+    messages: Mapping[str, str] = field(default_factory=dict)  # termination messages by container id
     host_addresses: tuple[str, ...] = ()
     started_at: float = 0.0  # when this node took the pod
     failure: PodFailure | None = None
@@ -122,7 +122,7 @@ Action = CreateSandbox | StopSandbox | StartContainer | KillContainer | RemoveCo
 
 @dataclass(frozen=True, slots=True)
 class PodDecision:
-    """What to do now, in order, and when to look again by the clock alone."""
+    """Actions to take now, in order, and the time of the next plan without an event."""
 
     actions: tuple[Action, ...] = ()
     recheck_at: float | None = None

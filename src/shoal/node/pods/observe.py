@@ -1,4 +1,4 @@
-"""What the runtime has, read when somebody needs it: calls that come close together share one listing."""
+"""Listings of the runtime, on demand: concurrent calls share one listing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Lister:
 
     async def _list(self) -> Inventory:
         async with self._lock:
-            self._next = None  # whoever asks from now on needs a later one
+            self._next = None  # later callers need a later listing
             return await self._runtime.list()
 
 
@@ -40,7 +40,7 @@ def of_pod(inventory: Inventory, uid: str) -> tuple[Sandbox | None, tuple[Contai
 
 
 async def termination_message(runtime: Runtime, volumes: Volumes, spec: Obj, container: Container) -> str:
-    """What a container that has exited left to say: its file, or the end of its log where the pod wants that."""
+    """The termination message of an exited container: its file, or the end of its log if the pod asks for that."""
     path = volumes.message_file(container.pod_uid, container.name, container.attempt)
     try:
         with path.open("rb") as file:

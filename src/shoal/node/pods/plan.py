@@ -1,9 +1,9 @@
-"""What a pod needs next: a pure function of its spec, of what the runtime has, of probe results and the time.
+"""The next actions for a pod, from its spec, the runtime's state, probe results and the time.
 
     no sandbox ─▶ init containers, one after the other, sidecars among them ─▶ main containers ─▶ all ended ─▶ stop
     deleted, evicted, past its deadline ─▶ Terminate ─▶ StopSandbox ─▶ Finish
 
-It is asked again after every change, so a decision names only what can be done now.
+It runs after every change, so a decision has only actions that are possible now.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KEPT_DEAD = 1  # dead attempts beside the newest one, for ``logs --previous`` a
 
 
 def plan(view: PodView, now: float) -> PodDecision:
-    """What to do about the pod now."""
+    """Decide the next actions for the pod."""
     if view.ending:
         return PodDecision(_end(view))
     work = _Work(view, now)
@@ -131,7 +131,7 @@ class _Work:
         return True
 
     def _here(self, name: str) -> Container | None:
-        """The newest attempt in the pod's present sandbox: what ran in an earlier one counts for nothing."""
+        """The newest attempt in the pod's current sandbox; earlier sandboxes do not count."""
         found = self.current.get(name)
         sandbox = self.view.sandbox
         return found if found is not None and sandbox is not None and found.sandbox_id == sandbox.id else None
@@ -153,7 +153,7 @@ class _Work:
         return False
 
     def _sidecar(self, each: Obj) -> bool:
-        """Whether the sidecar has started, so that what follows it may."""
+        """Whether the sidecar has started, so that the next container may start."""
         container = self._here(each["name"])
         if container is None or container.phase is not ContainerPhase.RUNNING:
             self._start(each, ContainerRole.SIDECAR, container)
@@ -251,7 +251,7 @@ class _Work:
 
 
 def _code(container: Container) -> int:
-    """How a container that does not run any more ended; what is not known counts as a failure."""
+    """The exit code of a container that no longer runs; an unknown one counts as a failure."""
     return container.exit_code if container.phase is ContainerPhase.EXITED else 137
 
 

@@ -1,4 +1,4 @@
-"""Writes the status of one pod: only when it differs from what was written, and never over another's newer write."""
+"""Writes the status of one pod: only if it changed, and never over a newer write of another client."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ log = get_logger("node.pods")
 
 class Written(StrEnum):
     DONE = "done"  # written, or nothing to write
-    AGAIN = "again"  # the object has changed meanwhile: plan anew with what it is now
+    AGAIN = "again"  # the object changed meanwhile: plan again with its new version
     LATER = "later"  # the API did not take it
 
 
 class Reporter:
-    """What the API knows of a pod."""
+    """Writes a pod's status to the API."""
 
     def __init__(self, deps: PodWorkerDeps, pod: Obj) -> None:
         self._deps = deps
@@ -48,7 +48,7 @@ class Reporter:
             self.known = False
             return Written.DONE
         except (ApiError, TransportError) as error:
-            log.warning("the status was not written", reason=str(error))
+            log.warning("writing the pod's status failed", reason=str(error))
             return Written.LATER
         self.status = status
         return Written.DONE

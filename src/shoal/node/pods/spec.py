@@ -1,4 +1,4 @@
-"""From a pod's containers to what the runtime is asked for; pure."""
+"""Converts a pod's containers to specs for the runtime."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shoal.node.runtime.model import (
 
 
 def sandbox_spec(pod: Obj, attempt: int, directory: str, *, dns_servers: tuple[str, ...], domain: str) -> SandboxSpec:
-    """What a pod's containers share."""
+    """The sandbox that a pod's containers share."""
     about, spec = pod["metadata"], pod["spec"]
     servers, searches, options = _dns(about["namespace"], spec, dns_servers, domain)
     return SandboxSpec(
@@ -140,7 +140,7 @@ def resources_of(container: Obj) -> ContainerResources:
 
 
 def security_of(pod: Obj, container: Obj, image: Image) -> Security:
-    """The container's own settings over those of the pod. ``ConfigFault`` when it must not run as who it would."""
+    """The container's own settings over those of the pod. Raise ConfigFault if its user is not allowed."""
     of_pod, own = pod["spec"].get("securityContext") or {}, container.get("securityContext") or {}
     merged = {**of_pod, **{key: value for key, value in own.items() if value is not None}}
     capabilities = own.get("capabilities") or {}

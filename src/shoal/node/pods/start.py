@@ -31,7 +31,7 @@ _HOSTS = "/etc/hosts"
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A container that runs, with what is needed to look after it."""
+    """A running container, with the data for its probes and hooks."""
 
     container: Container
     spec: Obj
@@ -44,7 +44,7 @@ class Starter:
         self._deps = deps
 
     def environment_sources(self, pod: Obj, sandbox: Sandbox | None) -> env.EnvironmentSources:
-        """What a pod's environment and volumes may refer to, but for config maps and secrets."""
+        """Sources of a pod's environment and volumes, except config maps and secrets."""
         deps = self._deps
         links = pod["spec"].get("enableServiceLinks") is not False
         services = env.linked_services(deps.services(), pod["metadata"]["namespace"], all_links=links)
@@ -61,7 +61,7 @@ class Starter:
         deps, name = self._deps, start.name
         found = find(pod, name)
         if found is None:
-            raise ConfigFault(f"container {name} is not in the pod any more")
+            raise ConfigFault(f"the pod no longer has a container {name}")
         spec = found[0]
         image = await deps.images.ensure(pod, spec, credentials_of(await self._pull_secrets(pod)))
         try:

@@ -1,7 +1,7 @@
 """The status that a pod has, as kubelet reports it; pure.
 
-In goes what the plan went by, plus what it decided to hold back; out comes the whole status. Nothing is forgotten that
-others put there: conditions of other owners stay, and a terminal phase is never left.
+Input: the view of the plan, plus the containers it holds back; output: the whole status. Conditions of other owners
+stay, and a terminal phase never changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GROUPS = {
 
 
 def status_of(view: PodView, waits: Mapping[str, ContainerWait], runtime: str, now: float) -> Obj:
-    """The pod's status now. ``waits`` says why containers that should run do not; ``runtime`` is the scheme of ids."""
+    """The pod's status now. ``waits`` has the reasons of waiting containers; ``runtime`` is the scheme of ids."""
     theirs = {key: value for key, value in (view.pod.get("status") or {}).items() if key not in _OURS}
     if view.failure is not None and view.failure.rejected:
         generation = view.pod["metadata"].get("generation", 1)
@@ -191,7 +191,7 @@ class _Writer:
         return ContainerWait("PodInitializing" if initializing else "ContainerCreating")
 
     def _absent(self, status: Obj, role: ContainerRole) -> None:
-        """There is no such container: it has not been made yet, or it is lost."""
+        """The state of a missing container: not created yet, or lost."""
         old = self._old.get(status["name"])
         status["state"] = {"waiting": _waiting(self._default_wait())}
         if old is None:

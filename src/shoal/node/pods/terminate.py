@@ -21,7 +21,7 @@ LEAST_S = 2.0  # after a hook that took all the time there was
 
 
 class Terminator:
-    """Ends containers of one pod. ``hurry`` shortens what is under way."""
+    """Stops containers of one pod. ``hurry`` shortens the grace period of running stops."""
 
     def __init__(self, deps: PodWorkerDeps) -> None:
         self._deps = deps
@@ -33,7 +33,7 @@ class Terminator:
         return self._deadline is not None
 
     async def end_all(self, pod: Obj, sandbox: Sandbox | None, containers: Iterable[Container], grace_s: float) -> None:
-        """End what runs; returns when nothing does."""
+        """Stop all running containers; return when all have exited."""
         self._deadline = self._deps.clock.monotonic() + grace_s
         sidecars = [each["name"] for each in pod["spec"].get("initContainers") or () if _is_sidecar(pod, each["name"])]
         running = [each for each in containers if each.phase is ContainerPhase.RUNNING]

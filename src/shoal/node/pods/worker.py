@@ -1,7 +1,7 @@
-"""One pod's worker: observes, plans, acts and reports, one thing at a time, until the pod is gone.
+"""One pod's worker: observes, plans, acts and reports, one step at a time, until the pod is removed.
 
-It is woken by changes of the pod, of its containers, of what it refers to, by its probes and by time; it looks at
-everything anew each time. Only a termination interrupts what it is doing.
+Changes of the pod, its containers and its references, probe results and timers wake it; each time it observes all
+state again. Only a termination interrupts a running step.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _PULL_FAULTS = (ImageFault.PULL.value, ImageFault.REGISTRY.value)
 
 
 class PodWorker:
-    """Looks after one pod, known by its uid. ``run`` it as a task; it returns when the pod is gone."""
+    """Runs one pod, identified by its uid. ``run`` it as a task; it returns when the pod is removed."""
 
     def __init__(self, deps: PodWorkerDeps, lister: Lister, pod: Obj, *, failure: PodFailure | None = None) -> None:
         self._deps = deps
@@ -129,7 +129,7 @@ class PodWorker:
         self.wake()
 
     def vanish(self) -> None:
-        """The API does not know the pod any more: end it, and tell nobody."""
+        """The pod was deleted from the API: stop it without writing a status."""
         self._reporter.known = False
         about = self.pod["metadata"]
         if not about.get("deletionTimestamp"):
@@ -147,7 +147,7 @@ class PodWorker:
             self.wake()
 
     def refer(self) -> None:
-        """Something that the pod refers to has changed: what failed for it may work now."""
+        """A referenced object changed: retry what failed because of it."""
         self._volumes_stale = self._prepared is not None
         self._volume_faults = 0
         self._holds.retry("CreateContainerConfigError", "ContainerCreating")
@@ -209,11 +209,11 @@ class PodWorker:
         try:
             await self._sync()
         except (RuntimeFailure, OSError) as error:
-            log.warning("the pod could not be looked after", reason=str(error))
+            log.warning("syncing the pod failed", reason=str(error))
             self._deps.events.warning(self.pod, "FailedSync", f"error syncing pod: {error}")
             self._wake_at(self._clock.wall_s() + _RETRY_S)
         except (ApiError, TransportError) as error:
-            log.warning("the API did not answer", reason=str(error))
+            log.warning("a request to the API server failed", reason=str(error))
             self._wake_at(self._clock.wall_s() + _REPORT_S)
 
     async def _sync(self) -> None:

@@ -1,1 +1,1 @@
-"""Probes of containers: what they ask, what their answers mean, and the tasks that ask."""
+"""Probes of containers: handlers, interpretation of results, and the tasks that run them."""

@@ -1,4 +1,4 @@
-"""Probes as data, and what a series of answers makes of a container; pure."""
+"""Probes as data, and the state of a container after a series of answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ProbeResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """What one probe found."""
+    """The result of one probe."""
 
     result: ProbeResult
     message: str = ""

@@ -141,5 +141,5 @@ class Prober:
         if followed.started:
             followed.begun.set()
         if followed.probed() != before:
-            log.debug("a probe changed a container", container=followed.container.name, kind=probe.kind.value)
+            log.debug("the result of a probe changed", container=followed.container.name, kind=probe.kind.value)
             self._changed(followed.container.pod_uid)

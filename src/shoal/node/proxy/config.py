@@ -12,9 +12,9 @@ class ProxyConfig:
     """One proxy serves all nodes of a cluster."""
 
     node_addresses: tuple[str, ...] = ("127.0.0.1",)  # where node ports are
-    listeners: int = 4096  # open at a time; each is a file. Services past it wait, and say so
+    listeners: int = 4096  # limit of open listeners, each an open file; further services wait and get an event
     connections: int = 16384  # at a time
-    retry_s: float = 5.0  # for an address that somebody else has
+    retry_s: float = 5.0  # wait before retrying an address that is in use
     drain_s: float = 2.0  # for connections when the proxy stops
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What the proxy listens on and where that leads."""
+"""Listeners of the proxy and their backends."""
 
 from __future__ import annotations
 

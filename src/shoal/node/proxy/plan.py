@@ -1,6 +1,6 @@
-"""Decides what to listen on for a service, and which pod gets a connection. Pure.
+"""Decides the listeners of a service, and which pod gets a connection.
 
-A service that nobody stands behind is not listened for: its clients are refused, as they are elsewhere.
+A service without endpoints has no listener: its clients get "connection refused", as in Kubernetes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CLIENTS = 4096
 
 
 def listeners_of(service: Obj, slices: Iterable[Obj], node_addresses: Sequence[str]) -> tuple[ProxyListener, ...]:
-    """What to listen on for a service."""
+    """The listeners of a service."""
     spec = service["spec"]
     addresses = [each for each in spec.get("clusterIPs") or (spec.get("clusterIP"),) if each and each != "None"]
     if spec.get("type") == "ExternalName" or not addresses:

@@ -138,7 +138,7 @@ class ServiceProxy:
             self._tell(key, service, place, "NotServed", f"{place} is not served: {error.strerror or error}")
 
     def _close(self, key: ObjectKey, place: ListenAddress) -> None:
-        """No new connections; those that are open go on until somebody ends them."""
+        """Accept no new connections; open ones continue until one side closes them."""
         found = self._open[key].pop(place)
         self._owner.pop(place, None)
         self._told.pop((key, place), None)
@@ -172,7 +172,7 @@ class ServiceProxy:
         try:
             await self._resource.patch(key.name, patch, key.namespace, type=PatchType.MERGE)
         except NotFound:
-            return  # it has gone: the informer will say so
+            return  # it was deleted: the informer will report it
 
     # the end
 
@@ -188,6 +188,6 @@ class ServiceProxy:
                 while any(relay.connections for relay in relays):
                     await self._clock.sleep(0.02)
         except TimeoutError:
-            log.info("connections were cut", count=sum(relay.connections for relay in relays))
+            log.info("closing connections that did not end in time", count=sum(relay.connections for relay in relays))
         await asyncio.gather(*(relay.close() for relay in relays))
         self._leaving.clear()

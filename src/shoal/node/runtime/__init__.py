@@ -1,1 +1,1 @@
-"""What runs containers for the node agent. ``model`` is the seam; each folder beside it is one implementation."""
+"""Container runtimes of the node agent. ``model`` is the interface; each folder beside it is one implementation."""

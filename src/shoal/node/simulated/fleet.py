@@ -298,10 +298,10 @@ class SimulatedFleet:
             self.conflicts += 1  # a newer state is on its way
             return False
         except Invalid as error:
-            log.error("a simulated status was refused", pod=str(key), reason=str(error))
+            log.error("the API server refused a simulated status", pod=str(key), reason=str(error))
             return False
         except (ApiError, TransportError) as error:
-            log.warning("a simulated pod was not written", pod=str(key), reason=str(error))
+            log.warning("writing a simulated pod failed", pod=str(key), reason=str(error))
             self._set_timer(key, self._clock.wall_s() + _RETRY_S)
             return False
         return True

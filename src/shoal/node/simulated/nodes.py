@@ -151,7 +151,7 @@ class Nodes:
         except AlreadyExists:
             pass
         except (ApiError, TransportError) as error:
-            log.warning("a node was not registered", node=name, reason=str(error))
+            log.warning("registering a node failed", node=name, reason=str(error))
 
     def _object(self, name: str, number: int) -> Obj:
         zones = self._config.zones
@@ -221,7 +221,7 @@ class Nodes:
         except (Conflict, NotFound, AlreadyExists):
             node.lease = None  # someone else wrote: read it the next time
         except (ApiError, TransportError) as error:
-            log.warning("a simulated node could not be kept alive", node=node.name, reason=str(error))
+            log.warning("renewing a simulated node failed", node=node.name, reason=str(error))
 
     async def _report(self, node: SimulatedNode) -> None:
         obj = self._cache.get(ObjectKey("", node.name))

@@ -77,7 +77,7 @@ def files_of(volume: Obj, pod: Obj, sources: VolumeSources) -> Files:
         return _downward(name, source, pod, sources, _mode(source))
     if (source := volume.get("projected")) is not None:
         return _projected(name, source, pod, sources)
-    raise VolumeFault(name, f"volume {name} is not made of objects")
+    raise VolumeFault(name, f"volume {name} is not a configMap, secret, downwardAPI or projected volume")
 
 
 def _mode(source: Obj) -> int:
@@ -102,7 +102,7 @@ def _projected(name: str, source: Obj, pod: Obj, sources: VolumeSources) -> File
                 raise VolumeFault(name, "failed to fetch token: it has not been issued yet")
             files[_checked(name, inner["path"])] = File(sources.tokens[wish].encode(), mode)
         if each.get("clusterTrustBundle") is not None:
-            raise VolumeFault(name, "this node does not project cluster trust bundles")
+            raise VolumeFault(name, "this node does not support clusterTrustBundle")
     return files
 
 

@@ -240,5 +240,5 @@ def _part(root: Path, part: str) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     resolved = path.resolve()
     if not resolved.is_relative_to(root.resolve()):
-        raise ConfigFault(f"subPath {part!r} leads out of its volume")
+        raise ConfigFault(f"subPath {part!r} points outside its volume")
     return resolved

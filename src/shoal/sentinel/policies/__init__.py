@@ -1,1 +1,1 @@
-"""What policies need beside Envoy's own filters: who judges keys, who counts strict limits, what logs must not show."""
+"""Services for policies beside Envoy's own filters: API key checks, strict rate limits, redaction of logs."""

@@ -2,7 +2,7 @@
 
 The measure is a sliding window in twenty steps. Counts of a step that has begun to leave the window still count in
 full, so in no window of that length do more than ``limit`` pass, wherever it begins; a token bucket would let twice as
-many through. What it costs: what was taken comes back up to a twentieth of the window late. Time is Redis' own: the
+many through. The cost: quota is freed up to a twentieth of the window late. Redis provides the time: the
 clocks of gateways do not matter.
 """
 
@@ -76,7 +76,7 @@ class LimitCheck:
 
     limit: int
     window_s: int
-    key: str  # in Redis; empty: the request does not say who it is
+    key: str  # key in Redis; empty: the request has no identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +90,22 @@ class LimitDecision:
 
 
 def read_descriptor(entries: Sequence[tuple[str, str]]) -> LimitCheck:
-    """``BadRule`` when it does not say which limit."""
+    """Parse one descriptor; raise BadRule if its policy, limit or window is invalid."""
     told = dict(entries)
     try:
         policy, limit, window_s = told.pop(POLICY), int(told.pop(LIMIT)), int(told.pop(WINDOW))
     except (KeyError, ValueError):
-        raise BadRule("a descriptor names its policy, limit and window") from None
+        raise BadRule("invalid descriptor: expected a policy, and numbers for limit and window") from None
     if not policy or limit < 0 or window_s < 1:
-        raise BadRule("a limit is 0 or more, its window a second or more")
+        raise BadRule("invalid descriptor: use a limit of 0 or more and a window of 1 s or more")
     told.pop(FITS, None)
     key = _redis_key(policy, window_s, told.items()) if any(told.values()) else ""
     return LimitCheck(limit, window_s, key)
 
 
 def _redis_key(policy: str, window_s: int, who: Iterable[tuple[str, str]]) -> str:
-    """Identifiers may be long, secret or strange: only their digest is kept. A limit that is raised goes on from what
-    was counted; another window begins anew."""
+    """Only the digest of an identifier is stored: it may be long or secret. A raised limit keeps its count; a changed
+    window starts a new one."""
     digest = hashlib.sha256("\0".join(f"{name}\1{value}" for name, value in who).encode("utf-8", "surrogateescape"))
     return f"shoal:limit:{policy}:{window_s}:{digest.hexdigest()[:32]}"
 
@@ -126,7 +126,7 @@ def judgements(questions: Sequence[LimitCheck], answer: Sequence[Sequence[int]])
 
 
 def tightest(judged: Sequence[LimitDecision]) -> LimitDecision:
-    """The one that clients are told of: one that refuses, else the one with the smallest part left."""
+    """The limit reported to clients: one that refuses, else the one with the smallest fraction left."""
     return min(
         judged,
         key=lambda one: (one.allowed, -one.retry_s if not one.allowed else one.remaining / max(one.limit, 1)),

@@ -1,8 +1,8 @@
 """Counts strict limits for Envoy over a Unix socket: the rate-limit service.
 
-Redis has a few milliseconds to answer. When it does not, the answer is an error and the filter that asked fails open or
-closed, as its policy says; the same happens when this service is not there at all. After a failure Redis is left alone
-for a moment, so that one that hangs costs requests nothing but what the first ones waited.
+Redis has a few milliseconds to answer. If it does not, this service returns an error and the filter fails open or
+closed, as its policy defines; the same happens if this service is down. After a failure Redis is not used for a short
+time, so that a hanging Redis delays only the first requests.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _question = lru_cache(maxsize=10_000)(read_descriptor)
 
 
 class Counters(Protocol):
-    """What is needed of ``redis.asyncio.Redis``."""
+    """The methods used of ``redis.asyncio.Redis``."""
 
     def register_script(self, script: str) -> Any: ...
 
@@ -61,21 +61,21 @@ class StrictLimits:
         self._rests_until = 0.0
 
     async def judge(self, questions: Sequence[LimitCheck], costs: Sequence[int]) -> list[LimitDecision]:
-        """All of them, or ``LimitsUnavailable``. Who does not say who it is has nothing left."""
+        """Decide all checks, or raise LimitsUnavailable. A check without a key (an unknown client) is refused."""
         unknown = [LimitDecision(one.limit, one.window_s, False, retry_s=-1.0) for one in questions if not one.key]
         if unknown:
             return unknown
         if self._take is None:
-            raise LimitsUnavailable("there is no Redis")
+            raise LimitsUnavailable("redis_url is not set")
         if self._clock.monotonic() < self._rests_until:
-            raise LimitsUnavailable("Redis did not answer a moment ago")
+            raise LimitsUnavailable("Redis failed moments ago")
         keys = [question.key for question in questions]
         try:
             async with asyncio.timeout(self._timeout_s):
                 answer = await self._take(keys=keys, args=script_arguments(questions, costs))
         except (TimeoutError, RedisError, OSError) as error:
             self._rests_until = self._clock.monotonic() + _REST_S
-            log.warning("strict limits cannot be counted", reason=repr(error))
+            log.warning("counting strict limits failed", reason=repr(error))
             raise LimitsUnavailable(str(error)) from error
         return judgements(questions, answer)
 
@@ -97,7 +97,7 @@ class LimitsService(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[misc
                 for descriptor in request.descriptors
             ]
             if not asked:
-                raise BadRule("no limit was asked for")
+                raise BadRule("the request has no descriptors")
             judged = await self._limits.judge(asked, _costs(request))
         except BadRule as error:
             self._failed.inc()
@@ -119,7 +119,7 @@ def _costs(request: rls_pb2.RateLimitRequest) -> list[int]:
 
 
 def response(told: LimitDecision) -> rls_pb2.RateLimitResponse:
-    """Clients are told of the tightest limit only."""
+    """The answer to Envoy; its headers show the tightest limit only."""
     return rls_pb2.RateLimitResponse(
         overall_code=_OK if told.allowed else _OVER,
         response_headers_to_add=[

@@ -1,7 +1,7 @@
-"""Keys judged inside Envoy: the text of its Lua filter, with the digests of all keys in it.
+"""API keys checked inside Envoy: the source of its Lua filter, with the digests of all keys.
 
-The text changes with the keys, not with the routes; it belongs into an extension configuration of its own, which Envoy
-replaces without touching listeners. What a route asks is its filter context (``filter_context``).
+The text changes with the keys, not with the routes; it is a separate extension configuration, which Envoy
+replaces without touching listeners. Each route passes its checks as filter context (``filter_context``).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def key_script(keys: Mapping[str, KeySet]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """One policy of a route: its verdict goes into the request header ``header``, which nobody outside can set."""
+    """One policy of a route: its result becomes the request header ``header``, which clients cannot set."""
 
     header: str
     rule: KeyAuth
@@ -66,8 +66,8 @@ class TokenClaims:
 
 
 def filter_context(environment: str, asked: Sequence[KeyCheck | TokenClaims], *, tell: bool) -> dict[str, str]:
-    """What a route asks: lines of fields with tabs between them. ``BadRule`` when it cannot be said so. With ``tell``
-    subject and principal are also put into the metadata, for those who count by them."""
+    """The checks of a route: lines of tab-separated fields. Raise BadRule if a field has a separator. With ``tell``
+    subject and principal are also written to the metadata, for limits that count by them."""
     lines = [f"environment\t{_field(environment)}\t"]
     if tell:
         lines.append("tell\t\t")
@@ -94,18 +94,18 @@ def _location(location: KeyLocation) -> str:
 
 def _field(text: str) -> str:
     if any(one in text for one in "\t\n\r\0"):
-        raise wire.BadRule(f"{text!r} has characters that separate fields")
+        raise wire.BadRule(f"{text!r} has a tab, newline or NUL")
     return text
 
 
 def _lines(keys: Iterable[ApiKeyInfo]) -> dict[str, str]:
-    """By digest. Of two keys that are the same, the one whose id comes first."""
+    """Sorted by digest. Of equal keys, the one with the smallest id."""
     made: dict[str, str] = {}
     for key in sorted(keys, key=lambda key: key.id):
         digest = key.digest.lower()
         if not key.enabled or len(digest) != 64 or not _HEX.issuperset(digest) or digest in made:
             continue
-        # A permission with a space in it can be asked for by no rule of ours; it must not become two.
+        # No rule can require a permission with a space; without this check it would become two permissions.
         permissions = " ".join(
             sorted(name for name in key.permissions if len(name.split()) == 1 and name == name.strip())
         )
@@ -116,7 +116,7 @@ def _lines(keys: Iterable[ApiKeyInfo]) -> dict[str, str]:
 
 
 def _lua(value: object) -> str:
-    """As an expression of Lua. What has no value there is left out, as Envoy's metadata would."""
+    """The value as a Lua expression. Null values are left out, as in Envoy's metadata."""
     if isinstance(value, Mapping):
         return "{" + ",".join(f"[{_quoted(str(key))}]={_lua(item)}" for key, item in sorted(value.items())) + "}"
     if isinstance(value, list | tuple):
@@ -134,7 +134,7 @@ def _quoted(text: str) -> str:
 
 
 def _bracketed(text: str) -> str:
-    """As a long string of Lua, which knows no escapes and ends only where ours does."""
+    """The text as a Lua long string, with a delimiter that the text does not contain."""
     level = ""
     while f"]{level}]" in text or text.endswith(f"]{level}"):
         level += "="

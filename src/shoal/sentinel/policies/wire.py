@@ -1,7 +1,7 @@
-"""What Envoy's configuration and those who judge for it say to each other: names, and rules as text.
+"""The formats between Envoy's configuration and the services that check requests: names, and rules as text.
 
-A rule travels with each question, so a judge needs no copy of the policies and never judges by one that is older or
-newer than Envoy's. What cannot be read is refused by whoever reads it.
+Each request carries its rule, so a service needs no copy of the policies and never uses a version older or newer than
+Envoy's. The reader refuses a rule that it cannot parse.
 
     keys      ``lua_filter.filter_context`` as the filter context of a route, for the filter with its ``key_script``.
               The judge refuses nobody: it writes its verdicts into headers of the request, and when a key was good also
@@ -32,16 +32,21 @@ JWT_METADATA = "envoy.filters.http.jwt_authn"
 SUBJECT, PRINCIPAL = "subject", "principal"
 ALLOWED, FORBIDDEN, MISSING, INVALID = "ok", "forbidden", "missing", "invalid"  # verdicts
 RULES = "policies"
-POLICY, LIMIT, WINDOW, FITS = "policy", "limit", "window", "fits"  # entries of descriptors that say nothing of who asks
+POLICY, LIMIT, WINDOW, FITS = (
+    "policy",
+    "limit",
+    "window",
+    "fits",
+)  # entries of descriptors that do not identify the client
 
 
 class BadRule(ValueError):
-    """A rule that does not say what it should."""
+    """The rule is invalid."""
 
 
 def check_location(location: KeyLocation) -> None:
     if (location.bearer is not None) + bool(location.header) + bool(location.query) != 1:
-        raise BadRule("a location of keys is one of bearer, header and query")
+        raise BadRule("a key location needs exactly one of bearer, header and query")
 
 
 def principal_of(key: ApiKeyInfo) -> dict[str, object]:

@@ -20,10 +20,10 @@ from shoal.sentinel.translate.model import GatewayPolicy
 
 KEYS_METADATA = "shoal.keys"
 JWT_METADATA = "envoy.filters.http.jwt_authn"
-SUBJECT, PRINCIPAL = "subject", "principal"  # what the judge of keys says
+SUBJECT, PRINCIPAL = "subject", "principal"  # results of the key check
 ALLOWED, FORBIDDEN, MISSING = "ok", "forbidden", "missing"  # its verdicts; any other is a no
 
-_Rule: TypeAlias = tuple[str, str, rbac_pb2.Principal]  # kind of denial, policy, whom it fits
+_Rule: TypeAlias = tuple[str, str, rbac_pb2.Principal]  # kind of denial, policy, matching requests
 
 
 def payload_key(policy: str) -> str:
@@ -36,7 +36,7 @@ def header_key(policy: str) -> str:
 
 
 def gates(policies: Sequence[GatewayPolicy]) -> tuple[filter_pb2.RBACPerRoute | None, filter_pb2.RBACPerRoute | None]:
-    """Before and behind the judges; None where there is nothing to deny."""
+    """The rules before and after authentication; None if there is nothing to deny."""
     at = next((at for at, one in enumerate(policies) if is_judged(one)), len(policies))
     return _filter(_rules(policies[:at], ())), _filter(_rules(policies[at:], policies))
 
@@ -91,7 +91,7 @@ def _walled(firewall: Firewall) -> rbac_pb2.Principal:
         *map(rules.by_header, firewall.headers),
         *map(rules.by_path, firewall.paths),
     ]
-    if not named:  # fits nobody: deny lets all in, allow nobody
+    if not named:  # matches no request: deny admits all, allow none
         nobody = rules.negated(rbac_pb2.Principal(any=True))
         return nobody if firewall.action == "deny" else rbac_pb2.Principal(any=True)
     fits = rules.any_of(named)
@@ -103,7 +103,7 @@ def _unproven(name: str, jwt: Jwt) -> rbac_pb2.Principal:
         JWT_METADATA, (header_key(name), "alg"), _either(jwt.algorithms) if jwt.algorithms else None
     )
     unproven = rules.negated(algorithm)
-    if jwt.anonymous:  # without a token one may come in, with a bad one not
+    if jwt.anonymous:  # requests without a token pass, those with an invalid one do not
         return rules.all_of([rules.by_header("authorization"), unproven])
     return unproven
 
@@ -113,7 +113,7 @@ def _either(texts: Sequence[str]) -> string_pb2.StringMatcher:
 
 
 def identified(policy: GatewayPolicy, judged: Sequence[GatewayPolicy]) -> rbac_pb2.Principal | None:
-    """What has to hold so that a limit knows whom it counts; None when it always does."""
+    """The condition under which a request has the limit's identifier; None: always."""
     spec = policy.spec
     if spec is None or spec.rate_limit is None:
         return None
@@ -125,7 +125,7 @@ def identified(policy: GatewayPolicy, judged: Sequence[GatewayPolicy]) -> rbac_p
 
 
 def subject_path(policy: GatewayPolicy, judged: Sequence[GatewayPolicy]) -> tuple[str, ...]:
-    """Namespace and path of what a limit counts by, as the last judge before it says; empty: by something else."""
+    """Metadata namespace and path of the identity a limit counts by; empty: it counts by something else."""
     spec = policy.spec
     assert spec is not None and spec.rate_limit is not None
     by = spec.rate_limit.identifier

@@ -1,5 +1,5 @@
-"""Limits of how often: buckets in Envoy itself (of one gateway, or shared out between its replicas), and counters of
-the service beside it for those that are strict.
+"""Rate limits: token buckets in Envoy (per gateway, or divided among its replicas), and counters of the rate-limit
+service for strict limits.
 
 Buckets are told apart from routes, so that no change of a route empties them: a route turns the filter on and names the
 limits that are for it. A limit before the first policy that asks who somebody is holds for everybody, one behind it
@@ -50,23 +50,23 @@ def limit_fault(policy: GatewayPolicy, policies: Sequence[GatewayPolicy]) -> str
         return ""
     by = policy.spec.rate_limit.identifier
     if (by.subject is not None or by.principal) and not subject_path(policy, policies):
-        return "nobody before it says who somebody is"
+        return "it counts by identity, but no policy before it authenticates requests"
     return ""
 
 
 def limit_id(policy: GatewayPolicy, policies: Sequence[GatewayPolicy]) -> str:
-    """A policy that counts by who somebody is may do so by different judges on different routes."""
+    """A policy that counts by identity may use different authentication on different routes."""
     where = subject_path(policy, policies)
     return f"{policy.name}@{'/'.join(where)}" if where else policy.name
 
 
 def fact(found: Iterable[str]) -> str:
-    """The header that says which limits are for a route."""
+    """The header that names the limits of a route."""
     return envoy.literal(f",{','.join(found)},")
 
 
 def _counted(policy: GatewayPolicy, policies: Sequence[GatewayPolicy]) -> route_pb2.RateLimit:
-    """What of a request counts. Without its identifier a request is denied elsewhere."""
+    """The identifier that a limit counts by. The gate denies requests without it."""
     assert policy.spec is not None and policy.spec.rate_limit is not None
     limit = policy.spec.rate_limit
     name = limit_id(policy, policies)
@@ -81,7 +81,7 @@ def _counted(policy: GatewayPolicy, policies: Sequence[GatewayPolicy]) -> route_
 
 
 def strictly(policy: GatewayPolicy, policies: Sequence[GatewayPolicy]) -> route_pb2.RateLimit:
-    """The same for the service, which has to be told the limit too."""
+    """The same for the rate-limit service, with the limit itself."""
     assert policy.spec is not None and policy.spec.rate_limit is not None
     limit = policy.spec.rate_limit
     made = _counted(policy, policies)
@@ -135,7 +135,7 @@ def buckets(name: str, limited: Sequence[tuple[GatewayPolicy, Sequence[GatewayPo
 
 
 def closed(name: str) -> local_pb2.LocalRateLimit:
-    """Lets nearly nobody through: should Envoy refuse the buckets."""
+    """Default with a minimal rate, used if Envoy refuses the buckets."""
     return local_pb2.LocalRateLimit(
         stat_prefix=name,
         token_bucket=_bucket(1, 86_400),

@@ -83,7 +83,7 @@ def _listener(
 
 
 def _probed() -> Iterable[socket_option_pb2.SocketOption]:
-    """Accepted connections inherit it: whoever is gone without a word is noticed within two minutes."""
+    """TCP keep-alive, inherited by accepted connections: dead clients are detected within two minutes."""
     for level, name, value in (
         (_SOL_SOCKET, _SO_KEEPALIVE, 1),
         (_TCP, _IDLE, 60),

@@ -34,10 +34,10 @@ def regex_fault(pattern: str) -> str:
     try:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        return f"{pattern!r} is no regular expression: {error}"
+        return f"invalid regular expression {pattern!r}: {error}"
     bare = pattern.replace("\\\\", "")
     if found := _BEYOND_RE2.search(bare):
-        return f"{pattern!r} uses {found.group()!r}, which a gateway does not know"
+        return f"invalid regular expression {pattern!r}: RE2 does not support {found.group()!r}"
     counts = [int(number) for pair in _REPEATED.findall(bare) for number in pair if number]
     if any(count > _MAX_REPEAT for count in counts):
         return f"{pattern!r} repeats more than {_MAX_REPEAT} times"
@@ -52,7 +52,7 @@ def text_fault(match: TextMatch) -> str:
 
 
 def text_matcher(match: TextMatch) -> string_pb2.StringMatcher | None:
-    """None when it is only asked that it is there."""
+    """None if the condition only requires the header's presence."""
     if match.exact is not None:
         return string_pb2.StringMatcher(exact=match.exact, ignore_case=match.ignore_case)
     if match.prefix:

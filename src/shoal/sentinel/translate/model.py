@@ -1,8 +1,8 @@
-"""What goes into a translation and what comes out of it: frozen data.
+"""Input and output of a translation: frozen data.
 
-``Inputs`` is everything that a gateway knows; ``Resources`` everything that its Envoy is told. Whoever keeps the inputs
-replaces only what changed (``dataclasses.replace``, and mappings copied with one entry exchanged): what is the same
-object as before is not looked at again.
+``Inputs`` is all that a gateway knows; ``Resources`` is the whole configuration of its Envoy. The owner of the inputs
+replaces only changed objects (``dataclasses.replace``, and mappings copied with one entry exchanged): the translation
+skips objects that are the same as before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Resources = dict[str, dict[str, Message]]
 
 
 class ServiceKey(NamedTuple):
-    """A headless Service that stands before the instances of a deployment."""
+    """A headless Service for the instances of a deployment."""
 
     namespace: str
     name: str
@@ -88,7 +88,7 @@ class TlsSecret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKeyInfo:
-    """What is known of an API key; never the key itself."""
+    """An API key without its secret."""
 
     id: str
     digest: str  # sha256 of the key, hex
@@ -119,7 +119,7 @@ class PeerGateway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointHealthCheck:
-    """Asks every instance from time to time, beside what requests show."""
+    """Active health checks of every instance, besides outlier detection by requests."""
 
     path: str = ""  # empty: only whether it takes connections
     interval_s: float = 5.0
@@ -136,15 +136,15 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8040
     tls_port: int = 0  # 0: hosts with a certificate are served with TLS on ``port``, beside plain HTTP
-    entry_port: int = 0  # for peers; 0: none come in
-    entry_secret: str = ""  # TlsSecret with its authority: who we are to peers, and whom we believe
+    entry_port: int = 0  # port for peers; 0: none
+    entry_secret: str = ""  # TlsSecret with its authority, for mutual TLS with peers
     entry_name: str = "sentinel.shoal"  # in the certificates of peers
-    trusted_hops: int = 0  # proxies before us whose X-Forwarded-For we believe
+    trusted_hops: int = 0  # number of trusted proxies in front, for X-Forwarded-For
     keep_escaped_slashes: bool = False  # else a path with %2F is answered with where it leads: rules see plain paths
     max_header_kib: int = 60
     header_timeout_s: float = 10.0  # for the headers of a request
     drain_s: float = 5.0
-    limits_socket: str = ""  # Unix socket of the service that counts strict limits; empty: what needs it is closed
+    limits_socket: str = ""  # Unix socket of the rate-limit service; empty: routes with strict limits are closed
     limits_timeout_s: float = 0.02
     log_path: str = "/dev/stdout"
     log_percent: float = 1.0  # of requests that went well; others are always logged
@@ -166,7 +166,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class RouteTarget:
-    """A deployment as routes name it. Made from the routes, not given."""
+    """A deployment that routes name, derived from the routes."""
 
     backend: Backend
     circuit: Circuit = Circuit()

@@ -1,7 +1,7 @@
-"""What of the routes and policies is used, in which order, and what is wrong with the rest. Knows nothing of Envoy.
+"""Selects and orders the usable routes and policies, and reports faults of the others. Independent of Envoy.
 
-A host belongs to the environment that named it first: nobody takes requests of another by naming its host. A route or
-policy that cannot be understood closes what it is for; only one that would allow more than is allowed without it (CORS)
+A host belongs to the environment that named it first, so an environment cannot take over the host of another. For an
+invalid route or policy all requests it covers are refused; only a policy that would allow more than its absence (CORS)
 is left out.
 """
 
@@ -22,7 +22,7 @@ from shoal.sentinel.translate.tokens import token_fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRoute:
-    """``closed`` says why every request is refused; empty: they are let through as ``policies`` say."""
+    """``closed`` is the reason why every request is refused; empty: ``policies`` decide."""
 
     route: GatewayRoute
     policies: tuple[GatewayPolicy, ...] = ()
@@ -101,7 +101,7 @@ def _by_environment(policies: Iterable[GatewayPolicy], faults: dict[str, str]) -
 
 
 def _owners_first(routes: Iterable[GatewayRoute], faults: dict[str, str]) -> list[GatewayRoute]:
-    """The routes whose environment owns their host. Where there is no host, there is nothing to close either."""
+    """The routes whose environment owns their host. A route without a host has no requests to refuse."""
     owners: dict[str, GatewayRoute] = {}
     kept: list[GatewayRoute] = []
     for route in sorted(routes, key=lambda one: (one.created_at, one.name)):
@@ -149,11 +149,11 @@ def _is_domain(host: str) -> bool:
 
 
 def _chosen(route: GatewayRoute, spec: RouteSpec, policies: list[GatewayPolicy]) -> tuple[list[GatewayPolicy], str]:
-    """The policies of a route, in order; and what of those that it names does not exist."""
+    """The policies of a route, in order; and the names of missing policies."""
     if spec.policies is not None:
         missing = [name for name in spec.policies if not any(name in (one.name, one.alias) for one in policies)]
         named = [one for one in policies if one.name in spec.policies or one.alias and one.alias in spec.policies]
-        fault = f"there is no policy {missing[0]}" if missing else ""
+        fault = f"policy {missing[0]} not found" if missing else ""
         return [one for one in named if _enabled(one)], fault
     mine = {route.name, route.alias} - {""}
     return [one for one in policies if _enabled(one) and (not one.routes or mine & set(one.routes))], ""
@@ -169,14 +169,14 @@ def _enabled(policy: GatewayPolicy) -> bool:
 
 
 def _unserved(policies: list[GatewayPolicy], inputs: Inputs) -> str:
-    """Why what a policy needs beside Envoy is not there."""
+    """Why a service that a policy needs is missing; empty: none is."""
     for policy in policies:
         spec = policy.spec
         if spec is None:
             return f"policy {policy.name}: it has no spec"
         strict = spec.rate_limit is not None and spec.rate_limit.scope == "strict"
         if strict and not inputs.settings.limits_socket and not spec.fail_open:
-            return f"policy {policy.name}: nobody counts strict limits here"
+            return f"policy {policy.name}: strict limits need redis_url in the settings of the gateway"
         fault = limit_fault(policy, policies) or (token_fault(spec.jwt, inputs.issuers) if spec.jwt else "")
         if fault:
             return f"policy {policy.name}: {fault}"
@@ -228,7 +228,7 @@ def _targets(used: list[PlannedRoute]) -> tuple[dict[str, RouteTarget], dict[str
 
 
 def _bare(backend: Backend) -> Backend:
-    """Without what may differ between routes to the same deployment."""
+    """The route without the fields that may differ between routes to the same deployment."""
     return Backend(
         deployment=backend.deployment,
         namespace=backend.namespace,

@@ -5,7 +5,7 @@ turns it on, so that a route without policies pays nothing:
 
     facts · cors · firewall · early limits · tokens · keys · gate · size · late limits · strict limits
 
-``firewall`` and ``gate`` deny in the order of the policies. Who asks is judged in between and never denies by itself.
+``firewall`` and ``gate`` deny in the order of the policies. Authentication runs in between and never denies by itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FACTS, CORS, FIREWALL, TOKENS, KEYS, GATE, SIZE = "facts", "cors", "firewall", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteRules:
-    """What a route has to be told of its policies."""
+    """The per-route configuration of policies."""
 
     filters: Mapping[str, any_pb2.Any] = field(default_factory=dict)
     removed: Sequence[str] = ()  # headers that the instance does not see
@@ -76,7 +76,8 @@ def _off(name: str, config: Message) -> hcm_pb2.HttpFilter:
 
 
 def _fetched(name: str, default: Message) -> hcm_pb2.HttpFilter:
-    """Told apart from the listener, so that a change closes no connections; if it is refused, the default is used."""
+    """Delivered separately from the listener, so that a change closes no connections; if Envoy refuses it, the default
+    is used."""
     packed = envoy.packed(default)
     source = config_source_pb2.ExtensionConfigSource(
         config_source=envoy.ads(),
@@ -95,7 +96,7 @@ def judge_of_keys(keys: Mapping[str, KeySet]) -> extension_pb2.TypedExtensionCon
 def extensions(
     plan: RoutePlan, settings: Settings, discovered: Mapping[str, str]
 ) -> dict[str, extension_pb2.TypedExtensionConfig]:
-    """Filters that are told apart from their listener, by name."""
+    """Filters that discovery delivers separately from their listener, by name."""
     routes = {tokens.requirement_name(found): found for found in _token_policies(plan)}
     known = tokens.authentication([routes[name] for name in sorted(routes)], discovered)
     limited = _limited(plan, settings)
@@ -236,5 +237,5 @@ def _counting(policies: Sequence[GatewayPolicy], settings: Settings) -> set[str]
 
 
 def _on() -> any_pb2.Any:
-    """Turns a filter on as it is."""
+    """Enables a filter with its default configuration."""
     return envoy.packed(route_pb2.FilterConfig(config=any_pb2.Any()))

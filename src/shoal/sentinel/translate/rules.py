@@ -1,6 +1,6 @@
-"""Conditions of policies: what of them Envoy can judge, and how its filters are told.
+"""Conditions of policies, translated to matchers of Envoy's filters.
 
-Filters look at a request in different ways, so two facts are first written into headers of their own, which are gone
+Filters look at a request in different ways, so two facts are first written into headers of their own, which are removed
 before the request leaves: the path without the query, and the values of parameters that conditions ask for.
 """
 
@@ -41,7 +41,7 @@ def policy_fault(spec: PolicySpec) -> str:
 def _condition_fault(condition: Condition) -> str:
     given = [part for part in (condition.path, condition.header, condition.query) if part is not None]
     if len(given) + (condition.method is not None) != 1:
-        return "a condition is about exactly one of path, method, header and query"
+        return "a condition needs exactly one of path, method, header and query"
     if condition.method is not None:
         return "" if all(name.isalpha() for name in condition.method) else "a method has letters only"
     return text_fault(given[0])
@@ -49,32 +49,32 @@ def _condition_fault(condition: Condition) -> str:
 
 def _kind_fault(spec: PolicySpec) -> str:
     if spec.cors is not None and spec.match:
-        return "a policy of kind cors has no conditions: it holds for whole routes"
+        return "a cors policy cannot have conditions: it applies to whole routes"
     if spec.firewall is not None:
         if spec.firewall.action not in ("deny", "allow"):
-            return f"action {spec.firewall.action!r} is neither deny nor allow"
+            return f"invalid action {spec.firewall.action!r}: use deny or allow"
         return next((f"{text!r} is no network" for text in spec.firewall.cidrs if not _is_network(text)), "")
     if spec.rate_limit is not None:
         limit = spec.rate_limit
         if limit.scope not in ("local", "cluster", "strict"):
-            return f"scope {limit.scope!r} is none of local, cluster and strict"
+            return f"invalid scope {limit.scope!r}: use local, cluster or strict"
         if limit.limit < 1 or limit.window < 1 or limit.cost < 1:
-            return "limit, window and cost are at least 1"
+            return "limit, window and cost must be 1 or more"
         by = limit.identifier
         given = (by.remote_ip, by.header or None, by.path, by.subject, by.principal or None)
         return "" if sum(each is not None for each in given) == 1 else "an identifier is exactly one of its kinds"
     if spec.request_size is not None and spec.request_size.max_bytes < 1:
-        return "maxBytes is at least 1"
+        return "maxBytes must be 1 or more"
     if spec.key_auth is not None:
         return _key_fault(spec.key_auth)
     if spec.jwt is not None and sum(map(bool, (spec.jwt.jwks_uri, spec.jwt.oidc_issuer, spec.jwt.pem))) != 1:
-        return "the keys come from exactly one of jwksUri, oidcIssuer and pem"
+        return "exactly one of jwksUri, oidcIssuer and pem must be set"
     return ""
 
 
 def _key_fault(rule: KeyAuth) -> str:
     if not rule.locations:
-        return "a key is looked for in at least one place"
+        return "at least one key location must be set"
     try:
         filter_context("", [KeyCheck("", rule)], tell=False)
     except BadRule as error:
@@ -114,7 +114,7 @@ def verdict_facts(policies: Sequence[GatewayPolicy]) -> dict[str, str]:
 
 
 def header_matchers(conditions: Sequence[Condition]) -> list[route_pb2.HeaderMatcher]:
-    """All of them have to hold; the facts have been written."""
+    """All conditions must hold; needs the headers with the facts."""
     return [_as_header(condition) for condition in conditions]
 
 

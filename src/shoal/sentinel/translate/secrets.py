@@ -52,7 +52,7 @@ def server_transport(secret: str) -> base_pb2.TransportSocket:
 
 
 def entry_transport(settings: Settings) -> base_pb2.TransportSocket:
-    """To peers that come in: only those with a certificate that our authority signed for a gateway."""
+    """TLS for incoming peers: only those with a gateway certificate signed by the authority."""
     return _transport(
         tls_pb2.DownstreamTlsContext(
             common_tls_context=_mutual(settings, _ALPN), require_client_certificate=wrappers_pb2.BoolValue(value=True)
@@ -61,7 +61,7 @@ def entry_transport(settings: Settings) -> base_pb2.TransportSocket:
 
 
 def peer_transport(settings: Settings, protocol: str) -> base_pb2.TransportSocket:
-    """To peers that we ask, in the protocol that the instances speak too."""
+    """TLS for outgoing requests to peers, with the protocol of the instances."""
     alpn = ("h2",) if protocol == "h2c" else ("http/1.1",)
     return _transport(tls_pb2.UpstreamTlsContext(common_tls_context=_mutual(settings, alpn), sni=settings.entry_name))
 

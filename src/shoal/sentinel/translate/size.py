@@ -74,7 +74,7 @@ def _header(name: str, value: string_pb2.StringMatcher) -> _Predicate:
 
 
 def _text(match: TextMatch, *, absent: str) -> string_pb2.StringMatcher:
-    """What is not there has no value, or the one that stands for that: it never fits."""
+    """A missing field never matches."""
     if match.exact is not None:
         return string_pb2.StringMatcher(exact=match.exact, ignore_case=match.ignore_case)
     if match.prefix:

@@ -1,4 +1,4 @@
-"""Signed tokens: where their keys come from, and that Envoy reads them. Whether one is needed is said by a gate."""
+"""Signed tokens: their key sources, and Envoy's filter that verifies them. Gates decide whether one is needed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def authentication(
 
 
 def _read_all(policies: Sequence[GatewayPolicy]) -> config_pb2.JwtRequirement:
-    """Each is read if it is there and good; else the gate behind finds nothing."""
+    """Verify each token that is present; the gate after it refuses requests without a valid one."""
     either = [
         config_pb2.JwtRequirement(
             requires_any=config_pb2.JwtRequirementOrList(
@@ -116,7 +116,7 @@ def token_fault(jwt: Jwt, discovered: Mapping[str, str]) -> str:
         return ""
     uri = keys_uri(jwt, discovered)
     if not uri:
-        return f"it is not known yet where {jwt.oidc_issuer} has its keys"
+        return f"the key URL of issuer {jwt.oidc_issuer} is not known yet"
     try:
         good = urlsplit(uri).scheme in ("http", "https") and urlsplit(uri).hostname and _port(uri)
     except ValueError:
@@ -125,7 +125,7 @@ def token_fault(jwt: Jwt, discovered: Mapping[str, str]) -> str:
 
 
 def jwks_of_pem(text: str) -> str:
-    """A set of one key; ``ValueError`` when it is of a kind that is not used here."""
+    """A key set of one key; raise ValueError for an unsupported kind of key."""
     data = text.encode()
     if b"BEGIN CERTIFICATE" in data:
         key: Any = load_pem_x509_certificate(data).public_key()
@@ -145,7 +145,7 @@ def _jwk(key: Any) -> dict[str, str]:
     if isinstance(key, ed25519.Ed25519PublicKey):
         raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
         return {"kty": "OKP", "crv": "Ed25519", "x": _text(raw)}
-    raise ValueError("only RSA, P-256, P-384, P-521 and Ed25519 keys are used")
+    raise ValueError("unsupported key: use RSA, P-256, P-384, P-521 or Ed25519")
 
 
 def _number(value: int, size: int = 0) -> str:

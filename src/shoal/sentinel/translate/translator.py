@@ -1,4 +1,4 @@
-"""The whole translation, and the same in steps: only what changed since the inputs before is made anew."""
+"""The whole translation, and the incremental one, which translates only changed inputs again."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _Services = dict[ServiceKey, list[tuple[str, int, bool]]]
 
 
 def translate(inputs: Inputs) -> Resources:
-    """All of it, from nothing. Deterministic."""
+    """Translate all inputs, without a previous translation. Deterministic."""
     return Translator().resources(inputs)
 
 
 class Translator:
-    """Remembers the translation before. What it returns is not to be changed by anybody."""
+    """Keeps the previous translation. Callers must not change its results."""
 
     def __init__(self) -> None:
         self._inputs = Inputs()
@@ -43,7 +43,7 @@ class Translator:
 
     @property
     def faults(self) -> Mapping[str, str]:
-        """Of the last translation, by ``route/NAME`` or ``policy/NAME``: why it is not used as it stands."""
+        """Of the last translation, by ``route/NAME`` or ``policy/NAME``: why it is not used unchanged."""
         return self._faults
 
     def resources(self, inputs: Inputs) -> Resources:
@@ -170,7 +170,7 @@ def _own(inputs: Inputs) -> ServiceEndpoints | None:
 
 
 def _usable(inputs: Inputs) -> Settings:
-    """Without a certificate of our own there is neither an entry nor a way to peers."""
+    """Without the gateway's certificate there is neither an entry for peers nor a connection to them."""
     settings = inputs.settings
     secret = inputs.tls.get(settings.entry_secret)
     if secret is not None and secret.authority and secret.usable:
@@ -191,5 +191,5 @@ def _secrets(inputs: Inputs, now: RoutePlan, settings: Settings) -> dict[str, Me
 
 
 def _kept(made: dict[str, Message], before: dict[str, Message]) -> dict[str, Message]:
-    """The messages of before where they say the same."""
+    """Reuse the previous messages that are equal."""
     return {name: old if (old := before.get(name)) == message else message for name, message in made.items()}

@@ -1,4 +1,4 @@
-"""What is said between us and Envoy; frozen data."""
+"""Messages of the discovery protocol with Envoy; frozen data."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class ResourceRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class XdsResource:
-    """One thing that Envoy is told. Two of one name and version are the same, however they came about."""
+    """One resource for Envoy. Two of the same name and version are equal."""
 
     ref: ResourceRef
     version: str
     body: bytes = b""
     needs: frozenset[str] = frozenset()  # names of clusters that must be there before it
-    brings: tuple[ResourceRef, ...] = ()  # what Envoy asks for because of it, and is not usable without
-    known: bool = True  # False: Envoy named it and its version; what is in it we cannot say
+    brings: tuple[ResourceRef, ...] = ()  # names of resources that Envoy requests for it and needs
+    known: bool = True  # False: only its name and version are known, from Envoy
 
 
 Snapshot = Mapping[str, Mapping[str, XdsResource]]
@@ -44,14 +44,14 @@ Snapshot = Mapping[str, Mapping[str, XdsResource]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryRequest:
-    """What Envoy says about one type: what it wants, and what became of the response with that nonce."""
+    """A request of Envoy for one type: subscriptions, and the result of the response with that nonce."""
 
     type: str
     nonce: str = ""
     error: str | None = None  # the response was refused
     subscribe: tuple[str, ...] = ()
     unsubscribe: tuple[str, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)  # at the beginning: what it has from an earlier stream
+    versions: Mapping[str, str] = field(default_factory=dict)  # first request: resources from an earlier stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,4 +71,4 @@ class Nack:
     reason: str
     attempts: int
     retry_at: float  # of the machine's time
-    trying: bool = False  # it is being said once more
+    trying: bool = False  # it is being sent again

@@ -1,19 +1,19 @@
 """The delta discovery protocol towards one Envoy, as a machine without I/O: snapshots and requests in, responses out.
 
-Per type at most one response is under way; what changes meanwhile is said after its acknowledgement, so that a burst
-becomes one response. The order:
+Per type at most one response is in flight; later changes are sent after its acknowledgement, so that a burst becomes
+one response. The order:
 
     clusters ──acked──▶ their endpoints ──acked──▶ listeners, scopes, routes ──acked──▶ drain ──▶ removal of clusters
 
-A route is not said before every cluster it names can be used, and a cluster is not removed while a route that Envoy
-has, or may have, names it. Nothing at all is said before the first snapshot, which is made when all inputs are
-complete: so nothing is ever removed because it has not been read yet.
+A route is not sent before every cluster it names can be used, and a cluster is not removed while a route that Envoy
+has, or may have, names it. Nothing is sent before the first snapshot, which is made when all inputs are complete, so
+no resource is removed only because its input was not read yet.
 
-A response that Envoy refuses is said again in halves until what is refused is one resource. That version is put aside
-with Envoy's reason, the last version that Envoy took counts in its place (with the clusters that it needs, should the
-snapshot have dropped them), and all others go on. It is tried again now and then, alone: a reason can pass.
+A response that Envoy refuses is sent again in halves until one refused resource is left. That version is set aside
+with Envoy's reason, and the last version that Envoy accepted replaces it (with the clusters that it needs, even if the
+snapshot dropped them). It is retried at intervals, alone: the reason may be temporary.
 
-What Envoy has of a name is a set of possibilities: one when it has acknowledged, more while a response is under way or
+What Envoy has of a name is a set of possibilities: one after an acknowledgement, more while a response is in flight or
 after one was refused as a whole.
 """
 
@@ -45,25 +45,25 @@ Held = tuple[XdsResource | None, ...]
 _NOTHING: Held = (None,)
 _EVERYTHING = "*"
 _NAMING = (EXTENSION, LISTENER, SCOPE, ROUTES)  # the types that name clusters
-_BEFORE_ROUTES = (EXTENSION, LISTENER)  # a route relies on filters: one that Envoy has not yet would be left out
+_BEFORE_ROUTES = (EXTENSION, LISTENER)  # routes need their filters: Envoy ignores a filter it does not have yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XdsLimits:
     drain_s: float = 5.0  # from the last route that named a cluster to the removal of the cluster
     response_bytes: int = 1024 * 1024
-    retry_s: float = 30.0  # before what was refused is tried again; doubles
+    retry_s: float = 30.0  # wait before a refused version is retried; doubles
     retry_cap_s: float = 600.0
 
 
 @dataclass(slots=True)
 class _Talk:
-    """What was said about one type on this stream."""
+    """State of one type on this stream."""
 
     wildcard: bool = False
     names: set[str] = field(default_factory=set)  # asked for by name
-    held: dict[str, Held] = field(default_factory=dict)  # nothing, for certain, where a name is missing
-    dirty: dict[str, None] = field(default_factory=dict)  # may need saying; in order of arrival
+    held: dict[str, Held] = field(default_factory=dict)  # a missing name: Envoy certainly does not have it
+    dirty: dict[str, None] = field(default_factory=dict)  # may need sending; in order of arrival
     asked: set[str] = field(default_factory=set)  # must be answered, also when Envoy should have it
     greeted: bool = True  # False: Envoy waits for a first answer, however empty
     flight: DiscoveryResponse | None = None
@@ -89,7 +89,7 @@ class XdsMachine:
     def __init__(self, limits: XdsLimits | None = None) -> None:
         self._limits = limits or XdsLimits()
         self._snapshot: Snapshot | None = None
-        self._wanted: Snapshot = {}  # the snapshot, with the last good in place of what is bad
+        self._wanted: Snapshot = {}  # the snapshot, with the last accepted version of refused resources
         self._good: dict[ResourceRef, XdsResource] = {}  # as last acknowledged
         self._refused: dict[ResourceRef, Nack] = {}
         self._unused_since: dict[str, float] = {}  # clusters that are to go
@@ -97,7 +97,7 @@ class XdsMachine:
         self._nonces = count(1)
         self._complete = False
 
-    # what others may know
+    # public state
 
     @property
     def connected(self) -> bool:
@@ -114,7 +114,7 @@ class XdsMachine:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way: Envoy has said what it makes of the newest snapshot."""
+        """Whether nothing is in flight: Envoy has answered the newest snapshot."""
         if not self._complete:
             return False
         for type_, talk in (self._talks or {}).items():
@@ -123,7 +123,7 @@ class XdsMachine:
         return True
 
     def due_s(self, now: float) -> float | None:
-        """In how many seconds ``tick`` has something to do; None when nothing waits for time."""
+        """Seconds until ``tick`` has work; None if no timer is set."""
         clusters = (self._talks or {}).get(CLUSTER)
         times = []
         if clusters is not None and clusters.flight is None:
@@ -134,7 +134,7 @@ class XdsMachine:
     # events
 
     def publish(self, snapshot: Snapshot, now: float) -> list[DiscoveryResponse]:
-        """This is what Envoy should have from now on."""
+        """Set the snapshot that Envoy should have."""
         self._snapshot = snapshot
         for one in self.refusals:
             if not self._is_in_snapshot(one.ref, one.version):
@@ -143,7 +143,7 @@ class XdsMachine:
         return self._pump(now)
 
     def connect(self) -> None:
-        """A stream begins; an earlier one is over."""
+        """A new stream replaces the previous one."""
         self._talks = {}
         self._complete = False
         self._unused_since.clear()
@@ -198,7 +198,7 @@ class XdsMachine:
         return talk
 
     def _recognize(self, ref: ResourceRef, version: str) -> XdsResource:
-        """What Envoy has from an earlier stream."""
+        """Record the resources that Envoy has from an earlier stream."""
         for one in (self._of(ref.type).get(ref.name), self._good.get(ref)):
             if one is not None and one.version == version:
                 return one
@@ -282,11 +282,11 @@ class XdsMachine:
                 self._forget(ResourceRef(type_, name))
 
     def _of(self, type_: str) -> Mapping[str, XdsResource]:
-        """Everything of a type that Envoy should have."""
+        """All resources of a type that Envoy should have."""
         return self._wanted.get(type_, {})
 
     def _without(self, aside: Iterable[Nack]) -> Snapshot:
-        """The snapshot with the last good in place of what is put aside."""
+        """The snapshot, with the last accepted version of resources set aside."""
         assert self._snapshot is not None
         wanted = {type_: dict(self._snapshot.get(type_, {})) for type_ in TYPES}
         for one in aside:
@@ -299,7 +299,7 @@ class XdsMachine:
         return wanted
 
     def _keep_needed(self, wanted: dict[str, dict[str, XdsResource]]) -> None:
-        """The last good of something may need what the snapshot has no longer."""
+        """The last accepted version of a resource may need clusters that the snapshot no longer has."""
         for type_ in _NAMING:
             for one in wanted[type_].values():
                 for name in one.needs:
@@ -312,7 +312,7 @@ class XdsMachine:
                         wanted[ref.type][ref.name] = kept
 
     def _forget(self, ref: ResourceRef) -> None:
-        """Drop what counted as good when it can never be said again."""
+        """Drop accepted versions that can never be sent again."""
         talk = (self._talks or {}).get(ref.type)
         if ref.name not in self._of(ref.type) and (talk is None or ref.name not in talk.held):
             self._good.pop(ref, None)
@@ -380,7 +380,7 @@ class XdsMachine:
                 talk.dirty[ref.name] = None
 
     def _take_back(self, type_: str, talk: _Talk, now: float) -> DiscoveryResponse | None:
-        """What Envoy has and should not have, and what it asked for and does not exist."""
+        """Resources to remove: those Envoy should not have, and requested names that do not exist."""
         named: frozenset[str] | None = None
         gone: list[str] = []
         for name in tuple(talk.dirty):
@@ -390,7 +390,7 @@ class XdsMachine:
                 talk.asked.discard(name)
                 gone.append(name)
             elif name not in talk.held or not talk.wildcard:
-                talk.dirty.pop(name, None)  # Envoy lets go by itself of what it asked for by name
+                talk.dirty.pop(name, None)  # Envoy drops resources that it requested by name by itself
             elif type_ != CLUSTER:
                 gone.append(name)
             else:
@@ -410,7 +410,7 @@ class XdsMachine:
         return now >= self._unused_since.setdefault(cluster, now) + self._limits.drain_s
 
     def _named_clusters(self) -> frozenset[str] | None:
-        """The clusters that something Envoy has, or may have, names; None when that cannot be said."""
+        """The clusters named by resources that Envoy has or may have; None if unknown."""
         found: set[str] = set()
         for type_ in _NAMING:
             talk = (self._talks or {}).get(type_)
@@ -432,7 +432,7 @@ class XdsMachine:
         return talk.has(ref.name) if talk is not None else _NOTHING
 
     def _is_usable(self, cluster: str) -> bool:
-        """Whether a route may name it. One that will never be there holds up nobody."""
+        """Whether a route may name it. A cluster that will never exist blocks no route."""
         if cluster not in self._of(CLUSTER):
             return True
         held = self._has(ResourceRef(CLUSTER, cluster))
@@ -447,12 +447,12 @@ class XdsMachine:
         return not any(self._lacks(type_, talks[type_]) for type_ in _BEFORE_ROUTES if type_ in talks)
 
     def _lacks(self, type_: str, talk: _Talk) -> bool:
-        """Whether there is something that Envoy wants and has not got, for certain, in its newest version."""
+        """Whether Envoy may lack the newest version of a resource that it requested."""
         wanted = self._of(type_)
         return any(name in wanted and talk.wants(name) and not _is(talk.has(name), wanted[name]) for name in talk.dirty)
 
     def _is_complete(self) -> bool:
-        """Something of everything: a version that has just changed does not count against it."""
+        """Whether Envoy has some version of every resource, not necessarily the newest."""
         if LISTENER not in (self._talks or {}):
             return False
         for type_ in (CLUSTER, LISTENER, SCOPE):
@@ -485,7 +485,7 @@ def _changed(old: Mapping[str, XdsResource], new: Mapping[str, XdsResource]) -> 
 
 
 def _split(names: list[str], reason: str) -> list[list[str]]:
-    """Two parts, so that what is bad may be in one: what the reason names, else halves."""
+    """Split into two parts to isolate the refused resource: those the reason names, else halves."""
     named = [name for name in names if name in reason]
     if 0 < len(named) < len(names):
         return [[name for name in names if name not in reason], named]

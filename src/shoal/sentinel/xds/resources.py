@@ -1,6 +1,6 @@
-"""From messages to what the protocol handles: their wire form, a version made of it, and what they need; pure.
+"""Converts messages to resources: wire form, version (a digest of it), and needed resources.
 
-A message that is the same object as before is not looked at again. The clusters that routes name are read field by
+A message that is the same object as before is skipped. The clusters that routes name are read field by
 field, since they are many; of everything else all fields are walked.
 """
 
@@ -30,7 +30,7 @@ _NAMES_A_CLUSTER = frozenset({"cluster", "cluster_name"})
 
 
 class Packager:
-    """Remembers the snapshot before: what did not change since is taken from there, types as a whole where possible."""
+    """Keeps the previous snapshot and reuses its unchanged resources, whole types where possible."""
 
     def __init__(self) -> None:
         self._messages: dict[str, Mapping[str, Message]] = {}
@@ -89,7 +89,7 @@ def _clusters_of_routes(routes: Any) -> Iterator[str]:
 
 
 def _walk(message: Any) -> Iterator[ResourceRef]:
-    """Everything that a message names, in it and in what it packs."""
+    """All resources that a message names, including packed messages."""
     kind = message.DESCRIPTOR.full_name
     if kind == _ANY:
         inner = _unpacked(message)
@@ -123,7 +123,7 @@ def _walk_field(value: Any) -> Iterator[ResourceRef]:
 
 
 def _unpacked(packed: Any) -> Message | None:
-    """What is in it; None for what this process does not know."""
+    """The packed message; None if its type is unknown."""
     from google.protobuf import symbol_database
 
     name = packed.type_url.rpartition("/")[2]

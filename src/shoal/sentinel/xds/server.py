@@ -1,7 +1,7 @@
-"""The aggregated discovery service on a Unix socket: bytes to and from the machine, nothing decided here.
+"""The aggregated discovery service on a Unix socket: it passes messages to and from the protocol machine.
 
-One Envoy is served at a time: its newest stream. All calls to the machine are made here, in one event loop; whoever
-wants to know what became of a snapshot is told through ``on_change`` after each step.
+One Envoy is served at a time: its newest stream. All calls to the machine are made here, in one event loop; after each
+step it calls ``on_change``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type:
         self.machine = machine
         self._clock = clock
         self._on_change = on_change
-        self._stream: asyncio.Queue[DiscoveryResponse | None] | None = None  # what is to be written; None ends it
+        self._stream: asyncio.Queue[DiscoveryResponse | None] | None = None  # responses to write; None ends the stream
         self._due = asyncio.Event()
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -104,8 +104,8 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type:
     def _tell(self) -> None:
         try:
             self._on_change()
-        except Exception as error:  # whoever listens must not break the conversation
-            log.error("what became of a snapshot could not be handled", error=error)
+        except Exception as error:  # a failing callback must not end the stream
+            log.error("handling a change of the snapshot failed", error=error)
 
     async def _tick(self) -> None:
         """Wake the machine when it waits for time."""

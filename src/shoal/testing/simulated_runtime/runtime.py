@@ -249,7 +249,7 @@ class SimulatedRuntime:
     def _box(self, container_id: str) -> Box:
         box = self._machine.boxes.get(container_id)
         if box is None:
-            raise NoSuchContainer(f"there is no container {container_id}")
+            raise NoSuchContainer(f"container {container_id} not found")
         return box
 
     def _running(self, container_id: str) -> Box:
@@ -298,7 +298,7 @@ class SimulatedRuntime:
         for box in self._machine.boxes.values():
             if box.container.sandbox_id == sandbox_id and port in box.serves:
                 return EchoConnection()
-        raise ConnectionRefusedError(f"nobody listens on port {port}")
+        raise ConnectionRefusedError(f"connection refused: nothing listens on port {port} of the pod")
 
     async def stats(self) -> tuple[ContainerStats, ...]:
         now = self._clock.wall_s()

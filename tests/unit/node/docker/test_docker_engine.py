@@ -165,7 +165,7 @@ async def test_a_socket_that_is_not_there_or_that_nobody_listens_on_is_named_wit
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(stale)
     for path, words in (
-        (gone, "there is no Docker socket at"),
+        (gone, "no Docker socket at"),
         (stale, "connection refused: nothing listens on the Docker socket"),
     ):
         with pytest.raises(EngineGone, match=f"{words} {path}: start Docker.*podman system service"):

@@ -134,7 +134,7 @@ def container_body(spec: ContainerSpec, sandbox: Sandbox, place: CreateContext) 
     """``CreateFailure`` for what cannot be."""
     argv = argv_of(spec)
     if not argv:
-        raise CreateFailure("no command specified: neither the container nor its image says what to run")
+        raise CreateFailure("no command specified: neither the container nor its image has one")
     _check_user(spec)
     config, joined = place.config, f"container:{sandbox.id}"
     kept = {

@@ -56,9 +56,9 @@ def find_socket(config: DockerConfig, environ: Mapping[str, str], exists: Callab
     if said:
         path = said.removeprefix(_SCHEME)
         if not path.startswith("/"):
-            raise RuntimeFailure(f"the Docker socket is {said!r}: use unix:///PATH, other kinds are not supported")
+            raise RuntimeFailure(f"the Docker socket is {said!r}: use unix:///PATH; other schemes are not supported")
         if not exists(path):
-            raise RuntimeFailure(f"there is no Docker socket at {path}: {START}")
+            raise RuntimeFailure(f"no Docker socket at {path}: {START}")
         return path
     places = ["/var/run/docker.sock", "/run/podman/podman.sock"]
     if own := environ.get("XDG_RUNTIME_DIR", ""):
@@ -66,4 +66,4 @@ def find_socket(config: DockerConfig, environ: Mapping[str, str], exists: Callab
     for path in places:
         if exists(path):
             return path
-    raise RuntimeFailure(f"there is no Docker socket at {', '.join(places)}: {START}")
+    raise RuntimeFailure(f"no Docker socket at {', '.join(places)}: {START}")

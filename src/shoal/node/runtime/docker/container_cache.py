@@ -105,13 +105,13 @@ class ContainerCache:
         """One container or sandbox, now; ``NoSuchContainer`` when it is not there."""
         found = await self._look_at(container_id)
         if found is None:
-            raise NoSuchContainer(f"there is no container {container_id}")
+            raise NoSuchContainer(f"container {container_id} not found")
         return found
 
     async def container(self, container_id: str) -> Container:
         view = (await self.find(container_id)).view
         if not isinstance(view, Container):
-            raise NoSuchContainer(f"there is no container {container_id}: it is a sandbox")
+            raise NoSuchContainer(f"container {container_id} not found: the id is a sandbox's")
         return self._shown(view)
 
     def _shown(self, container: Container) -> Container:
@@ -184,7 +184,7 @@ class ContainerCache:
             try:
                 await self.look()
             except RuntimeFailure as error:
-                log.warning("looking at the containers failed", reason=str(error))
+                log.warning("listing the containers failed", reason=str(error))
 
     async def _follow_engine(self) -> None:
         filters = {"type": ["container"], **bodies.owner_filter(self._config)}
@@ -192,11 +192,11 @@ class ContainerCache:
             try:
                 async with self._engine.stream("GET", "events", query={"filters": filters}) as answer:
                     lines = JsonLines()
-                    await self.look()  # what happened while nobody listened
+                    await self.look()  # catch up with changes from before the stream
                     while data := await answer.read():
                         await self._hear(lines.feed(data))
             except (RuntimeFailure, BadFrame) as error:
-                log.warning("the engine's events ended", reason=str(error))
+                log.warning("the engine's event stream ended", reason=str(error))
             await self._clock.sleep(_AGAIN_S)
 
     async def _hear(self, told: Iterable[Answer]) -> None:

@@ -34,7 +34,7 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 class EngineError(RuntimeFailure):
-    """The engine said no."""
+    """The engine refused a request."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class EngineError(RuntimeFailure):
 
     @property
     def missing(self) -> bool:
-        """What was asked for is not there. Podman may also notice that only in the middle of its work."""
+        """Whether the requested object does not exist. Podman may report that in the middle of a request."""
         return self.status == 404 or "no such container" in str(self).lower()
 
 
@@ -78,11 +78,11 @@ def error_of(status: int, body: bytes) -> EngineError:
 
 
 def choose_version(newest: str, oldest: str) -> str:
-    """The version of the API to speak with an engine that has those; ``RuntimeFailure`` when there is none."""
+    """The API version to use with an engine that supports this range; raise RuntimeFailure if there is none."""
     high, low = _version(newest), _version(oldest or "1.0")
     if high < _OLDEST:
         raise RuntimeFailure(
-            f"the engine speaks version {newest} of the Docker API and {_OLDEST[0]}.{_OLDEST[1]} is needed: "
+            f"the engine supports Docker API {newest}, Shoal needs {_OLDEST[0]}.{_OLDEST[1]} or newer: "
             "use Docker 20.10 or podman 4, or newer"
         )
     chosen = max(min(high, _NEWEST), low)
@@ -94,7 +94,7 @@ def _version(text: str) -> tuple[int, int]:
     try:
         return int(major), int(minor)
     except ValueError:
-        raise RuntimeFailure(f"the engine speaks version {text!r} of the Docker API, which is none") from None
+        raise RuntimeFailure(f"invalid Docker API version {text!r} from the engine: expected MAJOR.MINOR") from None
 
 
 class Exchange:
@@ -270,7 +270,7 @@ class Engine:
     def _unusable(self, cause: BaseException | None) -> EngineGone:
         """Why there is no connection, and what to do about it."""
         if isinstance(cause, FileNotFoundError):
-            return EngineGone(f"there is no Docker socket at {self._path}: {START}")
+            return EngineGone(f"no Docker socket at {self._path}: {START}")
         if isinstance(cause, PermissionError):
             return EngineGone(
                 f"the Docker socket {self._path} may not be used by this user: add the user to the group that owns it "

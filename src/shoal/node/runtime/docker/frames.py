@@ -1,4 +1,4 @@
-"""What the engine streams, taken apart; pure.
+"""Parsers of the engine's streams.
 
 frames      8 bytes of head (stream, 0, 0, 0, length as 32 bits) and the data; with a terminal just the data
 log lines   one per frame, or one per line with a terminal: ``TIME SPACE DATA``
@@ -22,7 +22,7 @@ _SYSTEM = 3  # an error of the engine itself in the middle of a stream
 
 
 class BadFrame(ShoalError):
-    """The stream is not what it was said to be."""
+    """The stream does not have the expected format."""
 
 
 class Frames:

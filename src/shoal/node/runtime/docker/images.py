@@ -153,7 +153,7 @@ class EngineImages:
             raise failure
         found = await self.find(reference)
         if found is None:
-            raise ImageFailure(ImageFault.PULL, f"{reference} was pulled and is not there")
+            raise ImageFailure(ImageFault.PULL, f"{reference} was pulled, but the engine does not list it")
         return found
 
     async def _fetch(
@@ -194,11 +194,11 @@ class EngineImages:
         content = pause.archive(architecture)
         if content is None:
             raise RuntimeFailure(
-                f"there is no built-in pause image for {architecture or 'this architecture'}: name one with "
+                f"no built-in pause image for {architecture or 'this architecture'}: set one with "
                 "--pause-image, for example registry.k8s.io/pause:3.10"
             )
         await self._engine.json("POST", "images", "create", query={"fromSrc": "-", "repo": pause.NAME}, body=content)
         own = await self.find(pause.NAME)
         if own is None:
-            raise RuntimeFailure("the engine took the pause image and does not have it")
+            raise RuntimeFailure("the pause image was imported, but the engine does not list it")
         return own.id

@@ -1,4 +1,4 @@
-"""Logs of containers: what the engine streams, cut to what was asked for."""
+"""Logs of containers: the engine's stream, limited to the requested range."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def _records(
                 yield batch
     except EngineError as error:
         if error.missing:
-            raise NoSuchContainer(f"there is no container {container_id}") from error
+            raise NoSuchContainer(f"container {container_id} not found") from error
         raise
     except EngineGone:
         if not engine.closed:

@@ -54,7 +54,7 @@ def enter_network(pid: int) -> None:
     network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         if libc.setns(network, _NETWORK) != 0:
-            raise OSError(ctypes.get_errno(), "the network of the pod cannot be entered")
+            raise OSError(ctypes.get_errno(), "entering the pod's network namespace failed")
     finally:
         os.close(network)
 

@@ -133,7 +133,7 @@ class DockerRuntime:
             await self._engine.json("POST", "networks", "create", body=bodies.network_body(self._config))
         except EngineError as error:
             if error.status != 409:  # another node was faster
-                raise RuntimeFailure(f"the network {name} could not be made: {error}") from error
+                raise RuntimeFailure(f"creating the network {name} failed: {error}") from error
 
     async def _remove_strays(self) -> None:
         """What an earlier run left half done: sandboxes that were never started, containers without a sandbox."""
@@ -191,18 +191,18 @@ class DockerRuntime:
         try:
             made = await self._made(name, body)
         except EngineError as error:
-            raise CreateFailure(f"the sandbox could not be made: {error}") from error
+            raise CreateFailure(f"creating the sandbox failed: {error}") from error
         try:
             await self._engine.json("POST", "containers", made, "start")
             sandbox = (await self._mirror.find(made)).view
         except BaseException as error:
             await self._remove(made)
             if isinstance(error, EngineError):
-                raise CreateFailure(f"the sandbox could not be started: {error}") from error
+                raise CreateFailure(f"starting the sandbox failed: {error}") from error
             raise
         if not isinstance(sandbox, Sandbox) or not sandbox.ready:
             await self._remove(made)
-            raise CreateFailure("the sandbox ended at once or has no address")
+            raise CreateFailure("the sandbox exited immediately or has no address")
         return sandbox
 
     async def _pause_image(self) -> str:
@@ -287,7 +287,7 @@ class DockerRuntime:
             await self._engine.json("POST", "containers", container_id, "start")
         except EngineError as error:
             if error.missing and await self._is_removed(container_id):
-                raise NoSuchContainer(f"there is no container {container_id}") from error
+                raise NoSuchContainer(f"container {container_id} not found") from error
             await self._settle(container_id, ExitReason.START_ERROR, _NOT_STARTED, str(error))
             raise StartFailure(str(error)) from error
         return await self._mirror.container(container_id)
@@ -433,7 +433,7 @@ class DockerRuntime:
             raise ConnectionRefusedError(f"the sandbox {sandbox_id} is not ready") from None
         addresses = found.view.addresses if isinstance(found.view, Sandbox) else ()
         hosts = ("127.0.0.1", *addresses)
-        refused: OSError = ConnectionRefusedError(f"nobody listens on port {port}")
+        refused: OSError = ConnectionRefusedError(f"connection refused: nothing listens on port {port} of the pod")
         for host in hosts:
             inside = None if found.host_network else await pods.socket_in(found.pid, sandbox_id)
             if inside is None and not found.host_network and host not in addresses:

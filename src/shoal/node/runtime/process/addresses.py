@@ -53,7 +53,7 @@ class Network:
         for host in _HOSTS:
             if self._take(f"node-{host}", node):
                 return f"127.{self.number}.0.{host}"
-        raise ConfigError(f"the cluster's network {self.cidr} has no address left for the node {node}")
+        raise ConfigError(f"the cluster's network {self.cidr} has no free address for node {node}")
 
     def blocks(self, node: str) -> list[int]:
         """The blocks of pod addresses that a node has."""
@@ -63,7 +63,7 @@ class Network:
         for block in _POD_BLOCKS:
             if self._owner(f"pods-{block}") is None and self._take(f"pods-{block}", node):
                 return block
-        raise CreateFailure(f"no pod address is left in {self.pod_cidr}")
+        raise CreateFailure(f"no free pod address in {self.pod_cidr}")
 
     def _owner(self, name: str) -> str | None:
         try:
@@ -96,8 +96,8 @@ def claim_network(folder: Path, *, registry: Path | None = None) -> Network:
             other = _holder(known / str(number), number)
             if other is not None and other != folder:
                 raise ConfigError(
-                    f"the network 127.{number}.0.0/16 of the cluster in {folder} is used by the one in {other}; "
-                    f"start from another directory, or delete {folder / _FILE} if this cluster has nothing to keep"
+                    f"network 127.{number}.0.0/16 of the cluster in {folder} is in use by the cluster in {other}; "
+                    f"start from another directory, or delete {folder / _FILE} if this cluster has no data to keep"
                 )
         else:
             number = _free_number(folder, known)
@@ -128,11 +128,11 @@ def _number_of(folder: Path) -> int | None:
     parts = text.removesuffix("/16").split(".")
     if len(parts) == 4 and parts[0] == "127" and parts[1].isdigit() and int(parts[1]) in _NUMBERS:
         return int(parts[1])
-    raise ConfigError(f"{path} says {text!r}: it should name a /16 of 127.0.0.0/8, such as 127.5.0.0/16")
+    raise ConfigError(f"{path} has {text!r}: expected a /16 network of 127.0.0.0/8, such as 127.5.0.0/16")
 
 
 def _holder(link: Path, number: int) -> Path | None:
-    """Whose network it is; None when that cluster is gone."""
+    """The folder of the cluster that uses the network; None if that cluster was deleted."""
     try:
         folder = Path(os.readlink(link))
         return folder if _number_of(folder) == number else None
@@ -147,7 +147,9 @@ def _free_number(folder: Path, known: Path) -> int:
         number = _NUMBERS[(first + step) % len(_NUMBERS)]
         if number not in busy and _holder(known / str(number), number) is None:
             return number
-    raise ConfigError(f"all loopback networks are taken by other clusters; delete some: {known} names their folders")
+    raise ConfigError(
+        f"all loopback networks are in use by other clusters; delete some of them: {known} links to their folders"
+    )
 
 
 def _busy_numbers() -> set[int]:
@@ -197,7 +199,7 @@ class PodAddresses:
                 self._used.add(address)
                 self._next = at + 1
                 return address
-        raise CreateFailure(f"no pod address is left on the node {self._node}")
+        raise CreateFailure(f"no free pod address on node {self._node}")
 
     def give_back(self, address: str) -> None:
         self._used.discard(address)

@@ -86,7 +86,7 @@ class Channel:
             await channel.send(request, files)
         except OSError as error:
             made.close()
-            raise NoSuchContainer(f"the container in {folder.name} does not run: {error.strerror}") from error
+            raise NoSuchContainer(f"the container in {folder.name} is not running: {error.strerror}") from error
         except BaseException:
             made.close()
             raise

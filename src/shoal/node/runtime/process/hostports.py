@@ -33,10 +33,10 @@ class HostPorts:
             try:
                 await relay.open(place.port)
             except OSError as error:
-                message = f"the port {place.port} of the node ({address}) cannot be used: {error.strerror}"
+                message = f"host port {place.port} ({address}) cannot be used: {error.strerror}"
                 if strict:
                     raise CreateFailure(message) from error
-                log.warning("a port of the node is not served", reason=message, pod=sandbox.name)
+                log.warning("a host port is not served", reason=message, pod=sandbox.name)
                 continue
             self._open.setdefault(sandbox.id, []).append(relay)
 

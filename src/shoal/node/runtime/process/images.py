@@ -83,15 +83,15 @@ class ImageTable:
         return None
 
     def bare(self, text: str) -> Image:
-        """An image that is nothing but its name, for pods that say themselves what to run."""
+        """An image without a program, for containers that have a command."""
         return _image(parse_reference(text), ImageEntry())
 
     def missing(self, text: str) -> ImageFailure:
         where = " and ".join(self._sources)
         return ImageFailure(
             ImageFault.PULL,
-            f'"{text}" is not in the table of images ({where}). Pods of this cluster are processes of the machine: '
-            f"give the container a command, or add the image to the table with the program it stands for",
+            f'"{text}" is not in the image table ({where}). Pods of this cluster run as processes of the machine: '
+            f"give the container a command, or add the image to the table with the program to run",
         )
 
 
@@ -114,7 +114,7 @@ def _read(path: Path) -> dict[str, ImageEntry]:
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"the table of images {path} cannot be read: {error}") from error
+        raise ConfigError(f"the image table {path} cannot be read: {error}") from error
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, dict):
         raise ConfigError(f"{path}: expected a mapping 'images' from repository to argv, args and env")

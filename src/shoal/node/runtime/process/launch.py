@@ -73,7 +73,7 @@ def prepare(
     notices: list[str] = []
     argv = argv_of(spec)
     if not argv:
-        raise CreateFailure(f'no command specified: the image "{spec.image_reference}" stands for no program')
+        raise CreateFailure(f'no command specified: the image table has no program for "{spec.image_reference}"')
     work, scratch = folder / "work", folder / "root"
     for each in (work, scratch):
         each.mkdir(parents=True, exist_ok=True)

@@ -225,7 +225,7 @@ class ProcessRuntime:
             await self._host_ports.close(made.id)
             self._give_back(made)
             if isinstance(error, OSError):
-                raise CreateFailure(f"the sandbox could not be made: {error}") from error
+                raise CreateFailure(f"creating the sandbox failed: {error}") from error
             raise
         return made
 
@@ -370,7 +370,7 @@ class ProcessRuntime:
             async with within(self._clock, _KILL_S):
                 await box.exited.wait()
         except TimeoutError:
-            log.warning("a shim did not end its container, killing both", container=box.container.id)
+            log.warning("a shim did not stop its container; killing both", container=box.container.id)
             if box.shim is not None and box.shim.alive:
                 _kill_all([*processes.descendants(box.shim.pid), box.shim.pid])
             await box.exited.wait()
@@ -407,7 +407,7 @@ class ProcessRuntime:
     def _box(self, container_id: str) -> _Box:
         box = self._boxes.get(container_id)
         if box is None:
-            raise NoSuchContainer(f"there is no container {container_id}")
+            raise NoSuchContainer(f"container {container_id} not found")
         return box
 
     def _running(self, container_id: str) -> _Box:
@@ -444,7 +444,7 @@ class ProcessRuntime:
                         self._refresh(box)
                 await self._look_at_ports()
             except (OSError, RuntimeFailure) as error:
-                log.warning("looking at the containers failed", reason=str(error))
+                log.warning("listing the containers failed", reason=str(error))
 
     async def _look_at_ports(self) -> None:
         now = self._clock.wall_s()

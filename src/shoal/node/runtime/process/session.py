@@ -216,4 +216,4 @@ async def _opened(folder: Path, request: Mapping[str, object], files: _Files, *,
     channel.close()
     if word == "failed":
         raise StartFailure(rest.partition(" ")[2])
-    raise RuntimeFailure("the container ended meanwhile")
+    raise RuntimeFailure("the container exited")

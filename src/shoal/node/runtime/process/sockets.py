@@ -71,8 +71,8 @@ def inodes_of(pids: Iterable[int]) -> set[int]:
 
 
 async def listening_address(address: str, port: int, shims: Iterable[int]) -> str:
-    """Where the pod of these shims, which has that address, listens on the port. A socket on all addresses, or on the
-    machine's own, may be somebody else's. ``ConnectionRefusedError`` when the pod does not."""
+    """The address on which the pod of these shims listens on the port. Sockets on all addresses, or on the machine's
+    own, count only if the pod owns them. Raise ConnectionRefusedError if the pod does not listen."""
     found = [each for each in await asyncio.to_thread(listeners) if each.port == port]
     if any(each.address == address for each in found):
         return address
@@ -80,7 +80,7 @@ async def listening_address(address: str, port: int, shims: Iterable[int]) -> st
     for each in found:
         if each.inode in own:
             return address if each.wildcard else each.address
-    raise ConnectionRefusedError(f"nobody listens on port {port} of {address}")
+    raise ConnectionRefusedError(f"connection refused: nothing listens on port {port} of {address}")
 
 
 async def ports_on_all_addresses(shims: Iterable[int]) -> dict[int, list[int]]:
