@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -157,3 +159,89 @@ def _dotted(node: ast.expr) -> str:
         head = _dotted(node.value)
         return f"{head}.{node.attr}" if head else ""
     return ""
+
+
+# Packages whose names are documented for users: nothing inside need use them.
+FOR_USERS = ("shoal.client", "shoal.reconcile", "shoal.sharding.worker", "shoal.testing")
+
+
+def unused_names() -> list[str]:
+    """The public top-level names, as ``module.name``, that no module of ours uses but for ``shoal.testing``: only tests
+    do, or nothing does. A name is used by its own module, by whoever imports it from there or from a package above, by
+    whoever has the module and an attribute of that name, and by a string ``module:name``."""
+    used = {module.name: _used(module) for module in modules()}
+    index = _Index(used)
+    return [
+        f"{module.name}.{name}"
+        for module in modules()
+        if not module.name.startswith(FOR_USERS)
+        for name in _public_names(tree(module.path))
+        if name not in used[module.name].names and not index.is_used(module.name, name)
+    ]
+
+
+@dataclass(frozen=True)
+class _Used:
+    """What one module uses."""
+
+    names: frozenset[str]
+    attributes: frozenset[str]
+    imported: frozenset[str]
+    targets: frozenset[str]  # of strings such as "shoal.cli.fleet.get:app"
+
+
+def _used(module: Module) -> _Used:
+    nodes = list(ast.walk(tree(module.path)))
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return _Used(
+        frozenset(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)),
+        frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute)),
+        frozenset(name for name, _ in imports(module)),
+        frozenset(name for text in texts if len(text) < 120 for name in re.findall(r"[\w.]+:(\w+)", text)),
+    )
+
+
+def _public_names(top: ast.Module) -> Iterator[str]:
+    """Functions that a decorator registers, such as commands, are called by what registered them."""
+    for node in top.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.decorator_list:
+            continue
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign):
+            names = [each.id for each in node.targets if isinstance(each, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names = [node.target.id]
+        else:
+            continue
+        yield from (name for name in names if not name.startswith("_"))
+
+
+class _Index:
+    """Who uses what: modules by the names that they import, the attributes that they read and the targets they name."""
+
+    def __init__(self, used: dict[str, _Used]) -> None:
+        self._used = used
+        self._importing: defaultdict[str, set[str]] = defaultdict(set)
+        self._reading: defaultdict[str, set[str]] = defaultdict(set)
+        self._targets: set[str] = set()
+        for module, of in used.items():
+            if module.startswith("shoal.testing"):
+                continue
+            self._targets |= of.targets
+            for name in of.imported:
+                self._importing[name].add(module)
+            for name in of.attributes:
+                self._reading[name].add(module)
+
+    def is_used(self, module: str, name: str) -> bool:
+        if name in self._targets:
+            return True
+        parts = module.split(".")
+        places = {".".join(parts[:count]) for count in range(2, len(parts) + 1)}
+        importing = set().union(*(self._importing[f"{place}.{name}"] for place in places)) - {module}
+        # a package above that imports the name to pass it on does not use it by that
+        if any(other not in places or name in self._used[other].names for other in importing):
+            return True
+        knowing = set().union(places, *(self._importing[place] for place in places)) - {module}
+        return bool(self._reading[name] & knowing)

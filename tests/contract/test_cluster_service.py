@@ -531,7 +531,7 @@ async def test_heartbeats_are_stored_and_ask_for_the_reports_that_are_missing(tm
 
     from shoal.control.database.tables import Agent
     from shoal.sync.digest import Digest, bucket_of
-    from shoal.sync.fingerprint import stamp_of
+    from shoal.sync.fingerprint import fingerprint
 
     async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
@@ -539,7 +539,7 @@ async def test_heartbeats_are_stored_and_ask_for_the_reports_that_are_missing(tm
             said = report(key, None, instance("u1"))
             await send(agent, 1, said)
             digest = Digest()
-            digest.put(key, stamp_of(said))
+            digest.put(key, str(fingerprint(said)))
             brake = pb.Brake(held=True, reason="many", keys=["deployment/x"], count=1)
 
             async def beat(buckets: list[int]) -> pb.HeartbeatResponse:
@@ -637,7 +637,7 @@ async def test_an_agent_that_is_silent_is_lost_and_comes_back_with_its_reports(t
 
     from shoal.control.database.tables import Agent, Event
     from shoal.sync.digest import Digest
-    from shoal.sync.fingerprint import stamp_of
+    from shoal.sync.fingerprint import fingerprint
     from shoal.testing.fleet import QUICK
 
     config = replace(QUICK, heartbeat_s=0.3, missed_heartbeats=2, heartbeat_flush_s=0.1)
@@ -657,7 +657,7 @@ async def test_an_agent_that_is_silent_is_lost_and_comes_back_with_its_reports(t
             assert (await instances_of(control))["u1"].status == "unknown"
             assert (await desired_row(control, key)).number == number, "what is desired stays: traffic is not withdrawn"
             digest = Digest()
-            digest.put(key, stamp_of(said))
+            digest.put(key, str(fingerprint(said)))
             state = pb.ControllerState(reported=digest.buckets)
             beat = pb.HeartbeatRequest(identity=agent.identity, deployments=state)
             answer = await agent.client.heartbeat(beat, headers=agent.headers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 import orjson
 
@@ -40,8 +40,6 @@ _ALL_WARNINGS = 4096
 _READ_ONLY_RETRY_S = 5  # copying the store takes seconds; afterwards the response says where the copy is
 _DOUBTFUL = frozenset({400, 403, 404, 405, 409, 422})  # errors that depend on stored objects
 _NOT_FOUND = "the server could not find the requested resource"
-
-Verb = Callable[[Call], Awaitable[Answer]]
 
 
 class Handler:

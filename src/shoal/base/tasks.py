@@ -6,12 +6,8 @@ Nothing here swallows a cancellation, and every task started is finished before 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Mapping
-from typing import Any, TypeVar
-
-from shoal.base.clock import Clock
-
-T = TypeVar("T")
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 
 async def run_all(parts: Mapping[str, Coroutine[Any, Any, Any]]) -> None:
@@ -48,30 +44,6 @@ async def cancel_all(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         if not task.cancelled():
             task.exception()  # marks it as seen, else the loop reports it when the task is collected
-
-
-async def close_within(budget_s: float, *closing: Awaitable[Any], clock: Clock) -> list[str]:
-    """Await all of ``closing`` at once for at most ``budget_s``; return the names of those that did not finish.
-
-    For ``finally`` blocks: errors of one do not keep the others from closing, and are raised together at the end.
-    """
-    tasks = [asyncio.ensure_future(item) for item in closing]
-    expired = asyncio.Event()
-    timer = clock.call_later(budget_s, expired.set)
-    watcher = asyncio.create_task(expired.wait(), name="close/budget")
-    pending: set[asyncio.Future[Any]] = set(tasks)
-    try:
-        while pending and not expired.is_set():
-            _, rest = await asyncio.wait({*pending, watcher}, return_when=asyncio.FIRST_COMPLETED)
-            pending = rest - {watcher}
-    finally:
-        timer.cancel()
-        await cancel_all(watcher, *(task for task in tasks if isinstance(task, asyncio.Task) and not task.done()))
-    late = [_name(task) for task in tasks if task in pending]
-    failures = [error for task in tasks if task not in pending and (error := task.exception()) is not None]
-    if failures:
-        raise BaseExceptionGroup("closing failed", failures)
-    return late
 
 
 def _name(future: asyncio.Future[Any]) -> str:

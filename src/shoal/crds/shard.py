@@ -18,8 +18,6 @@ GROUP = "shard.io"
 VERSION = "v1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
-STRATEGIES = ("consistent-hash", "round-robin", "least-loaded")
-PHASES = ("Pending", "Running", "Draining", "Failed", "Terminated")
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}

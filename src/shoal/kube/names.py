@@ -179,11 +179,6 @@ def is_dns1123_subdomain(value: str) -> Faults:
     return faults if _is_subdomain(value) else (*faults, _SUBDOMAIN_FAULT)
 
 
-def is_dns1123_subdomain_caseless(value: str) -> Faults:
-    faults = _too_long(value, DNS1123_SUBDOMAIN_MAX)
-    return faults if _is_caseless_subdomain(value) else (*faults, _CASELESS_SUBDOMAIN_FAULT)
-
-
 def is_dns1123_subdomain_with_underscore(value: str) -> Faults:
     faults = _too_long(value, DNS1123_SUBDOMAIN_MAX)
     return faults if _is_underscore_subdomain(value) else (*faults, _UNDERSCORE_SUBDOMAIN_FAULT)
@@ -222,9 +217,6 @@ def is_qualified_name(value: str) -> Faults:
     return tuple(faults)
 
 
-is_label_key = is_qualified_name
-
-
 def is_prefixed_label_key(value: str) -> Faults:
     """A label key whose prefix is not optional."""
     faults = is_qualified_name(value)
@@ -252,14 +244,6 @@ def is_finalizer_name(value: str) -> Faults:
     return is_qualified_name(value)
 
 
-def is_core_finalizer_name(value: str) -> Faults:
-    """What core kinds ask besides: a standard name, or one with a prefix."""
-    faults = is_qualified_name(value)
-    if not faults and "/" not in value and value not in _STANDARD_FINALIZERS:
-        return ("name is neither a standard finalizer name nor is it fully qualified",)
-    return faults
-
-
 def is_c_identifier(value: str) -> Faults:
     return () if _is_c_identifier(value) else (_C_IDENTIFIER_FAULT,)
 
@@ -270,10 +254,6 @@ def is_port_number(value: int) -> Faults:
 
 def is_in_range(value: int, low: int, high: int) -> Faults:
     return () if low <= value <= high else (range_fault(low, high),)
-
-
-def is_user_or_group_id(value: int) -> Faults:
-    return is_in_range(value, 0, 2**31 - 1)
 
 
 @memo(4096)
@@ -342,12 +322,6 @@ def is_path_segment_name(value: str) -> Faults:
 
 def is_path_segment_prefix(value: str) -> Faults:
     return tuple(f"may not contain '{part}'" for part in ("/", "%") if part in value)
-
-
-def is_decimal_integer(value: str) -> Faults:
-    if not value:
-        return (EMPTY_FAULT,)
-    return () if _is_decimal_integer(value) else ("must be a valid decimal integer in canonical form",)
 
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -12,14 +12,11 @@ from dataclasses import dataclass, field
 
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
-from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
-from shoal.client import Client, Scope, TransportError, builtin
-from shoal.errors import ApiError, NotFound
+from shoal.client import Client, Scope, builtin
+from shoal.errors import NotFound
 from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer, ObjectKey
-
-log = get_logger("node.references")
 
 _WAIT_S = 10.0
 
@@ -120,15 +117,3 @@ class References:
         if not watched.users:
             del self._watched[reference]
             watched.task.cancel()
-
-
-async def read(references: References, wanted: Iterable[ObjectReference]) -> dict[ObjectReference, Obj | None]:
-    """All of these objects as they are now; an error of the API is raised as it is."""
-    found: dict[ObjectReference, Obj | None] = {}
-    for each in wanted:
-        try:
-            found[each] = await references.get(each)
-        except (ApiError, TransportError) as error:
-            log.warning("reading an object that a pod references failed", object=str(each), reason=str(error))
-            raise
-    return found

@@ -132,14 +132,6 @@ def first_epoch(now_s: float, known: int) -> int:
 # the table as objects
 
 
-def tables_of(config: str, namespace: str, entries: Sequence[SlotEntry], owner: Obj | None = None) -> list[Obj]:
-    """The objects that hold ``entries``, which are all of them in order."""
-    return [
-        table_object(config, namespace, index, entries[index * SLOTS_PER_TABLE : (index + 1) * SLOTS_PER_TABLE], owner)
-        for index in range(TABLES)
-    ]
-
-
 def table_object(
     config: str, namespace: str, index: int, entries: Sequence[SlotEntry], owner: Obj | None = None
 ) -> Obj:

@@ -25,8 +25,3 @@ def fingerprint(report: pb.DeploymentReport | pb.SentinelReport) -> int:
         if isinstance(report, pb.DeploymentReport):
             report.applied_ms = applied_ms
     return int.from_bytes(blake2b(content, digest_size=8, person=b"report").digest(), "big", signed=True)
-
-
-def stamp_of(report: pb.DeploymentReport | pb.SentinelReport) -> str:
-    """The stamp of the report in a digest."""
-    return str(fingerprint(report))

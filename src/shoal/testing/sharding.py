@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from random import Random
 from typing import Any
 
@@ -21,13 +21,15 @@ from shoal.sharding.leases import read_lease, taken
 from shoal.sharding.model import (
     CONFIG_LABEL,
     SLOTS,
+    SLOTS_PER_TABLE,
+    TABLES,
     SlotDuty,
     SlotEntry,
     read_table,
     slot_duty,
     slot_label,
     table_name,
-    tables_of,
+    table_object,
 )
 from shoal.sharding.worker import ShardedController, Worker, WorkerConfig
 from shoal.testing.controllers import eventually
@@ -35,6 +37,12 @@ from shoal.testing.controllers import eventually
 CONFIG = "sites"
 _LEASES = builtin("leases", "coordination.k8s.io")
 _LOOK_S = 0.1
+
+
+def tables_of(entries: Sequence[SlotEntry]) -> list[Obj]:
+    """The objects that hold ``entries``, which are all of them in order."""
+    cuts = [entries[index * SLOTS_PER_TABLE : (index + 1) * SLOTS_PER_TABLE] for index in range(TABLES)]
+    return [table_object(CONFIG, "default", index, cut) for index, cut in enumerate(cuts)]
 
 
 class SlotWorld:
@@ -58,14 +66,14 @@ class SlotWorld:
         about = {"name": CONFIG, "namespace": "default"}
         config = {"apiVersion": "shard.io/v1", "kind": "ShardConfig", "metadata": about, "spec": spec}
         await eventually(lambda: _made(configs.create(config)))
-        for table in tables_of(CONFIG, "default", self.entries):
+        for table in tables_of(self.entries):
             await self.tables.create(table)
 
     async def give(self, *entries: SlotEntry) -> None:
         for entry in entries:
             self.entries[entry.slot] = entry
         table = await self.tables.get(table_name(CONFIG, 0), "default")
-        table["spec"] = tables_of(CONFIG, "default", self.entries)[0]["spec"]
+        table["spec"] = tables_of(self.entries)[0]["spec"]
         await self.tables.replace(table)
 
     async def site(self, name: str, slot: int) -> Obj:

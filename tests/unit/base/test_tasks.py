@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from shoal.base.clock import FakeClock
-from shoal.base.tasks import cancel_all, close_within, run_all, wait_first
+from shoal.base.tasks import cancel_all, run_all, wait_first
 
 
 async def test_run_all_names_its_tasks_and_returns_when_all_have_ended(clock: FakeClock) -> None:
@@ -86,38 +86,6 @@ async def test_wait_first_raises_what_the_first_raised() -> None:
 
     with pytest.raises(OSError, match="gone"):
         await wait_first(failing(), asyncio.sleep(60))
-
-
-async def test_closing_stops_at_the_budget_and_names_who_was_late(clock: FakeClock) -> None:
-    async def closing(seconds: float) -> None:
-        await clock.sleep(seconds)
-
-    async def main() -> list[str]:
-        quick = asyncio.create_task(closing(1), name="quick")
-        slow = asyncio.create_task(closing(60), name="slow")
-        result = asyncio.create_task(close_within(5, quick, slow, clock=clock))
-        await clock.advance(5)
-        assert slow.cancelled()
-        return await result
-
-    assert await main() == ["slow"]
-    assert clock.pending == 0
-
-
-async def test_an_error_while_closing_does_not_keep_the_others_from_closing(clock: FakeClock) -> None:
-    closed: list[str] = []
-
-    async def good() -> None:
-        await asyncio.sleep(0)
-        closed.append("good")
-
-    async def bad() -> None:
-        raise OSError("close")
-
-    with pytest.raises(BaseExceptionGroup) as failures:
-        await close_within(5, bad(), good(), clock=clock)
-    assert closed == ["good"]
-    assert isinstance(failures.value.exceptions[0], OSError)
 
 
 async def test_cancel_all_waits_until_the_tasks_have_ended() -> None:

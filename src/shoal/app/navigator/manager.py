@@ -17,7 +17,6 @@ from shoal.base.asgi import Application, Receive, Scope, Send, Tls, serving
 from shoal.base.clock import RealClock
 from shoal.base.files import write_private
 from shoal.base.ids import Ids
-from shoal.base.logs import get_logger
 from shoal.base.metrics import PROCESS
 from shoal.base.tasks import wait_first
 from shoal.navigator.answers.api import Caller, make_api
@@ -26,8 +25,6 @@ from shoal.navigator.manager.databases import rows_for
 from shoal.navigator.manager.service import PATH
 from shoal.navigator.manager.tokens import ADMIN, EDGE, NavigatorTokens
 from shoal.navigator.manager.wiring import Manager
-
-log = get_logger("navigator")
 
 _HEALTH = frozenset({"/livez", "/readyz", "/metrics"})
 _THRESHOLDS = (50_000, 50, 100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -47,15 +47,6 @@ def controller_of(place: str) -> ShardedController:
     if not found.handlers:
         raise ConfigError(f"controller is {place!r}: it has no handlers; add one with @{name}.reconcile(GROUP, KIND)")
     return found
-
-
-def pod_settings(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """What the manager says to the pods of workers."""
-    return {
-        "config": environ.get("SHARD_CONFIG"),
-        "shard": environ.get("SHARD_ID"),
-        "namespace": environ.get("SHARD_NAMESPACE"),
-    }
 
 
 async def run_worker(

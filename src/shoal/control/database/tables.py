@@ -32,7 +32,6 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 FLEET = "fleet"  # the workspace of objects that belong to the fleet
-ID_LENGTH = 24  # "dep_" and 20 letters
 NAME_LENGTH = 63
 
 JSON = GenericJSON().with_variant(JSONB(), "postgresql")

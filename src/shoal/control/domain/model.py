@@ -11,8 +11,6 @@ from typing import Any, Protocol
 API_VERSION = "shoal.dev/v1"
 GROUP = "shoal.dev"
 
-ROLES = ("viewer", "editor", "admin")
-
 
 @dataclass(frozen=True, slots=True)
 class Actor:

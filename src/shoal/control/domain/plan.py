@@ -17,7 +17,6 @@ from shoal.control.domain.kinds.app import AppSpec, RegionSpec
 from shoal.control.domain.model import Diff
 
 MAX_CLUSTER_NAME = 46  # a pod adds 17 letters to the name of its Deployment, and 63 is the limit
-MAX_NAMESPACE = 63
 _DIGITS = "0123456789abcdefghijklmnopqrstuv"
 
 

@@ -13,7 +13,6 @@ HEADLESS: Final = "service.kubernetes.io/headless"
 TRIGGER_TIME: Final = "endpoints.kubernetes.io/last-change-trigger-time"
 CONTROLLER_NAME: Final = "endpointslice-controller.k8s.io"
 ZONE: Final = "topology.kubernetes.io/zone"
-FAMILIES: Final = ("IPv4", "IPv6")
 MAX_ENDPOINTS: Final = 100
 _NAME_LIMIT: Final = 253
 

@@ -30,14 +30,6 @@ from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 NAMESPACE_OF_GATEWAYS = "sentinel"
-NOT_FOR_KUBERNETES = frozenset(
-    {
-        "drift",  # what the agent does about changes, not what runs
-        "taken_from",  # whose objects it may write
-        "SealedSecret.wrapped_key",  # opened before
-        "SealedSecret.ciphertext",
-    }
-)
 PROGRESS_S = 300
 _CPU_PERCENT = 80
 _SCALE_DOWN_S = 60

@@ -24,8 +24,6 @@ from shoal.kube.objects import Obj
 from shoal.sync.keys import split_key
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
-# The key says the kind; what is sealed is what was opened.
-NOT_FOR_KUBERNETES = frozenset({"kind", "SealedSecret.secret", "SealedSecret.version", "SealedSecret.variables"})
 CERTIFICATE = {"tls.crt": "TLS_CRT", "tls.key": "TLS_KEY"}
 """Entries of the Secret, and the variables they come from."""
 _KINDS = {"route": "SentinelRoute", "policy": "SentinelPolicy"}

@@ -31,7 +31,6 @@ ENTRY_SECRET = ("tls.crt", "tls.key")  # what has to be sealed in the state
 REDIS_SECRET, REDIS_URL = "redis", "url"
 STATE_DIR = "/var/lib/shoal"  # survives a restart of the container, and is never on a disk
 
-NOT_FOR_KUBERNETES = frozenset({"SealedSecret.secret", "SealedSecret.version", "SealedSecret.variables"})
 
 _TOLERATION = {"key": "node-class", "operator": "Equal", "value": SENTINEL_NODE_CLASS, "effect": "NoSchedule"}
 _PROGRESS_S = 300

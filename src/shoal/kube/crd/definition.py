@@ -13,7 +13,6 @@ from typing import Any
 from shoal.kube.objects import Obj
 from shoal.kube.resources import READ_WRITE, Resource, Subresource
 
-CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 APPROVAL_ANNOTATION = "api-approved.kubernetes.io"
 _VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
 _SCALE = Subresource("scale", "Scale", READ_WRITE, group="autoscaling", version="v1")
@@ -98,11 +97,6 @@ def prepare_update(new: Obj, old: Obj) -> None:
         stored.append(storage)
     status["storedVersions"] = stored
     new["status"] = status
-
-
-def prepare_status(new: Obj, old: Obj) -> None:
-    """On ``/status`` the spec stays."""
-    new["spec"] = old.get("spec")
 
 
 def version_order(name: str) -> tuple[int, int, int, str]:

@@ -64,31 +64,6 @@ def openapi_schema(crd: Mapping[str, Any], version: str, *, v2: bool = False) ->
     return _with_selectable(made, found, v2)
 
 
-def openapi_list_schema(crd: Mapping[str, Any], version: str, *, v2: bool = False) -> Made:
-    """The definition of the kind's list."""
-    spec, names = spec_of(crd), names_of(crd)
-    kind = names["kind"]
-    list_kind = names.get("listKind") or f"{kind}List"
-    item = definition_name(spec["group"], version, kind)
-    made: Made = {
-        "description": f"{list_kind} is a list of {kind}",
-        "type": "object",
-        "required": ["items"],
-        "properties": {
-            "apiVersion": dict(_texts().api_version),
-            "items": {
-                "description": f"List of {names['plural']}",
-                "type": "array",
-                "items": {"$ref": _reference(item, v2)},
-            },
-            "kind": dict(_texts().kind),
-            "metadata": _metadata("ListMeta", _texts().list_metadata, v2),
-        },
-        "x-kubernetes-group-version-kind": [{"group": spec["group"], "version": version, "kind": list_kind}],
-    }
-    return _with_selectable(made, version_of(crd, version), v2)
-
-
 def _metadata(kind: str, text: str, v2: bool) -> Made:
     reference = {"$ref": _reference(_META + kind, v2)}
     return {"description": text, **reference} if v2 else {"description": text, "allOf": [reference], "default": {}}

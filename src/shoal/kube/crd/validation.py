@@ -18,10 +18,6 @@ from shoal.kube.cel.formats import recognized
 from shoal.kube.crd.conditions import approval_state, is_established, is_protected
 from shoal.kube.crd.definition import (
     APPROVAL_ANNOTATION,
-    default_crd,
-    prepare_create,
-    prepare_status,
-    prepare_update,
     schema_of,
     spec_of,
     versions_of,
@@ -30,7 +26,6 @@ from shoal.kube.crd.fieldpath import FieldPathError, resolve
 from shoal.kube.crd.schema_rules import shape_errors, walk
 from shoal.kube.crd.schema_validation import schema_errors
 from shoal.kube.objects import Obj
-from shoal.kube.rules import KindRules
 
 Map = Mapping[str, Any]
 
@@ -489,15 +484,3 @@ def warnings(crd: Obj) -> list[str]:
                     "or CEL validation rules"
                 )
     return found + sorted(sets)
-
-
-CRD_RULES: Final = KindRules(
-    default=default_crd,
-    prepare_create=prepare_create,
-    prepare_update=prepare_update,
-    prepare_status=prepare_status,
-    validate_create=validate_crd,
-    validate_update=validate_crd,
-    validate_status=validate_status,
-    warnings=warnings,
-)

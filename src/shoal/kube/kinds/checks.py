@@ -379,11 +379,6 @@ def same(new: Any, old: Any) -> bool:
     return bool(new == old or (not new and not old and new is not False and old is not False))
 
 
-def check_immutable(new: Any, old: Any, path: str, errors: Errors, detail: str = IMMUTABLE) -> None:
-    if not same(new, old):
-        errors.append(invalid(path, new, detail))
-
-
 # --- conditions and lists
 
 _CONDITION_REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
@@ -425,15 +420,6 @@ def _check_condition_texts(condition: Obj, path: str, errors: Errors) -> None:
             errors.append(too_long(f"{path}.reason", 1024))
     if size_bytes(condition.get("message", "")) > 32 * 1024:
         errors.append(too_long(f"{path}.message", 32 * 1024))
-
-
-def check_unique(values: Iterable[Any], path: str, errors: Errors) -> None:
-    """No value of a list twice."""
-    seen = set()
-    for index, value in enumerate(values):
-        if value in seen:
-            errors.append(duplicate(f"{path}[{index}]", value))
-        seen.add(value)
 
 
 def not_found_among(path: str, value: Any, detail: str) -> FieldError:

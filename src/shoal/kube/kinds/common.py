@@ -72,7 +72,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def check_frozen(new: Any, old: Any, path: str, errors: Errors) -> None:
-    """As ``check_immutable``, for values with a structure of their own."""
+    """Refuse a change of a value that has a structure of its own."""
     if not deep_same(new, old):
         errors.append(invalid(path, new, IMMUTABLE))
 

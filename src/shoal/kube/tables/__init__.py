@@ -18,7 +18,6 @@ from shoal.kube.tables.printer import CREATED_AT, NAME, Cells, Printer, column
 from shoal.kube.tables.text import created_at, human_duration, metadata, name
 
 __all__ = [
-    "INCLUDE",
     "SCALE",
     "Include",
     "Printer",
@@ -36,7 +35,6 @@ __all__ = [
 ]
 
 Include = Literal["None", "Metadata", "Object"]
-INCLUDE: Final = frozenset({"None", "Metadata", "Object"})  # values of ``includeObject``; absent means Metadata
 
 # Not a resource of its own, but what a ``/scale`` subresource answers with.
 SCALE: Final = Resource(group="autoscaling", version="v1", plural="scales", kind="Scale")

@@ -7,7 +7,6 @@ of its own is dialled from the node.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from shoal.base.clock import Clock
@@ -24,8 +23,6 @@ from shoal.node.streams import SocketConnection, over_tls
 
 _BODY_LIMIT_BYTES = 10 * 1024
 _LIMITS = AnswerLimits(head_bytes=64 * 1024)
-
-Dial = Callable[[str, int], Awaitable[PodConnection]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ import pytest
 from fleet_world import ADMIN, EDITOR, World, a_fleet, an_app, doc, ref
 
 from shoal.control.database import tables
-from shoal.control.database.tables import ID_LENGTH
 from shoal.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound
 from shoal.sync.keys import key_of
 
@@ -221,7 +220,7 @@ async def test_u32_ids_have_one_length_and_k8s_names_are_unique(tmp_path: Path) 
         rows = await world.rows(tables.Deployment)
         assert len({row.k8s_name for row in rows}) == 3
         for table in (tables.App, tables.Deployment, tables.Topology, tables.Cluster, tables.Environment):
-            assert all(len(row.id) == ID_LENGTH for row in await world.rows(table))
+            assert all(len(row.id) == len("dep_") + 20 for row in await world.rows(table))
 
 
 # Placement

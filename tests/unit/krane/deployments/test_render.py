@@ -23,11 +23,17 @@ from rendered_states import (
 from shoal.errors import Invalid
 from shoal.krane import labels
 from shoal.krane.deployments.check import check
-from shoal.krane.deployments.render import NOT_FOR_KUBERNETES, render
+from shoal.krane.deployments.render import render
 from shoal.kube.labels import parse as parse_selector
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 SECRETS = {"PASSWORD": "hunter2"}
+NOT_FOR_KUBERNETES = {
+    "drift",  # what the agent does about changes, not what runs
+    "taken_from",  # whose objects it may write
+    "SealedSecret.wrapped_key",  # opened before
+    "SealedSecret.ciphertext",
+}
 
 
 SCALED = {"autoscaling": pb.Autoscaling(min=2, max=5, cpu_percent=70, memory_percent=60)}

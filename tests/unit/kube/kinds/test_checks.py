@@ -155,9 +155,6 @@ def errors_of(check: Any, *arguments: Any) -> list[str]:
         (checks.check_not_above_100_percent, (101,), []),
         (checks.check_enum, ("x", {"a"}), ['f: Unsupported value: "x": supported values: "a"']),
         (checks.check_required_enum, ("", {"a"}), ["f: Required value"]),
-        (checks.check_immutable, ([], None), []),
-        (checks.check_immutable, (False, None), ["f: Invalid value: false: field is immutable"]),
-        (checks.check_unique, (["a", "b", "a"],), ['f[2]: Duplicate value: "a"']),
         (checks.check_ip, ("1.2.3.04",), ['f: Invalid value: "1.2.3.04": must not have leading 0s']),
         (checks.check_label_selector, ({"matchExpressions": [{"key": "a", "operator": "In"}]},), [
             "f.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'"]),

@@ -1,7 +1,7 @@
 """Services: defaults, preparation of updates, and rules.
 
 Allocation itself is the server's: it asks ``needs_cluster_ip``, ``needs_node_ports`` and their like between prepare and
-validate, and writes what it found with ``assign_cluster_ip`` and into the ports.
+validate, and writes the addresses and ports that it found into the spec.
 """
 
 from __future__ import annotations
@@ -41,22 +41,6 @@ def needs_cluster_ip(service: Obj) -> bool:
     """Whether the service needs an allocated address."""
     spec = _spec(service)
     return spec.get("type") != "ExternalName" and not spec.get("clusterIP") and not spec.get("clusterIPs")
-
-
-def requested_cluster_ips(service: Obj) -> list[str]:
-    """The addresses that the service names itself and that have to be free."""
-    spec = _spec(service)
-    if spec.get("type") == "ExternalName":
-        return []
-    addresses = spec.get("clusterIPs") or ([spec["clusterIP"]] if spec.get("clusterIP") else [])
-    return [address for address in addresses if address not in ("", "None")]
-
-
-def assign_cluster_ip(service: Obj, address: str) -> None:
-    """Set the allocated address of the service."""
-    spec = service.setdefault("spec", {})
-    spec["clusterIP"] = address
-    spec["clusterIPs"] = [address]
 
 
 def needs_node_ports(service: Obj) -> bool:

@@ -26,7 +26,6 @@ REINVOCATION_POLICIES: Final = ("IfNeeded", "Never")
 OPERATIONS: Final = frozenset({"*", "CONNECT", "CREATE", "DELETE", "UPDATE"})
 _SCOPES: Final = ("*", "Cluster", "Namespaced")
 _MAX_CONDITIONS: Final = 64
-REQUEST_VARIABLES: Final = ("object", "oldObject", "request", "authorizer", "namespaceObject")
 
 
 def default_rules(rules: Sequence[Obj] | None) -> None:
