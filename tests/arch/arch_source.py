@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -82,20 +82,45 @@ def imports(module: Module, *, with_typing: bool = True, inside_functions: bool 
     """(dotted name, line) of everything a module imports, anywhere in it. ``from a import b`` gives ``a`` and ``a.b``.
     Without ``with_typing`` imports under ``if TYPE_CHECKING`` are left out, without ``inside_functions`` those that are only
     made when a function is called."""
-    skipped = set() if with_typing else _typing_only(tree(module.path))
-    if not inside_functions:
-        skipped |= _inside_functions(tree(module.path))
-    for node in ast.walk(tree(module.path)):
-        if node in skipped:
-            continue
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, node.lineno
-        elif isinstance(node, ast.ImportFrom):
-            base = _absolute(module, node)
-            yield base, node.lineno
-            for alias in node.names:
-                yield f"{base}.{alias.name}", node.lineno
+    for found in _import_statements(module):
+        if (with_typing or not found.for_typing) and (inside_functions or not found.inside_function):
+            for name in found.names:
+                yield name, found.line
+
+
+@dataclass(frozen=True, slots=True)
+class _ImportStatement:
+    names: tuple[str, ...]
+    line: int
+    for_typing: bool
+    inside_function: bool
+
+
+@cache
+def _import_statements(module: Module) -> tuple[_ImportStatement, ...]:
+    """Found once per module, among statements only: walking every expression for each test took most of the tests' time."""
+    found: list[_ImportStatement] = []
+
+    def visit(nodes: Iterable[ast.AST], for_typing: bool, inside_function: bool) -> None:
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                names = tuple(alias.name for alias in node.names)
+                found.append(_ImportStatement(names, node.lineno, for_typing, inside_function))
+            elif isinstance(node, ast.ImportFrom):
+                base = _absolute(module, node)
+                names = (base, *(f"{base}.{alias.name}" for alias in node.names))
+                found.append(_ImportStatement(names, node.lineno, for_typing, inside_function))
+            elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
+                function = inside_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                typing = (
+                    isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+                )
+                visit(getattr(node, "body", ()), for_typing or typing, function)
+                for field in ("orelse", "finalbody", "handlers", "cases"):
+                    visit(getattr(node, field, ()), for_typing, function)
+
+    visit(tree(module.path).body, False, False)
+    return tuple(found)
 
 
 def _absolute(module: Module, node: ast.ImportFrom) -> str:
@@ -106,25 +131,6 @@ def _absolute(module: Module, node: ast.ImportFrom) -> str:
         parts = parts[:-1]
     parts = parts[: len(parts) - (node.level - 1)]
     return ".".join([*parts, node.module] if node.module else parts)
-
-
-def _typing_only(top: ast.Module) -> set[ast.AST]:
-    return {
-        inner
-        for node in ast.walk(top)
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        for statement in node.body
-        for inner in ast.walk(statement)
-    }
-
-
-def _inside_functions(top: ast.Module) -> set[ast.AST]:
-    return {
-        inner
-        for node in ast.walk(top)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for inner in ast.walk(node)
-    }
 
 
 def calls(module: Module) -> Iterator[tuple[str, int]]:

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from arch_source import SRC
+from arch_source import SRC, tree
 
 MOST_PACKAGES = 2  # that may have a public class of one name
 ALLOWED_IN_MORE: dict[str, str] = {}  # class name -> why it may stand in three and more packages
@@ -30,8 +30,8 @@ def _sources(root: Path) -> list[tuple[str, Path]]:
 
 
 def _classes(path: Path, *, nested: bool) -> list[str]:
-    tree = ast.parse(path.read_text())
-    nodes = ast.walk(tree) if nested else iter(tree.body)
+    top = tree(path)
+    nodes = ast.walk(top) if nested else iter(top.body)
     return [node.name for node in nodes if isinstance(node, ast.ClassDef)]
 
 
