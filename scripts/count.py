@@ -25,9 +25,6 @@ GENERATED = ("wire/", "kube/schema/generated/")
 SESSION_STEPS = {"Load", "Send", "Wait", "Done"}
 # Before and after it moved.
 SESSION_MACHINES = {"shoal.control.service.protocol", "shoal.control.service.stream.protocol"}
-    "shoal.control.service.protocol",
-    "shoal.control.service.stream.protocol",
-}  # before and after it moved
 REPEAT_LINES = 6
 
 
