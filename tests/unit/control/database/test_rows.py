@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import gc
 import importlib
 import pkgutil
 import re
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,27 @@ READS = {"ask", "_ask", "execute", "_rows", "rows"}
 
 
 def all_queries() -> list[RowQuery[Any]]:
-    """Every statement that some module of the control plane has made, of both dialects."""
+    """Every statement of the control plane's modules, of both dialects."""
+    found = {(one.sql, one.row): one for one in _inside(statements("sqlite", notify=False), depth=3)}
+    found |= {(one.sql, one.row): one for one in _inside(statements("postgresql", notify=False), depth=3)}
     for module in pkgutil.walk_packages(shoal.control.__path__, "shoal.control."):
         if ".migrations" not in module.name:
-            importlib.import_module(module.name)
-    made = [statements(dialect, notify=False) for dialect in ("sqlite", "postgresql")]
-    found = {(one.sql, one.row): one for one in gc.get_objects() if isinstance(one, RowQuery)}
-    assert made and len(found) > 30
+            values = vars(importlib.import_module(module.name)).values()
+            found |= {(one.sql, one.row): one for value in values for one in _inside(value, depth=3)}
+    assert len(found) > 30
     return list(found.values())
+
+
+def _inside(value: object, *, depth: int) -> Iterator[RowQuery[Any]]:
+    """The statements that a value is or holds. (``gc.get_objects`` would miss those made before a ``gc.freeze``.)"""
+    if isinstance(value, RowQuery):
+        yield value
+    elif depth and isinstance(value, dict):
+        yield from (one for each in value.values() for one in _inside(each, depth=depth - 1))
+    elif depth and isinstance(value, tuple | list):
+        yield from (one for each in value for one in _inside(each, depth=depth - 1))
+    elif depth and is_dataclass(value) and not isinstance(value, type):
+        yield from (one for each in fields(value) for one in _inside(getattr(value, each.name), depth=depth - 1))
 
 
 def columns(sql: str) -> list[str]:
