@@ -17,13 +17,9 @@ CALLED_FROM_OUTSIDE = {
 }
 # Names that only tests use so far. This list only gets shorter: wire a name, move it to shoal.testing, or delete it.
 LEFT = {
-    "shoal.base.bounded.LatestByKey",
-    "shoal.base.bounded.WaitingQueue",
-    "shoal.base.ids.seeded_bytes",
     "shoal.control.database.changes.changes_after",
     "shoal.control.database.changes.desired_index",
     "shoal.kube.crd.openapi.definition_name",
-    "shoal.kube.names.is_in_range",
     "shoal.kube.ownership.fieldset.from_paths",
     "shoal.kube.ownership.fieldset.has",
     "shoal.kube.protobuf.decoding.decode_message",
@@ -34,9 +30,7 @@ LEFT = {
     "shoal.kube.tables.row",
     "shoal.kube.tables.status_table",
     "shoal.navigator.manager.index.FIELDS",
-    "shoal.node.pods.conditions.OURS",
     "shoal.sentinel.translate.envoy.TYPES",
-    "shoal.sentinel.translate.envoy.unique",
 }
 
 

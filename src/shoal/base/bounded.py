@@ -1,24 +1,18 @@
-"""Bounded queues whose name says what happens when they are full. There is no unbounded one.
+"""A bounded queue whose name says what happens when it is full.
 
-    WaitingQueue      ``put`` waits: the producer is slowed to the consumer's pace
-    DroppingQueue     drops and counts the oldest item: for data of which only the newest matter
-    LatestByKey       one item per key, the newest; ``put`` of a new key waits: only superseded items are lost
-
-All of them can be closed: queued items are still returned, then ``get`` raises ``Closed``, and so does ``put`` at
-once. One event loop only; cancelling a waiting ``get`` or ``put`` loses no item.
+A closed queue still returns its items; then ``get`` raises ``Closed``, and so does ``put`` at once. One event loop
+only; cancelling a waiting ``get`` loses no item.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from shoal.errors import ShoalError
 
 T = TypeVar("T")
-K = TypeVar("K", bound=Hashable)
 
 
 class Closed(ShoalError):
@@ -48,40 +42,6 @@ def _checked(limit: int) -> int:
     return limit
 
 
-class WaitingQueue(Generic[T]):
-    """First in, first out; ``put`` waits while it is full."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = _checked(limit)
-        self._items: deque[T] = deque()
-        self._gate = _Gate()
-        self._closed = False
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    async def put(self, item: T) -> None:
-        while len(self._items) >= self._limit and not self._closed:
-            await self._gate.wait()
-        if self._closed:
-            raise Closed("the queue is closed")
-        self._items.append(item)
-        self._gate.changed()
-
-    async def get(self) -> T:
-        while not self._items:
-            if self._closed:
-                raise Closed("the queue is closed")
-            await self._gate.wait()
-        item = self._items.popleft()
-        self._gate.changed()
-        return item
-
-    def close(self) -> None:
-        self._closed = True
-        self._gate.changed()
-
-
 class DroppingQueue(Generic[T]):
     """First in, first out; ``put`` never waits: when it is full the oldest item is dropped and counted."""
 
@@ -108,42 +68,6 @@ class DroppingQueue(Generic[T]):
                 raise Closed("the queue is closed")
             await self._gate.wait()
         return self._items.popleft()
-
-    def close(self) -> None:
-        self._closed = True
-        self._gate.changed()
-
-
-class LatestByKey(Generic[K, T]):
-    """The newest item of each key, handed out in the order in which the keys first came. A key that is already queued
-    is replaced in its place at once; a new key waits while the queue is full."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = _checked(limit)
-        self._items: dict[K, T] = {}
-        self._gate = _Gate()
-        self._closed = False
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    async def put(self, key: K, item: T) -> None:
-        while key not in self._items and len(self._items) >= self._limit and not self._closed:
-            await self._gate.wait()
-        if self._closed:
-            raise Closed("the queue is closed")
-        self._items[key] = item
-        self._gate.changed()
-
-    async def get(self) -> tuple[K, T]:
-        while not self._items:
-            if self._closed:
-                raise Closed("the queue is closed")
-            await self._gate.wait()
-        key = next(iter(self._items))
-        item = self._items.pop(key)
-        self._gate.changed()
-        return key, item
 
     def close(self) -> None:
         self._closed = True

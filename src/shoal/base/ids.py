@@ -58,13 +58,6 @@ class Ids:
         return "".join(letters[:length])
 
 
-def seeded_bytes(seed: int) -> RandomBytes:
-    """A repeatable source for tests and simulations; never for secrets."""
-    from random import Random
-
-    return Random(seed).randbytes
-
-
 def new_token(size_bytes: int = 32) -> str:
     """A random bearer token, safe in URLs and headers. Always from the system's secure source."""
     return secrets.token_urlsafe(size_bytes)

@@ -252,10 +252,6 @@ def is_port_number(value: int) -> Faults:
     return () if 1 <= value <= 65535 else (range_fault(1, 65535),)
 
 
-def is_in_range(value: int, low: int, high: int) -> Faults:
-    return () if low <= value <= high else (range_fault(low, high),)
-
-
 @memo(4096)
 def is_port_name(value: str) -> Faults:
     faults = list(_too_long(value, PORT_NAME_MAX))

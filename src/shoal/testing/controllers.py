@@ -24,7 +24,7 @@ from random import Random
 from typing import Any, cast
 
 from shoal.base.clock import Clock, RealClock
-from shoal.base.ids import Ids, seeded_bytes
+from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
 from shoal.client import Client
 from shoal.client.transport import Transport
@@ -33,6 +33,7 @@ from shoal.errors import Conflict, NotFound
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.reconcile import DONE, EventRecorder, Manager, ObjectKey, ReconcileMetrics, Result
+from shoal.testing.seeded import seeded_bytes
 from shoal.testing.servers import LocalServer
 
 Add = Callable[[ControllerContext], object]

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from shoal.base.clock import FakeClock
-from shoal.base.ids import Ids, seeded_bytes
+from shoal.base.ids import Ids
 from shoal.client import Client, Unreachable
 from shoal.node.agent import NodeAgent, NodeAgentDeps
 from shoal.node.config import EvictionConfig, NodeConfig
@@ -22,6 +22,7 @@ from shoal.node.node_object import MachineInfo as Identity
 from shoal.node.runtime.model import ContainerPhase
 from shoal.reconcile import EventRecorder, Manager
 from shoal.testing.controllers import eventually
+from shoal.testing.seeded import seeded_bytes
 from shoal.testing.servers import LocalServer, local_server
 from shoal.testing.simulated_runtime import Machine, Program, SimulatedConfig, SimulatedRuntime
 

@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 
 from shoal.base import websocket as ws
 from shoal.base.clock import FakeClock
-from shoal.base.ids import Ids, seeded_bytes
+from shoal.base.ids import Ids
 from shoal.client import Client
 from shoal.node.agent import NodeAgent, NodeAgentDeps
 from shoal.node.config import EvictionConfig, NodeConfig
@@ -31,6 +31,7 @@ from shoal.node.node_object import MachineInfo as Identity
 from shoal.node.server.service import API_SERVER, NodeServer
 from shoal.reconcile import EventRecorder, Manager
 from shoal.testing.controllers import eventually
+from shoal.testing.seeded import seeded_bytes
 from shoal.testing.servers import LocalServer, local_server
 from shoal.testing.simulated_runtime import Machine, Program, SimulatedConfig, SimulatedRuntime
 

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from shoal.base.clock import Clock, RealClock
-from shoal.base.ids import Ids, seeded_bytes
+from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, ResourceType, Scope, builtin
@@ -38,6 +38,7 @@ from shoal.sharding.model import (
     state_name,
 )
 from shoal.testing.controllers import eventually
+from shoal.testing.seeded import seeded_bytes
 from shoal.testing.servers import LocalServer, local_server
 
 NAMESPACE = "default"

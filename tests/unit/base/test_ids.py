@@ -9,7 +9,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.base.ids import SUFFIX_ALPHABET, Ids, format_uid, new_token, seeded_bytes
+from shoal.base.ids import SUFFIX_ALPHABET, Ids, format_uid, new_token
+from shoal.testing.seeded import seeded_bytes
 
 
 @given(st.binary(min_size=16, max_size=16))

@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from shoal.base.ids import seeded_bytes
 from shoal.sync.sealing import (
     CannotOpen,
     new_key,
@@ -25,6 +24,7 @@ from shoal.sync.sealing import (
     wrap_for,
     wrap_key,
 )
+from shoal.testing.seeded import seeded_bytes
 
 VALUES = {"PASSWORD": "correct horse battery staple", "EMPTY": "", "GREEK": "λ"}
 

@@ -10,8 +10,6 @@ from shoal.kube.times import format_time
 from shoal.node.pods.containers import init_containers
 from shoal.node.pods.model import ContainerRole, PodView
 
-OURS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
-
 
 @dataclass(frozen=True, slots=True)
 class _Value:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from envoy.config.core.v3 import base_pb2, config_source_pb2, extension_pb2
 from envoy.type.matcher.v3 import regex_pb2, string_pb2
 from envoy.type.v3 import percent_pb2
@@ -121,7 +119,3 @@ def appended_header(name: str, value: str) -> base_pb2.HeaderValueOption:
 def literal(text: str) -> str:
     """As a header's value that is taken as it is."""
     return text.replace("%", "%%")
-
-
-def unique(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))

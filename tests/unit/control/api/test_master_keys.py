@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from api_world import CA, ENV, URL, Client, World, error_of, prepared_world
 
-from shoal.base.ids import Ids, seeded_bytes
+from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
 from shoal.cli.fleet.secrets import move_all
 from shoal.cli.rest import CannotReach
@@ -17,6 +17,7 @@ from shoal.control.api.wiring import make_api
 from shoal.control.domain.fleet import Fleet
 from shoal.control.secrets.masters import FileKeys, GivenKeys, parse_keys
 from shoal.control.secrets.sealer import EnvelopeSealer
+from shoal.testing.seeded import seeded_bytes
 
 PATH = "/api/v1/master-keys"
 

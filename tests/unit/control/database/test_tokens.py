@@ -12,11 +12,12 @@ import pytest
 from sqlalchemy import select
 
 from shoal.base.clock import FakeClock
-from shoal.base.ids import Ids, seeded_bytes
+from shoal.base.ids import Ids
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.tables import FLEET, Audit, Token
 from shoal.control.database.tokens import ApiTokens
 from shoal.errors import AlreadyExists, Conflict, Invalid, NotFound
+from shoal.testing.seeded import seeded_bytes
 
 AGENT = {"kind": "agent", "name": "krane", "cluster": "c1", "region": "eu"}
 

@@ -15,13 +15,14 @@ from typing import Any
 from sqlalchemy import delete, select
 
 from shoal.base.clock import FakeClock
-from shoal.base.ids import Ids, seeded_bytes
+from shoal.base.ids import Ids
 from shoal.control.database import tables
 from shoal.control.database.engine import Databases
 from shoal.control.domain import readiness
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import Actor, ObjectRef, Sealed
 from shoal.sync.keys import Place, key_of
+from shoal.testing.seeded import seeded_bytes
 
 ADMIN = Actor("default", "ann", "admin")
 EDITOR = Actor("default", "eve", "editor")

@@ -6,7 +6,7 @@ import base64
 import stat
 from pathlib import Path
 
-from shoal.base.ids import seeded_bytes
+from shoal.testing.seeded import seeded_bytes
 
 
 def key_text(seed: int) -> str:

@@ -13,7 +13,7 @@ from secrets_world import key_text, lines
 from sqlalchemy import func, select
 
 from shoal.base.clock import FakeClock
-from shoal.base.ids import Ids, seeded_bytes
+from shoal.base.ids import Ids
 from shoal.control.database.engine import Databases
 from shoal.control.database.tables import Audit, Change, GatewayCertificate, Secret
 from shoal.control.domain.fleet import Fleet
@@ -23,6 +23,7 @@ from shoal.control.secrets.rotation import master_keys_in_use, rotate_master, ro
 from shoal.control.secrets.sealer import EnvelopeSealer
 from shoal.errors import ConfigError, ShoalError
 from shoal.sync.sealing import open_sealed
+from shoal.testing.seeded import seeded_bytes
 
 WHO = Actor("default", "ann", "admin")
 AGENT = X25519PrivateKey.generate()

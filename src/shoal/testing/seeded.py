@@ -1,0 +1,11 @@
+"""Repeatable randomness for tests and simulations; never for secrets."""
+
+from __future__ import annotations
+
+from random import Random
+
+from shoal.base.ids import RandomBytes
+
+
+def seeded_bytes(seed: int) -> RandomBytes:
+    return Random(seed).randbytes
