@@ -342,7 +342,7 @@ async def test_a_complete_sync_can_be_asked_for_once(tmp_path: Path) -> None:
             assert {key for event in events if event.field == "sync_keys" for key in event.value.keys} == keys
 
 
-async def test_u1_a_load_that_fails_for_a_while_loses_nothing_and_blocks_nobody(tmp_path: Path) -> None:
+async def test_a_load_that_fails_for_a_while_loses_nothing_and_blocks_nobody(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):
             async with watching(agent) as watch:

@@ -120,7 +120,7 @@ async def report_gateway(agent: AgentClient, sequence: int, item: pb.Item, **fie
     )
 
 
-def test_u29_a_gateway_is_ready_only_when_every_dimension_is_as_desired(url: str, tmp_path: Path) -> None:
+def test_a_gateway_is_ready_only_when_every_dimension_is_as_desired(url: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with control_plane(tmp_path, url=url) as control:
             await add_gateways(control)

@@ -65,7 +65,7 @@ async def test_a_deployment_becomes_ready_and_is_seen_with_routable_addresses():
         await eventually(endpoints)
 
 
-async def test_u8_what_pods_need_is_there_before_them_and_owned_afterwards():
+async def test_what_pods_need_is_there_before_them_and_owned_afterwards():
     async with world() as w:
         w.requests.written()
         await w.apply(deployment(1, secrets=[sealed(1, PUBLIC_KEY, PASSWORD="hunter2")]))
@@ -449,7 +449,7 @@ async def test_deleting_removes_every_object_and_does_not_mind_what_is_gone(name
         assert KEY not in w.deployments.observer.keys()
 
 
-async def test_u8_a_deployment_that_somebody_deletes_takes_everything_with_it_and_can_be_made_again():
+async def test_a_deployment_that_somebody_deletes_takes_everything_with_it_and_can_be_made_again():
     async with world() as w:
         await w.apply(deployment(1, secrets=[sealed(1, PUBLIC_KEY, A="1")]))
         await w.ready()
@@ -500,7 +500,7 @@ async def settled(w):
     return found
 
 
-async def test_u3_a_pod_that_crashes_is_seen_although_its_deployment_says_nothing():
+async def test_a_pod_that_crashes_is_seen_although_its_deployment_says_nothing():
     async with world() as w:
         await w.apply(deployment(1, replicas=1))
         await w.ready(1)
@@ -517,7 +517,7 @@ async def test_u3_a_pod_that_crashes_is_seen_although_its_deployment_says_nothin
         assert (await w.get("deployments", "apps"))["metadata"]["resourceVersion"] == version
 
 
-async def test_u17_a_pod_that_failed_is_no_instance_but_the_one_in_its_place_is():
+async def test_a_pod_that_failed_is_no_instance_but_the_one_in_its_place_is():
     async with world() as w:
         await w.apply(deployment(1, replicas=1))
         await w.ready(1)
@@ -544,7 +544,7 @@ async def test_a_copy_that_somebody_made_is_not_taken_for_the_deployment():
         assert await w.left() == []
 
 
-async def test_r2_the_observer_of_sentinels_waits_until_their_kinds_can_be_made(monkeypatch):
+async def test_the_observer_of_sentinels_waits_until_their_kinds_can_be_made(monkeypatch):
     async with world(controllers=(), observe=False) as w:
         from shoal.krane.sentinels.install import Installation
 
@@ -793,7 +793,7 @@ async def test_a_sentinel_may_read_what_it_needs_and_nothing_else():
 # a whole cluster
 
 
-async def test_u20_u30_on_a_whole_cluster_instances_show_their_nodes_zones_and_resources(tmp_path):
+async def test_on_a_whole_cluster_instances_show_their_nodes_zones_and_resources(tmp_path):
     async with embedded_cluster(tmp_path, nodes=3) as cluster:
         nodes = cluster.client.of(builtin("nodes"))
 

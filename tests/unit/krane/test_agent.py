@@ -346,7 +346,7 @@ def test_settings_come_from_file_environment_and_flags(tmp_path: Path) -> None:
         load(KraneConfig, file=file, flags={"limits.buffer": 0})
 
 
-async def test_u11_every_message_says_who_it_is_from(tmp_path: Path) -> None:
+async def test_every_message_says_who_it_is_from(tmp_path: Path) -> None:
     world = World(tmp_path)
     asked: list[pb.GetDesiredRequest] = []
     real = world.plane.get_desired

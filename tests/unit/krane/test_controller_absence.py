@@ -17,7 +17,7 @@ def _deployments(plane: FakePlane, count: int) -> None:
         plane.desired.want(f"deployment/d{n:03}")
 
 
-async def test_u2_what_a_full_sync_does_not_name_and_nobody_knows_is_removed(tmp_path: Path) -> None:
+async def test_what_a_full_sync_does_not_name_and_nobody_knows_is_removed(tmp_path: Path) -> None:
     plane = FakePlane()
     _deployments(plane, 30)
     async with Rig(tmp_path, plane=plane) as rig:
@@ -31,7 +31,7 @@ async def test_u2_what_a_full_sync_does_not_name_and_nobody_knows_is_removed(tmp
         assert "deployment/d007" not in rig.cache
 
 
-async def test_u2_a_digest_finds_what_was_lost_without_a_tombstone(tmp_path: Path) -> None:
+async def test_a_digest_finds_what_was_lost_without_a_tombstone(tmp_path: Path) -> None:
     plane = FakePlane()
     _deployments(plane, 30)
     async with Rig(tmp_path, plane=plane) as rig:
@@ -45,7 +45,7 @@ async def test_u2_a_digest_finds_what_was_lost_without_a_tombstone(tmp_path: Pat
         assert len(plane.buckets) == 1  # now they agree
 
 
-async def test_u2_an_agent_that_lost_its_cache_still_finds_what_it_made(tmp_path: Path) -> None:
+async def test_an_agent_that_lost_its_cache_still_finds_what_it_made(tmp_path: Path) -> None:
     plane, cluster = FakePlane(), FakeCluster()
     _deployments(plane, 30)
     async with Rig(tmp_path / "one", plane=plane, cluster=cluster) as rig:
@@ -269,7 +269,7 @@ async def test_tombstones_of_what_is_not_there_do_not_count_for_the_brake(tmp_pa
         assert all(report.gone for report in plane.reports.values()) and len(plane.reports) == 20
 
 
-async def test_r11_a_deletion_is_reported_even_when_the_agent_restarts_before_it_could_be(tmp_path: Path) -> None:
+async def test_a_deletion_is_reported_even_when_the_agent_restarts_before_it_could_be(tmp_path: Path) -> None:
     plane, cluster = FakePlane(), FakeCluster()
     async with Rig(tmp_path, plane=plane, cluster=cluster) as rig:
         plane.want("deployment/a")

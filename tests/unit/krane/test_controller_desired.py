@@ -29,7 +29,7 @@ async def test_everything_desired_is_applied_at_first_contact_and_each_change_af
         assert rig.running() == rig.wanted() and len(rig.running()) == 4
 
 
-async def test_r4_an_older_version_is_never_applied_over_a_newer_one(tmp_path: Path) -> None:
+async def test_an_older_version_is_never_applied_over_a_newer_one(tmp_path: Path) -> None:
     plane = FakePlane()
     old = plane.desired.want("deployment/a", replicas=1)
     newest = plane.desired.want("deployment/a", replicas=2)
@@ -45,7 +45,7 @@ async def test_r4_an_older_version_is_never_applied_over_a_newer_one(tmp_path: P
         assert rig.cluster.applied == [("deployment/a", 2)]
 
 
-async def test_r4_one_task_per_key_and_only_the_newest_of_what_came_meanwhile(tmp_path: Path) -> None:
+async def test_one_task_per_key_and_only_the_newest_of_what_came_meanwhile(tmp_path: Path) -> None:
     plane = FakePlane()
     async with Rig(tmp_path, plane=plane) as rig:
         gate = rig.cluster.blocked["deployment/a"] = asyncio.Event()
@@ -58,7 +58,7 @@ async def test_r4_one_task_per_key_and_only_the_newest_of_what_came_meanwhile(tm
         assert [number for _, number in rig.cluster.applied] == [1, 8]
 
 
-async def test_r4_what_reaches_a_worker_late_is_not_applied_over_what_is_known(tmp_path: Path) -> None:
+async def test_what_reaches_a_worker_late_is_not_applied_over_what_is_known(tmp_path: Path) -> None:
     plane, cluster = FakePlane(), FakeCluster()
     old = plane.desired.want("deployment/a")
     plane.desired.want("deployment/a", replicas=2)
@@ -70,7 +70,7 @@ async def test_r4_what_reaches_a_worker_late_is_not_applied_over_what_is_known(t
         assert ("deployment/a", 1) not in cluster.applied
 
 
-async def test_r6_a_failing_key_is_retried_with_growing_pauses_blocks_nobody_and_is_visible(tmp_path: Path) -> None:
+async def test_a_failing_key_is_retried_with_growing_pauses_blocks_nobody_and_is_visible(tmp_path: Path) -> None:
     plane = FakePlane()
     async with Rig(tmp_path, plane=plane) as rig:
         rig.cluster.failing["deployment/bad"] = Invalid("the image is not a name")
@@ -97,7 +97,7 @@ async def test_r6_a_failing_key_is_retried_with_growing_pauses_blocks_nobody_and
         assert plane.reports["deployment/bad"].error is None
 
 
-async def test_r6_a_newer_version_of_a_failing_key_is_tried_at_once(tmp_path: Path) -> None:
+async def test_a_newer_version_of_a_failing_key_is_tried_at_once(tmp_path: Path) -> None:
     plane = FakePlane()
     async with Rig(tmp_path, plane=plane) as rig:
         rig.cluster.failing["deployment/a"] = Invalid("no")
@@ -135,7 +135,7 @@ async def test_a_full_buffer_stops_the_reading_and_drops_nothing(tmp_path: Path)
         assert rig.running() == rig.wanted() and len(rig.running()) == 20
 
 
-async def test_u1_the_cursor_moves_only_when_what_lies_before_it_is_on_disk(tmp_path: Path) -> None:
+async def test_the_cursor_moves_only_when_what_lies_before_it_is_on_disk(tmp_path: Path) -> None:
     plane = FakePlane()
     async with Rig(tmp_path, plane=plane) as rig:
         await rig.settle()
@@ -175,7 +175,7 @@ async def test_a_stream_that_was_cut_goes_on_from_its_cursor(tmp_path: Path) -> 
         assert plane.desired.syncs == 1  # only the first time
 
 
-async def test_r5_a_refused_token_is_logged_visible_and_backed_off_exponentially(tmp_path: Path) -> None:
+async def test_a_refused_token_is_logged_visible_and_backed_off_exponentially(tmp_path: Path) -> None:
     plane = FakePlane()
     plane.error = Unauthorized("the token was revoked")
     attempts = 0
@@ -199,7 +199,7 @@ async def test_r5_a_refused_token_is_logged_visible_and_backed_off_exponentially
         assert rig.controller.state().connection == "watching" and rig.running() == rig.wanted()
 
 
-async def test_r5_another_clusters_token_shows_as_unauthorized_too(tmp_path: Path) -> None:
+async def test_another_clusters_token_shows_as_unauthorized_too(tmp_path: Path) -> None:
     plane = FakePlane()
     plane.error = Forbidden("the token is bound to cluster 'c2'")
     async with Rig(tmp_path, plane=plane) as rig:
@@ -235,7 +235,7 @@ async def test_a_cursor_that_is_refused_leads_to_a_full_sync(tmp_path: Path) -> 
         assert plane.hellos[-1].cursor == "" and rig.running() == rig.wanted()
 
 
-async def test_r2_any_number_of_failed_reconnects_is_followed_by_another_try(tmp_path: Path) -> None:
+async def test_any_number_of_failed_reconnects_is_followed_by_another_try(tmp_path: Path) -> None:
     plane = FakePlane()
     async with Rig(tmp_path, plane=plane) as rig:
         for _ in range(3):
@@ -249,7 +249,7 @@ async def test_r2_any_number_of_failed_reconnects_is_followed_by_another_try(tmp
             assert rig.controller.state().connection == "watching" and rig.running() == rig.wanted()
 
 
-async def test_r7_the_breaker_opens_after_failures_stays_open_for_its_time_and_closes_after_success(
+async def test_the_breaker_opens_after_failures_stays_open_for_its_time_and_closes_after_success(
     tmp_path: Path,
 ) -> None:
     plane = FakePlane()
@@ -280,7 +280,7 @@ async def test_r7_the_breaker_opens_after_failures_stays_open_for_its_time_and_c
         assert plane.reports["deployment/a"].available_replicas == 0
 
 
-async def test_r3_stop_ends_every_task(tmp_path: Path) -> None:
+async def test_stop_ends_every_task(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.plane.want("deployment/a")
     rig.cluster.blocked["deployment/a"] = asyncio.Event()

@@ -60,7 +60,7 @@ async def test_an_unchanged_report_is_left_out(tmp_path: Path) -> None:
         assert _count(plane, "deployment/a") == sent
 
 
-async def test_r11_after_a_reconnect_nothing_is_left_out_because_of_what_was_sent_before(tmp_path: Path) -> None:
+async def test_after_a_reconnect_nothing_is_left_out_because_of_what_was_sent_before(tmp_path: Path) -> None:
     plane = FakePlane()
     async with Rig(tmp_path, plane=plane) as rig:
         plane.want("deployment/a")
@@ -73,7 +73,7 @@ async def test_r11_after_a_reconnect_nothing_is_left_out_because_of_what_was_sen
         assert _count(plane, "deployment/a") == sent + 1
 
 
-async def test_r11_an_object_made_again_after_its_deletion_is_reported_again(tmp_path: Path) -> None:
+async def test_an_object_made_again_after_its_deletion_is_reported_again(tmp_path: Path) -> None:
     plane = FakePlane()
     async with Rig(tmp_path, plane=plane) as rig:
         plane.want("deployment/a")
@@ -86,7 +86,7 @@ async def test_r11_an_object_made_again_after_its_deletion_is_reported_again(tmp
         assert not plane.reports["deployment/a"].gone and plane.reports["deployment/a"].available_replicas == 1
 
 
-async def test_u6_one_slow_report_does_not_delay_the_others(tmp_path: Path) -> None:
+async def test_one_slow_report_does_not_delay_the_others(tmp_path: Path) -> None:
     plane = FakePlane()
     async with Rig(tmp_path, plane=plane, limits=Limits(report_batch=1, report_gather_s=0)) as rig:
         slow = plane.slow["deployment/slow"] = asyncio.Event()
@@ -101,7 +101,7 @@ async def test_u6_one_slow_report_does_not_delay_the_others(tmp_path: Path) -> N
         assert "deployment/slow" in plane.reports
 
 
-async def test_u6_reports_of_one_object_arrive_in_order_and_never_side_by_side(tmp_path: Path) -> None:
+async def test_reports_of_one_object_arrive_in_order_and_never_side_by_side(tmp_path: Path) -> None:
     plane = FakePlane()
     async with Rig(tmp_path, plane=plane, limits=Limits(report_batch=1, report_gather_s=0)) as rig:
         gate = plane.slow["deployment/a"] = asyncio.Event()

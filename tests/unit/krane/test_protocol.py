@@ -42,7 +42,7 @@ def _change_it(server: Desired, kind: str, key: str) -> list[pb.WatchEvent]:
     before=st.lists(_change, max_size=12),
     during=st.lists(st.tuples(_change, st.lists(_fault, min_size=1, max_size=6)), max_size=15),
 )
-def test_u1_cut_repeated_and_reordered_messages_still_lead_to_the_desired_state(
+def test_cut_repeated_and_reordered_messages_still_lead_to_the_desired_state(
     before: list[tuple[str, str]], during: list[tuple[tuple[str, str], list[str]]]
 ) -> None:
     server = Desired()
@@ -140,14 +140,14 @@ def test_the_cursor_is_acknowledged_only_after_it_is_saved() -> None:
     assert isinstance(answer, Send) and machine.cursor == server.cursor
 
 
-def test_r4_an_equal_or_older_version_is_not_taken_again() -> None:
+def test_an_equal_or_older_version_is_not_taken_again() -> None:
     machine = WatchMachine(items=[_item("deployment/a", 5)])
     assert machine.receive(event("item", _item("deployment/a", 5))) == []
     assert machine.receive(event("item", _item("deployment/a", 4))) == []
     assert len(machine.receive(event("item", _item("deployment/a", 6)))) == 1
 
 
-def test_r4_a_late_state_after_its_tombstone_is_not_taken() -> None:
+def test_a_late_state_after_its_tombstone_is_not_taken() -> None:
     server = Desired()
     state = server.want("deployment/a")
     tombstone = server.unwant("deployment/a")

@@ -147,7 +147,7 @@ async def test_a_stopped_app_keeps_its_rows_and_runs_only_its_newest_revision(tm
         assert (await world.deployment()).status == "ready"
 
 
-async def test_u2_a_deleted_app_leaves_tombstones_and_nothing_else(tmp_path: Path) -> None:
+async def test_a_deleted_app_leaves_tombstones_and_nothing_else(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await world.apply(an_app(regions=("eu", "us")))
         await world.report_app()
@@ -212,7 +212,7 @@ async def test_a_version_that_has_passed_is_a_conflict(tmp_path: Path) -> None:
         assert (await world.app()).spec["port"] == 81
 
 
-async def test_u32_ids_have_one_length_and_k8s_names_are_unique(tmp_path: Path) -> None:
+async def test_ids_have_one_length_and_k8s_names_are_unique(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         await world.apply(an_app(image="shop/web:2"))
@@ -270,7 +270,7 @@ async def test_what_no_cluster_takes_waits_and_is_placed_when_one_does(tmp_path:
         assert (await world.deployment()).status == "deploying"
 
 
-async def test_r8_nothing_new_goes_to_a_cluster_whose_agent_is_lost(tmp_path: Path) -> None:
+async def test_nothing_new_goes_to_a_cluster_whose_agent_is_lost(tmp_path: Path) -> None:
     async with a_fleet(tmp_path, clusters=TWO_IN_EU) as world:
         await world.join("eu1", lost=True)
         await world.join("eu2")

@@ -177,7 +177,7 @@ async def test_the_audit_says_who_changed_what_and_history_has_every_revision(tm
         assert (newest["action"], newest["kind"], newest["name"]) == ("delete", "App", "shop/prod/web")
 
 
-async def test_u31_instances_are_shown_with_their_exit_and_unknown_when_their_agent_is_lost(tmp_path: Path) -> None:
+async def test_instances_are_shown_with_their_exit_and_unknown_when_their_agent_is_lost(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await world.join("eu1")
         await world.apply(an_app())

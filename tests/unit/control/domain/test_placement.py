@@ -141,7 +141,7 @@ def test_the_reason_names_what_was_considered_refused_and_why_it_was_chosen() ->
     assert found.reason["because"] == "least load of 2 clusters"
 
 
-def test_r8_a_cluster_whose_agent_is_lost_gets_nothing_new() -> None:
+def test_a_cluster_whose_agent_is_lost_gets_nothing_new() -> None:
     lost = cluster("a", shards=(ShardFacts("s1", "lost"),))
     assert chosen(PlacementRequest(region="eu"), lost, cluster("b", load=PlacedLoad(100))) == "b"
     assert place(PlacementRequest(region="eu"), [lost]).place is None

@@ -111,7 +111,7 @@ def test_what_pods_are_made_of_makes_a_revision() -> None:
 IN_PLACE = {"topology", "autoscaling", "desired", "drift", "placement", "readiness"}
 
 
-def test_u19_every_field_of_an_app_is_in_the_template_or_known_to_change_in_place() -> None:
+def test_every_field_of_an_app_is_in_the_template_or_known_to_change_in_place() -> None:
     template = set(template_of(read_app_spec({"image": "a"})))
     for field in fields(AppSpec):
         head, *rest = field.name.split("_")
@@ -123,7 +123,7 @@ def test_u19_every_field_of_an_app_is_in_the_template_or_known_to_change_in_plac
     name=st.from_regex(r"[a-z0-9]([-a-z0-9]{0,58}[a-z0-9])?", fullmatch=True),
     identity=st.lists(st.text(max_size=5), min_size=1, max_size=3),
 )
-def test_u27_names_in_clusters_are_valid_short_and_determined_by_identity(name: str, identity: list[str]) -> None:
+def test_names_in_clusters_are_valid_short_and_determined_by_identity(name: str, identity: list[str]) -> None:
     made = cluster_name(name, *identity)
     assert made == cluster_name(name, *identity)
     assert not is_dns1035_label(made)

@@ -40,7 +40,7 @@ async def test_an_app_may_ask_for_all_its_regions(tmp_path: Path) -> None:
         assert (await world.deployment()).status == "ready"
 
 
-async def test_u29_instances_of_an_older_version_do_not_make_a_row_ready(tmp_path: Path) -> None:
+async def test_instances_of_an_older_version_do_not_make_a_row_ready(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         deployment = await world.deployment()
@@ -94,7 +94,7 @@ async def test_the_same_report_again_changes_nothing(tmp_path: Path) -> None:
         assert len(await world.rows(tables.Event)) == events
 
 
-async def test_u26_requests_are_sent_to_the_new_revision_before_the_old_one_ends(tmp_path: Path) -> None:
+async def test_requests_are_sent_to_the_new_revision_before_the_old_one_ends(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         first = await world.report_app()
@@ -175,7 +175,7 @@ async def test_the_first_ready_deployment_of_an_environment_brings_a_gateway_wit
         assert sorted(each.name for each in await _sentinels(world)) == ["eu", "us"]
 
 
-async def test_u15_an_instance_that_is_not_ready_brings_no_gateway(tmp_path: Path) -> None:
+async def test_an_instance_that_is_not_ready_brings_no_gateway(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         await world.report_app(ready=False)
@@ -210,7 +210,7 @@ async def test_what_changes_later_is_sent_to_every_gateway_of_the_environment(tm
         assert {(each.cluster, each.action) for each in gone.effects} == {("eu1", "delete"), ("us1", "delete")}
 
 
-async def test_u33_an_environment_uses_the_shared_gateway_of_its_region(tmp_path: Path) -> None:
+async def test_an_environment_uses_the_shared_gateway_of_its_region(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         shared = await world.apply(doc("Sentinel", "edge", {"region": "eu", "replicas": 2}))
         assert [(each.cluster, each.kind) for each in shared.effects] == [("eu1", "sentinel")]
@@ -236,7 +236,7 @@ async def test_an_environment_may_insist_on_gateways_of_its_own(tmp_path: Path) 
         assert own[0].spec["resources"] == {"cpu": "2000m", "memory": "256Mi"}
 
 
-async def test_u29_a_gateway_is_ready_by_its_own_reports(tmp_path: Path) -> None:
+async def test_a_gateway_is_ready_by_its_own_reports(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         await world.report_app()

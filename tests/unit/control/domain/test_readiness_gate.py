@@ -31,7 +31,7 @@ rows = st.lists(
 
 
 @pytest.mark.parametrize("fields", [{"applied": False}, {"ready": 1}, {"place": Place("", "")}])
-def test_u29_every_dimension_counts_not_only_the_image(fields: dict[str, Any]) -> None:
+def test_every_dimension_counts_not_only_the_image(fields: dict[str, Any]) -> None:
     assert row().healthy
     assert not row(**fields).healthy
 
@@ -43,7 +43,7 @@ def test_u29_every_dimension_counts_not_only_the_image(fields: dict[str, Any]) -
         {"available": 1},
     ],
 )  # fmt: skip
-def test_u29_a_gateway_has_converged_when_every_dimension_has(change: dict[str, Any]) -> None:
+def test_a_gateway_has_converged_when_every_dimension_has(change: dict[str, Any]) -> None:
     good = {"applied": True, "health": "healthy", "running_image": "i", "image": "i", "available": 2, "desired": 2}
     assert converged(**good)
     assert not converged(**(good | change))
@@ -81,6 +81,6 @@ def test_a_move_ends_when_the_new_row_is_healthy() -> None:
     assert finished_moves([row(moved_from="top_old"), row("us")])[0].region == "eu"
 
 
-def test_u15_traffic_needs_an_instance_not_only_a_healthy_row() -> None:
+def test_traffic_needs_an_instance_not_only_a_healthy_row() -> None:
     assert serving([row(needed=0, ready=0)]) == {}
     assert set(serving([row(), row("us", ready=0)])) == {"eu"}

@@ -76,7 +76,7 @@ def test_an_unknown_field_is_refused_with_a_hint(spec: dict[str, Any], field: st
 
 
 @pytest.mark.parametrize("name", ["1ABC", "A B", "", "SHOAL_REGION", "A=B", "ä"])
-def test_u30_names_of_variables_are_checked_when_they_are_written(name: str) -> None:
+def test_names_of_variables_are_checked_when_they_are_written(name: str) -> None:
     assert "spec.env" in faults(an_app(env={name: "x"}))
     assert "spec.topology[0].overrides.env" in faults(
         an_app(topology=[{"region": "eu", "overrides": {"env": {name: "x"}}}])
@@ -145,7 +145,7 @@ def test_names_are_dns_labels_with_room_for_more(name: str) -> None:
 # Policies
 
 
-def test_r9_a_policy_of_an_unknown_kind_is_refused_when_it_is_written() -> None:
+def test_a_policy_of_an_unknown_kind_is_refused_when_it_is_written() -> None:
     found = faults(policy(openapi={"document": "x"}))
     assert "unknown field" in found["spec.openapi"]
     assert "keyAuth" in found["spec"]

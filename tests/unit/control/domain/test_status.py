@@ -89,7 +89,7 @@ def test_the_first_difference_is_named(changed: dict[str, Any], state: str, reas
     assert (found.state, found.reason) == (state, reason)
 
 
-def test_u31_why_an_instance_died_is_told() -> None:
+def test_why_an_instance_died_is_told() -> None:
     dead = an_instance(
         "b", ready=False, status="failed", reason="OOMKilled", exit_code=137, restarts=4, message="too big"
     )
@@ -98,7 +98,7 @@ def test_u31_why_an_instance_died_is_told() -> None:
     assert found.message == "b: OOMKilled, exit code 137, 4 restarts: too big"
 
 
-def test_u5_an_instance_that_is_not_said_to_be_ready_is_not() -> None:
+def test_an_instance_that_is_not_said_to_be_ready_is_not() -> None:
     assert judged(instances=[an_instance("a"), an_instance("b", ready=False)]).state == "Progressing"
 
 

@@ -55,7 +55,7 @@ def test_hellos_take_turns_and_who_would_wait_too_long_takes_none() -> None:
     assert bucket.take(200.0, 0.0) == 0.0
 
 
-def test_u9_the_gate_knows_every_method_and_no_other() -> None:
+def test_the_gate_knows_every_method_and_no_other() -> None:
     assert set(ALLOWED) == {method.name for method in ClusterService.desc().methods}
 
 

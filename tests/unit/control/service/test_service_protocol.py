@@ -136,7 +136,7 @@ def test_a_change_while_a_key_is_being_loaded_is_sent_too() -> None:
     assert drain(index, session) == ["deployment/a"]
 
 
-def test_u1_the_cursor_stays_before_a_key_that_cannot_be_loaded_and_others_pass() -> None:
+def test_the_cursor_stays_before_a_key_that_cannot_be_loaded_and_others_pass() -> None:
     index = an_index()
     session = a_session(index, progress_every_s=0.0)
     session.begin(Resume(index.now()), 0.0)

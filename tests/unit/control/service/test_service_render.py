@@ -83,11 +83,11 @@ def empty_fields(message: Any, path: str = "") -> list[str]:
     return found
 
 
-def test_u19_every_field_of_a_deployment_is_filled_from_the_spec() -> None:
+def test_every_field_of_a_deployment_is_filled_from_the_spec() -> None:
     assert empty_fields(a_deployment()) == []
 
 
-def test_u19_every_field_of_a_sentinel_and_of_custom_states_is_filled() -> None:
+def test_every_field_of_a_sentinel_and_of_custom_states_is_filled() -> None:
     assert empty_fields(a_sentinel()) == ["shared"]
     row = render.CustomRow(kind="route", workspace="w", environment="e", name="r", spec={"b": 1, "a": 2})
     secret = render.SecretRow(id="sec_1", revision=2, wrapped_key=b"w", ciphertext=b"c", variables=["TLS_KEY"])

@@ -58,14 +58,14 @@ def test_addresses_of_the_other_protocol_are_in_brackets():
 @pytest.mark.parametrize(
     "conditions", [[], [{"type": "Ready", "status": "False"}], [{"type": "Ready", "status": "Unknown"}]]
 )
-def test_u5_ready_is_only_what_says_so(conditions):
+def test_ready_is_only_what_says_so(conditions):
     found = instance(pod(conditions=conditions), NODE)
     assert not found.ready
     assert found.status == pb.InstanceStatus.PENDING
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-def test_u17_pods_that_have_ended_are_no_instances(phase):
+def test_pods_that_have_ended_are_no_instances(phase):
     assert not is_instance(pod(phase=phase))
 
 
@@ -74,12 +74,12 @@ def test_pods_that_are_being_ended_are_no_instances():
     assert not is_instance(pod(deleting=True))
 
 
-def test_u20_resources_are_those_of_the_containers():
+def test_resources_are_those_of_the_containers():
     found = instance(pod(), NODE)
     assert (found.cpu_millicores, found.memory_mib) == (250, 128)
 
 
-def test_u20_what_a_resized_container_really_has_counts():
+def test_what_a_resized_container_really_has_counts():
     statuses = [{"name": "app", "restartCount": 0, "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}, "state": {}}]
     found = instance(pod(statuses=statuses), NODE)
     assert (found.cpu_millicores, found.memory_mib) == (1000, 1024)
@@ -109,14 +109,14 @@ def test_u20_what_a_resized_container_really_has_counts():
         ),
     ],
 )  # fmt: skip
-def test_u31_what_keeps_a_pod_from_running_is_said(statuses, reason, message, exit_code):
+def test_what_keeps_a_pod_from_running_is_said(statuses, reason, message, exit_code):
     found = instance(pod(ready="False", statuses=statuses), NODE)
     assert (found.reason, found.message, found.exit_code) == (reason, message, exit_code)
     assert found.status == pb.InstanceStatus.FAILED
     assert found.restarts == statuses[0]["restartCount"]
 
 
-def test_u31_a_pod_that_runs_again_still_says_why_it_ended():
+def test_a_pod_that_runs_again_still_says_why_it_ended():
     statuses = [{
         "name": "app", "restartCount": 1, "state": {"running": {"startedAt": "2024-01-01T00:00:05Z"}},
         "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},

@@ -39,14 +39,14 @@ NOT_FOR_KUBERNETES = {
 SCALED = {"autoscaling": pb.Autoscaling(min=2, max=5, cpu_percent=70, memory_percent=60)}
 
 
-def test_u19_every_field_of_the_wire_changes_what_is_rendered_or_is_listed_as_not_for_kubernetes():
+def test_every_field_of_the_wire_changes_what_is_rendered_or_is_listed_as_not_for_kubernetes():
     by_command = pb.HealthCheck(kind="exec", command=["true"])
     states = [full_state(), full_state(**SCALED), full_state(healthcheck=by_command)]
     unused = unused_fields(states, lambda each: render(each, OWNER, SECRETS))
     assert unused == NOT_FOR_KUBERNETES
 
 
-def test_u19_the_state_of_that_test_has_every_field_set():
+def test_the_state_of_that_test_has_every_field_set():
     everything = full_state(**SCALED)
     missing = [field.name for field in pb.DeploymentState.desc().fields if not getattr(everything, field.name)]
     assert not missing
@@ -66,7 +66,7 @@ def test_names_follow_from_the_state_alone():
     assert {obj["metadata"]["name"] for obj in first.objects[1:]} == {"web-1-abc"}
 
 
-def test_r1_what_is_watched_is_what_is_rendered():
+def test_what_is_watched_is_what_is_rendered():
     made = rendered(full_state(**SCALED), **SECRETS)
     watched = parse_selector(labels.selector(OWNER, "deployment"))
     for obj in made.objects[1:]:
@@ -77,7 +77,7 @@ def test_r1_what_is_watched_is_what_is_rendered():
     assert labels.key_of({"metadata": template}) == "deployment/dep_1"
 
 
-def test_u27_every_selector_finds_the_pods_of_this_deployment_and_no_others():
+def test_every_selector_finds_the_pods_of_this_deployment_and_no_others():
     made = rendered(full_state(**SCALED))
     other = rendered(full_state(deployment="dep_2", name="web-2-def", **SCALED)).root["spec"]["template"]["metadata"][
         "labels"
@@ -119,14 +119,14 @@ def test_what_is_stopped_is_kept_with_no_replicas_and_no_autoscaler():
 
 
 @pytest.mark.parametrize("replicas", [0, 1, 2, 50])
-def test_u18_the_budget_never_blocks_a_drain(replicas):
+def test_the_budget_never_blocks_a_drain(replicas):
     budget = part(rendered(state(replicas=replicas)), "PodDisruptionBudget")["spec"]
     assert "minAvailable" not in budget
     assert -(-replicas * int(budget["maxUnavailable"].rstrip("%")) // 100) >= min(1, replicas)
     assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
-def test_u30_pods_are_spread_over_nodes_and_zones_but_start_anyway():
+def test_pods_are_spread_over_nodes_and_zones_but_start_anyway():
     spread = pod_spec(rendered(state()))["topologySpreadConstraints"]
     assert {each["topologyKey"] for each in spread} == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
     assert {each["whenUnsatisfiable"] for each in spread} == {"ScheduleAnyway"}
@@ -275,7 +275,7 @@ def test_traffic_comes_from_gateways_and_from_the_same_environment():
         ({"autoscaling": pb.Autoscaling(min=3, max=2)}, {}, "autoscaling.max"),
     ],
 )
-def test_u30_what_cannot_be_rendered_is_refused_with_the_field_before_anything_is_written(fields, values, at_fault):
+def test_what_cannot_be_rendered_is_refused_with_the_field_before_anything_is_written(fields, values, at_fault):
     with pytest.raises(Invalid) as refused:
         check(state(**fields), values)
     assert at_fault in [error.field for error in refused.value.errors]

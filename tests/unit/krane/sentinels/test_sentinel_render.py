@@ -48,14 +48,14 @@ def keys_state(*keys):
     )
 
 
-def test_u19_every_field_of_a_sentinel_changes_what_is_rendered():
+def test_every_field_of_a_sentinel_changes_what_is_rendered():
     def opened(each):  # what comes out of it depends on what is in it
         return {"tls.crt": each.entry.ciphertext.hex(), "tls.key": each.entry.wrapped_key.hex()}
 
     assert unused_fields([state()], lambda each: render(each, OWNER, opened(each))) == NOT_FOR_KUBERNETES
 
 
-def test_u19_every_field_of_a_custom_object_changes_what_is_rendered():
+def test_every_field_of_a_custom_object_changes_what_is_rendered():
     sealed = pb.SealedSecret(secret="sec_1", version=1, wrapped_key=b"w", ciphertext=b"c", variables=["TLS_KEY"])
     given = pb.CustomState(
         kind="SentinelRoute", workspace="ws_1", environment="env_1", name="r", spec=b"{}", tls=sealed
@@ -71,7 +71,7 @@ def test_u19_every_field_of_a_custom_object_changes_what_is_rendered():
     assert unused_fields([given], made) == {"kind", *NOT_FOR_KUBERNETES}
 
 
-def test_r1_what_is_watched_is_what_is_rendered():
+def test_what_is_watched_is_what_is_rendered():
     made = render(state(), OWNER, ENTRY)
     watched = parse_selector(labels.selector(OWNER, "sentinel"))
     for obj in (*made.before, made.root, *made.after):
@@ -219,7 +219,7 @@ def test_the_running_image_is_said_when_it_is_rolled_out():
         {"replicas": 3},
     ],
 )
-def test_u29_until_everything_is_rolled_out_no_image_runs(status):
+def test_until_everything_is_rolled_out_no_image_runs(status):
     given = deployment()
     assert running_image({**given, "status": {**given["status"], **status}}) == ""
 
