@@ -10,7 +10,7 @@ from pathlib import Path
 from arch_source import ROOT, tree
 
 TESTS = ROOT / "tests"
-NUMBERED = re.compile(r"test_[ur]\d{1,2}_")
+NUMBERED = re.compile(r"test_[nur]\d{1,2}_")
 RUNNERS = {"asyncio.run", "uvloop.run"}
 
 

@@ -158,7 +158,7 @@ async def test_an_edge_that_does_not_answer_is_given_up_and_its_state_stays(tmp_
                 assert len(names(running.manager)) == 2
 
 
-async def test_n2_an_answer_that_nobody_waits_for_is_counted_and_the_stream_goes_on(tmp_path: Path) -> None:
+async def test_an_answer_that_nobody_waits_for_is_counted_and_the_stream_goes_on(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running, running.edge("east") as edge:
             edge.send("reply", pb.Reply(id="never asked", part=b"x", last=True))
@@ -173,7 +173,7 @@ async def test_n2_an_answer_that_nobody_waits_for_is_counted_and_the_stream_goes
             assert not edge.ended and len(names(running.manager)) == 2
 
 
-async def test_n6_after_a_disconnect_the_last_known_state_stays_with_its_age_until_it_expires(tmp_path: Path) -> None:
+async def test_after_a_disconnect_the_last_known_state_stays_with_its_age_until_it_expires(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with running_manager(tmp_path, config=replace(QUICK, forget_after_s=600.0)) as running:
             manager = running.manager
@@ -197,7 +197,7 @@ async def test_n6_after_a_disconnect_the_last_known_state_stays_with_its_age_unt
                 assert again.accepted is not None
 
 
-async def test_n8_a_cluster_is_claimed_with_a_token_that_is_bound_to_it(tmp_path: Path) -> None:
+async def test_a_cluster_is_claimed_with_a_token_that_is_bound_to_it(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running:
             token = await running.token("east")
@@ -236,7 +236,7 @@ async def test_a_revoked_token_ends_its_stream_within_a_second_and_a_rotated_one
                 assert edge.rejected is not None and edge.rejected.code == Code.BAD_TOKEN
 
 
-async def test_n14_late_cancelled_and_broken_answers_reach_nobody_and_break_nothing(tmp_path: Path) -> None:
+async def test_late_cancelled_and_broken_answers_reach_nobody_and_break_nothing(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running, running.edge("east") as edge:
             ask = running.manager.edges.ask

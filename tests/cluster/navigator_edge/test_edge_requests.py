@@ -199,7 +199,7 @@ async def test_events_are_rows(world: World) -> None:
         assert whole(none) == b""
 
 
-async def test_n13_the_configuration_of_a_real_envoy_keeps_priorities_and_localities(world: World) -> None:
+async def test_the_configuration_of_a_real_envoy_keeps_priorities_and_localities(world: World) -> None:
     async with edge(world) as (manager, _):
         config = orjson.loads(whole(await manager.ask("1", proxy())))
         name = "outbound|9080|v1|ratings.shop.svc.cluster.local"

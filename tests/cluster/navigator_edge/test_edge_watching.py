@@ -123,7 +123,7 @@ async def test_the_control_plane_of_the_mesh_is_reported_with_its_configuration(
         await manager.until(lambda: manager.model.state(kind) == "synced")
 
 
-async def test_n7_one_failing_kind_leaves_the_others_intact() -> None:
+async def test_one_failing_kind_leaves_the_others_intact() -> None:
     routes = [kind for kind in istio.istio_kinds() if kind.name == "virtualservices"]
     async with local_server() as server, recording_manager() as manager:
         admin, _ = client_of(server)

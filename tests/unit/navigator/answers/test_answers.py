@@ -64,7 +64,7 @@ def test_services_of_one_name_are_one_with_the_addresses_of_each_cluster() -> No
     assert services(WORLD.view, namespace="lab").items == []
 
 
-def test_n12_endpoints_that_are_not_ready_are_shown_as_such() -> None:
+def test_endpoints_that_are_not_ready_are_shown_as_such() -> None:
     found = service(WORLD.view, "shop", "web")
     states = {
         (place["cluster"], each["pod"]): (each["ready"], each["status"])
@@ -326,7 +326,7 @@ async def test_clusters_that_do_not_answer_are_named_with_the_reason() -> None:
     assert len(found["connections"]) == 1
 
 
-def test_n13_the_success_rate_stays_between_none_and_all_whatever_the_rounding() -> None:
+def test_the_success_rate_stays_between_none_and_all_whatever_the_rounding() -> None:
     assert a_connection(10.0, 10.000001).success_rate == 0.0
     assert a_connection(10.0, -1e-9).success_rate == 1.0
     assert a_connection(0.0, 0.0).success_rate is None

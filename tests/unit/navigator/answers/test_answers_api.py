@@ -204,7 +204,7 @@ def test_what_was_is_answered_as_it_was(ask: Client) -> None:
     assert ask.get("pods/eu-1/shop/web-1")["containers"][0]["image"] == "reg.io/web:v1"
 
 
-def test_n12_pods_without_a_service_can_be_listed(ask: Client) -> None:
+def test_pods_without_a_service_can_be_listed(ask: Client) -> None:
     assert [each["name"] for each in ask.get("pods", exposed="false")["items"]] == ["batch-7", "batch-7", "lonely-0"]
     assert [each["name"] for each in ask.get("pods", exposed="true", cluster="eu-1")["items"]] == ["web-1", "web-2"]
     assert ask.get("pods", namespace="lab' or name ~ '.")["total"] == 0

@@ -23,7 +23,7 @@ def sample(value: float | str, **more: str) -> dict[str, Any]:
     return {"metric": PAIR | more, "value": [0, str(value)]}
 
 
-def test_n13_every_query_is_limited_to_the_cluster_where_one_is_named() -> None:
+def test_every_query_is_limited_to_the_cluster_where_one_is_named() -> None:
     for asked in queries(300, cluster=("cluster", 'a"b'), namespace="", service=""):
         for query in (asked.requests, asked.errors, asked.buckets):
             assert 'cluster="a\\"b"' in query and "[300s]" in query
@@ -55,7 +55,7 @@ def test_what_both_ends_measured_is_passed_on_twice() -> None:
     assert sorted(each.reporter for each in found.values()) == ["destination", "source"]
 
 
-def test_n13_there_are_never_more_errors_than_requests_nor_values_that_are_no_numbers() -> None:
+def test_there_are_never_more_errors_than_requests_nor_values_that_are_no_numbers() -> None:
     (found,) = connections([sample(1.0)], [sample(1.0000000001)], [sample("NaN", le="5")]).values()
     assert found.errors == 1.0 and found.latency_ms.counts == (0.0,)
     assert connections([sample("NaN")], [], []) == {} and connections([sample(0)], [], []) == {}

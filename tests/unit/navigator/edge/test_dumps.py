@@ -20,7 +20,7 @@ def socket(address: str, port: int) -> Obj:
     return {"socket_address": {"address": address, "port_value": port}}
 
 
-def test_n13_endpoints_keep_priority_locality_weight_and_health() -> None:
+def test_endpoints_keep_priority_locality_weight_and_health() -> None:
     locality = {"region": "eu", "zone": "eu-1", "sub_zone": "rack-7"}
     assignment = {
         "cluster_name": NAME,

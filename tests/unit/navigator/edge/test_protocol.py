@@ -234,7 +234,7 @@ def test_equal_kinds_are_not_sent_again_after_a_reconnect() -> None:
     assert said.count("state") == 1 and world.equal("services") and world.equal("pods")
 
 
-def test_n9_a_cluster_larger_than_a_message_is_sent_in_chunks_below_the_limit() -> None:
+def test_a_cluster_larger_than_a_message_is_sent_in_chunks_below_the_limit() -> None:
     world = World(make(max_message_bytes=SMALL), ManagerModel(max_message_bytes=SMALL))
     for number in range(200):
         world.machine.put("pods", f"default/p{number}", data(str(number), 1000))
@@ -245,7 +245,7 @@ def test_n9_a_cluster_larger_than_a_message_is_sent_in_chunks_below_the_limit() 
     assert world.equal("pods") and SMALL / 4 < world.model.largest_bytes <= SMALL
 
 
-def test_n9_an_object_larger_than_a_message_becomes_a_stub_and_holds_up_nothing() -> None:
+def test_an_object_larger_than_a_message_becomes_a_stub_and_holds_up_nothing() -> None:
     world = World(make(), ManagerModel(max_message_bytes=SMALL))
     world.machine.put("pods", "default/large", data("large", 50_000))
     world.machine.put("pods", "default/small", data("small"))

@@ -64,7 +64,7 @@ class Bench:
         return id_ in self.replies and self.replies[id_][-1].last
 
 
-async def test_n11_a_slow_request_holds_up_no_other() -> None:
+async def test_a_slow_request_holds_up_no_other() -> None:
     bench = Bench(workers=2)
     bench.start("slow")
     bench.start("quick")
@@ -75,7 +75,7 @@ async def test_n11_a_slow_request_holds_up_no_other() -> None:
     assert b"".join(part.part for part in bench.replies["slow"]) == b"firstsecond"
 
 
-async def test_n11_every_request_ends_at_its_deadline() -> None:
+async def test_every_request_ends_at_its_deadline() -> None:
     bench = Bench(longest_s=60.0)
     bench.start("asked", deadline_s=5.0)
     bench.start("too-long", deadline_s=600.0)

@@ -131,7 +131,7 @@ async def test_rows_and_changes_arrive() -> None:
         assert made.stream.state == "connected"
 
 
-async def test_n3_a_stream_that_is_ended_cleanly_is_connected_again() -> None:
+async def test_a_stream_that_is_ended_cleanly_is_connected_again() -> None:
     async with line() as (manager, made, _):
         made.ready()
         for turn in range(1, 4):
@@ -143,7 +143,7 @@ async def test_n3_a_stream_that_is_ended_cleanly_is_connected_again() -> None:
         await manager.until(lambda: len(manager.sessions) == 4)
 
 
-async def test_n4_answers_and_state_have_one_writer() -> None:
+async def test_answers_and_state_have_one_writer() -> None:
     async with line(ManagerModel()) as (manager, made, _):
         for number in range(500):
             made.put(f"default/p{number}", "x" * 2000)
@@ -164,7 +164,7 @@ async def test_n4_answers_and_state_have_one_writer() -> None:
             assert b"".join(part.part for part in parts) == f"r{number}".encode() * 100_000
 
 
-async def test_n5_there_is_never_a_second_connection_beside_the_first() -> None:
+async def test_there_is_never_a_second_connection_beside_the_first() -> None:
     async with line(proxied=True) as (manager, made, proxy):
         made.ready()
         for turn in range(1, 6):

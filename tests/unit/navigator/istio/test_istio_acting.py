@@ -73,7 +73,7 @@ def test_an_unknown_pod_is_an_error() -> None:
 # --- Gateways
 
 
-def test_n12_a_gateway_with_an_empty_selector_is_for_gateways_and_not_for_every_sidecar() -> None:
+def test_a_gateway_with_an_empty_selector_is_for_gateways_and_not_for_every_sidecar() -> None:
     everywhere = thing("gateways", "everywhere", {"servers": []})
     assert acting("front-1", everywhere) == []
     assert acting("ingress-1", everywhere, namespace=ROOT_NAMESPACE) == ["everywhere"]
@@ -120,7 +120,7 @@ def rule(name: str, host: str = FULL, *, namespace: str = "default", **spec: Any
     return thing("destinationrules", name, {"host": host, **spec}, namespace=namespace)
 
 
-def test_n12_a_destination_rule_acts_only_where_its_host_exists() -> None:
+def test_a_destination_rule_acts_only_where_its_host_exists() -> None:
     assert acting("front-1", rule("books"), rule("nothing", "nothing.default.svc.cluster.local")) == ["books"]
 
 
@@ -202,7 +202,7 @@ def test_an_envoy_filter_acts_by_its_workload_selector() -> None:
     assert acting("front-1", filter_) == []
 
 
-def test_n12_a_policy_that_targets_a_gateway_acts_on_its_pods() -> None:
+def test_a_policy_that_targets_a_gateway_acts_on_its_pods() -> None:
     ref = {"group": "networking.istio.io", "kind": "Gateway", "name": "edge"}
     policy = thing("authorizationpolicies", "p", {"targetRefs": [ref]}, namespace=ROOT_NAMESPACE)
     assert acting("ingress-1", EDGE, policy, namespace=ROOT_NAMESPACE) == ["p", "edge"]
@@ -210,7 +210,7 @@ def test_n12_a_policy_that_targets_a_gateway_acts_on_its_pods() -> None:
     assert acting("ingress-1", EDGE, elsewhere, namespace=ROOT_NAMESPACE) == ["edge"], "only in the gateway's namespace"
 
 
-def test_n12_a_policy_that_targets_a_gateway_of_the_gateway_api_acts_on_its_instances() -> None:
+def test_a_policy_that_targets_a_gateway_of_the_gateway_api_acts_on_its_instances() -> None:
     instance = pod("gw-1", {"gateway.networking.k8s.io/gateway-name": "gw"}, proxy="router")
     ref = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gw"}
     policy = thing("authorizationpolicies", "p", {"targetRefs": [ref]})
@@ -218,7 +218,7 @@ def test_n12_a_policy_that_targets_a_gateway_of_the_gateway_api_acts_on_its_inst
     assert acting("front-1", policy, pods=(instance,)) == []
 
 
-def test_n12_a_policy_that_targets_a_service_acts_on_the_waypoint_that_the_service_uses() -> None:
+def test_a_policy_that_targets_a_service_acts_on_the_waypoint_that_the_service_uses() -> None:
     labels = {"gateway.networking.k8s.io/gateway-name": "way", "gateway.istio.io/managed": "istio.io-mesh-controller"}
     waypoint = pod("way-1", labels, proxy="router")
     used = service("orders")

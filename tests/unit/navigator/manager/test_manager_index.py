@@ -122,7 +122,7 @@ def test_a_posting_holds_what_was_added_and_not_discarded(actions: list[tuple[bo
     assert len(postings) == (1 if model else 0), "nothing is left of what nobody has"
 
 
-def test_n10_a_change_in_one_cluster_rebuilds_nothing_and_leaves_the_others_alone() -> None:
+def test_a_change_in_one_cluster_rebuilds_nothing_and_leaves_the_others_alone() -> None:
     index = Index()
     for cluster in ("east", "west"):
         for number in range(200):
@@ -198,7 +198,7 @@ def known(interval_s: float, kinds: tuple[str, ...] = ("pods",)) -> tuple[Cluste
 
 
 @given(st.lists(st.floats(0.0, 2.9), min_size=1, max_size=30))
-def test_n1_freshness_does_not_flap_while_the_edge_keeps_to_its_interval(gaps: list[float]) -> None:
+def test_freshness_does_not_flap_while_the_edge_keeps_to_its_interval(gaps: list[float]) -> None:
     """Gaps are in intervals: late, and later than the limit of one interval that flapped."""
     clusters, east = known(interval_s=30.0)
     now_s = 0.0
