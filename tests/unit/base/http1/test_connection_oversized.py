@@ -23,7 +23,7 @@ TOO_LARGE = {
     "a header that does not end": (OK + b"x: " + b"y" * 2000, "more than 1000 bytes"),
     "a status text that does not end": (b"HTTP/1.1 200 " + b"y" * 2000, "more than 1000 bytes"),
     "preliminary answers without end": (b"HTTP/1.1 100 Continue\r\n\r\n" * 50, "more than 1000 bytes"),
-    "a declared body": (OK + b"content-length: 501\r\n\r\n", "a body of 501 bytes, and the limit is 500"),
+    "a declared body": (OK + b"content-length: 501\r\n\r\n", "a body of 501 bytes; the limit is 500"),
     "a body in one chunk": (CHUNKED + b"1f5\r\n" + b"x" * 501, "a body of more than 500 bytes"),
     "a body in many chunks": (CHUNKED + b"5\r\nabcde\r\n" * 101, "a body of more than 500 bytes"),
     "a body that ends with the connection": (OK + b"\r\n" + b"x" * 501, "a body of more than 500 bytes"),
