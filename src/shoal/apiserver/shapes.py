@@ -67,7 +67,7 @@ def _path(spec: Any) -> tuple[Obj, ...]:
 
 
 def _pin(spec: Any) -> list[str] | None:
-    """The list with the name of the only node that the affinity of a spec allows; None when there is no single one."""
+    """Return the list that holds the node's name if the affinity of a spec allows exactly one node, else None."""
     if not isinstance(spec, dict) or "affinity" not in spec:
         return None
     try:

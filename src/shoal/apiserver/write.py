@@ -151,7 +151,7 @@ class Writer:
 
     async def store(self, write: Write) -> Entry | Obj:
         """Run every step and return the stored entry; or the object itself, on a dry run and when this write completed
-        its deletion. Raises ``Retry`` when the entry to replace is no longer current."""
+        its deletion. Raises ``Retry`` when another write has replaced the entry."""
         core = self.core
         default(write)
         identify(write, core)

@@ -3,7 +3,7 @@ events out.
 
 ``SpdyConnection`` is the server's side of a connection. It answers pings, keeps track of which streams are open in
 which direction and rejects protocol violations; the owner of the socket feeds ``receive`` and sends
-the output of ``outgoing``. There is no flow control per stream: no client of Kubernetes has any.
+the output of ``outgoing``. Streams have no flow control: no Kubernetes client uses it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The step *commit*: the store operations of a write, with its conditions and effects.
 
-A creation that loses a race for a generated name or an address is tried again here; a replacement raises ``Retry``,
-since the object it was based on is no longer current.
+A creation that loses a race for a generated name or an address is tried again here. A replacement raises ``Retry``,
+because another write has changed the object.
 """
 
 from __future__ import annotations

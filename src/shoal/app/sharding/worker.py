@@ -1,4 +1,4 @@
-"""A worker as a process: a controller from a module, on the shard that its surroundings name."""
+"""A worker as a process: a controller from a module, on the shard that its flags or environment name."""
 
 from __future__ import annotations
 

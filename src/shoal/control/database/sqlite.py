@@ -109,7 +109,7 @@ class SqliteConnection(aiosqlite.Connection):
         return sum(len(value) for value in values if isinstance(value, str | bytes)) <= _SHORT
 
     def fetched(self, sql: str, parameters: Any) -> list[Any]:
-        """What a statement answers, as plain tuples; by whoever may use the connection now."""
+        """Execute a statement and return its rows as plain tuples. Call it only while holding the connection."""
         return self.raw.execute(sql, parameters).fetchall()
 
     async def in_thread(self, function: Any, *arguments: Any) -> Any:

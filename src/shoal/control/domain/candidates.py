@@ -1,7 +1,7 @@
 """A first look at deployments that were reported on: which of them may have something to be done.
 
-Most reports change nothing. So this is two plain statements that every report costs; whoever is named here is looked at
-again, properly, by ``readiness``.
+Most reports change nothing, so each report costs two plain statements here. ``readiness`` then examines the deployments
+that they find.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _REGIONS_SERVED = {
 
 
 async def concerned(tx: Tx, deployment_ids: Collection[str]) -> set[str]:
-    """The ids of those that wait for something, whose moves are finished, or that run where there is no gateway yet."""
+    """Return the ids of deployments that wait or are superseded, have finished moves, or lack a gateway in a region."""
     await tx.session.flush()
     found: set[str] = set()
     running: dict[str, _Running] = {}  # by id
