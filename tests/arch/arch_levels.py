@@ -47,7 +47,12 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "control": (
         "database",
         "domain",
-        "secrets service",
+        "secrets service.config service.garbage service.metrics",
+        "service.desired",
+        "service.stream",
+        "service.agents",
+        "service.reports",
+        "service",
         "api relay",
     ),
     "controllers": (

@@ -62,12 +62,17 @@ class Module:
         return str(self.path.relative_to(ROOT))
 
 
-@cache
 def modules() -> tuple[Module, ...]:
-    """Every module of ours, without what is generated."""
+    """Every module of Shoal, without generated ones."""
+    return modules_in(SRC)
+
+
+@cache
+def modules_in(root: Path) -> tuple[Module, ...]:
+    """The modules of the package ``shoal`` in a folder, without generated ones."""
     found = []
-    for path in sorted((SRC / "shoal").rglob("*.py")):
-        name = ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted((root / "shoal").rglob("*.py")):
+        name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
         if not name.startswith(GENERATED):
             found.append(Module(name, path))
     return tuple(found)

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from arch_source import SRC, tree
+from arch_source import SRC, modules_in, tree
 
 MOST_PACKAGES = 2  # that may have a public class of one name
 ALLOWED_IN_MORE: dict[str, str] = {}  # class name -> why it may stand in three and more packages
@@ -19,16 +19,6 @@ MODULES = frozenset(word.lower() for word in METAPHORS) | {"host"}
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 
 
-def _sources(root: Path) -> list[tuple[str, Path]]:
-    """Every module below ``root/shoal`` that people write, with its dotted name."""
-    found = []
-    for path in sorted((root / "shoal").rglob("*.py")):
-        name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-        if not name.startswith(("shoal.wire", "shoal.kube.schema.generated")):
-            found.append((name, path))
-    return found
-
-
 def _classes(path: Path, *, nested: bool) -> list[str]:
     top = tree(path)
     nodes = ast.walk(top) if nested else iter(top.body)
@@ -38,7 +28,7 @@ def _classes(path: Path, *, nested: bool) -> list[str]:
 def crowded(root: Path) -> dict[str, list[str]]:
     """Public class names that stand in too many top-level packages, with the modules that define them."""
     owners: dict[str, list[str]] = defaultdict(list)
-    for module, path in _sources(root):
+    for module, path in ((each.name, each.path) for each in modules_in(root)):
         for name in _classes(path, nested=False):
             if not name.startswith("_"):
                 owners[name].append(module)
@@ -52,7 +42,7 @@ def crowded(root: Path) -> dict[str, list[str]]:
 def metaphors(root: Path) -> list[str]:
     """Classes that have a forbidden word as one of their CamelCase words, and modules that are called by one."""
     found = []
-    for module, path in _sources(root):
+    for module, path in ((each.name, each.path) for each in modules_in(root)):
         if module.rsplit(".", 1)[-1] in MODULES:
             found.append(module)
         found += [
