@@ -14,7 +14,7 @@ _CLIENTS = 1024
 
 
 class _Upstream(asyncio.DatagramProtocol):
-    """The way to the pod of one client."""
+    """The connection to the pod of one client."""
 
     def __init__(self, relay: UdpRelay, client: Any, backend: ProxyBackend) -> None:
         self._relay = relay
@@ -63,7 +63,7 @@ class UdpRelay(asyncio.DatagramProtocol):
     def change(self, listener: ProxyListener) -> None:
         """Other pods from now on; clients of those that are gone get another one."""
         self._choice.change(listener)
-        for client in [each for each, way in self._clients.items() if way.backend not in listener.backends]:
+        for client in [each for each, upstream in self._clients.items() if upstream.backend not in listener.backends]:
             self.forget(client)
 
     def stop_listening(self) -> None:
@@ -80,33 +80,35 @@ class UdpRelay(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         now = asyncio.get_running_loop().time()
-        way = self._clients.get(addr)
-        if way is None:
+        upstream = self._clients.get(addr)
+        if upstream is None:
             self._expire(now)
             backend = self._choice.order(addr[0], now)[0]
             self._choice.took(addr[0], backend, now)
-            way = self._clients[addr] = _Upstream(self, addr, backend)
-            task = asyncio.create_task(self._connect(way), name=f"proxy/{self._choice.listener.place}")
+            upstream = self._clients[addr] = _Upstream(self, addr, backend)
+            task = asyncio.create_task(self._connect(upstream), name=f"proxy/{self._choice.listener.place}")
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)
-        way.used_at = now
+        upstream.used_at = now
         self._clients.move_to_end(addr)
-        if way.transport is not None:
-            way.transport.sendto(data)
-        elif len(way.waiting) < 16:
-            way.waiting.append(data)
+        if upstream.transport is not None:
+            upstream.transport.sendto(data)
+        elif len(upstream.waiting) < 16:
+            upstream.waiting.append(data)
 
-    async def _connect(self, way: _Upstream) -> None:
+    async def _connect(self, upstream: _Upstream) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await loop.create_datagram_endpoint(lambda: way, remote_addr=(way.backend.address, way.backend.port))
+            await loop.create_datagram_endpoint(
+                lambda: upstream, remote_addr=(upstream.backend.address, upstream.backend.port)
+            )
         except OSError:
-            way.waiting.clear()
+            upstream.waiting.clear()
 
     def _expire(self, now: float) -> None:
         while self._clients:
-            client, way = next(iter(self._clients.items()))
-            if len(self._clients) < _CLIENTS and now - way.used_at < _IDLE_S:
+            client, upstream = next(iter(self._clients.items()))
+            if len(self._clients) < _CLIENTS and now - upstream.used_at < _IDLE_S:
                 return
             self.forget(client)
 
@@ -115,6 +117,6 @@ class UdpRelay(asyncio.DatagramProtocol):
             self._transport.sendto(data, client)
 
     def forget(self, client: Any) -> None:
-        way = self._clients.pop(client, None)
-        if way is not None:
-            way.close()
+        upstream = self._clients.pop(client, None)
+        if upstream is not None:
+            upstream.close()

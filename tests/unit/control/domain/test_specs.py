@@ -217,7 +217,7 @@ def test_matchers_are_by_path_method_header_and_query() -> None:
     spec = parse(policy(keyAuth={}, match=match)).spec
     assert isinstance(spec, PolicySpec)
     assert [each.on for each in spec.match] == ["path", "method", "header", "query"]
-    assert spec.match[2].text is not None and spec.match[2].text.way == "present"
+    assert spec.match[2].text is not None and spec.match[2].text.operator == "present"
 
 
 # Routes

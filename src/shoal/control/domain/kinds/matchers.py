@@ -9,14 +9,14 @@ from shoal.control.domain.kinds.checks import is_header, is_regex
 from shoal.errors import not_supported, required
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE")
-WAYS = ("exact", "prefix", "regex", "present")
+OPERATORS = ("exact", "prefix", "regex", "present")
 
 
 @dataclass(frozen=True, slots=True)
 class TextMatch:
-    """``way`` is exact, prefix, regex or present; present has no value."""
+    """``operator`` is exact, prefix, regex or present; present has no value."""
 
-    way: str
+    operator: str
     value: str = ""
     ignore_case: bool = False
 
@@ -32,7 +32,7 @@ class Matcher:
 
 
 def read_text_match(part: Reader, *, present: bool) -> TextMatch:
-    way = part.one_of(WAYS if present else WAYS[:3], need=not present) or "present"
+    operator = part.one_of(OPERATORS if present else OPERATORS[:3], need=not present) or "present"
     values = {
         "exact": part.text("exact"),
         "prefix": part.text("prefix"),
@@ -40,11 +40,11 @@ def read_text_match(part: Reader, *, present: bool) -> TextMatch:
     }
     if present:
         part.flag("present", True)
-    return TextMatch(way, values.get(way, ""), part.flag("ignoreCase"))
+    return TextMatch(operator, values.get(operator, ""), part.flag("ignoreCase"))
 
 
 def read_named_match(part: Reader) -> tuple[str, TextMatch]:
-    """A header or query parameter and what its value must be; no way given means that it must be there."""
+    """A header or query parameter and what its value must be; without an operator it must be present."""
     made = part.text("name", need=True, check=is_header), read_text_match(part, present=True)
     part.close()
     return made

@@ -86,5 +86,5 @@ def _condition(matcher: Matcher) -> dict[str, Any]:
 
 
 def _text(text: TextMatch) -> dict[str, Any]:
-    said: dict[str, Any] = {"present": True} if text.way == "present" else {text.way: text.value}
+    said: dict[str, Any] = {"present": True} if text.operator == "present" else {text.operator: text.value}
     return {**said, "ignoreCase": True} if text.ignore_case else said
