@@ -1,9 +1,9 @@
-"""An API as one ASGI application: who asks, may they, what exactly, the answer, and what is counted.
+"""An API as one ASGI application: authentication, routing, authorization, decoding, the answer, and metrics.
 
     request ─▶ correlation and trace ─▶ token ─▶ route ─▶ query, headers ─▶ permission ─▶ body ─▶ handler ─▶ answer
 
-Deny by default: only pages that say so answer without a token. The API's own part is ``RestApiDeps``: whose a token is,
-what that sender may do, and in which formats a body can be written.
+Deny by default: only public pages answer without a token. Each API supplies ``RestApiDeps``: how to authenticate a
+token, what its caller may do, and which formats a body may have.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def own_message(error: ApiError) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestApiDeps(Generic[P, C]):
-    """``authenticate`` says whose a token is, None when it is not known; ``admit`` makes the caller of it, or refuses;
-    ``authorize`` raises ``Forbidden`` unless a caller may do what an operation needs; ``documents`` reads a body of a
-    media type; ``message_of`` is what may be said of an error."""
+    """``authenticate`` returns the principal of a token, None for an unknown token; ``admit`` turns the principal into
+    the caller or raises; ``authorize`` raises ``Forbidden`` unless the caller has the permission; ``documents`` parses
+    a body by its media type; ``message_of`` returns the text of an error that the client may see."""
 
     owner: str  # in the names of metrics and of the log
     clock: Clock
@@ -90,7 +90,7 @@ class RestApiDeps(Generic[P, C]):
 
 
 class RestApi(Generic[P, C]):
-    """``operations`` and ``pages`` are what it answers; ``end_streams`` must be called before its process stops."""
+    """Serves ``operations`` and ``pages``. The process must call ``end_streams`` before it stops."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class RestApi(Generic[P, C]):
             self._routes.add("HEAD", page.path, page)
 
     def end_streams(self) -> None:
-        """To be called when the process is about to stop, which would wait for them otherwise."""
+        """End the open streams; a process that stops would wait for them."""
         self._deps.streams.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -209,7 +209,7 @@ class _NoParameters(msgspec.Struct):
 
 
 class _Bound:
-    """An operation with the readers of what its handler takes."""
+    """An operation with the readers of its parameters, headers and body."""
 
     __slots__ = ("body", "headers", "names", "operation", "query", "status", "takes_query")
 
@@ -261,7 +261,7 @@ def _body_of(type_: Any) -> Callable[[bytes, str, Documents], Any]:
 
 
 class _Exchange:
-    """What was sent so far."""
+    """One request and the state of its answer."""
 
     __slots__ = ("_asked_at", "_clock", "_request", "_send", "refusal_headers", "resource", "status", "took_s")
 
@@ -288,6 +288,6 @@ class _Exchange:
         await self._send(message)
 
     async def refuse(self, answer: Application, receive: Receive) -> None:
-        """Unless an answer has begun: then it is left as it is, and the server breaks it off."""
+        """Send an error, unless an answer has begun: the server then cuts that off."""
         if not self.status:
             await answer(self._request.scope, receive, self.send)
