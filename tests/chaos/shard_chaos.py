@@ -32,10 +32,10 @@ from shoal.reconcile import Change, Informer
 from shoal.sharding.leases import read_lease
 from shoal.sharding.manager.writers import CONFIGS, LEASES, PODS, TABLE
 from shoal.sharding.model import CONFIG_LABEL, SlotDuty, SlotEntry, epoch_of, read_table, slot_duty
-from shoal.testing.controllers import eventually
 from shoal.testing.exclusion import Accepted, read_journals
 from shoal.testing.proxy import TcpProxy
 from shoal.testing.servers import ServerProcess, server_process
+from shoal.testing.waiting import eventually
 
 NAMESPACE = "default"
 LEASE_S = 6.0

@@ -19,9 +19,9 @@ from shard_chaos import LEASE_S, World, sharded_world, template
 from shoal.base.tasks import cancel_all
 from shoal.client import Scope, builtin
 from shoal.sharding.model import slot_of
-from shoal.testing.controllers import eventually
 from shoal.testing.exclusion import violations
 from shoal.testing.proxy import FaultProxy
+from shoal.testing.waiting import eventually
 
 OBJECTS = int(os.environ.get("SHARD_CHAOS_OBJECTS", "10000"))
 SEED = int(os.environ.get("SHARD_CHAOS_SEED", "1"))

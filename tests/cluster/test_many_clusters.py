@@ -9,7 +9,7 @@ import pytest
 
 from shoal.client import builtin
 from shoal.testing.clusters import EmbeddedCluster, clusters, embedded_cluster
-from shoal.testing.controllers import eventually
+from shoal.testing.waiting import eventually
 from shoal.testing.workloads import deployment
 
 CLUSTERS, NODES = 20, 2

@@ -32,8 +32,8 @@ from shoal.node.runtime.model import (
     SessionOptions,
 )
 from shoal.testing import podman
-from shoal.testing.controllers import eventually
 from shoal.testing.registry import USER
+from shoal.testing.waiting import eventually
 
 _numbers = count(1)
 

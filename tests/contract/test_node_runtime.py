@@ -37,9 +37,9 @@ from shoal.node.runtime.model import (
     StartFailure,
 )
 from shoal.testing import podman
-from shoal.testing.controllers import eventually
 from shoal.testing.processes import ProcessMachine
 from shoal.testing.simulated_runtime import Machine, SimulatedConfig, SimulatedRuntime
+from shoal.testing.waiting import eventually
 
 _uids = count(1)
 

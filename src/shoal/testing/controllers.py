@@ -1,4 +1,4 @@
-"""Controllers in this process, against an API server in this process; and a player who acts the nodes' part.
+"""Controllers against an API server in the same process, and a player that simulates scheduler and kubelets.
 
 async with local_server() as server:
     player = PodPlayer()
@@ -14,14 +14,12 @@ a scheduler and kubelets would. What it makes of a pod is a function that a test
 from __future__ import annotations
 
 import asyncio
-import inspect
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from itertools import count
 from random import Random
-from typing import Any, cast
+from typing import cast
 
 from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids
@@ -35,10 +33,9 @@ from shoal.kube.times import format_time
 from shoal.reconcile import DONE, EventRecorder, Manager, ObjectKey, ReconcileMetrics, Result
 from shoal.testing.seeded import seeded_bytes
 from shoal.testing.servers import LocalServer
+from shoal.testing.waiting import eventually
 
 Add = Callable[[ControllerContext], object]
-
-_POLL_S = 0.005
 
 
 @asynccontextmanager
@@ -70,28 +67,6 @@ async def running(
         ready.cancel()
         manager.stop()
         await task
-
-
-Check = Callable[[], Any | Awaitable[Any]]
-
-
-async def eventually(check: Check, *, timeout_s: float = 30.0) -> Any:
-    """Wait until ``check`` gives something true and return it. An assertion that fails in it counts as not yet, and is
-    raised when time is up. Real time: it also works while a fake clock stands still."""
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        try:
-            found = check()
-            if inspect.isawaitable(found):
-                found = await found
-            failure = None
-        except (AssertionError, NotFound) as error:
-            found, failure = None, error
-        if found:
-            return found
-        if time.monotonic() > deadline_s:
-            raise failure or AssertionError(f"condition not met within {timeout_s} s")
-        await asyncio.sleep(_POLL_S)
 
 
 async def rolled_out(

@@ -32,7 +32,7 @@ from shoal.sharding.model import (
     table_object,
 )
 from shoal.sharding.worker import ShardedController, Worker, WorkerConfig
-from shoal.testing.controllers import eventually
+from shoal.testing.waiting import eventually
 
 CONFIG = "sites"
 _LEASES = builtin("leases", "coordination.k8s.io")

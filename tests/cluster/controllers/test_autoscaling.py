@@ -16,8 +16,9 @@ from shoal.client.http import HttpTransport
 from shoal.client.transport import Reply
 from shoal.controllers.autoscaling import wiring
 from shoal.kube.times import format_time
-from shoal.testing.controllers import eventually, running
+from shoal.testing.controllers import running
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 
 LABELS = {"app": "web"}
 

@@ -12,8 +12,9 @@ from shoal.client import PatchType, Scope
 from shoal.controllers.context import ControllerContext
 from shoal.controllers.daemonset import wiring as daemon_sets
 from shoal.kube.objects import Obj
-from shoal.testing.controllers import Play, PodPlayer, eventually, rolled_out, running
+from shoal.testing.controllers import Play, PodPlayer, rolled_out, running
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 from shoal.testing.workloads import daemon_set, node
 
 

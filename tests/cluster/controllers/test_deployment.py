@@ -17,8 +17,9 @@ from shoal.controllers.deployment.model import HASH_LABEL, REVISION, bounds_of
 from shoal.controllers.deployment.replicasets import new_replica_set
 from shoal.controllers.replicaset import wiring as replica_sets
 from shoal.kube.objects import Obj
-from shoal.testing.controllers import Play, PodPlayer, eventually, rolled_out, running
+from shoal.testing.controllers import Play, PodPlayer, rolled_out, running
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 from shoal.testing.workloads import deployment, template
 
 

@@ -9,8 +9,9 @@ import pytest
 from shoal.base.clock import FakeClock
 from shoal.controllers.disruption import wiring
 from shoal.errors import NotFound, TooManyRequests
-from shoal.testing.controllers import eventually, running
+from shoal.testing.controllers import running
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 
 LABELS = {"app": "web"}
 POD = {"containers": [{"name": "c", "image": "i"}], "nodeName": "n"}

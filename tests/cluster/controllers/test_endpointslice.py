@@ -13,8 +13,9 @@ from shoal.client import Scope
 from shoal.controllers.endpoints import wiring as endpoints_wiring
 from shoal.controllers.endpointslice import wiring as slices_wiring
 from shoal.controllers.mirroring import wiring as mirroring_wiring
-from shoal.testing.controllers import Play, PodPlayer, eventually, running
+from shoal.testing.controllers import Play, PodPlayer, running
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 
 
 def everything(server):

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from shoal.client import Propagation, ResourceType, Scope
 from shoal.controllers.garbagecollector import wiring
 from shoal.errors import NotFound
-from shoal.testing.controllers import eventually, running
+from shoal.testing.controllers import running
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 
 WIDGETS = ResourceType("example.io", "v1", "widgets", True, "Widget")
 WIDGET_DEFINITION = {

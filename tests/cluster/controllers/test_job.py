@@ -12,8 +12,9 @@ from shoal.base.clock import FakeClock
 from shoal.client import Scope
 from shoal.controllers.job import wiring
 from shoal.controllers.job.model import COMPLETION_INDEX, FINALIZER
-from shoal.testing.controllers import Play, PodPlayer, eventually, running
+from shoal.testing.controllers import Play, PodPlayer, running
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 
 
 def a_job(name="j", restart="Never", **spec):

@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 
 from shoal.controllers.namespace import wiring
 from shoal.errors import NotFound
-from shoal.testing.controllers import eventually, running
+from shoal.testing.controllers import running
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "n"}}
 

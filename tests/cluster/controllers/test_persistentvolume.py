@@ -9,8 +9,9 @@ from pathlib import Path
 from shoal.controllers.persistentvolume import wiring
 from shoal.controllers.persistentvolume.config import VolumeConfig
 from shoal.errors import NotFound
-from shoal.testing.controllers import eventually, running
+from shoal.testing.controllers import running
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 
 SELECTED = {"volume.kubernetes.io/selected-node": "node-1"}
 

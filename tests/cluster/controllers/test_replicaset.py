@@ -16,8 +16,9 @@ from shoal.controllers.context import ControllerContext
 from shoal.controllers.deployment import wiring as deployments
 from shoal.controllers.replicaset import wiring as replica_sets
 from shoal.controllers.replicationcontroller import wiring as replication_controllers
-from shoal.testing.controllers import Play, PodPlayer, eventually, rolled_out, running
+from shoal.testing.controllers import Play, PodPlayer, rolled_out, running
 from shoal.testing.servers import LocalServer, local_server
+from shoal.testing.waiting import eventually
 from shoal.testing.workloads import deployment, replica_set, replication_controller, template
 
 ADDS = (replica_sets.add, replication_controllers.add)

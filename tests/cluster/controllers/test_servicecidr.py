@@ -10,8 +10,9 @@ from shoal.base.clock import FakeClock
 from shoal.client import Scope
 from shoal.controllers.servicecidr import wiring
 from shoal.errors import NotFound
-from shoal.testing.controllers import eventually, running
+from shoal.testing.controllers import running
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 
 GROUP = "networking.k8s.io"
 

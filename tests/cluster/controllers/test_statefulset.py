@@ -12,8 +12,9 @@ from shoal.controllers.revisions.plan import HASH_LABEL, new_revision
 from shoal.controllers.statefulset import wiring as stateful_sets
 from shoal.kube.objects import Obj
 from shoal.reconcile import ChangeType
-from shoal.testing.controllers import Play, PodPlayer, eventually, rolled_out, running
+from shoal.testing.controllers import Play, PodPlayer, rolled_out, running
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 from shoal.testing.workloads import stateful_set
 
 CLAIM = {

@@ -32,8 +32,9 @@ from shoal.krane.model import Owner, StreamHandlers
 from shoal.kube.objects import Obj
 from shoal.sync.keys import StreamKind
 from shoal.sync.sealing import new_key, seal_values, wrap_for
-from shoal.testing.controllers import PodPlayer, eventually, running
+from shoal.testing.controllers import PodPlayer, running
 from shoal.testing.servers import LocalServer, local_server
+from shoal.testing.waiting import eventually
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 Use = tuple[str, str, str, str]  # verb, group, resource, namespace

@@ -35,7 +35,8 @@ from shoal.sentinel.stats import belonging
 from shoal.sync.keys import StreamKind
 from shoal.sync.versions import Version
 from shoal.testing.clusters import embedded_cluster
-from shoal.testing.controllers import Play, eventually
+from shoal.testing.controllers import Play
+from shoal.testing.waiting import eventually
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 ROUTE = orjson.dumps({"environment": "env_1", "host": "shop.example"})

@@ -13,7 +13,7 @@ from shoal.errors import Forbidden
 from shoal.krane import rbac
 from shoal.krane.election import make_elector
 from shoal.krane.sentinels import install
-from shoal.testing.controllers import eventually
+from shoal.testing.waiting import eventually
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 SCOPES = {"": rbac.CLUSTER_RULES, "sentinel": rbac.SENTINEL_RULES, rbac.NAMESPACE: rbac.LEASE_RULES}

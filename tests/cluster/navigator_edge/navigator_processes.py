@@ -21,10 +21,10 @@ from shoal.navigator.manager.sqlite import SqliteRows
 from shoal.navigator.manager.tokens import EDGE, NavigatorTokens
 from shoal.navigator.model import KINDS
 from shoal.testing import istio
-from shoal.testing.controllers import eventually
 from shoal.testing.managers import ManagerProcess
 from shoal.testing.navigator import EdgeProcess
 from shoal.testing.servers import ServerProcess, start_server_process
+from shoal.testing.waiting import eventually
 
 COMPARED = ("pods", "services", "deployments", "namespaces", "virtualservices", "destinationrules")
 SETTINGS = {

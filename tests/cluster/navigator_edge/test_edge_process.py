@@ -10,7 +10,7 @@ import orjson
 from navigator_processes import Processes, Writer, fill
 
 from shoal.base.tasks import cancel_all
-from shoal.testing.controllers import eventually
+from shoal.testing.waiting import eventually
 
 
 async def test_killing_edge_manager_and_api_server_amidst_changes_converges(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from shoal.client import Client
 from shoal.client.transport import Transport
 from shoal.navigator.connections import ServiceConnection, read_connections
 from shoal.navigator.edge.config import RequestConfig
-from shoal.testing.controllers import eventually
 from shoal.testing.navigator import RecordingManager, recording_manager, running_edge
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 from shoal.wire.navigator.v1 import navigator_pb as pb
 
 PROMETHEUS = shutil.which("prometheus")

@@ -26,9 +26,9 @@ from shoal.navigator.edge.requests.forwarding import PortForward
 from shoal.navigator.edge.requests.proxies import ProxiedPorts
 from shoal.sentinel.supervisor import find_envoy
 from shoal.testing import istio
-from shoal.testing.controllers import eventually
 from shoal.testing.navigator import RecordingManager, recording_manager, running_edge
 from shoal.testing.servers import server_process
+from shoal.testing.waiting import eventually
 from shoal.wire.navigator.v1 import navigator_pb as pb
 
 ACCOUNT = f"system:serviceaccount:{rbac.NAMESPACE}:{rbac.SERVICE_ACCOUNT}"

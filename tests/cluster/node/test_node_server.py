@@ -30,10 +30,10 @@ from shoal.node.config import EvictionConfig, NodeConfig
 from shoal.node.node_object import MachineInfo as Identity
 from shoal.node.server.service import API_SERVER, NodeServer
 from shoal.reconcile import EventRecorder, Manager
-from shoal.testing.controllers import eventually
 from shoal.testing.seeded import seeded_bytes
 from shoal.testing.servers import LocalServer, local_server
 from shoal.testing.simulated_runtime import Machine, Program, SimulatedConfig, SimulatedRuntime
+from shoal.testing.waiting import eventually
 
 PODS = "/api/v1/namespaces/default/pods"
 

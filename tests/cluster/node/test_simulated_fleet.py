@@ -23,8 +23,8 @@ from shoal.errors import BadRequest
 from shoal.node.simulated import Behaviour, FleetConfig, SimulatedFleet, Usage
 from shoal.node.simulated.server import FleetEndpoints, FleetServer
 from shoal.reconcile import Manager, ObjectKey
-from shoal.testing.controllers import eventually
 from shoal.testing.servers import LocalServer, local_server
+from shoal.testing.waiting import eventually
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -27,8 +27,8 @@ from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.inputs import POLICY_TYPE, ROUTE_TYPE
 from shoal.sentinel.service import Gateway
 from shoal.sentinel.snapshot import SavedState
-from shoal.testing.controllers import eventually
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 
 ENVIRONMENT = "env_1"
 LABELS = {"shoal.dev/environment": ENVIRONMENT}

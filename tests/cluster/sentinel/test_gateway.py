@@ -14,7 +14,7 @@ from gateway_world import SLICES, Instance, World, endpoint_slice, instances, ro
 
 from shoal.client import builtin
 from shoal.sentinel.inputs import ROUTE_TYPE
-from shoal.testing.controllers import eventually
+from shoal.testing.waiting import eventually
 
 
 async def serve(up: World, *found: Instance, name: str = "web", host: str = "shop.example") -> None:

@@ -29,7 +29,7 @@ from shoal.sentinel import snapshot
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.inputs import ROUTE_TYPE
 from shoal.sentinel.zone import LABEL, find_zone
-from shoal.testing.controllers import eventually
+from shoal.testing.waiting import eventually
 
 
 @asynccontextmanager

@@ -18,8 +18,8 @@ from gateway_world import prepare
 from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
 from shoal.client import connect, load
-from shoal.testing.controllers import eventually
 from shoal.testing.servers import server_process
+from shoal.testing.waiting import eventually
 
 
 def envoys_of(pid: int) -> list[int]:

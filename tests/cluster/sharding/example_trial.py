@@ -25,10 +25,10 @@ from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer
 from shoal.sharding.manager.writers import CONFIGS, INSTANCES
 from shoal.sharding.model import SLOTS, slot_of
-from shoal.testing.controllers import eventually
 from shoal.testing.exclusion import read_journals, violations
 from shoal.testing.servers import server_process
 from shoal.testing.sharding import SlotWatch
+from shoal.testing.waiting import eventually
 
 HERE = Path(__file__).parent
 NAMESPACE = "default"

@@ -37,9 +37,9 @@ from shoal.sharding.model import (
     slot_duty,
     state_name,
 )
-from shoal.testing.controllers import eventually
 from shoal.testing.seeded import seeded_bytes
 from shoal.testing.servers import LocalServer, local_server
+from shoal.testing.waiting import eventually
 
 NAMESPACE = "default"
 WEBSITES = ResourceType("example.com", "v1", "websites", True, "Website")

@@ -18,10 +18,10 @@ from shoal.client import Client, builtin
 from shoal.client.transport import Reply, StreamReply, Transport
 from shoal.sharding.model import SlotEntry
 from shoal.sharding.worker import Owned, ShardedController, Worker, WorkerConfig
-from shoal.testing.controllers import eventually
 from shoal.testing.exclusion import Accepted, Changes, blind, unfenced, unguarded, violations
 from shoal.testing.servers import local_server
 from shoal.testing.sharding import CONFIG, SlotWorld
+from shoal.testing.waiting import eventually
 
 OBJECTS = 3
 

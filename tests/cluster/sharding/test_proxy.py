@@ -23,9 +23,9 @@ from shoal.client import Client, builtin, connect, load
 from shoal.errors import Conflict, Expired, MethodNotAllowed, NotFound, Unauthorized
 from shoal.sharding.model import Move, MovePhase, SlotEntry, epoch_of, slot_label
 from shoal.sharding.worker import WorkerConfig
-from shoal.testing.controllers import eventually
 from shoal.testing.servers import server_process
 from shoal.testing.sharding import CONFIG, SlotWorld
+from shoal.testing.waiting import eventually
 
 HOST = "127.0.0.1"
 MAPS = builtin("configmaps")

@@ -9,7 +9,7 @@ from shoal.client import builtin
 from shoal.crds.shard import read_instance
 from shoal.sharding.leases import AckKind
 from shoal.sharding.model import SlotEntry
-from shoal.testing.controllers import eventually
+from shoal.testing.waiting import eventually
 
 QUICK = {"leaseDuration": "3s", "heartbeatInterval": "500ms"}
 TEMPLATE = {"metadata": {"labels": {"app": "websites"}}, "spec": {"containers": [{"name": "w", "image": "w:1"}]}}

@@ -25,8 +25,8 @@ from shoal.sharding.manager.writers import CONFIGS, TABLE
 from shoal.sharding.model import CONFIG_LABEL, slot_of
 from shoal.sharding.rbac import TargetKind
 from shoal.sharding.ring import object_key, slot_of_key
-from shoal.testing.controllers import eventually
 from shoal.testing.servers import server_process
+from shoal.testing.waiting import eventually
 
 TARGET = TargetKind("example.com", "websites")
 

@@ -14,7 +14,7 @@ from shoal.client import builtin
 from shoal.errors import AlreadyExists, Invalid
 from shoal.sharding import rbac
 from shoal.sharding.manifests import epoch_policy, manifests
-from shoal.testing.controllers import eventually
+from shoal.testing.waiting import eventually
 
 Use = tuple[str, str, str]  # verb, group, resource
 

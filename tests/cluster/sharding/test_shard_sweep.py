@@ -8,7 +8,7 @@ from shoal.client import ResourceClient, Scope, builtin
 from shoal.kube.objects import Obj
 from shoal.sharding.model import slot_label, slot_of
 from shoal.sharding.ring import object_key, slot_of_key
-from shoal.testing.controllers import eventually
+from shoal.testing.waiting import eventually
 
 LABEL = slot_label("web")
 

@@ -20,7 +20,7 @@ from shoal.client import Client
 from shoal.sharding import rbac
 from shoal.sharding.model import epoch_of, slot_of
 from shoal.sharding.worker import Owned, ShardedController, Worker, WorkerConfig
-from shoal.testing.controllers import eventually
+from shoal.testing.waiting import eventually
 
 ACCOUNT = User(
     f"system:serviceaccount:{NAMESPACE}:{rbac.WORKER}",

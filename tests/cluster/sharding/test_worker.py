@@ -23,9 +23,9 @@ from shoal.sharding.model import (
     state_name,
 )
 from shoal.sharding.worker import Owned, OwnershipLost, ShardedController
-from shoal.testing.controllers import eventually
 from shoal.testing.servers import local_server
 from shoal.testing.sharding import CONFIG, SlotWorld
+from shoal.testing.waiting import eventually
 
 SECRETS = builtin("secrets")
 LEASES = builtin("leases", "coordination.k8s.io")

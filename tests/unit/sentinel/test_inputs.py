@@ -19,8 +19,8 @@ from shoal.crds.sentinel import definitions
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.inputs import POLICY_TYPE, ROUTE_TYPE, InputKeeper
 from shoal.sentinel.translate.model import ServiceKey, Settings
-from shoal.testing.controllers import eventually
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 
 SLICES = builtin("endpointslices", "discovery.k8s.io")
 

@@ -14,7 +14,7 @@ from shoal.base.tasks import cancel_all
 from shoal.crds.sentinel import Jwt, PolicySpec
 from shoal.sentinel.issuers import IssuerFinder, Unusable, keys_uri_of
 from shoal.sentinel.translate.model import GatewayPolicy
-from shoal.testing.controllers import eventually
+from shoal.testing.waiting import eventually
 
 
 def policy(issuer: str) -> GatewayPolicy:

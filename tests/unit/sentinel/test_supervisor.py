@@ -15,7 +15,7 @@ from shoal.base.clock import RealClock
 from shoal.errors import ConfigError
 from shoal.sentinel.bootstrap import Bootstrap
 from shoal.sentinel.supervisor import Supervisor, find_envoy
-from shoal.testing.controllers import eventually
+from shoal.testing.waiting import eventually
 
 
 @pytest.fixture

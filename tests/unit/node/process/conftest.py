@@ -23,8 +23,8 @@ from shoal.node.runtime.model import (
     SessionOptions,
 )
 from shoal.node.runtime.process.runtime import ProcessRuntime
-from shoal.testing.controllers import eventually
 from shoal.testing.processes import ProcessMachine
+from shoal.testing.waiting import eventually
 
 _numbers = count(1)
 

@@ -23,7 +23,7 @@ from shoal.node.runtime.model import (
     SessionOptions,
     StartFailure,
 )
-from shoal.testing.controllers import eventually
+from shoal.testing.waiting import eventually
 
 Run = Callable[..., AbstractAsyncContextManager[Any]]
 

@@ -24,7 +24,7 @@ from shoal.node.runtime.model import (
 )
 from shoal.node.runtime.process import launch, records, usage
 from shoal.node.runtime.process.shim import processes
-from shoal.testing.controllers import eventually
+from shoal.testing.waiting import eventually
 
 Run = Callable[..., AbstractAsyncContextManager[Any]]
 

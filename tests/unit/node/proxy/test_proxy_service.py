@@ -24,8 +24,8 @@ from shoal.node.proxy.config import ProxyConfig
 from shoal.node.proxy.reconcile import BY_SERVICE, ServiceProxy, service_of
 from shoal.node.runtime.process.addresses import Network, claim_network
 from shoal.reconcile import EventRecorder, Informer, ObjectKey
-from shoal.testing.controllers import eventually
 from shoal.testing.servers import LocalServer, local_server
+from shoal.testing.waiting import eventually
 
 
 class Pods:

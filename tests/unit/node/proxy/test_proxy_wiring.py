@@ -13,8 +13,9 @@ from shoal.controllers.context import ControllerContext
 from shoal.node.proxy import wiring
 from shoal.node.proxy.reconcile import ServiceProxy
 from shoal.node.runtime.process.addresses import claim_network
-from shoal.testing.controllers import eventually, running
+from shoal.testing.controllers import running
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 
 _PIECE: dict[str, Any] = {
     "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
