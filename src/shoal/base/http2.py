@@ -337,7 +337,11 @@ class _Connection(asyncio.Protocol):
                 if (stream := self._of(event.stream_id)) is not None:
                     stream.answered(cast("Sequence[tuple[bytes, bytes]]", event.headers))
             case DataReceived():
-                self._came(event)
+                taken = event.flow_controlled_length or 0
+                if (stream := self._of(event.stream_id)) is not None and event.data:
+                    stream.came(event.data, taken)
+                else:
+                    self.consumed(event.stream_id or 0, taken)
             case StreamEnded():
                 if (stream := self._of(event.stream_id)) is not None:
                     stream.ended()
@@ -361,13 +365,6 @@ class _Connection(asyncio.Protocol):
                 self._give_up(LinkError(f"the peer ended the connection: {why}"))
             case _:
                 pass  # pings and settings are answered by the library
-
-    def _came(self, event: DataReceived) -> None:
-        stream, taken = self._of(event.stream_id), event.flow_controlled_length or 0
-        if stream is not None and event.data:
-            stream.came(event.data, taken)
-        else:
-            self.consumed(event.stream_id or 0, taken)
 
     def _of(self, id_: int | None) -> Http2Stream | None:
         return self._streams.get(id_ or 0)

@@ -182,11 +182,11 @@ class Cache:
         fresh = {key_of(obj): obj for obj in objects}
         self._tombstones.clear()  # the list is authoritative, even if the server's history was reset
         for key in [key for key in self._objects if key not in fresh]:
-            self._drop(key, self._objects[key], final_state_known=False)
+            _notify(self._handlers, self._drop(key, self._objects[key], final_state_known=False))
         for key, obj in fresh.items():
             old = self._objects.get(key)
             if old is None or version_of(old) != version_of(obj) or _is_another(old, obj):
-                self._put(key, old, obj if shaped else self._transform(obj))
+                _notify(self._handlers, self._put(key, old, obj if shaped else self._transform(obj)))
         self.resource_version = resource_version
         self.synced.set()
 
@@ -198,7 +198,7 @@ class Cache:
         if known is not None and is_older(version, known):
             return False
         self._tombstones.pop(key, None)
-        self._put(key, old, self._transform(obj))
+        _notify(self._handlers, self._put(key, old, self._transform(obj)))
         return True
 
     def remove(self, obj: Obj) -> bool:
@@ -210,17 +210,17 @@ class Cache:
         self._tombstones[key] = version
         if len(self._tombstones) > _TOMBSTONES:
             self._tombstones.popitem(last=False)
-        self._drop(key, self._transform(obj), final_state_known=True)
+        _notify(self._handlers, self._drop(key, self._transform(obj), final_state_known=True))
         return True
 
     def observe(self, resource_version: str) -> None:
         """Record that the cache is at least at this revision."""
         self.resource_version = resource_version
 
-    def _put(self, key: ObjectKey, old: Obj | None, new: Obj) -> None:
+    def _put(self, key: ObjectKey, old: Obj | None, new: Obj) -> Change:
         if old is not None and _is_another(old, new):
             # its deletion was missed: handlers that keep state by uid need the event
-            self._drop(key, old, final_state_known=False)
+            _notify(self._handlers, self._drop(key, old, final_state_known=False))
             old = None
         for index in self._indexes.values():
             if old is not None:
@@ -230,16 +230,16 @@ class Cache:
         if self._fingerprints is not None:
             self._check(key, old)
             self._fingerprints[key] = _fingerprint(new)
-        self._tell(Change(type=ChangeType.ADDED if old is None else ChangeType.UPDATED, key=key, old=old, new=new))
+        return Change(type=ChangeType.ADDED if old is None else ChangeType.UPDATED, key=key, old=old, new=new)
 
-    def _drop(self, key: ObjectKey, last: Obj, *, final_state_known: bool) -> None:
+    def _drop(self, key: ObjectKey, last: Obj, *, final_state_known: bool) -> Change:
         old = self._objects.pop(key)
         for index in self._indexes.values():
             index.remove(key, old)
         if self._fingerprints is not None:
             self._check(key, old)
             del self._fingerprints[key]
-        self._tell(Change(type=ChangeType.DELETED, key=key, old=last, final_state_known=final_state_known))
+        return Change(type=ChangeType.DELETED, key=key, old=last, final_state_known=final_state_known)
 
     # handlers
 
@@ -247,21 +247,10 @@ class Cache:
         """Call ``handler`` for each existing object now, and for each later change."""
         self._handlers.append(handler)
         for key, obj in tuple(self._objects.items()):
-            self._call(handler, Change(type=ChangeType.ADDED, key=key, new=obj))
+            _notify((handler,), Change(type=ChangeType.ADDED, key=key, new=obj))
 
     def remove_handler(self, handler: Handler) -> None:
         self._handlers.remove(handler)
-
-    def _tell(self, change: Change) -> None:
-        for handler in tuple(self._handlers):
-            self._call(handler, change)
-
-    @staticmethod
-    def _call(handler: Handler, change: Change) -> None:
-        try:
-            handler(change)
-        except Exception as error:  # a failing handler must not keep the change from the others
-            log.error("cache handler failed", error=error, key=str(change.key), change=change.type)
 
     # detects readers that change objects
 
@@ -275,6 +264,14 @@ class Cache:
             return
         if self._fingerprints[key] != _fingerprint(obj):
             raise RuntimeError(f"{key} was changed in the cache; copy an object before changing it")
+
+
+def _notify(handlers: Iterable[Handler], change: Change) -> None:
+    for handler in tuple(handlers):
+        try:
+            handler(change)
+        except Exception as error:  # a failing handler must not keep the change from the others
+            log.error("cache handler failed", error=error, key=str(change.key), change=change.type)
 
 
 def _is_another(old: Obj, new: Obj) -> bool:
