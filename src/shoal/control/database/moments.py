@@ -82,14 +82,18 @@ def rows_of_sqlite(name: str, connection: SqliteConnection) -> Ask:
         sql = statement.sql if isinstance(statement, RowQuery) else statement.text
         try:
             if connection.takes(sql, parameters):
-                found = connection.fetched(sql, parameters)
+                found = connection.raw.execute(sql, parameters).fetchall()
             else:
-                found = await connection.in_thread(connection.fetched, sql, parameters)
+                found = await connection.in_thread(_fetch, connection.raw, sql, parameters)
         except sqlite3.Error as error:
             raise translate(name, error) or error from error
         return [*map(statement.make, found)] if isinstance(statement, RowQuery) else found
 
     return rows
+
+
+def _fetch(connection: sqlite3.Connection, sql: str, parameters: Mapping[str, Any]) -> list[Any]:
+    return connection.execute(sql, parameters).fetchall()
 
 
 def _rows(connection: sqlite3.Connection) -> Ask:

@@ -108,10 +108,6 @@ class SqliteConnection(aiosqlite.Connection):
         values = parameters.values() if isinstance(parameters, dict) else parameters
         return sum(len(value) for value in values if isinstance(value, str | bytes)) <= _SHORT
 
-    def fetched(self, sql: str, parameters: Any) -> list[Any]:
-        """Execute a statement and return its rows as plain tuples. Call it only while holding the connection."""
-        return self.raw.execute(sql, parameters).fetchall()
-
     async def in_thread(self, function: Any, *arguments: Any) -> Any:
         return await self._execute(function, *arguments)
 

@@ -15,7 +15,7 @@ from shoal.control.database.engine import Database
 from shoal.control.database.failures import DatabaseAway
 from shoal.control.database.moments import rows_of_sqlite
 from shoal.control.database.sqlite import SqliteConnection
-from shoal.control.database.transaction import DesiredObject
+from shoal.control.database.transaction import DesiredObject, Tx
 from shoal.sync.keys import Place
 
 ONE = text("SELECT 1")
@@ -29,21 +29,25 @@ def wanted(count: int) -> list[DesiredObject]:
     return [DesiredObject(place=Place("clu_a", "s"), key=f"deployment/d{n}", workspace_id="w") for n in range(count)]
 
 
-async def test_short_statements_run_in_the_loop_and_those_about_many_rows_in_the_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def driver_of(tx: Tx) -> SqliteConnection:
+    connection = await tx.session.connection()
+    driver = connection.sync_connection.connection.driver_connection  # type: ignore[union-attr]
+    assert isinstance(driver, SqliteConnection)
+    return driver
+
+
+async def test_short_statements_run_in_the_loop_and_those_about_many_rows_in_the_thread(tmp_path: Path) -> None:
     ran: list[tuple[str, int]] = []
-    plain = SqliteConnection.fetched
 
-    def noted(self: SqliteConnection, sql: str, parameters: object) -> object:
-        ran.append((sql.split()[0], threading.get_ident()))
-        return plain(self, sql, parameters)
-
-    monkeypatch.setattr(SqliteConnection, "fetched", noted)
+    def note(sql: str) -> None:
+        name = sql.split()[0]
+        if name not in ("BEGIN", "COMMIT", "ROLLBACK"):  # these always run in the thread: they may wait
+            ran.append((name, threading.get_ident()))
 
     database = await opened(tmp_path)
     here = threading.get_ident()
     async with database.transaction(short=True) as tx:
+        (await driver_of(tx)).raw.set_trace_callback(note)
         await tx.want_many(wanted(3))
     assert ran and all(thread == here for _, thread in ran)
     ran.clear()
@@ -82,14 +86,11 @@ async def test_what_a_short_transaction_did_is_undone_when_it_fails_or_is_cancel
     await database.close()
 
 
-async def test_while_the_thread_still_works_for_somebody_who_was_cancelled_nothing_runs_beside_it(
-    tmp_path: Path,
-) -> None:
+async def test_while_the_thread_still_works_for_a_cancelled_caller_no_statement_runs_beside_it(tmp_path: Path) -> None:
     database = await opened(tmp_path)
     async with database.transaction(short=True) as tx:
-        connection = await tx.session.connection()
-        driver = connection.sync_connection.connection.driver_connection  # type: ignore[union-attr]
-        assert isinstance(driver, SqliteConnection) and driver.takes("SELECT 1", {})
+        driver = await driver_of(tx)
+        assert driver.takes("SELECT 1", {})
         go = threading.Event()
         waiting = asyncio.create_task(driver.in_thread(go.wait, 20), name="waiting")
         await asyncio.sleep(0)
