@@ -116,7 +116,10 @@ class Writer:
                         live = await self.read(want)  # with its managed fields
                         continue
                     live = await self._take_over(live)
-                return await self._apply(want, live, version)
+                resource = self._client.of(type_of(want["kind"], want["apiVersion"]))
+                return await resource.apply(
+                    _stamped(want, live, version), field_manager=FIELD_MANAGER_KRANE, force=True
+                )
             except Conflict:
                 live = await self.read(want)
             except NotFound:
@@ -209,18 +212,6 @@ class Writer:
                 return
         raise Conflict(f"{kind.kind} {namespace}/{name} was changed by others {_ATTEMPTS} times while being released")
 
-    async def _apply(self, want: Obj, live: Obj | None, version: Version) -> Obj:
-        about = dict(want["metadata"])
-        about["annotations"] = {
-            **(about.get("annotations") or {}), VERSION: str(version), APPLIED: fingerprint(want),
-        }  # fmt: skip
-        if live is not None:
-            if live["metadata"].get("deletionTimestamp"):
-                raise _Leaving(f"{shown(want)} is still being deleted")
-            about["resourceVersion"] = live["metadata"]["resourceVersion"]
-        resource = self._client.of(type_of(want["kind"], want["apiVersion"]))
-        return await resource.apply({**want, "metadata": about}, field_manager=FIELD_MANAGER_KRANE, force=True)
-
     async def _take_over(self, live: Obj) -> Obj:
         """Become the manager of what others have added, so that the next apply removes it."""
         about = live["metadata"]
@@ -233,10 +224,21 @@ class Writer:
         )
 
 
-class _Leaving(ApiError):
-    """Of the same name as one that is being deleted: it can be made once that has gone."""
+class _BeingDeleted(ApiError):
+    """An object of the same name is being deleted; the new one can be created once it is gone."""
 
     reason, code = "Conflict", 409
+
+
+def _stamped(want: Obj, live: Obj | None, version: Version) -> Obj:
+    """The object to apply: with its version and fingerprint, and with the resourceVersion that was read."""
+    about = dict(want["metadata"])
+    about["annotations"] = {**(about.get("annotations") or {}), VERSION: str(version), APPLIED: fingerprint(want)}
+    if live is not None:
+        if live["metadata"].get("deletionTimestamp"):
+            raise _BeingDeleted(f"{shown(want)} is still being deleted")
+        about["resourceVersion"] = live["metadata"]["resourceVersion"]
+    return {**want, "metadata": about}
 
 
 def _is_current(want: Obj, live: Obj, version: Version | None, strict: bool) -> bool:
