@@ -88,17 +88,17 @@ class Loader:
                 self._counts["hit"].inc()
                 found[key] = cached.loaded
             else:
-                missing[key] = self._ask((place, key), urgent=urgent)
+                missing[key] = self._pending((place, key), urgent=urgent)
         if not missing:
             return found
-        _wait(_Waiter(found, missing, done))
+        self._wait(_Waiter(found, missing, done))
         return None
 
     async def item(self, place: Place, key: str) -> pb.Item | None:
         """One object, read from the database even when it is in memory: None when there is no such row."""
         answer: asyncio.Future[dict[str, Result]] = asyncio.get_running_loop().create_future()
-        asked = self._ask((place, key), urgent=True)
-        _wait(_Waiter({}, {key: asked}, lambda found: None if answer.done() else answer.set_result(found)))
+        pending = {key: self._pending((place, key), urgent=True)}
+        self._wait(_Waiter({}, pending, lambda found: None if answer.done() else answer.set_result(found)))
         result = (await answer)[key]
         if result is None:
             return None
@@ -133,15 +133,19 @@ class Loader:
         self._cached.move_to_end((place, key))
         return cached
 
-    def _ask(self, where: Where, *, urgent: bool) -> _PendingLoad:
-        asked = self._urgent.get(where) or self._calm.get(where)
-        if asked is None:
-            asked = _PendingLoad()
-            (self._urgent if urgent else self._calm)[where] = asked
-            self._asked.set()
+    def _pending(self, where: Where, *, urgent: bool) -> _PendingLoad:
+        pending = self._urgent.get(where) or self._calm.get(where)
+        if pending is None:
+            pending = _PendingLoad()
+            (self._urgent if urgent else self._calm)[where] = pending
         elif urgent and where in self._calm:
             self._urgent[where] = self._calm.pop(where)
-        return asked
+        return pending
+
+    def _wait(self, waiter: _Waiter) -> None:
+        for pending in waiter.asked.values():
+            pending.waiting.append(waiter)
+        self._asked.set()
 
     def _next_batch(self) -> dict[Where, _PendingLoad]:
         """Later requests for the key start a new read: the one in progress may be too old for them."""
@@ -299,8 +303,3 @@ class _Waiter:
 
     def all_found(self) -> dict[str, Result]:
         return self._found | {key: asked.result for key, asked in self.asked.items()}
-
-
-def _wait(waiter: _Waiter) -> None:
-    for one in waiter.asked.values():
-        one.waiting.append(waiter)
