@@ -327,40 +327,13 @@ class Fleet(Queries):
         before = None if row is None else row.spec
         new_id = row.id if row is not None else work.new_id(document.kind.name)
         columns = await handler.columns(work, request, row, new_id)
-        written = await self._row(work, who, request, row, new_id, {**stored, **_kept(before, stored)}, columns)
+        written = row if row is not None else _new_row(work, who, document, new_id)
+        _fill(written, document, {**stored, **_kept(before, stored)}, columns)
+        written.version, written.updated_at = await work.tx.number(), work.now
+        await work.session.flush()
         await handler.written(work, request, written, before)
         self._audit(work, "create" if row is None else "update", document.ref, written, changed)
         return self._answer(request, written, changed, work, created=row is None)
-
-    async def _row(
-        self,
-        work: PendingWork,
-        who: Actor,
-        request: ApplyRequest,
-        row: Row | None,
-        new_id: str,
-        spec: dict[str, Any],
-        columns: dict[str, Any],
-    ) -> Row:
-        document = request.doc
-        if row is None:
-            row = TABLES[document.kind.name](
-                id=new_id,
-                workspace_id=workspace_of(document.kind.name, who.workspace_id),
-                name=document.ref.name,
-                generation=0,
-                created_at=work.now,
-                **columns,
-            )
-            work.session.add(row)
-        else:
-            for name, value in columns.items():
-                setattr(row, name, value)
-        row.generation += 0 if row.spec == spec else 1
-        row.labels, row.annotations, row.spec = document.labels, document.annotations, spec
-        row.version, row.updated_at = await work.tx.number(), work.now
-        await work.session.flush()
-        return row
 
     def _answer(
         self, request: ApplyRequest, row: Row, changed: list[Diff], work: PendingWork, *, created: bool
@@ -470,6 +443,27 @@ def _changes(document: SpecDocument, row: Row | None, stored: dict[str, Any]) ->
     if "fingerprint" in stored and stored["fingerprint"] != row.spec.get("fingerprint"):
         changed.append(Diff("spec.values", "(sealed)", "(sealed)"))
     return changed
+
+
+def _new_row(work: PendingWork, who: Actor, document: SpecDocument, new_id: str) -> Row:
+    kind = document.kind.name
+    row = TABLES[kind](
+        id=new_id,
+        workspace_id=workspace_of(kind, who.workspace_id),
+        name=document.ref.name,
+        generation=0,
+        created_at=work.now,
+    )
+    work.session.add(row)
+    return row
+
+
+def _fill(row: Row, document: SpecDocument, spec: dict[str, Any], columns: dict[str, Any]) -> None:
+    """Write a document into its row. A different spec is a new generation."""
+    for name, value in columns.items():
+        setattr(row, name, value)
+    row.generation += 0 if row.spec == spec else 1
+    row.labels, row.annotations, row.spec = document.labels, document.annotations, spec
 
 
 def _kept(before: dict[str, Any] | None, stored: dict[str, Any]) -> dict[str, Any]:
