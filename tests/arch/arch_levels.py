@@ -65,10 +65,10 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "krane": (
         "beats cache config drift election identity metrics model protocol unsealing",
-        "inbox joining key_state labels reports session stream",
+        "inbox joining key_state labels session stream",
         "context objects",
         "actual deployments following working",
-        "resync sentinels",
+        "reports resync sentinels",
         "controller handlers rbac",
         "agent",
     ),

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from shoal.base import tracing
 from shoal.base.breaker import Breaker, BreakerState
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
@@ -31,9 +30,9 @@ from shoal.krane.following import Follower
 from shoal.krane.inbox import Inbox
 from shoal.krane.key_state import Applied, KeyState
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import ControlPlane, Report, StreamHandlers
+from shoal.krane.model import ControlPlane, Report, ReportRequest, StreamHandlers
 from shoal.krane.protocol import WatchMachine, is_removal, version_of
-from shoal.krane.reports import ReportCounts, Reporter, ReporterDeps
+from shoal.krane.reports import Reporter, ReporterDeps
 from shoal.krane.resync import Resync
 from shoal.krane.session import AgentSession
 from shoal.krane.working import Worker, WorkerDeps
@@ -45,8 +44,6 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 
 _HELD_SHOWN = 100
 _BREAKER_NUMBER = {BreakerState.CLOSED: 0.0, BreakerState.HALF_OPEN: 1.0, BreakerState.OPEN: 2.0}
-
-_Request = pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +68,9 @@ class Controller(ABC):
     def __init__(self, deps: ControllerDeps) -> None:
         self._context = context = self._make_context(deps)
         self._actual = Actual(context, blank=self._blank)
-        self._reporter = self._make_reporter()
+        self._reporter = Reporter(
+            context, self._actual, ReporterDeps(request=self._request, gone=self._gone, unknown=self._not_known)
+        )
         self._follower = Follower(context, connected=self._connected)
         self._resync = Resync(context, self._follower, self._actual, overdue=self._reporter.mark)
         self._worker = Worker(
@@ -165,28 +164,13 @@ class Controller(ABC):
     def _blank(self) -> Report: ...
 
     @abstractmethod
-    def _request(self, sequence: int, reports: list[Report]) -> _Request: ...
+    def _request(self, sequence: int, reports: list[Report]) -> ReportRequest: ...
 
     def _observed(self, key: str) -> None:
         self._reporter.mark(key)
         self._actual.correct_drift(key)
 
     # the control plane's side
-
-    async def _send(self, reports: list[Report]) -> pb.ReportResponse:
-        context = self._context
-        await context.session.joined.wait()
-        context.session.check()
-        request = self._request(context.session.next_sequence(self.stream), reports)
-        with tracing.span("krane.report", parent=self._trace_of(reports), reports=len(reports)), context.calling():
-            return await context.plane.report(self.stream, request)
-
-    def _trace_of(self, reports: list[Report]) -> str:
-        """Of the change that a report is about; one that is about many follows from none."""
-        if not tracing.is_on() or len(reports) != 1:
-            return ""
-        item = self._context.cache.get(reports[0].key)
-        return item.trace if item is not None else ""
 
     def _gone(self, key: str) -> None:
         """The control plane knows that the key is removed: nothing of it has to be kept."""
@@ -302,32 +286,6 @@ class Controller(ABC):
             clock=deps.clock,
             random=deps.random,
             log=get_logger(f"krane.{self.stream}"),
-        )
-
-    def _make_reporter(self) -> Reporter:
-        context, metrics = self._context, self._context.metrics
-        deps = ReporterDeps(
-            describe=self._actual.describe,
-            send=self._send,
-            keys=self._actual.keys,
-            gone=self._gone,
-            unknown=self._not_known,
-        )
-        counts = ReportCounts(
-            deduped=metrics.deduped.labels(self.stream),
-            sent_s=metrics.report_s.labels(self.stream, "ok"),
-            failed_s=metrics.report_s.labels(self.stream, "error"),
-        )
-        return Reporter(
-            deps,
-            parallel=context.limits.report_parallel,
-            batch=context.limits.report_batch,
-            gather_s=context.limits.report_gather_s,
-            backoff=context.backoff(),
-            clock=context.clock,
-            random=context.random,
-            counts=counts,
-            log=context.log,
         )
 
     def _follow_metrics(self) -> None:

@@ -16,6 +16,7 @@ from shoal.sync.versions import Version
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 Report = pb.DeploymentReport | pb.SentinelReport
+ReportRequest = pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
 
 
 class Newer(Conflict):
@@ -106,9 +107,7 @@ class ControlPlane(Protocol):
 
     async def get_desired(self, stream: StreamKind, request: pb.GetDesiredRequest) -> pb.Item: ...
 
-    async def report(
-        self, stream: StreamKind, request: pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
-    ) -> pb.ReportResponse: ...
+    async def report(self, stream: StreamKind, request: ReportRequest) -> pb.ReportResponse: ...
 
     def watch(
         self, stream: StreamKind, requests: AsyncIterator[pb.WatchRequest]

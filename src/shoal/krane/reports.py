@@ -10,15 +10,14 @@ One change of an object is several in its cluster: a report waits a moment for t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from shoal.base.backoff import Backoff
-from shoal.base.clock import Clock
-from shoal.base.logs import Logger
-from shoal.base.metrics import Distribution, Value
+from shoal.base import tracing
 from shoal.errors import ApiError, BadRequest, Invalid, TooManyRequests
-from shoal.krane.model import Report
+from shoal.krane.actual import Actual
+from shoal.krane.context import ControllerContext
+from shoal.krane.model import Report, ReportRequest
 from shoal.sync.digest import Digest, bucket_of
 from shoal.sync.fingerprint import fingerprint
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -26,45 +25,25 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReporterDeps:
-    """What a reporter is given: how to make a report, how to send some, and who wants to know what came of it."""
+    """How a request is made of reports, and the controller's callbacks for the answers."""
 
-    describe: Callable[[str], Report | None]
-    send: Callable[[list[Report]], Awaitable[pb.ReportResponse]]
-    keys: Callable[[], Iterable[str]]  # everything that can be reported
+    request: Callable[[int, list[Report]], ReportRequest]
     gone: Callable[[str], None]  # the control plane knows that the key is removed
     unknown: Callable[[list[str]], None]  # keys the control plane does not know
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportCounts:
-    deduped: Value
-    sent_s: Distribution
-    failed_s: Distribution
-
-
 class Reporter:
-    def __init__(
-        self,
-        deps: ReporterDeps,
-        *,
-        parallel: int,
-        batch: int,
-        gather_s: float,
-        backoff: Backoff,
-        clock: Clock,
-        random: Callable[[], float],
-        counts: ReportCounts,
-        log: Logger,
-    ) -> None:
+    def __init__(self, context: ControllerContext, actual: Actual, deps: ReporterDeps) -> None:
+        self._context = context
+        self._actual = actual
         self._deps = deps
-        self._parallel = parallel
-        self._batch = batch
-        self._gather_s = gather_s
-        self._backoff = backoff
-        self._clock = clock
-        self._random = random
-        self._counts = counts
-        self._log = log
+        self._clock = context.clock
+        self._limits = context.limits
+        self._backoff = context.backoff()
+        self._deduped = context.metrics.deduped.labels(context.stream)
+        self._durations = {
+            result: context.metrics.report_s.labels(context.stream, result) for result in ("ok", "error")
+        }
         self._marked: dict[str, bool] = {}  # in the order they came; True: send also when nothing changed
         self._sending: set[str] = set()
         self._requests = 0
@@ -100,7 +79,7 @@ class Reporter:
         delivered since, or is on its way, is not sent again."""
         wanted = frozenset(buckets)
         count = 0
-        for key in {*self._deps.keys(), *self._digest.keys_in(wanted)}:
+        for key in {*self._actual.keys(), *self._digest.keys_in(wanted)}:
             if bucket_of(key) not in wanted or key in self._sending or key in self._marked:
                 continue
             if self._delivered_s.get(key, -1.0) < asked_s:
@@ -122,8 +101,8 @@ class Reporter:
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._until_some()
-                if self._gather_s:
-                    await self._clock.sleep(self._gather_s)
+                if self._limits.report_gather_s:
+                    await self._clock.sleep(self._limits.report_gather_s)
                 reports = self._take()
                 if reports:
                     self._requests += 1
@@ -134,7 +113,9 @@ class Reporter:
         while True:
             self._changed.clear()
             paused_s = self._paused_until_s - self._clock.monotonic()
-            free = self._requests < self._parallel and any(key not in self._sending for key in self._marked)
+            free = self._requests < self._limits.report_parallel and any(
+                key not in self._sending for key in self._marked
+            )
             if free and paused_s <= 0:
                 return
             timer = self._clock.call_later(max(paused_s, 0.001), self._changed.set) if free else None
@@ -151,34 +132,46 @@ class Reporter:
             if alone and reports:
                 continue
             again = self._marked.pop(key)
-            report = self._deps.describe(key)
+            report = self._actual.describe(key)
             if report is None:
                 self._forget(key)
             elif not again and self._last.get(key) == fingerprint(report):
-                self._counts.deduped.inc()
+                self._deduped.inc()
             else:
                 reports.append(report)
-            if len(reports) >= self._batch or (alone and reports):
+            if len(reports) >= self._limits.report_batch or (alone and reports):
                 break
         return reports
 
     async def _send(self, reports: list[Report]) -> None:
+        context, session = self._context, self._context.session
         started_s = self._clock.monotonic()
         try:
-            answer = await self._deps.send(reports)
+            await session.joined.wait()
+            session.check()
+            request = self._deps.request(session.next_sequence(context.stream), reports)
+            with tracing.span("krane.report", parent=self._trace_of(reports), reports=len(reports)), context.calling():
+                answer = await context.plane.report(context.stream, request)
         except (BadRequest, Invalid, TooManyRequests) as error:
-            self._counts.failed_s.observe(self._clock.monotonic() - started_s)
+            self._durations["error"].observe(self._clock.monotonic() - started_s)
             self._refused(reports, error, started_s)
         except ApiError as error:
-            self._counts.failed_s.observe(self._clock.monotonic() - started_s)
+            self._durations["error"].observe(self._clock.monotonic() - started_s)
             self._failed(reports, error, started_s)
         else:
-            self._counts.sent_s.observe(self._clock.monotonic() - started_s)
+            self._durations["ok"].observe(self._clock.monotonic() - started_s)
             self._delivered(reports, answer)
         finally:
             self._requests -= 1
             self._sending.difference_update(report.key for report in reports)
             self._changed.set()
+
+    def _trace_of(self, reports: list[Report]) -> str:
+        """The trace of the change that a single report belongs to; empty for several reports."""
+        if not tracing.is_on() or len(reports) != 1:
+            return ""
+        item = self._context.cache.get(reports[0].key)
+        return item.trace if item is not None else ""
 
     def _delivered(self, reports: list[Report], answer: pb.ReportResponse) -> None:
         self._failures = 0
@@ -202,11 +195,11 @@ class Reporter:
 
     def _failed(self, reports: list[Report], error: ApiError, started_s: float) -> None:
         if not self._failures:
-            self._log.warning("reporting failed; trying again until it succeeds", reason=str(error))
+            self._context.log.warning("reporting failed; trying again until it succeeds", reason=str(error))
         if started_s > self._failed_s:  # what was under way together fails together, and counts once
             self._failures += 1
             self._failed_s = self._clock.monotonic()
-            self._paused_until_s = self._failed_s + self._backoff.delay_s(self._failures, self._random)
+            self._paused_until_s = self._failed_s + self._backoff.delay_s(self._failures, self._context.random)
         for report in reports:
             self.mark(report.key, again=True)
 
@@ -217,7 +210,7 @@ class Reporter:
             return
         if len(reports) == 1:
             self._alone.discard(reports[0].key)
-            self._log.error("the control plane cannot read a report", key=reports[0].key, reason=str(error))
+            self._context.log.error("the control plane cannot read a report", key=reports[0].key, reason=str(error))
             return
         for report in reports:
             self._alone.add(report.key)

@@ -30,13 +30,14 @@ from shoal.errors import (
 )
 from shoal.krane.beats import Beats
 from shoal.krane.config import JoinFile
-from shoal.krane.model import Fenced
+from shoal.krane.model import Fenced, ReportRequest
 from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 _SERVICE = "shoal.fleet.v1.ClusterService"
 _WATCH = {StreamKind.DEPLOYMENTS: "WatchDeployments", StreamKind.SENTINELS: "WatchSentinels"}
 _GET = {StreamKind.DEPLOYMENTS: "GetDesiredDeployment", StreamKind.SENTINELS: "GetDesiredSentinel"}
+_REPORT = {StreamKind.DEPLOYMENTS: "ReportDeploymentStatus", StreamKind.SENTINELS: "ReportSentinelStatus"}
 _MAX_MESSAGE_BYTES = 32 << 20
 _CALLS = 3000  # on one connection: our server ends one that had 4096, and with it the streams
 
@@ -104,12 +105,8 @@ class Connection:
             # the cluster or the method is not known: that says nothing about the object
             raise ServiceUnavailable(str(error)) from None
 
-    async def report(
-        self, stream: StreamKind, request: pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
-    ) -> pb.ReportResponse:
-        is_deployment = isinstance(request, pb.ReportDeploymentStatusRequest)
-        method = "ReportDeploymentStatus" if is_deployment else "ReportSentinelStatus"
-        return await self._call(method, request, pb.ReportResponse)
+    async def report(self, stream: StreamKind, request: ReportRequest) -> pb.ReportResponse:
+        return await self._call(_REPORT[stream], request, pb.ReportResponse)
 
     async def watch(
         self, stream: StreamKind, requests: AsyncIterator[pb.WatchRequest]
