@@ -67,6 +67,9 @@ class _Request:
     def wheres(self) -> Iterable[tuple[Place, str]]:
         return ((self.member.place, report.key) for report in self.reports)
 
+    def unknown(self, known: set[tuple[Place, str]]) -> list[str]:
+        return [key for place, key in self.wheres() if (place, key) not in known]
+
 
 @dataclass(slots=True)
 class _Outcome:
@@ -129,6 +132,8 @@ class Reports:
                 request.done.set_result([])
             unknown = await request.done
             result = "ok"
+            if unknown:
+                self._metrics.reports.labels(stream, "unknown").inc(len(unknown))
         finally:
             self._metrics.report_s.labels(stream, result).observe(self._clock.monotonic() - started)
         return pb.ReportResponse(unknown=unknown)
@@ -173,7 +178,12 @@ class Reports:
             for request in batch:
                 await self._commit([request])
             return
-        self._finish(batch, outcome)
+        self._record(outcome)
+        for request, newest in outcome.fenced:
+            _fail([request], fenced(request.member.place, request.member.epoch, newest))
+        for request in batch:
+            if not request.done.done():
+                request.done.set_result(request.unknown(outcome.known))
 
     async def _commit_in(self, database: Database, batch: list[_Request], outcome: _Outcome) -> None:
         wheres = {where for request in batch for where in request.wheres() if self._may_be_in(database, where)}
@@ -189,7 +199,10 @@ class Reports:
             writer = _Writer(tx, rows, done)
             for request in batch:
                 writer.take(request)
-            await writer.write()
+            if done.touched:
+                touched = [row.values() for row in done.touched.values()]
+                await tx.ask(report_statements(tx.dialect).update, {"rows": listed(touched)})
+            await writer.write_instances()
             if writer.deployments:
                 await self._consequences.deployments(tx, writer.deployments)
             if writer.sentinel_keys:
@@ -228,9 +241,8 @@ class Reports:
                 kept.append(request)
         return kept
 
-    def _finish(self, batch: list[_Request], outcome: _Outcome) -> None:
-        for request, newest in outcome.fenced:
-            _fail([request], fenced(request.member.place, request.member.epoch, newest))
+    def _record(self, outcome: _Outcome) -> None:
+        """Update the memory and the metrics of this process after the commit."""
         for (place, key), row in outcome.touched.items():
             self._reported.put(place, row.stream, key, row.fingerprint)
             if row.gone_ms:
@@ -246,15 +258,6 @@ class Reports:
                 )
             if news.ready:
                 self._metrics.hops.labels(row.stream, "ready").observe(max(0, now_ms - row.committed_ms) / 1000)
-        for request in batch:
-            if request.done.done():
-                continue
-            unknown = [
-                report.key for report in request.reports if (request.member.place, report.key) not in outcome.known
-            ]
-            for _ in unknown:
-                self._metrics.reports.labels(request.stream, "unknown").inc()
-            request.done.set_result(unknown)
 
 
 class _Writer:
@@ -300,14 +303,9 @@ class _Writer:
             if row.kind == "sentinel" and _reachable(row) != before:
                 self._moved.add(row.object_id)
 
-    async def write(self) -> None:
-        if self._outcome.touched:
-            rows = [row.values() for row in self._outcome.touched.values()]
-            await self._tx.ask(self._statements.update, {"rows": listed(rows)})
-        if self._instances:
-            await self._write_instances()
-
-    async def _write_instances(self) -> None:
+    async def write_instances(self) -> None:
+        if not self._instances:
+            return
         scopes, values, kept = [], [], set()
         for row, region_id, instances in self._instances.values():
             scopes.append([row.workspace_id, row.object_id, row.place.cluster, row.place.shard])
