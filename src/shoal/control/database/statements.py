@@ -13,11 +13,11 @@ from typing import NamedTuple
 from sqlalchemy import TextClause, text
 
 from shoal.control.database.position import Position
-from shoal.control.database.rows import RowQuery
+from shoal.control.database.rows import R, RowQuery
 
 CHANNEL = "shoal_changes"
 
-_PLACE = ("cluster_id", "shard", "stream", "key")
+DESIRED_KEY = ("cluster_id", "shard", "stream", "key")  # the primary key of ``desired``
 _OBJECT = ("workspace_id", "kind", "object_id", "namespace", "name")
 _APPLIED = ("applied_incarnation", "applied_number", "applied_at", "observed_at", "fingerprint")
 _REPORTED = ("report_epoch", "report_sequence")
@@ -52,6 +52,23 @@ class Statements:
     audit: TextClause  # rows: workspace, at, actor, action, kind, object, name, correlation, diff
 
 
+def desired_by_key(dialect: str, row: type[R]) -> RowQuery[R]:
+    """Rows of ``desired``: the fields of ``row`` are the columns, the parameter ``rows`` a list of ``DESIRED_KEY``."""
+    columns = ", ".join(f"d.{name}" for name in getattr(row, "_fields"))  # noqa: B009 - of every NamedTuple
+    place = " AND ".join(f"d.{name} = {json_text(dialect, n)}" for n, name in enumerate(DESIRED_KEY))
+    return RowQuery(f"SELECT {columns} FROM {json_rows(dialect)} JOIN desired AS d ON {place}", row)
+
+
+def json_rows(dialect: str) -> str:
+    """The parameter ``rows``, a JSON array of arrays, as a table ``r``."""
+    return "json_each(:rows) AS r" if dialect == "sqlite" else "jsonb_array_elements(CAST(:rows AS jsonb)) AS r(value)"
+
+
+def json_text(dialect: str, n: int) -> str:
+    """The nth value of a row of ``json_rows``: a text with PostgreSQL, of its own type with SQLite."""
+    return f"json_extract(r.value, '$[{n}]')" if dialect == "sqlite" else f"(r.value->>{n})"
+
+
 def _sqlite_field(place: int, kind: str) -> str:
     return f"CAST(json_extract(r.value, '$[{place}]') AS {kind})"
 
@@ -65,18 +82,14 @@ def _fields(dialect: str, kinds: str) -> list[str]:
     return [field(n, "bigint" if kind == "n" else "text") for n, kind in enumerate(kinds)]
 
 
-def _rows(dialect: str) -> str:
-    return "json_each(:rows) AS r" if dialect == "sqlite" else "jsonb_array_elements(CAST(:rows AS jsonb)) AS r(value)"
-
-
 def _want(dialect: str) -> str:
-    columns = [*_PLACE, *_OBJECT, "number", "action", "by_user", "committed_at", "trace"]
+    columns = [*DESIRED_KEY, *_OBJECT, "number", "action", "by_user", "committed_at", "trace"]
     stated = ["'apply'", "CAST(:by_user AS boolean)", "CAST(:now AS bigint)", "CAST(:trace AS text)"]
     zeros = [*_APPLIED, *_REPORTED, "gone_at"]
     kept = {name: f"CASE excluded.{name} WHEN '' THEN desired.{name} ELSE excluded.{name} END"
             for name in ("namespace", "name")}  # fmt: skip
     # Whose it is and what it is never changes for a key, and to set it would touch an index for every change.
-    same = {*_PLACE, "workspace_id", "kind", "object_id"}
+    same = {*DESIRED_KEY, "workspace_id", "kind", "object_id"}
     taken = {name: f"excluded.{name}" for name in columns if name not in same and name not in kept}
     # It was removed and is wanted again: what was said of it then says nothing now.
     fresh = {name: f"CASE WHEN desired.gone_at > 0 THEN 0 ELSE desired.{name} END" for name in _APPLIED}
@@ -87,18 +100,18 @@ def _want(dialect: str) -> str:
     return (
         f"INSERT INTO desired ({', '.join([*columns, *zeros])}) "
         f"SELECT {', '.join([*_fields(dialect, 'tttttttttn'), *stated, *('0' for _ in zeros)])} "
-        f"FROM {_rows(dialect)} WHERE true "
-        f"ON CONFLICT ({', '.join(_PLACE)}) DO UPDATE SET {', '.join(f'{n} = {v}' for n, v in changed.items())}"
+        f"FROM {json_rows(dialect)} WHERE true "
+        f"ON CONFLICT ({', '.join(DESIRED_KEY)}) DO UPDATE SET {', '.join(f'{n} = {v}' for n, v in changed.items())}"
     )
 
 
 def _unwant(dialect: str) -> str:
     fields = _fields(dialect, "ttttn")
-    place = " AND ".join(f"desired.{name} = {field}" for name, field in zip(_PLACE, fields, strict=False))
+    place = " AND ".join(f"desired.{name} = {field}" for name, field in zip(DESIRED_KEY, fields, strict=False))
     return (
         f"UPDATE desired SET action = :action, number = {fields[4]}, by_user = CAST(:by_user AS boolean), "
         "committed_at = CAST(:now AS bigint), trace = CAST(:trace AS text) "
-        f"FROM {_rows(dialect)} WHERE {place} AND desired.gone_at = 0 AND (desired.action <> :action "
+        f"FROM {json_rows(dialect)} WHERE {place} AND desired.gone_at = 0 AND (desired.action <> :action "
         # a person asks for what was decided without one: that is told, since it is done with less caution
         "OR (CAST(:by_user AS boolean) AND NOT desired.by_user)) "
         "RETURNING desired.cluster_id, desired.shard, desired.stream, desired.key, desired.workspace_id, desired.number"
@@ -108,7 +121,7 @@ def _unwant(dialect: str) -> str:
 def _record(dialect: str) -> str:
     return (
         "INSERT INTO changes (number, workspace_id, stream, cluster_id, shard, key, created_at) "
-        f"SELECT {', '.join(_fields(dialect, 'nttttt'))}, CAST(:now AS bigint) FROM {_rows(dialect)}"
+        f"SELECT {', '.join(_fields(dialect, 'nttttt'))}, CAST(:now AS bigint) FROM {json_rows(dialect)}"
     )
 
 
@@ -120,7 +133,7 @@ def _insert(dialect: str, table: str, kinds: str, columns: tuple[str, ...], docu
         null = f"NULLIF(r.value->{at}, CAST('null' AS jsonb))"
         fields.append(f"json_extract(r.value, '$[{at}]')" if dialect == "sqlite" else null)
         columns = (*columns, document)
-    return f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(fields)} FROM {_rows(dialect)}"
+    return f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(fields)} FROM {json_rows(dialect)}"
 
 
 def statements(dialect: str, *, notify: bool) -> Statements:
@@ -134,7 +147,7 @@ def statements(dialect: str, *, notify: bool) -> Statements:
         unwant=RowQuery(_unwant(dialect), Unwanted),
         record=text(_record(dialect)),
         number_of=RowQuery(
-            f"SELECT number FROM desired WHERE {' AND '.join(f'{name} = :{name}' for name in _PLACE)}", NumberOf
+            f"SELECT number FROM desired WHERE {' AND '.join(f'{name} = :{name}' for name in DESIRED_KEY)}", NumberOf
         ),
         events=text(_insert(dialect, "events", "tnttttttt", _EVENT)),
         audit=text(_insert(dialect, "audit", "tntttttt", _AUDIT, "diff")),

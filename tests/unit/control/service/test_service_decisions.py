@@ -10,7 +10,7 @@ from shoal.control.service.agents.auth import ALLOWED
 from shoal.control.service.agents.presence import Heard, judge
 from shoal.control.service.config import ServiceConfig
 from shoal.control.service.metrics import ServiceMetrics
-from shoal.control.service.reports.rows import Row, take
+from shoal.control.service.reports.rows import ReportedRow, take
 from shoal.control.service.reports.rows import judge as judge_report
 from shoal.errors import ConfigError
 from shoal.sync.keys import Place
@@ -81,13 +81,14 @@ def test_metrics_have_names_of_the_control_plane_and_can_be_rendered() -> None:
     assert names and all(name.startswith("shoal_control_") for name in names)
 
 
-def a_row(**values: object) -> Row:
+def a_row(**values: object) -> ReportedRow:
     row = {
-        "place": Place("c", "s"), "stream": "deployments", "key": "deployment/d", "kind": "deployment", "object_id": "d",
-        "workspace_id": "w", "action": "apply", "number": 7, "committed_ms": 1, "applied": (0, 0), "applied_ms": 0,
-        "error": None, "observed": None, "observed_ms": 0, "order": (2, 5), "fingerprint": 11, "gone_ms": 0,
+        "cluster_id": "c", "shard": "s", "stream": "deployments", "key": "deployment/d", "kind": "deployment",
+        "object_id": "d", "workspace_id": "w", "action": "apply", "number": 7, "committed_at": 1,
+        "applied_incarnation": 0, "applied_number": 0, "applied_at": 0, "error": None, "observed": None,
+        "observed_at": 0, "report_epoch": 2, "report_sequence": 5, "fingerprint": 11, "gone_at": 0,
     }  # fmt: skip
-    return Row(**{**row, **values})  # type: ignore[arg-type]
+    return ReportedRow(**{**row, **values})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -106,23 +107,23 @@ def said(number: int, incarnation: int = 1, **fields: object) -> pb.DeploymentRe
 
 
 def test_a_version_is_applied_once_and_ready_once() -> None:
-    row = a_row()
-    assert not take(row, said(6), 1, 1, 10).applied, "an older version is no news"
-    news = take(row, said(7, desired_replicas=2, available_replicas=1), 2, 1, 20)
+    row, news = take(a_row(), said(6), 1, 1, 10)
+    assert not news.applied, "it is an older version"
+    row, news = take(row, said(7, desired_replicas=2, available_replicas=1), 2, 1, 20)
     assert news.applied and not news.ready
-    news = take(row, said(7, desired_replicas=2, available_replicas=2), 3, 1, 30)
-    assert news.ready and not news.applied and row.applied_ms == 20
-    assert not take(row, said(7, desired_replicas=2, available_replicas=2, drift=["x"]), 4, 1, 40).ready
+    row, news = take(row, said(7, desired_replicas=2, available_replicas=2), 3, 1, 30)
+    assert news.ready and not news.applied and row.applied_at == 20
+    _, news = take(row, said(7, desired_replicas=2, available_replicas=2, drift=["x"]), 4, 1, 40)
+    assert not news.ready
 
 
 def test_the_same_number_of_another_incarnation_is_not_the_newest_version() -> None:
-    assert not take(a_row(), said(7, incarnation=1), 1, 2, 10).applied
+    _, news = take(a_row(), said(7, incarnation=1), 1, 2, 10)
+    assert not news.applied
 
 
 def test_gone_counts_only_for_what_is_not_wanted() -> None:
-    row = a_row()
-    take(row, said(7, gone=True), 1, 1, 10)
-    assert row.gone_ms == 0 and row.fingerprint == 0, "somebody else removed it: it is still wanted"
-    row = a_row(action="delete")
-    take(row, said(7, gone=True), 1, 1, 10)
-    assert row.gone_ms == 10
+    row, _ = take(a_row(), said(7, gone=True), 1, 1, 10)
+    assert row.gone_at == 0 and row.fingerprint == 0, "it was removed in the cluster, and is still wanted"
+    row, _ = take(a_row(action="delete"), said(7, gone=True), 1, 1, 10)
+    assert row.gone_at == 10

@@ -18,6 +18,7 @@ from shoal.control.domain.kinds.app import (
 )
 from shoal.control.domain.plan import region_state, template_of
 from shoal.control.service.desired import render
+from shoal.control.service.desired.model import DesiredRow
 from shoal.sync.versions import Version
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -134,8 +135,8 @@ def test_the_bytes_of_an_event_are_those_of_the_message() -> None:
         assert event.event is not None and event.event.field == "item" and event.event.value == item
 
 
-def a_row(action: str, trace: str = "t") -> render.DesiredRow:
-    return render.DesiredRow(
-        key="deployment/dep_1", kind="deployment", object_id="dep_1", workspace="ws_1", action=action, number=9,
-        by_user=True, committed_ms=1, trace=trace, namespace="ns", name="web", gone=False,
+def a_row(action: str, trace: str = "t") -> DesiredRow:
+    return DesiredRow(
+        cluster_id="c", shard="s", key="deployment/dep_1", kind="deployment", object_id="dep_1", action=action,
+        number=9, by_user=True, committed_at=1, trace=trace, namespace="ns", name="web", gone_at=0,
     )  # fmt: skip

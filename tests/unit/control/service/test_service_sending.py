@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.control.service.desired import render
+from shoal.control.service.desired.model import DesiredRow
 from shoal.control.service.stream.compression import Gzip
 from shoal.control.service.stream.outgoing import Outgoing
 from shoal.sync.versions import Version
@@ -65,9 +66,9 @@ async def test_what_was_held_back_leaves_before_the_end_of_the_stream_and_when_i
 
 
 def test_an_item_around_an_encoded_state_is_the_item_itself() -> None:
-    row = render.DesiredRow(
-        key="deployment/dep_1", kind="deployment", object_id="dep_1", workspace="ws", action="apply", number=7,
-        by_user=True, committed_ms=12345, trace="00-t", namespace="n", name="web", gone=False,
+    row = DesiredRow(
+        cluster_id="c", shard="s", key="deployment/dep_1", kind="deployment", object_id="dep_1", action="apply",
+        number=7, by_user=True, committed_at=12345, trace="00-t", namespace="n", name="web", gone_at=0,
     )  # fmt: skip
     version = Version("main", 2, 7)
     state = pb.DeploymentState(deployment="dep_1", image="nginx:1" * 50, replicas=3)

@@ -23,7 +23,7 @@ from shoal.control.domain.model import Sealer
 from shoal.control.service.desired import render
 from shoal.control.service.desired.directory import Directory
 from shoal.control.service.desired.index import DesiredEntry, DesiredIndex
-from shoal.control.service.desired.model import Failure, Loaded
+from shoal.control.service.desired.model import DesiredRow, Failure, Loaded
 from shoal.control.service.desired.queries import queries
 from shoal.control.service.desired.reading import RENDERED, Reading, Where, desired_rows
 from shoal.control.service.desired.states import StateCache
@@ -208,13 +208,11 @@ class Loader:
             results[where] = self._keep(where, row, version, state, reading.public_key(where[0]))
         return results
 
-    async def _read_once(
-        self, database: Database, asked: list[Where]
-    ) -> tuple[dict[Where, render.DesiredRow], Reading]:
+    async def _read_once(self, database: Database, asked: list[Where]) -> tuple[dict[Where, DesiredRow], Reading]:
         regions = await self._directory.regions()
         statements = queries(database.dialect)
 
-        async def read(ask: Ask, session: AsyncSession | None) -> tuple[dict[Where, render.DesiredRow], Reading]:
+        async def read(ask: Ask, session: AsyncSession | None) -> tuple[dict[Where, DesiredRow], Reading]:
             reading = Reading(ask, session, statements, self._directory, self._sealer, regions, self._states)
             rows = await desired_rows(ask, statements, asked)
             reading.found = await reading.states({where: row for where, row in rows.items() if row.action == "apply"})
@@ -231,12 +229,12 @@ class Loader:
         return rows, reading
 
     def _keep(
-        self, where: Where, row: render.DesiredRow, version: Version, state: render.State | None, public_key: bytes
+        self, where: Where, row: DesiredRow, version: Version, state: render.State | None, public_key: bytes
     ) -> Result:
         place, key = where
         try:
             data = render.item_event(render.item_bytes(row, version, state))
-            loaded = Loaded(row.number, data, row.committed_ms, row.trace)
+            loaded = Loaded(row.number, data, row.committed_at, row.trace)
         except (ValueError, KeyError, TypeError) as error:
             _log.error("a row cannot be rendered for agents", key=key, place=str(place), error=error)
             return Failure.BROKEN
@@ -247,8 +245,9 @@ class Loader:
         while self._cached_bytes > self._cache_bytes and len(self._cached) > 1:
             self._uncache(next(iter(self._cached)))
         known = self._entry(place, key)
-        if known is None or row.gone or (known.database, known.number) != (version.database, row.number):
-            entry = DesiredEntry(version.database, row.number, row.action, row.by_user, row.gone)
+        gone = row.gone_at > 0
+        if known is None or gone or (known.database, known.number) != (version.database, row.number):
+            entry = DesiredEntry(version.database, row.number, row.action, bool(row.by_user), gone)
             self._index.put(place, stream_of(key), key, entry)
         return loaded
 

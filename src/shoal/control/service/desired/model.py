@@ -1,9 +1,28 @@
-"""The result of loading a key."""
+"""A row of desired state, and the result of loading its key."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
+
+
+class DesiredRow(NamedTuple):
+    """A row of ``desired`` as agents are told of it; the fields are columns."""
+
+    cluster_id: str
+    shard: str
+    key: str
+    kind: str
+    object_id: str
+    action: str
+    number: int
+    by_user: bool | int
+    committed_at: int
+    trace: str
+    namespace: str
+    name: str
+    gone_at: int
 
 
 class Failure(Enum):

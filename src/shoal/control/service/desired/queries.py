@@ -5,36 +5,14 @@ A batch of any size is one statement with one parameter, a JSON array, as in ``s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shoal.control.database.position import Position
-from shoal.control.database.rows import R, RowQuery
+from shoal.control.database.rows import RowQuery
+from shoal.control.database.statements import desired_by_key, json_rows, json_text
 from shoal.control.service.desired.marks import MarkedChange
-
-_DESIRED = (
-    "d.cluster_id, d.shard, d.stream, d.key, d.kind, d.object_id, d.workspace_id, d.action, d.number, d.by_user, "
-    "d.committed_at, d.trace, d.namespace, d.name, d.gone_at"
-)
-
-
-class StoredDesired(NamedTuple):
-    cluster_id: str
-    shard: str
-    stream: str
-    key: str
-    kind: str
-    object_id: str
-    workspace_id: str
-    action: str
-    number: int
-    by_user: bool | int
-    committed_at: int
-    trace: str
-    namespace: str
-    name: str
-    gone_at: int
+from shoal.control.service.desired.model import DesiredRow
 
 
 class StoredDeployment(NamedTuple):
@@ -167,7 +145,7 @@ class ChangedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    desired: RowQuery[StoredDesired]  # rows: [cluster, shard, stream, key]
+    desired: RowQuery[DesiredRow]  # rows: ``DESIRED_KEY``
     deployments: RowQuery[StoredDeployment]  # ids
     topology: RowQuery[StoredTopology]  # rows: [deployment, cluster, shard]
     secrets: RowQuery[StoredSecret]  # ids of environments
@@ -182,29 +160,15 @@ class Queries:
     last_change: RowQuery[MarkedChange]  # up to a number
 
 
-def _sqlite_rows(count: int) -> tuple[str, list[str]]:
-    return "json_each(:rows) AS r", [f"json_extract(r.value, '$[{n}]')" for n in range(count)]
-
-
-def _postgres_rows(count: int) -> tuple[str, list[str]]:
-    return "jsonb_array_elements(CAST(:rows AS jsonb)) AS r(value)", [f"(r.value->>{n})" for n in range(count)]
-
-
 def _build(dialect: str) -> Queries:
-    rows = _sqlite_rows if dialect == "sqlite" else _postgres_rows
     ids = (
         "SELECT value FROM json_each(:ids)"
         if dialect == "sqlite"
         else "SELECT jsonb_array_elements_text(CAST(:ids AS jsonb))"
     )
 
-    def joined(table: str, alias: str, columns: Sequence[str], shown: str, row: type[R]) -> RowQuery[R]:
-        source, fields = rows(len(columns))
-        match = " AND ".join(f"{alias}.{column} = {field}" for column, field in zip(columns, fields, strict=True))
-        return RowQuery(f"SELECT {shown} FROM {source} JOIN {table} AS {alias} ON {match}", row)
-
     return Queries(
-        desired=joined("desired", "d", ("cluster_id", "shard", "stream", "key"), _DESIRED, StoredDesired),
+        desired=desired_by_key(dialect, DesiredRow),
         deployments=RowQuery(
             "SELECT d.id, d.workspace_id, d.project_id, d.environment_id, d.app_id, d.namespace, d.k8s_name, "
             "a.name AS app_name, p.name AS project_name, e.name AS environment_name, d.revision, d.image, d.template, "
@@ -214,11 +178,12 @@ def _build(dialect: str) -> Queries:
             f"LEFT JOIN environments AS e ON e.id = d.environment_id WHERE d.id IN ({ids})",
             StoredDeployment,
         ),
-        topology=joined(
-            "deployment_topology", "t", ("deployment_id", "cluster_id", "shard"),
-            "t.deployment_id, t.cluster_id, t.shard, t.region_id, t.replicas, t.autoscaling, t.overrides, "
+        topology=RowQuery(
+            "SELECT t.deployment_id, t.cluster_id, t.shard, t.region_id, t.replicas, t.autoscaling, t.overrides, "
             "t.desired_status, (SELECT o.shard FROM deployment_topology AS o "
-            "WHERE o.id = t.moved_from AND o.cluster_id = t.cluster_id) AS taken_from",
+            "WHERE o.id = t.moved_from AND o.cluster_id = t.cluster_id) AS taken_from "
+            f"FROM {json_rows(dialect)} JOIN deployment_topology AS t ON t.deployment_id = {json_text(dialect, 0)} "
+            f"AND t.cluster_id = {json_text(dialect, 1)} AND t.shard = {json_text(dialect, 2)}",
             StoredTopology,
         ),
         secrets=RowQuery(

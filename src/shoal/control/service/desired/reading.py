@@ -17,7 +17,7 @@ from shoal.control.domain.routing import read_targets
 from shoal.control.service.desired import render
 from shoal.control.service.desired.directory import Directory, RegionFacts
 from shoal.control.service.desired.gateway_rows import Certificate, certificates, custom_row, keys_rows, sentinel_row
-from shoal.control.service.desired.model import Failure
+from shoal.control.service.desired.model import DesiredRow, Failure
 from shoal.control.service.desired.queries import Queries, StoredDeployment, StoredPeer, StoredSecret, StoredSentinel
 from shoal.control.service.desired.states import StateCache
 from shoal.sync.keys import Place, stream_of
@@ -29,16 +29,10 @@ _log = get_logger("control.service.desired")
 Where = tuple[Place, str]  # place and key
 
 
-async def desired_rows(ask: Ask, statements: Queries, asked: list[Where]) -> dict[Where, render.DesiredRow]:
-    rows = [[place.cluster, place.shard, stream_of(key), key] for place, key in asked]
-    found: dict[Where, render.DesiredRow] = {}
-    for row in await ask(statements.desired, {"rows": listed(rows)}):
-        found[Place(row.cluster_id, row.shard), row.key] = render.DesiredRow(
-            key=row.key, kind=row.kind, object_id=row.object_id, workspace=row.workspace_id, action=row.action,
-            number=row.number, by_user=bool(row.by_user), committed_ms=row.committed_at, trace=row.trace,
-            namespace=row.namespace, name=row.name, gone=row.gone_at > 0,
-        )  # fmt: skip
-    return found
+async def desired_rows(ask: Ask, statements: Queries, asked: list[Where]) -> dict[Where, DesiredRow]:
+    keys = [[place.cluster, place.shard, stream_of(key), key] for place, key in asked]
+    found = await ask(statements.desired, {"rows": listed(keys)})
+    return {(Place(row.cluster_id, row.shard), row.key): row for row in found}
 
 
 class _Topology(NamedTuple):
@@ -103,7 +97,7 @@ class Reading:
         self._directory = directory
         self._sealer = sealer
 
-    async def states(self, wanted: Mapping[Where, render.DesiredRow]) -> dict[Where, render.State | Failure]:
+    async def states(self, wanted: Mapping[Where, DesiredRow]) -> dict[Where, render.State | Failure]:
         by_kind: dict[str, dict[Where, str]] = {}
         for where, row in wanted.items():
             by_kind.setdefault(row.kind, {})[where] = row.object_id

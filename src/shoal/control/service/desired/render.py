@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 from protobuf import Oneof
 
+from shoal.control.service.desired.model import DesiredRow
 from shoal.kube import quantity
 from shoal.sync.versions import Version
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -30,22 +31,6 @@ class EncodedDeployment:
 
 
 State = pb.DeploymentState | pb.SentinelState | pb.CustomState | EncodedDeployment
-
-
-@dataclass(slots=True, kw_only=True)  # not frozen: made for every change
-class DesiredRow:
-    key: str
-    kind: str
-    object_id: str
-    workspace: str
-    action: str
-    number: int
-    by_user: bool
-    committed_ms: int
-    trace: str
-    namespace: str
-    name: str
-    gone: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +116,8 @@ def item(row: DesiredRow, version: Version, state: State | None) -> pb.Item:
         key=row.key,
         version=version_message(version),
         action=_action(row, state),
-        by_user=row.by_user,
-        committed_ms=row.committed_ms,
+        by_user=bool(row.by_user),
+        committed_ms=row.committed_at,
         trace=row.trace,
     )
 
@@ -144,8 +129,8 @@ def item_bytes(row: DesiredRow, version: Version, state: State | None) -> bytes:
     rest = pb.Item(
         key=row.key,
         version=version_message(version),
-        by_user=row.by_user,
-        committed_ms=row.committed_ms,
+        by_user=bool(row.by_user),
+        committed_ms=row.committed_at,
         trace=row.trace,
     )
     return rest.to_binary() + b"\x1a" + _varint(len(state.data)) + state.data  # field 3, length-delimited

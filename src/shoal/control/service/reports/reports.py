@@ -31,7 +31,7 @@ from shoal.control.service.desired.index import DesiredIndex
 from shoal.control.service.desired.reported import Reported
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.control.service.reports import rows as report_rows
-from shoal.control.service.reports.rows import News, Row, report_statements
+from shoal.control.service.reports.rows import News, ReportedRow, report_statements, update_values
 from shoal.control.service.stream.opened import fenced
 from shoal.errors import ServiceUnavailable
 from shoal.sync.fingerprint import fingerprint
@@ -77,8 +77,8 @@ class _Outcome:
 
     known: set[tuple[Place, str]] = field(default_factory=set)
     counted: list[tuple[StreamKind, str]] = field(default_factory=list)
-    touched: dict[tuple[Place, str], Row] = field(default_factory=dict)
-    news: list[tuple[Row, News, int]] = field(default_factory=list)
+    touched: dict[tuple[Place, str], ReportedRow] = field(default_factory=dict)
+    news: list[tuple[ReportedRow, News, int]] = field(default_factory=list)
     fenced: list[tuple[_Request, int]] = field(default_factory=list)
     sentinels: list[str] = field(default_factory=list)  # outcomes
 
@@ -200,7 +200,7 @@ class Reports:
             for request in batch:
                 writer.take(request)
             if done.touched:
-                touched = [row.values() for row in done.touched.values()]
+                touched = [update_values(row) for row in done.touched.values()]
                 await tx.ask(report_statements(tx.dialect).update, {"rows": listed(touched)})
             await writer.write_instances()
             if writer.deployments:
@@ -245,7 +245,7 @@ class Reports:
         """Update the memory and the metrics of this process after the commit."""
         for (place, key), row in outcome.touched.items():
             self._reported.put(place, row.stream, key, row.fingerprint)
-            if row.gone_ms:
+            if row.gone_at:
                 self._index.confirm_gone(place, row.stream, key)
         for stream, result in outcome.counted:
             self._metrics.reports.labels(stream, result).inc()
@@ -254,21 +254,21 @@ class Reports:
         for row, news, now_ms in outcome.news:
             if news.applied:
                 self._metrics.hops.labels(row.stream, "applied").observe(
-                    max(0, (row.applied_ms or now_ms) - row.committed_ms) / 1000
+                    max(0, (row.applied_at or now_ms) - row.committed_at) / 1000
                 )
             if news.ready:
-                self._metrics.hops.labels(row.stream, "ready").observe(max(0, now_ms - row.committed_ms) / 1000)
+                self._metrics.hops.labels(row.stream, "ready").observe(max(0, now_ms - row.committed_at) / 1000)
 
 
 class _Writer:
     """The reports of a batch, gathered row by row and then written."""
 
-    def __init__(self, tx: Tx, rows: dict[tuple[Place, str], Row], outcome: _Outcome) -> None:
+    def __init__(self, tx: Tx, rows: dict[tuple[Place, str], ReportedRow], outcome: _Outcome) -> None:
         self._tx = tx
         self._statements = report_statements(tx.dialect)
         self._rows = rows
         self._outcome = outcome
-        self._instances: dict[tuple[Place, str], tuple[Row, str, list[pb.Instance]]] = {}
+        self._instances: dict[tuple[Place, str], tuple[ReportedRow, str, list[pb.Instance]]] = {}
         self.deployments: set[str] = set()  # ids, about which something new was said
         self.sentinel_keys: set[str] = set()
         self._moved: set[str] = set()  # gateways whose entries or health are others
@@ -277,7 +277,8 @@ class _Writer:
     def take(self, request: _Request) -> None:
         place = request.member.place
         for report in request.reports:
-            row = self._rows.get((place, report.key))
+            where = (place, report.key)
+            row = self._rows.get(where)
             if row is None:
                 continue
             order = (request.member.epoch, request.sequence)
@@ -286,17 +287,17 @@ class _Writer:
             self._outcome.counted.append((request.stream, result))
             if result == "old":
                 continue
-            row.order = order
-            self._outcome.touched[place, report.key] = row
+            before, row = _reachable(row), row._replace(report_epoch=order[0], report_sequence=order[1])
+            self._rows[where] = self._outcome.touched[where] = row
             if result == "same":
                 continue
-            before = _reachable(row)
-            news = report_rows.take(row, report, print_, self._tx.incarnation, self._tx.now)
+            row, news = report_rows.take(row, report, print_, self._tx.incarnation, self._tx.now)
+            self._rows[where] = self._outcome.touched[where] = row
             self._outcome.news.append((row, news, self._tx.now))
             self._tell(request, row, news)
             if isinstance(report, pb.DeploymentReport):
                 instances = [] if report.gone else list(report.instances)
-                self._instances[place, report.key] = (row, request.member.cluster.region_id, instances)
+                self._instances[where] = (row, request.member.cluster.region_id, instances)
                 self.deployments.add(row.object_id)
                 continue
             self.sentinel_keys.add(row.key)
@@ -308,11 +309,11 @@ class _Writer:
             return
         scopes, values, kept = [], [], set()
         for row, region_id, instances in self._instances.values():
-            scopes.append([row.workspace_id, row.object_id, row.place.cluster, row.place.shard])
+            scopes.append([row.workspace_id, row.object_id, row.cluster_id, row.shard])
             for instance in instances:
                 uid = report_rows.uid_of(instance)
-                if (row.place.cluster, uid) not in kept:
-                    kept.add((row.place.cluster, uid))
+                if (row.cluster_id, uid) not in kept:
+                    kept.add((row.cluster_id, uid))
                     values.append(report_rows.instance_values(row, region_id, instance, self._tx.now))
         ask = self._tx.ask
         known = await ask(self._statements.instances, {"rows": listed(scopes)})
@@ -335,7 +336,7 @@ class _Writer:
             wanted.pop(key_of("sentinel", next(iter(self._moved))), None)
         await self._tx.want_many([wanted[key] for key in sorted(wanted)])
 
-    def _tell(self, request: _Request, row: Row, news: News) -> None:
+    def _tell(self, request: _Request, row: ReportedRow, news: News) -> None:
         region = request.member.cluster.region
         kind = row.kind.capitalize()
         if news.error and row.error is not None:
@@ -351,11 +352,11 @@ class _Writer:
             )  # fmt: skip
 
 
-async def _read_rows(tx: Tx, wheres: set[tuple[Place, str]]) -> dict[tuple[Place, str], Row]:
+async def _read_rows(tx: Tx, wheres: set[tuple[Place, str]]) -> dict[tuple[Place, str], ReportedRow]:
     asked = [[place.cluster, place.shard, stream_of(key), key] for place, key in sorted(wheres)]
-    found: dict[tuple[Place, str], Row] = {}
+    found: dict[tuple[Place, str], ReportedRow] = {}
     for row in await tx.ask(report_statements(tx.dialect).rows, {"rows": listed(asked)}):
-        found[Place(row.cluster_id, row.shard), row.key] = row.parsed()
+        found[Place(row.cluster_id, row.shard), row.key] = row.with_documents()
     return found
 
 
@@ -375,7 +376,7 @@ def _sentinel_outcome(before: str, after: str) -> str:
     return "ready" if before != "ready" else "superseded"
 
 
-def _reachable(row: Row) -> tuple[Any, Any]:
+def _reachable(row: ReportedRow) -> tuple[Any, Any]:
     observed = row.observed or {}
     return observed.get("entries"), observed.get("health")
 

@@ -6,7 +6,9 @@ that says the same as the last one changes nothing but that order. Many rows are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -14,6 +16,7 @@ from sqlalchemy import TextClause, text
 
 from shoal.control.database.plain import clean, document
 from shoal.control.database.rows import RowQuery
+from shoal.control.database.statements import DESIRED_KEY, desired_by_key, json_rows, json_text
 from shoal.sync.keys import Place
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -32,11 +35,11 @@ _MAX_STATS_BYTES = 64 << 10
 _MAX_ENTRIES, _MAX_VERDICTS = 16, 20
 
 
-@dataclass(slots=True, kw_only=True)
-class Row:
-    """A row of ``desired`` as reports see it."""
+class ReportedRow(NamedTuple):
+    """A row of ``desired`` with what was reported of it; the fields are columns."""
 
-    place: Place
+    cluster_id: str
+    shard: str
     stream: str
     key: str
     kind: str
@@ -44,21 +47,33 @@ class Row:
     workspace_id: str
     action: str
     number: int
-    committed_ms: int
-    applied: tuple[int, int]
-    applied_ms: int
-    error: dict[str, Any] | None
-    observed: dict[str, Any] | None
-    observed_ms: int
-    order: tuple[int, int]  # (epoch, sequence) of the last report
+    committed_at: int
+    applied_incarnation: int
+    applied_number: int
+    applied_at: int
+    error: Any  # a document; ``with_documents`` decodes it
+    observed: Any
+    observed_at: int
+    report_epoch: int
+    report_sequence: int
     fingerprint: int
-    gone_ms: int
+    gone_at: int
 
-    def values(self) -> list[Any]:
-        return [
-            self.place.cluster, self.place.shard, self.stream, self.key, *self.applied, self.applied_ms,
-            self.observed_ms, *self.order, self.fingerprint, self.gone_ms, self.error, self.observed,
-        ]  # fmt: skip
+    @property
+    def place(self) -> Place:
+        return Place(self.cluster_id, self.shard)
+
+    @property
+    def applied(self) -> tuple[int, int]:
+        return self.applied_incarnation, self.applied_number
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Of the last report: (epoch, sequence)."""
+        return self.report_epoch, self.report_sequence
+
+    def with_documents(self) -> ReportedRow:
+        return self._replace(error=document(self.error), observed=document(self.observed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +86,7 @@ class News:
     drift: bool = False
 
 
-def judge(row: Row, order: tuple[int, int], fingerprint: int) -> str:
+def judge(row: ReportedRow, order: tuple[int, int], fingerprint: int) -> str:
     """``stored``, ``same`` (as the last one) or ``old``."""
     if order <= row.order:
         return "old"
@@ -79,30 +94,38 @@ def judge(row: Row, order: tuple[int, int], fingerprint: int) -> str:
 
 
 def take(
-    row: Row, report: pb.DeploymentReport | pb.SentinelReport, fingerprint: int, incarnation: int, now_ms: int
-) -> News:
-    """Write a report into its row. The row's number counts in the database's current incarnation."""
-    newest = (incarnation, row.number)
-    before, ready_before = row.applied, row.applied == newest and _in_full(row.observed)
-    errors = (row.error or {}).get("reason", "")
-    drifted = bool((row.observed or {}).get("drift")) and before in (newest, (0, 0))
+    row: ReportedRow, report: pb.DeploymentReport | pb.SentinelReport, fingerprint: int, incarnation: int, now_ms: int
+) -> tuple[ReportedRow, News]:
+    """The row after a report, and what is new in it. Its number counts in the database's current incarnation."""
+    applied, applied_at = row.applied, row.applied_at
     if report.applied is not None:
         said = (report.applied.incarnation, report.applied.number)
-        row.applied = said if said[0] == incarnation else (said[0], 0)  # numbers of another history do not compare
-        row.applied_ms = getattr(report, "applied_ms", 0) or (row.applied_ms if before == row.applied else now_ms)
-    row.error = _error(report.error)
-    row.observed = observed(report)
-    row.observed_ms = now_ms
-    row.fingerprint = 0 if report.gone else fingerprint
-    row.gone_ms = now_ms if report.gone and row.action != "apply" else 0
-    reason = (row.error or {}).get("reason", "")
+        applied = said if said[0] == incarnation else (said[0], 0)  # numbers of another history do not compare
+        applied_at = getattr(report, "applied_ms", 0) or (applied_at if row.applied == applied else now_ms)
+    taken = row._replace(
+        applied_incarnation=applied[0],
+        applied_number=applied[1],
+        applied_at=applied_at,
+        error=_error(report.error),
+        observed=observed(report),
+        observed_at=now_ms,
+        fingerprint=0 if report.gone else fingerprint,
+        gone_at=now_ms if report.gone and row.action != "apply" else 0,
+    )
+    return taken, _news(row, taken, (incarnation, row.number), is_version_known=report.applied is not None)
+
+
+def _news(before: ReportedRow, after: ReportedRow, newest: tuple[int, int], *, is_version_known: bool) -> News:
+    reason = (after.error or {}).get("reason", "")
+    drifted = bool((before.observed or {}).get("drift")) and before.applied in (newest, (0, 0))
     # what is on its way there, or away, differs for a moment; that is not drift yet
-    settled = row.action == "apply" and (report.applied is None or row.applied == newest)
+    settled = after.action == "apply" and (after.applied == newest or not is_version_known)
+    ready_before = before.applied == newest and _in_full(before.observed)
     return News(
-        applied=row.applied == newest and before != newest,
-        ready=row.applied == newest and _in_full(row.observed) and not ready_before,
-        error=reason if reason != errors else "",
-        drift=bool(row.observed.get("drift")) and settled and not drifted,
+        applied=after.applied == newest and before.applied != newest,
+        ready=after.applied == newest and _in_full(after.observed) and not ready_before,
+        error=reason if reason != (before.error or {}).get("reason", "") else "",
+        drift=bool(after.observed.get("drift")) and settled and not drifted,
     )
 
 
@@ -143,11 +166,11 @@ def uid_of(instance: pb.Instance) -> str:
     return clean(instance.uid or instance.name, 64)
 
 
-def instance_values(row: Row, region_id: str, instance: pb.Instance, now_ms: int) -> list[Any]:
+def instance_values(row: ReportedRow, region_id: str, instance: pb.Instance, now_ms: int) -> list[Any]:
     """A row of ``instances``; what is not said to be ready is not."""
     return [
-        row.place.cluster, uid_of(instance), row.workspace_id, row.object_id, region_id,
-        row.place.shard, clean(instance.name), clean(instance.address), clean(instance.node), clean(instance.zone),
+        row.cluster_id, uid_of(instance), row.workspace_id, row.object_id, region_id,
+        row.shard, clean(instance.name), clean(instance.address), clean(instance.node), clean(instance.zone),
         _STATUS.get(instance.status, "pending"), clean(instance.reason), clean(instance.message, _LONG_TEXT),
         instance.ready, instance.restarts, instance.exit_code, instance.cpu_millicores, instance.memory_mib,
         instance.started_ms, now_ms,
@@ -180,41 +203,6 @@ def _stats(content: bytes) -> Any:
         return None
 
 
-class StoredRow(NamedTuple):
-    """A row of ``desired`` with what was reported of it."""
-
-    cluster_id: str
-    shard: str
-    stream: str
-    key: str
-    kind: str
-    object_id: str
-    workspace_id: str
-    action: str
-    number: int
-    committed_at: int
-    applied_incarnation: int
-    applied_number: int
-    applied_at: int
-    error: Any
-    observed: Any
-    observed_at: int
-    report_epoch: int
-    report_sequence: int
-    fingerprint: int
-    gone_at: int
-
-    def parsed(self) -> Row:
-        return Row(
-            place=Place(self.cluster_id, self.shard), stream=self.stream, key=self.key, kind=self.kind,
-            object_id=self.object_id, workspace_id=self.workspace_id, action=self.action, number=self.number,
-            committed_ms=self.committed_at, applied=(self.applied_incarnation, self.applied_number),
-            applied_ms=self.applied_at, error=document(self.error), observed=document(self.observed),
-            observed_ms=self.observed_at, order=(self.report_epoch, self.report_sequence),
-            fingerprint=self.fingerprint, gone_ms=self.gone_at,
-        )  # fmt: skip
-
-
 class PlaceEpoch(NamedTuple):
     cluster_id: str
     shard: str
@@ -226,11 +214,12 @@ class InstanceId(NamedTuple):
     uid: str
 
 
-_PLACE = ("cluster_id", "shard", "stream", "key")
 _NUMBERS = (
     "applied_incarnation", "applied_number", "applied_at", "observed_at", "report_epoch", "report_sequence",
     "fingerprint", "gone_at",
 )  # fmt: skip
+_DOCUMENTS = ("error", "observed")
+update_values: Callable[[ReportedRow], tuple[Any, ...]] = attrgetter(*DESIRED_KEY, *_NUMBERS, *_DOCUMENTS)
 _INSTANCE_TEXTS = (
     "cluster_id", "uid", "workspace_id", "deployment_id", "region_id", "shard", "name", "address", "node", "zone",
     "status", "reason", "message",
@@ -241,8 +230,8 @@ _INSTANCE_NUMBERS = ("restarts", "exit_code", "cpu_millicores", "memory_mib", "s
 @dataclass(frozen=True, slots=True)
 class ReportStatements:
     epochs: RowQuery[PlaceEpoch]  # ids of clusters
-    rows: RowQuery[StoredRow]  # rows: [cluster, shard, stream, key]
-    update: TextClause  # rows: ``Row.values``
+    rows: RowQuery[ReportedRow]  # rows: ``DESIRED_KEY``
+    update: TextClause  # rows: ``update_values``
     instances: RowQuery[InstanceId]  # rows: [workspace, deployment, cluster, shard]
     upsert: TextClause  # rows: ``instance_values``
     remove: TextClause  # rows: [cluster, uid]
@@ -250,10 +239,10 @@ class ReportStatements:
 
 def _build(dialect: str) -> ReportStatements:
     sqlite = dialect == "sqlite"
-    source = "json_each(:rows) AS r" if sqlite else "jsonb_array_elements(CAST(:rows AS jsonb)) AS r(value)"
+    source = json_rows(dialect)
 
     def words(n: int) -> str:
-        return f"json_extract(r.value, '$[{n}]')" if sqlite else f"(r.value->>{n})"
+        return json_text(dialect, n)
 
     def number(n: int, kind: str = "bigint") -> str:
         return words(n) if sqlite else f"CAST(r.value->>{n} AS {kind})"
@@ -261,11 +250,9 @@ def _build(dialect: str) -> ReportStatements:
     def json(n: int) -> str:
         return words(n) if sqlite else f"NULLIF(r.value->{n}, CAST('null' AS jsonb))"
 
-    place = " AND ".join(f"d.{name} = {words(n)}" for n, name in enumerate(_PLACE))
-    plain_place = place.replace("d.", "desired.")
-    settings = [f"{name} = {number(n)}" for n, name in enumerate(_NUMBERS, len(_PLACE))]
-    after = len(_PLACE) + len(_NUMBERS)
-    settings += [f"error = {json(after)}", f"observed = {json(after + 1)}"]
+    place = " AND ".join(f"desired.{name} = {words(n)}" for n, name in enumerate(DESIRED_KEY))
+    settings = [f"{name} = {number(n)}" for n, name in enumerate(_NUMBERS, len(DESIRED_KEY))]
+    settings += [f"{name} = {json(n)}" for n, name in enumerate(_DOCUMENTS, len(DESIRED_KEY) + len(_NUMBERS))]
     texts = len(_INSTANCE_TEXTS)
     columns = [*_INSTANCE_TEXTS, "ready", *_INSTANCE_NUMBERS]
     values = [
@@ -277,14 +264,8 @@ def _build(dialect: str) -> ReportStatements:
     ids = "SELECT value FROM json_each(:ids)" if sqlite else "SELECT jsonb_array_elements_text(CAST(:ids AS jsonb))"
     return ReportStatements(
         epochs=RowQuery(f"SELECT cluster_id, shard, epoch FROM agents WHERE cluster_id IN ({ids})", PlaceEpoch),
-        rows=RowQuery(
-            "SELECT d.cluster_id, d.shard, d.stream, d.key, d.kind, d.object_id, d.workspace_id, d.action, d.number, "
-            "d.committed_at, d.applied_incarnation, d.applied_number, d.applied_at, d.error, d.observed, "
-            "d.observed_at, d.report_epoch, d.report_sequence, d.fingerprint, d.gone_at "
-            f"FROM {source} JOIN desired AS d ON {place}",
-            StoredRow,
-        ),
-        update=text(f"UPDATE desired SET {', '.join(settings)} FROM {source} WHERE {plain_place}"),
+        rows=desired_by_key(dialect, ReportedRow),
+        update=text(f"UPDATE desired SET {', '.join(settings)} FROM {source} WHERE {place}"),
         instances=RowQuery(
             f"SELECT i.cluster_id, i.uid FROM {source} JOIN instances AS i ON i.workspace_id = {words(0)} "
             f"AND i.deployment_id = {words(1)} AND i.cluster_id = {words(2)} AND i.shard = {words(3)}",
