@@ -17,8 +17,6 @@ CALLED_FROM_OUTSIDE = {
 }
 # Names that only tests use so far. This list only gets shorter: wire a name, move it to shoal.testing, or delete it.
 LEFT = {
-    "shoal.control.database.changes.changes_after",
-    "shoal.control.database.changes.desired_index",
     "shoal.kube.crd.openapi.definition_name",
     "shoal.kube.ownership.fieldset.from_paths",
     "shoal.kube.ownership.fieldset.has",

@@ -14,11 +14,11 @@ from sqlalchemy import select, text, update
 
 from shoal.base.clock import FakeClock
 from shoal.base.ids import Ids
-from shoal.control.database.changes import changes_after, desired_index
 from shoal.control.database.engine import Database
 from shoal.control.database.tables import Desired
 from shoal.control.database.transaction import DesiredObject, Tx
 from shoal.sync.keys import Place
+from shoal.testing.changes import changes_after, desired_index
 
 PLACES = [Place("clu_a", "s0"), Place("clu_a", "s1"), Place("clu_b", "s0")]
 KEYS = ["deployment/d1", "deployment/d2", "route/r1"]
@@ -126,7 +126,7 @@ async def test_what_is_desired_and_what_is_told_are_those_of_the_model(plan: Any
                     continue
                 model = attempt
             assert (await database.position()).number == model.number
-            kept = {(row.place, row.key): (row.number, row.action) async for row in desired_index(database)}
+            kept = {(row.place, row.key): (row.number, row.action) for row in await desired_index(database)}
             assert kept == {key: (row.number, row.action) for key, row in model.rows.items()}
             told = [(change.number, change.place, change.key) for change in await changes_after(database, 0)]
             assert told == model.changes
