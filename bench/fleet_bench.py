@@ -34,7 +34,7 @@ from shoal.base.clock import RealClock
 from shoal.control.database.tables import Cluster, Topology
 from shoal.control.database.transaction import DesiredObject
 from shoal.control.service.config import ServiceConfig
-from shoal.control.service.garbage import keep_aside
+from shoal.control.service.garbage import freeze_kept_objects
 from shoal.sync.keys import Place
 from shoal.testing.fleet import ControlPlane, control_plane, want_deployment
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -123,7 +123,7 @@ async def serve(folder: Path, agents: int, objects: int) -> None:
         (folder / "ca.pem").write_bytes(control.ca)
         print(json.dumps({"url": control.url}), flush=True)
         streams = lambda: len(control.server.hub.streams)  # noqa: E731 - of whichever server it is by then
-        aside = asyncio.create_task(keep_aside(RealClock(), streams), name="aside")
+        aside = asyncio.create_task(freeze_kept_objects(RealClock(), streams), name="aside")
         loop = asyncio.get_running_loop()
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             command, *rest = line.split()

@@ -64,7 +64,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "wiring",
     ),
     "krane": (
-        "beats cache config drift election identity metrics model protocol unsealing",
+        "cache config drift election heartbeats identity metrics model protocol unsealing",
         "inbox joining key_state labels session stream",
         "context objects",
         "actual deployments following working",

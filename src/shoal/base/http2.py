@@ -95,7 +95,7 @@ class Http2Link:
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self._connection: _Connection | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._closed = False
 
     async def open(self, headers: Sequence[tuple[str, str]]) -> Http2Stream:
@@ -107,7 +107,7 @@ class Http2Link:
                 return connection.open(sorted(named, key=lambda header: header[0][0] != ":"))
 
     async def _connected(self) -> _Connection:
-        async with self._turn:
+        async with self._lock:
             self._check_open()
             if self._connection is None or not self._connection.usable:
                 self._connection = made = await _dial(self.peer)
@@ -316,7 +316,7 @@ class _Connection(asyncio.Protocol):
             self._give_up(LinkError(f"HTTP/2 protocol error by the peer: {error}"))
             return
         for event in events:
-            self._heed(event)
+            self._handle(event)
         self._flush()
 
     def pause_writing(self) -> None:
@@ -331,7 +331,7 @@ class _Connection(asyncio.Protocol):
         self.flushed.set()
         self._fail(LinkError(f"the connection broke: {error or 'the peer closed it'}"))
 
-    def _heed(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         match event:
             case ResponseReceived():
                 if (stream := self._of(event.stream_id)) is not None:

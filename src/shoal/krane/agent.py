@@ -38,8 +38,8 @@ _KINDS: dict[StreamKind, type[Controller]] = {
     StreamKind.SENTINELS: SentinelController,
 }
 _STABLE_S = 60.0  # a term this long was not a quarrel: the next wait is short again
-_BEAT_GAP_S = 1.0  # heartbeats out of turn, after a reconnect, keep this distance
-_FIRST_BEAT_S = 2.0  # the first heartbeat waits at most this long for the streams, so that it says what is true
+_HEARTBEAT_GAP_S = 1.0  # heartbeats sent early, after a reconnect, are at least this far apart
+_FIRST_HEARTBEAT_S = 2.0  # the first heartbeat waits at most this long for the streams, so that it says what is true
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class Agent:
         self._session = session = self._new_session()
         self._leading = True
         try:
-            await wait_first(self._speak(session), self._act(session), session.fenced.wait())
+            await wait_first(self._report_presence(session), self._act(session), session.fenced.wait())
         finally:
             self._leading = False
             self.controllers.clear()
@@ -117,7 +117,7 @@ class Agent:
         join = self._deps.join
         return AgentSession(cluster=join.cluster, region=join.region, shard=join.shard, agent=self._deps.name)
 
-    async def _speak(self, session: AgentSession) -> None:
+    async def _report_presence(self, session: AgentSession) -> None:
         fleet = self._home.fleet
         answer = await self._join(session)
         if fleet != answer.control_plane:
@@ -132,10 +132,10 @@ class Agent:
         session.begin(answer.epoch)
         log.info("joined", epoch=answer.epoch, fleet=answer.control_plane)
         heartbeat_s = answer.heartbeat_seconds or self._deps.config.heartbeat_s
-        await wait_first(self._clock.sleep(min(_FIRST_BEAT_S, heartbeat_s)), self._until_watching())
+        await wait_first(self._clock.sleep(min(_FIRST_HEARTBEAT_S, heartbeat_s)), self._until_watching())
         while True:
-            await self._beat(session)
-            await self._until_next_beat(heartbeat_s)
+            await self._send_heartbeat(session)
+            await self._until_next_heartbeat(heartbeat_s)
 
     async def _join(self, session: AgentSession) -> pb.JoinResponse:
         """Ask for an epoch until there is one."""
@@ -156,7 +156,7 @@ class Agent:
             self._heard()
             return answer
 
-    async def _beat(self, session: AgentSession) -> None:
+    async def _send_heartbeat(self, session: AgentSession) -> None:
         asked_s = self._clock.monotonic()
         for controller in self.controllers.values():
             controller.connected.clear()  # what happens from here on is for the next heartbeat
@@ -180,9 +180,9 @@ class Agent:
         else:
             counts.labels("ok").inc()
             self._heard()
-            self._heed(answer, asked_s)
+            self._follow_answer(answer, asked_s)
 
-    def _heed(self, answer: pb.HeartbeatResponse, asked_s: float) -> None:
+    def _follow_answer(self, answer: pb.HeartbeatResponse, asked_s: float) -> None:
         resend = {StreamKind.DEPLOYMENTS: answer.resend_deployments, StreamKind.SENTINELS: answer.resend_sentinels}
         for stream, controller in self.controllers.items():
             if resend[stream]:
@@ -190,10 +190,10 @@ class Agent:
             if answer.confirmed_deletes:
                 controller.confirm_deletes(answer.confirmed_deletes)
 
-    async def _until_next_beat(self, heartbeat_s: float) -> None:
+    async def _until_next_heartbeat(self, heartbeat_s: float) -> None:
         """After a reconnect at once, so that reports that got lost meanwhile are found."""
-        await self._clock.sleep(min(_BEAT_GAP_S, heartbeat_s))
-        rest_s = heartbeat_s - _BEAT_GAP_S
+        await self._clock.sleep(min(_HEARTBEAT_GAP_S, heartbeat_s))
+        rest_s = heartbeat_s - _HEARTBEAT_GAP_S
         if rest_s > 0:
             await wait_first(self._clock.sleep(rest_s), *(one.connected.wait() for one in self.controllers.values()))
 

@@ -73,7 +73,7 @@ class Cache:
         self._file: int | None = None
         self._size = 0
         self._rewrite = True  # no file of ours yet, or one whose end is in doubt
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     @classmethod
     def open(cls, path: Path, owner: CacheOwner, *, offload: Offload = asyncio.to_thread) -> Cache:
@@ -151,7 +151,7 @@ class Cache:
         if cursor is not None and cursor != self.cursor:
             self.cursor = cursor
             self._write(_CURSOR + cursor.encode())
-        async with self._turn:
+        async with self._lock:
             if not self._pending and not self._rewrite:
                 return
             if self._rewrite or self._size > _GROWTH * self._live_bytes + _SLACK_BYTES:

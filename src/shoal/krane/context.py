@@ -28,7 +28,7 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 ANSWERS = (NotFound, BadRequest, Forbidden, Unauthorized)  # what a control plane says that works
 
 
-class _Noticed(BaseException):
+class _AlreadyCounted(BaseException):
     """A failure that has been counted with another call; like a cancelled one it says nothing to the breaker."""
 
     def __init__(self, error: ApiError) -> None:
@@ -85,10 +85,10 @@ class ControllerContext:
                     answer = error
                 except ApiError as error:
                     if began_s <= self.outage.noticed_s:
-                        raise _Noticed(error) from None
+                        raise _AlreadyCounted(error) from None
                     self.outage.noticed_s = self.clock.monotonic()
                     raise
-        except _Noticed as same:
+        except _AlreadyCounted as same:
             raise same.error from None
         if isinstance(answer, Fenced):
             self.session.end()

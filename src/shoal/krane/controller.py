@@ -80,7 +80,7 @@ class Controller(ABC):
                 delete=self.delete,
                 finished=lambda key: self._reporter.mark(key, again=True),
                 failed=self._reporter.mark,
-                doubt=self._resync.doubt,
+                recheck=self._resync.recheck,
                 cached=self._follower.changed_cache,
             ),
         )
@@ -148,7 +148,7 @@ class Controller(ABC):
                 context.key_state.applied[item.key] = Applied(version, 0)
                 context.key_state.unverified.add(item.key)
             elif not context.inbox.offer(item):
-                self._resync.doubt(item.key)  # more is cached than the inbox takes at once: the rest follows
+                self._resync.recheck(item.key)  # more is cached than the inbox takes at once: the rest follows
 
     # the cluster's side
 
@@ -184,7 +184,7 @@ class Controller(ABC):
     def _not_known(self, keys: list[str]) -> None:
         for key in keys:
             if key in self._context.machine.desired:
-                self._resync.doubt(key)
+                self._resync.recheck(key)
 
     def _connected(self) -> None:
         self._reporter.reconnected()

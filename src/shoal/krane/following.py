@@ -112,7 +112,7 @@ class Follower:
                     async for event in events:
                         if event.event is not None and event.event.field == "welcome":
                             welcomed = True
-                            self._greeted(event.event.value)
+                            self._welcomed(event.event.value)
                         self._note(event)
                         await self._do(context.machine.receive(event))
                 self._lost("connecting", "unavailable", "the control plane ended the stream")
@@ -165,7 +165,7 @@ class Follower:
         breaker.succeeded()
         return first
 
-    def _greeted(self, welcome: pb.Welcome) -> None:
+    def _welcomed(self, welcome: pb.Welcome) -> None:
         self.state, self.reason = "watching", ""
         context = self._context
         context.metrics.connections.labels(context.stream, "ok").inc()

@@ -36,7 +36,7 @@ class Resync:
         self._not_before_s = 0.0  # the next question
         self._now = asyncio.Event()
 
-    def doubt(self, key: str) -> None:
+    def recheck(self, key: str) -> None:
         """Look at this key as soon as possible."""
         self._context.key_state.doubtful.add(key)
         self._now.set()
@@ -46,7 +46,7 @@ class Resync:
         listed_s = looked_s = clock.monotonic()
         self._notice_keys(looked_s)
         while True:
-            await self._settle_doubts()
+            await self._recheck_keys()
             now_s = clock.monotonic()
             if now_s - listed_s >= period_s:
                 listed_s = now_s
@@ -105,7 +105,7 @@ class Resync:
                 context.log.warning("an object had changed without a message", key=key)
             self._actual.correct_drift(key)
 
-    async def _settle_doubts(self) -> None:
+    async def _recheck_keys(self) -> None:
         context = self._context
         keys = sorted(context.key_state.doubtful)
         context.key_state.doubtful.clear()

@@ -28,8 +28,8 @@ from shoal.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from shoal.krane.beats import Beats
 from shoal.krane.config import JoinFile
+from shoal.krane.heartbeats import Heartbeats
 from shoal.krane.model import Fenced, ReportRequest
 from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -87,13 +87,13 @@ class Connection:
         self._closing: set[asyncio.Task[None]] = set()
         self._heard_s = 0.0  # when anything came last
         self._waits: set[Limit] = set()  # of the streams that are being read
-        self._beats = Beats(clock)
+        self._heartbeats = Heartbeats(clock)
 
     async def join(self, request: pb.JoinRequest) -> pb.JoinResponse:
         return await self._call("Join", request, pb.JoinResponse)
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
-        answer = await self._beats.beat(request, self._times.call_s / 2)
+        answer = await self._heartbeats.send(request, self._times.call_s / 2)
         return answer if answer is not None else await self._call("Heartbeat", request, pb.HeartbeatResponse)
 
     async def get_desired(self, stream: StreamKind, request: pb.GetDesiredRequest) -> pb.Item:
@@ -113,17 +113,17 @@ class Connection:
     ) -> AsyncGenerator[pb.WatchEvent, None]:
         client, link = self._connected()
         self._streams[link] += 1
-        line = self._beats.open(requests)
+        outgoing = self._heartbeats.open(requests)
         try:
             async with (
-                aclosing(line.requests()) as said,
+                aclosing(outgoing.requests()) as said,
                 aclosing(client.stream(_WATCH[stream], said, pb.WatchEvent, self._headers())) as events,
             ):
                 while (event := await self._next(events)) is not None:
-                    if not line.took(event):
+                    if not outgoing.handle(event):
                         yield event
         finally:
-            self._beats.close(line)
+            self._heartbeats.close(outgoing)
             self._streams[link] -= 1
 
     def use(self, times: Times) -> None:

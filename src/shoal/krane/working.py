@@ -36,7 +36,7 @@ class WorkerDeps:
     delete: Callable[[str, str, str], Awaitable[None]]
     finished: Callable[[str], None]  # something was done for the key
     failed: Callable[[str], None]
-    doubt: Callable[[str], None]  # have the key asked for, or put into the inbox, soon
+    recheck: Callable[[str], None]  # have the key asked for, or put into the inbox, soon
     cached: Callable[[], None]  # the cache has changed
 
 
@@ -71,7 +71,7 @@ class Worker:
                     done = await self._act(item)
         except Newer as error:
             self._failed(entry, operation, "newer", error)
-            self._deps.doubt(item.key)
+            self._deps.recheck(item.key)
         except Exception as error:  # whatever is wrong with one object must not keep the others from being applied
             self._failed(entry, operation, "error", error)
         else:
@@ -170,7 +170,7 @@ class Worker:
         for key in covered:
             context.cache.unhold(key)
             context.key_state.failures.pop(key, None)
-            self._deps.doubt(key)
+            self._deps.recheck(key)
         self._deps.cached()
         context.log.warning("held deletions were confirmed", count=len(covered))
         return covered

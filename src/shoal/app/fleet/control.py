@@ -73,7 +73,7 @@ async def run_control(
                 api.end_streams()
 
         await wait_first(
-            served(), service.run(), service.keep_aside(), run_retention(databases, Retention(), clock),
+            served(), service.run(), service.freeze_kept_objects(), run_retention(databases, Retention(), clock),
             sweep_forever(fleet, tokens, clock),
         )  # fmt: skip
 

@@ -132,7 +132,7 @@ class Database:
         task = asyncio.current_task()
         if task in self._inside:
             raise RuntimeError("this task is already in a transaction; a second one would deadlock")
-        async with _turn(self._writers, self.name, self._patience.queue_s):
+        async with _acquired(self._writers, self.name, self._patience.queue_s):
             self._inside.add(task)
             try:
                 tx = await self._begin(actor, by_user, trace, correlation, serial=serial, short=short)
@@ -176,7 +176,7 @@ class Database:
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncSession]:
         """For reading: everything read in the block is of one moment."""
-        async with _turn(self._readers, self.name, self._patience.queue_s):
+        async with _acquired(self._readers, self.name, self._patience.queue_s):
             session = AsyncSession(self._engines.read, expire_on_commit=False, autoflush=False)
             try:
                 await _reached(self.name, session.connection())
@@ -357,7 +357,7 @@ class Databases:
 
 
 @asynccontextmanager
-async def _turn(places: asyncio.Semaphore, database: str, limit_s: float) -> AsyncIterator[None]:
+async def _acquired(places: asyncio.Semaphore, database: str, limit_s: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(limit_s):
             await places.acquire()

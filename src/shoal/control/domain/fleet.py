@@ -64,7 +64,7 @@ from shoal.errors import AlreadyExists, BadRequest, Conflict, Invalid, invalid, 
 from shoal.sync.keys import Place
 from shoal.sync.versions import START, encode_cursor
 
-SCRIPTS: dict[str, KindHandler] = {
+HANDLERS: dict[str, KindHandler] = {
     "Project": ProjectHandler(),
     "Environment": EnvironmentHandler(),
     "App": AppHandler(),
@@ -79,7 +79,7 @@ SCRIPTS: dict[str, KindHandler] = {
 _NEED_PLACES = frozenset({"App", "Sentinel"})
 
 
-class _TakenBack(Exception):
+class _DryRun(Exception):
     pass
 
 
@@ -148,7 +148,7 @@ class Fleet(Queries):
             work.infrastructure = await self._infrastructure_for(work, None)
             await self._look_elsewhere(work, row)
             shown = document_of(row, _outside(row, within))
-            also = await SCRIPTS[ref.kind].delete(work, row, within, cascade=cascade)
+            also = await HANDLERS[ref.kind].delete(work, row, within, cascade=cascade)
             await work.tx.number()
             work.tx.audit(
                 workspace_id=row.workspace_id,
@@ -296,9 +296,9 @@ class Fleet(Queries):
                 work = self._work(tx, database, who.workspace_id)
                 yield work
                 if dry_run:
-                    raise _TakenBack
+                    raise _DryRun
                 await work.flush()
-        except _TakenBack:
+        except _DryRun:
             pass
 
     def _work(self, tx: Any, database: Database, workspace_id: str = "") -> PendingWork:
@@ -316,7 +316,7 @@ class Fleet(Queries):
         return within
 
     async def _write(self, work: PendingWork, who: Actor, request: ApplyRequest, row: Row | None) -> Applied:
-        document, handler = request.doc, SCRIPTS[request.doc.kind.name]
+        document, handler = request.doc, HANDLERS[request.doc.kind.name]
         faults = await handler.check(work, request, row)
         if faults:
             raise Invalid.of(document.kind.name, GROUP, document.ref.name, faults)

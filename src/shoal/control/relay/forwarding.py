@@ -18,9 +18,9 @@ from shoal.base.clock import Clock
 from shoal.base.ids import token_digest
 from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all
-from shoal.control.relay.link import AWAY, Link, Said
+from shoal.control.relay.link import AWAY, CallerHeaders, Link
 from shoal.control.relay.metrics import RelayMetrics
-from shoal.control.relay.outbox import Letter, Outbox, Sender
+from shoal.control.relay.outbox import Forward, Outbox, Sender
 from shoal.control.relay.roster import Roster
 from shoal.sync.keys import Place, StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -64,47 +64,47 @@ class Forwarding:
         """The connection came or went."""
         self._wake.set()
 
-    async def join(self, request: pb.JoinRequest, said: Said) -> pb.JoinResponse:
-        answer: pb.JoinResponse = await self._pass("join", request, said, request.identity)
+    async def join(self, request: pb.JoinRequest, caller: CallerHeaders) -> pb.JoinResponse:
+        answer: pb.JoinResponse = await self._pass("join", request, caller, request.identity)
         identity = request.identity
         if identity is not None:
             place = Place(identity.cluster, identity.shard)
-            self._roster.joined(place, answer.epoch, bytes(request.public_key), token_digest(said.token))
+            self._roster.joined(place, answer.epoch, bytes(request.public_key), token_digest(caller.token))
             self._outbox.forget(place, answer.epoch - 1)
             self._joined(place, answer.epoch)
         return answer
 
-    async def get(self, method: str, request: pb.GetDesiredRequest, said: Said) -> pb.Item:
+    async def get(self, method: str, request: pb.GetDesiredRequest, caller: CallerHeaders) -> pb.Item:
         """Only the control plane can say that there is no such object."""
-        found: pb.Item = await self._pass(method, request, said, request.identity)
+        found: pb.Item = await self._pass(method, request, caller, request.identity)
         return found
 
-    async def heartbeat(self, request: pb.HeartbeatRequest, said: Said) -> pb.HeartbeatResponse:
-        sender = _sender(request.identity, said)
+    async def heartbeat(self, request: pb.HeartbeatRequest, caller: CallerHeaders) -> pb.HeartbeatResponse:
+        sender = _sender(request.identity, caller)
         if self._connected() and not self._outbox.waiting(sender.place):
             try:
-                answer: pb.HeartbeatResponse = await self._pass("heartbeat", request, said, request.identity)
+                answer: pb.HeartbeatResponse = await self._pass("heartbeat", request, caller, request.identity)
                 return answer
             except ConnectError as error:
                 if error.code not in AWAY:
                     raise
-        self._check(sender, said)
-        self._outbox.beat(sender, request)
+        self._check(sender, caller)
+        self._outbox.put_heartbeat(sender, request)
         self._kept("heartbeat")
         return pb.HeartbeatResponse()
 
-    async def report(self, stream: StreamKind, request: Reports, said: Said) -> pb.ReportResponse:
-        sender, method = _sender(request.identity, said), _REPORTS[stream]
+    async def report(self, stream: StreamKind, request: Reports, caller: CallerHeaders) -> pb.ReportResponse:
+        sender, method = _sender(request.identity, caller), _REPORTS[stream]
         if request.sequence == 0:
             raise ConnectError(Code.INVALID_ARGUMENT, "sequence: Required value: reports are numbered from 1")
         if self._connected() and not self._outbox.waiting(sender.place):
             try:
-                answer: pb.ReportResponse = await self._pass(method, request, said, request.identity)
+                answer: pb.ReportResponse = await self._pass(method, request, caller, request.identity)
                 return answer
             except ConnectError as error:
                 if error.code not in AWAY:
                     raise
-        self._check(sender, said)
+        self._check(sender, caller)
         if not self._outbox.put(sender, stream, request.sequence, request.reports):
             raise ConnectError(Code.RESOURCE_EXHAUSTED, "the relay's queue of reports is full: try again later")
         self._kept(method)
@@ -115,69 +115,69 @@ class Forwarding:
 
     async def _work(self) -> None:
         while True:
-            letter = self._outbox.take() if self._connected() else None
-            if letter is None:
+            forward = self._outbox.take() if self._connected() else None
+            if forward is None:
                 self._wake.clear()
-                if not (self._connected() and self._outbox.has_turn):
+                if not (self._connected() and self._outbox.has_ready):
                     await self._wake.wait()
                 continue
-            if not await self._deliver(letter):
+            if not await self._deliver(forward):
                 await self._clock.sleep(_AGAIN_S)
 
-    async def _deliver(self, letter: Letter) -> bool:
+    async def _deliver(self, forward: Forward) -> bool:
         """False when it has to be tried again."""
-        said, identity = Said(letter.sender.token), letter.sender.identity
-        method = "heartbeat" if letter.stream is None else _REPORTS[letter.stream]
+        caller, identity = CallerHeaders(forward.sender.token), forward.sender.identity
+        method = "heartbeat" if forward.stream is None else _REPORTS[forward.stream]
         try:
-            await self._pass(method, _request(letter), said, identity)
+            await self._pass(method, _request(forward), caller, identity)
         except ConnectError as error:
             if error.code in AWAY:
-                self._outbox.later(letter)
+                self._outbox.later(forward)
                 return False
-            self._outbox.done(letter)
+            self._outbox.done(forward)
             if error.code in _REFUSED:
-                self._outbox.forget(letter.sender.place, identity.epoch)
+                self._outbox.forget(forward.sender.place, identity.epoch)
             _log.warning("the control plane refused kept reports", method=method, reason=error.message,
-                         place=str(letter.sender.place))  # fmt: skip
+                         place=str(forward.sender.place))  # fmt: skip
         except BaseException:
-            self._outbox.later(letter)
+            self._outbox.later(forward)
             raise
         else:
-            self._outbox.done(letter)
+            self._outbox.done(forward)
         self._wake.set()
         return True
 
-    async def _pass(self, method: str, request: Any, said: Said, identity: pb.Identity | None) -> Any:
+    async def _pass(self, method: str, request: Any, caller: CallerHeaders, identity: pb.Identity | None) -> Any:
         try:
-            answer = await self._link.call(method, request, said)
+            answer = await self._link.call(method, request, caller)
         except ConnectError as error:
             self._metrics.calls.labels(method, "refused").inc()
             if error.code in _REFUSED and identity is not None:
-                self._roster.refused(Place(identity.cluster, identity.shard), token_digest(said.token))
+                self._roster.refused(Place(identity.cluster, identity.shard), token_digest(caller.token))
             raise
         self._metrics.calls.labels(method, "passed").inc()
         if identity is not None and identity.epoch:
-            self._roster.admitted(Place(identity.cluster, identity.shard), identity.epoch, token_digest(said.token))
+            self._roster.admitted(Place(identity.cluster, identity.shard), identity.epoch, token_digest(caller.token))
         return answer
 
-    def _check(self, sender: Sender, said: Said) -> None:
-        self._roster.check(sender.place, sender.identity.epoch, token_digest(said.token))
+    def _check(self, sender: Sender, caller: CallerHeaders) -> None:
+        self._roster.check(sender.place, sender.identity.epoch, token_digest(caller.token))
 
     def _kept(self, method: str) -> None:
         self._metrics.calls.labels(method, "kept").inc()
         self._wake.set()
 
 
-def _sender(identity: pb.Identity | None, said: Said) -> Sender:
+def _sender(identity: pb.Identity | None, caller: CallerHeaders) -> Sender:
     if identity is None:
         raise ConnectError(Code.INVALID_ARGUMENT, "identity: Required value")
-    return Sender(identity, said.token)
+    return Sender(identity, caller.token)
 
 
-def _request(letter: Letter) -> Any:
-    if letter.stream is None:
-        return letter.heartbeat
+def _request(forward: Forward) -> Any:
+    if forward.stream is None:
+        return forward.heartbeat
     kind: Any = (
-        pb.ReportDeploymentStatusRequest if letter.stream is StreamKind.DEPLOYMENTS else pb.ReportSentinelStatusRequest
+        pb.ReportDeploymentStatusRequest if forward.stream is StreamKind.DEPLOYMENTS else pb.ReportSentinelStatusRequest
     )
-    return kind(identity=letter.sender.identity, sequence=letter.sequence, reports=list(letter.reports))
+    return kind(identity=forward.sender.identity, sequence=forward.sequence, reports=list(forward.reports))

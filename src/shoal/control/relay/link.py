@@ -35,7 +35,7 @@ AWAY = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.RESOURCE_EXHAUS
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CallerHeaders:
     """What came with an agent's call: its token, and the headers that say what it belongs to."""
 
     token: str
@@ -53,10 +53,10 @@ class Link:
         self._transport: HTTPTransport | None = None
         self._old: list[HTTPTransport] = []
 
-    async def call(self, method: str, request: Any, said: Said) -> Any:
+    async def call(self, method: str, request: Any, caller: CallerHeaders) -> Any:
         """Forward an agent's call. Raises the control plane's error."""
         client = ClusterServiceClient(self._url, http_client=self._http(), read_max_bytes=_MAX_MESSAGE_BYTES)
-        headers = {AGENT_HEADER: f"Bearer {said.token}"} | self._headers(said.trace, said.correlation)
+        headers = {AGENT_HEADER: f"Bearer {caller.token}"} | self._headers(caller.trace, caller.correlation)
         return await _cancellable(getattr(client, method)(request, headers=headers, timeout_ms=self._timeout_ms))
 
     async def follow(self, requests: AsyncIterator[rpb.FollowRequest]) -> AsyncGenerator[rpb.FollowEvent, None]:

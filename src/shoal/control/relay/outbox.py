@@ -30,7 +30,7 @@ class Sender:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class Forward:
     """To be passed on now: reports of one sequence, or a heartbeat."""
 
     sender: Sender
@@ -56,7 +56,7 @@ class Outbox:
         self._limit = limit
         self._count = 0
         self._reports: dict[Place, dict[tuple[StreamKind, str], _Kept]] = {}
-        self._beats: dict[Place, tuple[Sender, pb.HeartbeatRequest]] = {}
+        self._heartbeats: dict[Place, tuple[Sender, pb.HeartbeatRequest]] = {}
         self._working: set[Place] = set()
 
     def __len__(self) -> int:
@@ -65,12 +65,12 @@ class Outbox:
 
     def waiting(self, place: Place) -> bool:
         """Whether something of the place must go first."""
-        return place in self._reports or place in self._beats or place in self._working
+        return place in self._reports or place in self._heartbeats or place in self._working
 
     @property
-    def has_turn(self) -> bool:
+    def has_ready(self) -> bool:
         """Whether ``take`` would give something."""
-        return any(place not in self._working for place in (*self._reports, *self._beats))
+        return any(place not in self._working for place in (*self._reports, *self._heartbeats))
 
     def put(self, sender: Sender, stream: StreamKind, sequence: int, reports: Sequence[Report]) -> bool:
         """Keep the reports; False, and nothing kept, when there is no room for them."""
@@ -89,43 +89,43 @@ class Outbox:
             self._reports[sender.place] = kept
         return True
 
-    def beat(self, sender: Sender, request: pb.HeartbeatRequest) -> None:
-        self._beats[sender.place] = (sender, request)
+    def put_heartbeat(self, sender: Sender, request: pb.HeartbeatRequest) -> None:
+        self._heartbeats[sender.place] = (sender, request)
 
-    def take(self) -> Letter | None:
-        """The next letter of a place that nobody works on; ``done`` or ``later`` must follow."""
+    def take(self) -> Forward | None:
+        """The next forward of a place that nobody works on; ``done`` or ``later`` must follow."""
         for place, kept in self._reports.items():
             if place in self._working:
                 continue
             self._working.add(place)
             stream, first = min(((key[0], one) for key, one in kept.items()), key=lambda pair: pair[1].order)
             together = [one for key, one in kept.items() if key[0] == stream and one.order == first.order]
-            return Letter(first.sender, stream, first.sequence, tuple(one.report for one in together))
-        for place, (sender, request) in self._beats.items():
+            return Forward(first.sender, stream, first.sequence, tuple(one.report for one in together))
+        for place, (sender, request) in self._heartbeats.items():
             if place not in self._working and place not in self._reports:
                 self._working.add(place)
-                return Letter(sender, None, 0, heartbeat=request)
+                return Forward(sender, None, 0, heartbeat=request)
         return None
 
-    def done(self, letter: Letter) -> None:
+    def done(self, forward: Forward) -> None:
         """It was passed on, or refused for good: what has been replaced meanwhile stays."""
-        place = letter.sender.place
+        place = forward.sender.place
         self._working.discard(place)
-        if letter.stream is None:
-            if self._beats.get(place) == (letter.sender, letter.heartbeat):
-                del self._beats[place]
+        if forward.stream is None:
+            if self._heartbeats.get(place) == (forward.sender, forward.heartbeat):
+                del self._heartbeats[place]
             return
         kept = self._reports.get(place, {})
-        for report in letter.reports:
-            one = kept.get((letter.stream, report.key))
+        for report in forward.reports:
+            one = kept.get((forward.stream, report.key))
             if one is not None and one.report is report:
-                del kept[letter.stream, report.key]
+                del kept[forward.stream, report.key]
                 self._count -= 1
         if not kept:
             self._reports.pop(place, None)
 
-    def later(self, letter: Letter) -> None:
-        self._working.discard(letter.sender.place)
+    def later(self, forward: Forward) -> None:
+        self._working.discard(forward.sender.place)
 
     def forget(self, place: Place, epoch: int) -> None:
         """An agent of this epoch or an older one is not heard any more."""
@@ -135,6 +135,6 @@ class Outbox:
             self._count -= 1
         if not kept:
             self._reports.pop(place, None)
-        beat = self._beats.get(place)
-        if beat is not None and beat[0].identity.epoch <= epoch:
-            del self._beats[place]
+        heartbeat = self._heartbeats.get(place)
+        if heartbeat is not None and heartbeat[0].identity.epoch <= epoch:
+            del self._heartbeats[place]

@@ -20,7 +20,7 @@ from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.control.relay.config import RelayConfig
 from shoal.control.relay.forwarding import Forwarding, Reports
-from shoal.control.relay.link import Said
+from shoal.control.relay.link import CallerHeaders
 from shoal.control.relay.metrics import RelayMetrics
 from shoal.control.relay.protocol import Mirror, RelaySession
 from shoal.control.relay.upstream import Served, Upstream
@@ -35,28 +35,28 @@ from shoal.wire.fleet.v1.cluster_connect import ClusterService
 _HEADER_LENGTH = 64
 
 _log = get_logger("control.relay.service")
-_said: ContextVar[Said | None] = ContextVar("shoal_relay_said", default=None)
+_caller: ContextVar[CallerHeaders | None] = ContextVar("shoal_relay_caller", default=None)
 
 
-class TakeAlong:
+class CredentialsInterceptor:
     """A metadata interceptor: every method needs a token, which is checked where it is used."""
 
     async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
-        _said.set(None)
+        _caller.set(None)
         headers = ctx.request_headers
         token = bearer(headers.get("authorization") or "")
         if ctx.method.name not in ALLOWED:
             raise ConnectError(Code.UNIMPLEMENTED, f"unknown method {ctx.method.name}")
         trace = (headers.get("traceparent") or "")[:_HEADER_LENGTH]
-        _said.set(Said(token, trace, (headers.get("x-correlation-id") or "")[:_HEADER_LENGTH]))
+        _caller.set(CallerHeaders(token, trace, (headers.get("x-correlation-id") or "")[:_HEADER_LENGTH]))
 
     async def on_end(self, token: None, ctx: RequestContext[Any, Any], error: Exception | None, /) -> None:
         if error is not None and not isinstance(error, ConnectError):
             _log.error("a call failed", error=error, method=ctx.method.name)
 
 
-def said() -> Said:
-    found = _said.get()
+def caller() -> CallerHeaders:
+    found = _caller.get()
     if found is None:
         raise ConnectError(Code.UNAUTHENTICATED, "no kind of token may call this method")
     return found
@@ -82,22 +82,22 @@ class RelayCalls(ClusterService):
         self._batch = BatchSender()
 
     async def join(self, request: pb.JoinRequest, _ctx: RequestContext[Any, Any]) -> pb.JoinResponse:
-        return await self._forwarding.join(request, said())
+        return await self._forwarding.join(request, caller())
 
     async def heartbeat(self, request: pb.HeartbeatRequest, _ctx: RequestContext[Any, Any]) -> pb.HeartbeatResponse:
-        return await self._forwarding.heartbeat(request, said())
+        return await self._forwarding.heartbeat(request, caller())
 
     async def report_deployment_status(self, request: Reports, _ctx: RequestContext[Any, Any]) -> pb.ReportResponse:
-        return await self._forwarding.report(StreamKind.DEPLOYMENTS, request, said())
+        return await self._forwarding.report(StreamKind.DEPLOYMENTS, request, caller())
 
     async def report_sentinel_status(self, request: Reports, _ctx: RequestContext[Any, Any]) -> pb.ReportResponse:
-        return await self._forwarding.report(StreamKind.SENTINELS, request, said())
+        return await self._forwarding.report(StreamKind.SENTINELS, request, caller())
 
     async def get_desired_deployment(self, request: pb.GetDesiredRequest, _ctx: RequestContext[Any, Any]) -> pb.Item:
-        return await self._forwarding.get("get_desired_deployment", request, said())
+        return await self._forwarding.get("get_desired_deployment", request, caller())
 
     async def get_desired_sentinel(self, request: pb.GetDesiredRequest, _ctx: RequestContext[Any, Any]) -> pb.Item:
-        return await self._forwarding.get("get_desired_sentinel", request, said())
+        return await self._forwarding.get("get_desired_sentinel", request, caller())
 
     def watch_deployments(
         self, request: AsyncIterator[pb.WatchRequest], _ctx: RequestContext[Any, Any]
@@ -120,7 +120,7 @@ class RelayCalls(ClusterService):
     async def _watch(
         self, stream: StreamKind, requests: AsyncIterator[pb.WatchRequest]
     ) -> AsyncIterator[pb.WatchEvent]:
-        who, upstream = said(), self._upstreams[stream]
+        who, upstream = caller(), self._upstreams[stream]
         first = await anext(aiter(requests), None)
         hello = first.request if first is not None else None
         if hello is None or hello.field != "hello":
@@ -142,7 +142,7 @@ class RelayCalls(ClusterService):
             upstream.detach(served, mirror)
 
     async def _sync(self, stream: StreamKind, request: pb.SyncRequest) -> AsyncIterator[pb.WatchEvent]:
-        who, upstream = said(), self._upstreams[stream]
+        who, upstream = caller(), self._upstreams[stream]
         served, mirror, _ = await upstream.attach(_complete(request.identity), who.token, "")
         try:
             sender = self._sender(served, mirror, stream)

@@ -295,7 +295,7 @@ class Upstream:
                 first = await self._heard(events)
                 if first is None or first.event is None or first.event.field != "welcome":
                     raise ConnectError(Code.UNKNOWN, "the control plane did not say hello")
-                self._greeted(outgoing, first.event.value)
+                self._welcomed(outgoing, first.event.value)
                 while (event := await self._heard(events)) is not None:
                     yield event
         finally:
@@ -310,7 +310,7 @@ class Upstream:
             self._link.reset()
             raise ConnectError(Code.UNAVAILABLE, "the control plane has stopped answering") from None
 
-    def _greeted(self, outgoing: _Outgoing, welcome: rpb.RelayWelcome) -> None:
+    def _welcomed(self, outgoing: _Outgoing, welcome: rpb.RelayWelcome) -> None:
         self._outgoing, self.region, self.reason = outgoing, welcome.region, ""
         _log.info("connected to the control plane", stream=str(self._stream), region=welcome.region)
         self._metrics.connected.labels(self._stream).set(1)

@@ -19,7 +19,7 @@ from shoal.control.relay.link import Link
 from shoal.control.relay.metrics import RelayMetrics
 from shoal.control.relay.outbox import Outbox
 from shoal.control.relay.roster import Roster
-from shoal.control.relay.service import RelayCalls, TakeAlong
+from shoal.control.relay.service import CredentialsInterceptor, RelayCalls
 from shoal.control.relay.upstream import Upstream
 from shoal.control.service.wiring import make_cluster_app
 from shoal.sync.keys import Place, StreamKind
@@ -58,7 +58,7 @@ class RelayServer:
         for upstream in self.upstreams.values():
             upstream.changed = self._forwarding.look
         calls = RelayCalls(self.upstreams, self._forwarding, config, counts, clock=clock, random=random)
-        self.app = make_cluster_app(calls, TakeAlong(), read_max_bytes=config.read_max_bytes)
+        self.app = make_cluster_app(calls, CredentialsInterceptor(), read_max_bytes=config.read_max_bytes)
 
     @property
     def connected(self) -> bool:

@@ -15,7 +15,7 @@ from shoal.base import tracing
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
-from shoal.control.service.agents.admission import TurnBucket
+from shoal.control.service.agents.admission import HelloLimiter
 from shoal.control.service.agents.agents import Agents, Member
 from shoal.control.service.agents.auth import Caller, caller
 from shoal.control.service.config import ServiceConfig
@@ -62,7 +62,7 @@ class ClusterCalls(ClusterService):
         self._metrics = metrics
         self._clock = clock
         self._random = random
-        self._turns = TurnBucket(config.hello_rate, config.hello_burst)
+        self._hellos = HelloLimiter(config.hello_rate, config.hello_burst)
         self._batch = BatchSender()
         self._counts = {
             stream: StreamCounts(
@@ -75,7 +75,7 @@ class ClusterCalls(ClusterService):
     def use(self, config: ServiceConfig) -> None:
         """From now on."""
         self._config = config
-        self._turns = TurnBucket(config.hello_rate, config.hello_burst)
+        self._hellos = HelloLimiter(config.hello_rate, config.hello_burst)
 
     async def join(self, request: pb.JoinRequest, _ctx: RequestContext[Any, Any]) -> pb.JoinResponse:
         try:
@@ -186,10 +186,10 @@ class ClusterCalls(ClusterService):
             log.info("stream closed", reason=opened.reason)
             await cancel_all(reader)
 
-    async def _beat(self, member: Member, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
+    async def _answer_heartbeat(self, member: Member, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
         """It was heard, also when its reports cannot be compared now: that is done again with the next."""
         try:
-            return await self._agents.beat(member, request)
+            return await self._agents.take_heartbeat(member, request)
         except ShoalError as error:
             _log.warning("reports cannot be compared now", place=str(member.place), error=str(error))
             return pb.HeartbeatResponse()
@@ -208,7 +208,7 @@ class ClusterCalls(ClusterService):
             result = "fenced" if error.message.startswith("fenced") else "refused"
             self._metrics.hellos.labels(stream, result).inc()
             raise
-        wait_s = self._turns.take(self._clock.monotonic(), self._config.hello_wait_s)
+        wait_s = self._hellos.take(self._clock.monotonic(), self._config.hello_wait_s)
         if wait_s is None:
             self._metrics.hellos.labels(stream, "busy").inc()
             raise ConnectError(Code.RESOURCE_EXHAUSTED, "too many agents connect at once: try again later")
@@ -256,7 +256,7 @@ class ClusterCalls(ClusterService):
             async for request in requests:
                 said = request.request
                 if said is not None and said.field == "heartbeat":
-                    session.answer(await self._beat(member, said.value))
+                    session.answer(await self._answer_heartbeat(member, said.value))
                     continue
                 self._agents.heard(member)
                 if said is not None and said.field == "buckets":

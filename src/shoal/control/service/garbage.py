@@ -16,7 +16,7 @@ _LOOK_S = 2.0
 _EVERY_S = 900.0
 
 
-async def keep_aside(clock: Clock, streams: Callable[[], int]) -> None:
+async def freeze_kept_objects(clock: Clock, streams: Callable[[], int]) -> None:
     """Until cancelled."""
     before = gc.get_threshold()
     gc.set_threshold(*_THRESHOLDS)

@@ -272,7 +272,7 @@ class _Relay:
                     yield event
                 if self.opened.error is None and not self._out:
                     now = clock.monotonic()
-                    self._turn(now)
+                    self._run_ready(now)
                     if not self._out and not self.opened.wake.is_set():
                         alarm.set(self._due[0][0] if self._due else float("inf"), now)
                         await self.opened.wake.wait()
@@ -281,7 +281,7 @@ class _Relay:
             out.more = False
             alarm.cancel()
 
-    def _turn(self, now: float) -> None:
+    def _run_ready(self, now: float) -> None:
         """Every channel that may have something to say has its turn; one that must load says it later."""
         while self._due and self._due[0][0] <= now:
             self._ready[heapq.heappop(self._due)[1]] = None

@@ -30,7 +30,7 @@ from shoal.control.service.config import ServiceConfig
 from shoal.control.service.desired.directory import Directory
 from shoal.control.service.desired.loader import Loader
 from shoal.control.service.desired.reported import Reported
-from shoal.control.service.garbage import keep_aside
+from shoal.control.service.garbage import freeze_kept_objects
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.control.service.region import RegionCalls, RegionDeps
 from shoal.control.service.reports.reports import Consequences, Reports
@@ -115,10 +115,10 @@ class ClusterServer:
         for part in (self.hub, self.agents, self.reports, self._calls):
             part.use(config)
 
-    async def keep_aside(self) -> None:
+    async def freeze_kept_objects(self) -> None:
         """Spare the collector what stays; for a process that does nothing else. Until cancelled."""
         await self.hub.ready()
-        await keep_aside(self._clock, lambda: len(self.hub.streams))
+        await freeze_kept_objects(self._clock, lambda: len(self.hub.streams))
 
     async def ready(self) -> None:
         """Return once streams can be served."""

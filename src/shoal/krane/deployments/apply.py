@@ -64,7 +64,7 @@ class DeploymentApplier:
                 between=replicas_between(state), surplus=self._surplus(item.key, wants),
             )  # fmt: skip
         except NotFound:
-            self._writer.doubt_namespace(state.namespace)
+            self._writer.forget_namespace(state.namespace)
             raise
         self._memory.remember(item.key, written)
 

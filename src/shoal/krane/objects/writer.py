@@ -154,7 +154,7 @@ class Writer:
             await self.ensure(want)
             self._namespaces.add(name)
 
-    def doubt_namespace(self, name: str) -> None:
+    def forget_namespace(self, name: str) -> None:
         self._namespaces.discard(name)
 
     async def co_own(self, want: Obj, manager: str) -> None:

@@ -49,7 +49,7 @@ class SentinelApplier:
             else:
                 raise BadRequest(f"{item.key} does not hold the state of a sentinel, route, policy or key set")
         except NotFound:
-            self._installation.doubt()  # the namespace or the kinds were removed
+            self._installation.forget()  # the namespace or the kinds were removed
             raise
         self._memory.remember(item.key, written)
 

@@ -77,13 +77,13 @@ class Installation:
     def __init__(self, client: Client, *, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._kinds_made = False
         self._objects_made = False
 
     async def kinds(self) -> None:
         """The custom kinds exist and are served when this returns."""
-        async with self._turn:
+        async with self._lock:
             if not self._kinds_made:
                 for definition in definitions():
                     await self._define(definition)
@@ -92,14 +92,14 @@ class Installation:
     async def objects(self, owner: Owner) -> None:
         """Everything that sentinels share is there when this returns."""
         await self.kinds()
-        async with self._turn:
+        async with self._lock:
             if not self._objects_made:
                 writer = Writer(self._client, owner)
                 for want in shared_objects():
                     await writer.ensure(want)
                 self._objects_made = True
 
-    def doubt(self) -> None:
+    def forget(self) -> None:
         """Something that should be there was not found: look again before the next object."""
         self._kinds_made = self._objects_made = False
 

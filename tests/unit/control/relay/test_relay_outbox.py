@@ -8,7 +8,7 @@ from connectrpc.errors import ConnectError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.control.relay.outbox import Letter, Outbox, Sender
+from shoal.control.relay.outbox import Forward, Outbox, Sender
 from shoal.control.relay.roster import Roster
 from shoal.sync.keys import Place, StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -24,25 +24,25 @@ def report(key: str, replicas: int = 0) -> pb.DeploymentReport:
     return pb.DeploymentReport(key=key, available_replicas=replicas)
 
 
-def drained(outbox: Outbox) -> list[Letter]:
+def drained(outbox: Outbox) -> list[Forward]:
     found = []
-    while (letter := outbox.take()) is not None:
-        outbox.done(letter)
-        found.append(letter)
+    while (forward := outbox.take()) is not None:
+        outbox.done(forward)
+        found.append(forward)
     return found
 
 
 def test_of_each_object_the_newest_report_goes_in_the_order_of_sequences_and_the_heartbeat_last() -> None:
     outbox, one = Outbox(10), sender()
-    outbox.beat(one, pb.HeartbeatRequest(software="old"))
+    outbox.put_heartbeat(one, pb.HeartbeatRequest(software="old"))
     outbox.put(one, StreamKind.DEPLOYMENTS, 1, [report("a", 1), report("b", 1)])
     outbox.put(one, StreamKind.DEPLOYMENTS, 3, [report("c", 3)])
     outbox.put(one, StreamKind.DEPLOYMENTS, 2, [report("a", 2), report("c", 2)])
-    outbox.beat(one, pb.HeartbeatRequest(software="new"))
+    outbox.put_heartbeat(one, pb.HeartbeatRequest(software="new"))
     letters = drained(outbox)
-    reports = [[(each.key, each.available_replicas) for each in letter.reports] for letter in letters]
+    reports = [[(each.key, each.available_replicas) for each in forward.reports] for forward in letters]
     assert reports == [[("b", 1)], [("a", 2)], [("c", 3)], []]
-    assert [letter.sequence for letter in letters] == [1, 2, 3, 0]
+    assert [forward.sequence for forward in letters] == [1, 2, 3, 0]
     assert letters[-1].heartbeat is not None and letters[-1].heartbeat.software == "new"
     assert len(outbox) == 0 and not outbox.waiting(PLACE)
 
@@ -50,16 +50,16 @@ def test_of_each_object_the_newest_report_goes_in_the_order_of_sequences_and_the
 def test_one_place_is_worked_on_by_one_and_what_comes_meanwhile_is_not_lost() -> None:
     outbox, one = Outbox(10), sender()
     outbox.put(one, StreamKind.DEPLOYMENTS, 1, [report("a", 1)])
-    letter = outbox.take()
-    assert letter is not None and outbox.take() is None and outbox.waiting(PLACE)
+    forward = outbox.take()
+    assert forward is not None and outbox.take() is None and outbox.waiting(PLACE)
     outbox.put(one, StreamKind.DEPLOYMENTS, 2, [report("a", 2)])
-    outbox.done(letter)
+    outbox.done(forward)
     assert [each.reports[0].available_replicas for each in drained(outbox)] == [2]
     outbox.put(one, StreamKind.SENTINELS, 3, [pb.SentinelReport(key="s")])
     again = outbox.take()
     assert again is not None
     outbox.later(again)
-    assert [letter.stream for letter in drained(outbox)] == [StreamKind.SENTINELS]
+    assert [forward.stream for forward in drained(outbox)] == [StreamKind.SENTINELS]
 
 
 def test_a_full_outbox_refuses_new_objects_and_still_takes_newer_reports_of_known_ones() -> None:
@@ -67,16 +67,16 @@ def test_a_full_outbox_refuses_new_objects_and_still_takes_newer_reports_of_know
     assert outbox.put(one, StreamKind.DEPLOYMENTS, 1, [report("a"), report("b")])
     assert not outbox.put(one, StreamKind.DEPLOYMENTS, 2, [report("a", 2), report("c")]), "all or nothing"
     assert outbox.put(one, StreamKind.DEPLOYMENTS, 3, [report("a", 3)])
-    assert [letter.sequence for letter in drained(outbox)] == [1, 3]
+    assert [forward.sequence for forward in drained(outbox)] == [1, 3]
 
 
 def test_what_a_replaced_agent_said_is_forgotten() -> None:
     outbox = Outbox(10)
     outbox.put(sender(epoch=1), StreamKind.DEPLOYMENTS, 9, [report("a", 1), report("b", 1)])
     outbox.put(sender(epoch=2), StreamKind.DEPLOYMENTS, 1, [report("a", 2)])
-    outbox.beat(sender(epoch=1), pb.HeartbeatRequest())
+    outbox.put_heartbeat(sender(epoch=1), pb.HeartbeatRequest())
     outbox.forget(PLACE, 1)
-    assert [[each.available_replicas for each in letter.reports] for letter in drained(outbox)] == [[2]]
+    assert [[each.available_replicas for each in forward.reports] for forward in drained(outbox)] == [[2]]
 
 
 @settings(max_examples=100, deadline=None)
@@ -88,18 +88,18 @@ def test_whatever_fails_in_between_the_newest_of_every_object_arrives_and_never_
     for number, (cluster, key, arrives) in enumerate(steps, 1):
         outbox.put(sender(cluster), StreamKind.DEPLOYMENTS, number, [report(key, number)])
         newest[cluster, key] = number
-        letter = outbox.take()
-        if letter is not None and arrives:
-            for each in letter.reports:
-                where = letter.sender.identity.cluster, each.key
+        forward = outbox.take()
+        if forward is not None and arrives:
+            for each in forward.reports:
+                where = forward.sender.identity.cluster, each.key
                 assert heard.get(where, 0) < each.available_replicas
                 heard[where] = each.available_replicas
-            outbox.done(letter)
-        elif letter is not None:
-            outbox.later(letter)
-    for letter in drained(outbox):
-        for each in letter.reports:
-            heard[letter.sender.identity.cluster, each.key] = each.available_replicas
+            outbox.done(forward)
+        elif forward is not None:
+            outbox.later(forward)
+    for forward in drained(outbox):
+        for each in forward.reports:
+            heard[forward.sender.identity.cluster, each.key] = each.available_replicas
     assert heard == newest and len(outbox) == 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.base.metrics import Metrics
-from shoal.control.service.agents.admission import TurnBucket
+from shoal.control.service.agents.admission import HelloLimiter
 from shoal.control.service.agents.auth import ALLOWED
 from shoal.control.service.agents.presence import Heard, judge
 from shoal.control.service.config import ServiceConfig
@@ -47,7 +47,7 @@ def test_agents_that_were_lost_long_ago_do_not_freeze_the_rest() -> None:
 
 
 def test_hellos_take_turns_and_who_would_wait_too_long_takes_none() -> None:
-    bucket = TurnBucket(rate=10.0, burst=2)
+    bucket = HelloLimiter(rate=10.0, burst=2)
     assert [bucket.take(100.0, 1.0) for _ in range(3)] == [0.0, 0.0, pytest.approx(0.1)]
     waits = [bucket.take(100.0, 1.0) for _ in range(20)]
     assert waits[8] == pytest.approx(1.0) and waits[9:] == [None] * 11

@@ -86,7 +86,7 @@ async def test_what_stays_is_put_aside_at_the_start_and_when_a_fleet_has_come_an
 
     gc.freeze = freeze
     try:
-        task = asyncio.create_task(garbage.keep_aside(clock, lambda: streams[0]), name="aside")
+        task = asyncio.create_task(garbage.freeze_kept_objects(clock, lambda: streams[0]), name="aside")
         await clock.settle()
         assert frozen == [0] and gc.get_threshold() == garbage._THRESHOLDS
         streams[0] = 500

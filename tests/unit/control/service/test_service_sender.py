@@ -76,7 +76,7 @@ class World:
         """The task, after it has written how the stream began."""
         self.session.begin(how or Resume(self.index.now()), 0.0)
         task = asyncio.create_task(self._write())
-        await self.turns()
+        await self.settle()
         self.written.clear()
         return task
 
@@ -93,7 +93,7 @@ class World:
         for key in keys:
             self.index.put(PLACE, "deployments", key, DesiredEntry("main", number, "apply", False))
 
-    async def turns(self) -> None:
+    async def settle(self) -> None:
         for _ in range(8):
             await asyncio.sleep(0)
 
@@ -118,21 +118,21 @@ async def test_a_change_is_sent_without_the_task_and_the_next_one_too(encoding: 
     task = await world.started()
     for number, key in enumerate(("deployment/a", "deployment/b"), 1):
         world.change(key, number=number)
-        await world.turns()
+        await world.settle()
         world.database.answer(number=number)
-        await world.turns()
+        await world.settle()
     assert world.pushed() == [b"deployment/a", b"deployment/b"] and not world.written
     assert world.changes.value == 2 and world.syncs.value == 0
     world.change("deployment/a", number=3)
-    await world.turns()
+    await world.settle()
     world.change("deployment/a", number=4)  # while it is loaded: what comes may be too old
     world.change("deployment/c", number=5)
-    await world.turns()
+    await world.settle()
     assert len(world.database.asked) == 1, "one load at a time"
     world.database.answer(number=3)
-    await world.turns()
+    await world.settle()
     world.database.answer(number=5)
-    await world.turns()
+    await world.settle()
     assert sorted(world.pushed()[2:]) == [b"deployment/a", b"deployment/a", b"deployment/c"]
     assert not world.database.asked
     await ended(task)
@@ -144,15 +144,15 @@ async def test_where_we_are_goes_along_with_a_change_when_it_is_due_soon() -> No
     for number, passed_s in ((1, 0.0), (2, 0.5), (3, 0.4)):
         await world.clock.advance(passed_s)
         world.change("deployment/a", number=number)
-        await world.turns()
+        await world.settle()
         world.database.answer(number=number)
-        await world.turns()
+        await world.settle()
     first, second, third, progress = world.pushed()
     said = pb.WatchEvent.from_binary(progress).event
     assert first == second == third == b"deployment/a" and said is not None and said.field == "progress"
     assert said.value.cursor == world.index.encode(world.index.now())
     await world.clock.advance(5.0)
-    await world.turns()
+    await world.settle()
     assert len(world.pushed()) == 4, "it is not said twice"
     await ended(task)
 
@@ -162,16 +162,16 @@ async def test_nothing_overtakes_what_a_slow_reader_is_waited_for() -> None:
     task = await world.started()
     world.free.clear()
     world.change("deployment/a", number=1)
-    await world.turns()
+    await world.settle()
     world.database.answer(number=1)
-    await world.turns()
+    await world.settle()
     world.change("deployment/b", number=2)
-    await world.turns()
+    await world.settle()
     assert not world.pieces and not world.database.asked, "nothing more is loaded for it"
     world.free.set()
-    await world.turns()
+    await world.settle()
     world.database.answer(number=2)
-    await world.turns()
+    await world.settle()
     assert world.pushed() == [b"deployment/a", b"deployment/b"]
     await ended(task)
 
@@ -181,17 +181,17 @@ async def test_a_large_batch_is_written_by_the_task_and_nothing_is_loaded_until_
     task = await world.started()
     keys = [f"deployment/{n:02}" for n in range(20)]
     world.change(*keys)
-    await world.turns()
+    await world.settle()
     world.free.clear()
     world.database.answer(number=1)
     world.change("deployment/later", number=2)
-    await world.turns()
+    await world.settle()
     assert not world.written and not world.database.asked
     world.free.set()
-    await world.turns()
+    await world.settle()
     assert world.written[:20] == [key.encode() for key in keys] and not world.pieces
     world.database.answer(number=2)
-    await world.turns()
+    await world.settle()
     assert world.pushed() == [b"deployment/later"], "the task sleeps again"
     await ended(task)
 
@@ -200,9 +200,9 @@ async def test_a_stream_that_only_the_library_can_write_is_written_by_its_task()
     world = World([(b"content-type", b"application/connect+json")])
     task = await world.started()
     world.change("deployment/a")
-    await world.turns()
+    await world.settle()
     world.database.answer(number=1)
-    await world.turns()
+    await world.settle()
     assert world.written == [b"deployment/a"] and not world.pieces
     await ended(task)
 

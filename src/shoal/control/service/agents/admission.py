@@ -4,7 +4,7 @@ does not take the control plane down again. Pure: ``now`` is given."""
 from __future__ import annotations
 
 
-class TurnBucket:
+class HelloLimiter:
     """``rate`` per second, ``burst`` at once; later streams get the time to wait."""
 
     def __init__(self, rate: float, burst: int) -> None:

@@ -70,7 +70,7 @@ _BEATS = {
 }
 
 
-class SavedBeat(NamedTuple):
+class SavedHeartbeat(NamedTuple):
     cluster_id: str
     shard: str
     confirmed_deletes: str
@@ -98,8 +98,8 @@ class EndedToken(NamedTuple):
     previous_until: int
 
 
-_SAVE_BEATS = {
-    dialect: RowQuery(statement + "RETURNING agents.cluster_id, agents.shard, agents.confirmed_deletes", SavedBeat)
+_SAVE_HEARTBEATS = {
+    dialect: RowQuery(statement + "RETURNING agents.cluster_id, agents.shard, agents.confirmed_deletes", SavedHeartbeat)
     for dialect, statement in _BEATS.items()
 }
 _LOST = RowQuery("SELECT cluster_id, shard FROM agents WHERE lost", LostAgent)
@@ -123,7 +123,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class _Beat:
+class _Heartbeat:
     """That an agent was heard; ``None`` where it did not say how it is."""
 
     epoch: int
@@ -166,7 +166,7 @@ class Agents:
         self._random = random
         self._joining: list[_Joining] = []
         self._joins = asyncio.Event()
-        self._beats: dict[Place, _Beat] = {}  # not stored yet
+        self._heartbeats: dict[Place, _Heartbeat] = {}  # not stored yet
         self._reread_at: dict[Place, float] = {}
         self._hearing_since = clock.monotonic()  # heartbeats were taken and stored without a gap since then
         self._judged_at = clock.monotonic()
@@ -269,18 +269,18 @@ class Agents:
                 joining.done.set_result(known)
 
     async def heartbeat(self, caller: Caller, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
-        return await self.beat(await self.member(caller, request.identity), request)
+        return await self.take_heartbeat(await self.member(caller, request.identity), request)
 
     def heard(self, member: Member) -> None:
         """Count any message on a stream as a sign of life, however late the heartbeats are."""
-        known = self._beats.get(member.place)
+        known = self._heartbeats.get(member.place)
         if known is None or known.epoch < member.epoch:
-            self._beats[member.place] = _Beat(member.epoch, self._now_ms())
+            self._heartbeats[member.place] = _Heartbeat(member.epoch, self._now_ms())
 
-    async def beat(self, member: Member, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
+    async def take_heartbeat(self, member: Member, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
         """What an agent says of itself, by a call of its own or on a stream."""
         states = {StreamKind.DEPLOYMENTS: request.deployments, StreamKind.SENTINELS: request.sentinels}
-        self._beats[member.place] = _Beat(
+        self._heartbeats[member.place] = _Heartbeat(
             member.epoch,
             self._now_ms(),
             {str(stream): _controller(state) for stream, state in states.items() if state is not None},
@@ -329,17 +329,17 @@ class Agents:
 
     async def flush(self) -> None:
         """Store the heartbeats since the last time, and mark returned agents as alive."""
-        beats, self._beats = self._beats, {}
-        if not beats:
+        heartbeats, self._heartbeats = self._heartbeats, {}
+        if not heartbeats:
             return
         rows = [
-            [place.cluster, place.shard, beat.epoch, beat.at_ms, beat.state, beat.software]
-            for place, beat in sorted(beats.items())
+            [place.cluster, place.shard, heartbeat.epoch, heartbeat.at_ms, heartbeat.state, heartbeat.software]
+            for place, heartbeat in sorted(heartbeats.items())
         ]
 
-        async def save(tx: Tx) -> tuple[list[SavedBeat], set[Place]]:
-            back = {Place(row.cluster_id, row.shard) for row in await tx.ask(_LOST, {})} & beats.keys()
-            saved = await tx.ask(_SAVE_BEATS[tx.dialect], {"rows": listed(rows)})
+        async def save(tx: Tx) -> tuple[list[SavedHeartbeat], set[Place]]:
+            back = {Place(row.cluster_id, row.shard) for row in await tx.ask(_LOST, {})} & heartbeats.keys()
+            saved = await tx.ask(_SAVE_HEARTBEATS[tx.dialect], {"rows": listed(rows)})
             for place in sorted(back):
                 self._tell(tx, place, "AgentReturned", "Normal", "heartbeats are back")
             return saved, back
@@ -347,7 +347,7 @@ class Agents:
         try:
             saved, back = await self._databases.fleet.run(save, serial=False, short=True)
         except ServiceUnavailable:
-            self._beats = beats | self._beats
+            self._heartbeats = heartbeats | self._heartbeats
             self._hearing_since = self._clock.monotonic()
             raise
         for row in saved:

@@ -10,11 +10,11 @@ from shoal.base.clock import Clock, Timer
 class Alarm:
     """A timer in place of a time-out, which would cost a task per stream; left alone while its moment is the same."""
 
-    __slots__ = ("_at", "_clock", "_ring", "_timer")
+    __slots__ = ("_at", "_clock", "_callback", "_timer")
 
-    def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, callback: Callable[[], None]) -> None:
         self._clock = clock
-        self._ring = ring
+        self._callback = callback
         self._at = float("inf")
         self._timer: Timer | None = None
 
@@ -23,11 +23,11 @@ class Alarm:
             return
         self.cancel()
         if at != float("inf"):
-            self._at, self._timer = at, self._clock.call_later(at - now, self._rings)
+            self._at, self._timer = at, self._clock.call_later(at - now, self._fire)
 
-    def _rings(self) -> None:
+    def _fire(self) -> None:
         self._at, self._timer = float("inf"), None
-        self._ring()
+        self._callback()
 
     def cancel(self) -> None:
         if self._timer is not None:

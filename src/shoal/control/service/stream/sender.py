@@ -41,10 +41,10 @@ class BatchSender:
 
     def add(self, sender: StreamSender) -> None:
         if not self._due:
-            asyncio.get_running_loop().call_soon(self._turn)
+            asyncio.get_running_loop().call_soon(self._run_due)
         self._due.append(sender)
 
-    def _turn(self) -> None:
+    def _run_due(self) -> None:
         for _ in range(min(len(self._due), _AT_ONCE)):
             sender = self._due[0]
             driver = sender.due()
@@ -55,7 +55,7 @@ class BatchSender:
                     sender.failed(error)
             self._due.popleft()  # only now: a stream added meanwhile needs no turn of the loop of its own
         if self._due:
-            asyncio.get_running_loop().call_soon(self._turn)
+            asyncio.get_running_loop().call_soon(self._run_due)
 
 
 class StreamSender:

@@ -1,6 +1,6 @@
 """Heartbeats on a stream that is open anyway, where the control plane takes them: a call of its own costs it several
 times as much. A stream that does not answer in time (its reading may be held up by a full inbox) is left alone until it
-does, and whoever beats makes a call instead.
+does, and whoever heartbeats makes a call instead.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from shoal.base.deadline import within
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 
-class Line:
+class HeartbeatStream:
     """One stream: what is said on it, with heartbeats in between."""
 
     def __init__(self, requests: AsyncIterator[pb.WatchRequest]) -> None:
         self._requests = requests
-        self._beats: deque[pb.WatchRequest] = deque()
+        self._heartbeats: deque[pb.WatchRequest] = deque()
         self._waiting: deque[asyncio.Future[pb.HeartbeatResponse | None]] = deque()  # the oldest is answered first
         self._changed = asyncio.Event()
-        self.takes = False
+        self.accepts = False
 
     async def requests(self) -> AsyncGenerator[pb.WatchRequest, None]:
         coming: asyncio.Task[pb.WatchRequest | None] | None = None
         try:
             while True:
                 self._changed.clear()
-                if self._beats:
-                    yield self._beats.popleft()
+                if self._heartbeats:
+                    yield self._heartbeats.popleft()
                     continue
                 if coming is None:
                     coming = asyncio.create_task(self._next(), name="krane-stream/say")
@@ -54,58 +54,58 @@ class Line:
     async def _next(self) -> pb.WatchRequest | None:
         return await anext(self._requests, None)
 
-    def took(self, event: pb.WatchEvent) -> bool:
+    def handle(self, event: pb.WatchEvent) -> bool:
         """Whether the event is an answer to a heartbeat and needs no other handling."""
         said = event.event
         if said is not None and said.field == "welcome":
-            self.takes = said.value.heartbeats
+            self.accepts = said.value.heartbeats
         if said is None or said.field != "heartbeat":
             return False
-        self.takes = True
+        self.accepts = True
         if self._waiting:
             _settle(self._waiting.popleft(), said.value)
         return True
 
-    def beat(self, request: pb.HeartbeatRequest) -> asyncio.Future[pb.HeartbeatResponse | None]:
+    def send(self, request: pb.HeartbeatRequest) -> asyncio.Future[pb.HeartbeatResponse | None]:
         """The answer; None when the stream ends before it."""
         answer: asyncio.Future[pb.HeartbeatResponse | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
-        self._beats.append(pb.WatchRequest(request=cast(Any, Oneof("heartbeat", request))))
+        self._heartbeats.append(pb.WatchRequest(request=cast(Any, Oneof("heartbeat", request))))
         self._changed.set()
         return answer
 
     def end(self) -> None:
-        self.takes = False
+        self.accepts = False
         while self._waiting:
             _settle(self._waiting.popleft(), None)
 
 
-class Beats:
+class Heartbeats:
     """The streams of a connection."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lines: list[Line] = []
+        self._streams: list[HeartbeatStream] = []
 
-    def open(self, requests: AsyncIterator[pb.WatchRequest]) -> Line:
-        line = Line(requests)
-        self._lines.append(line)
-        return line
+    def open(self, requests: AsyncIterator[pb.WatchRequest]) -> HeartbeatStream:
+        stream = HeartbeatStream(requests)
+        self._streams.append(stream)
+        return stream
 
-    def close(self, line: Line) -> None:
-        self._lines.remove(line)
-        line.end()
+    def close(self, stream: HeartbeatStream) -> None:
+        self._streams.remove(stream)
+        stream.end()
 
-    async def beat(self, request: pb.HeartbeatRequest, limit_s: float) -> pb.HeartbeatResponse | None:
+    async def send(self, request: pb.HeartbeatRequest, limit_s: float) -> pb.HeartbeatResponse | None:
         """None when no stream takes heartbeats, or it has not answered in time."""
-        line = next((one for one in self._lines if one.takes), None)
-        if line is None:
+        stream = next((one for one in self._streams if one.accepts), None)
+        if stream is None:
             return None
         try:
             async with within(self._clock, limit_s):
-                return await line.beat(request)
+                return await stream.send(request)
         except TimeoutError:
-            line.takes = False
+            stream.accepts = False
             return None
 
 

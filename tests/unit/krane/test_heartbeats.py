@@ -9,10 +9,10 @@ from typing import Any, cast
 from protobuf import Oneof
 
 from shoal.base.clock import FakeClock, RealClock
-from shoal.krane.beats import Beats, Line
+from shoal.krane.heartbeats import Heartbeats, HeartbeatStream
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
-BEAT = pb.HeartbeatRequest(software="s")
+HEARTBEAT = pb.HeartbeatRequest(software="s")
 
 
 def event(field: str, value: Any) -> pb.WatchEvent:
@@ -32,8 +32,8 @@ async def say(*cursors: str) -> AsyncIterator[pb.WatchRequest]:
     await asyncio.Event().wait()
 
 
-async def heard(line: Line, count: int) -> list[str]:
-    requests, found = line.requests(), list[str]()
+async def heard(stream: HeartbeatStream, count: int) -> list[str]:
+    requests, found = stream.requests(), list[str]()
     while len(found) < count:
         said = (await anext(requests)).request
         assert said is not None
@@ -43,39 +43,39 @@ async def heard(line: Line, count: int) -> list[str]:
 
 
 async def test_a_stream_that_does_not_offer_it_is_never_used() -> None:
-    beats = Beats(RealClock())
-    assert await beats.beat(BEAT, 1.0) is None
-    line = beats.open(say())
-    assert not line.took(event("welcome", pb.Welcome(resumed=True)))
-    assert await beats.beat(BEAT, 1.0) is None
-    beats.close(line)
+    heartbeats = Heartbeats(RealClock())
+    assert await heartbeats.send(HEARTBEAT, 1.0) is None
+    stream = heartbeats.open(say())
+    assert not stream.handle(event("welcome", pb.Welcome(resumed=True)))
+    assert await heartbeats.send(HEARTBEAT, 1.0) is None
+    heartbeats.close(stream)
 
 
 async def test_beats_go_between_what_is_said_and_answers_come_in_order() -> None:
-    beats = Beats(RealClock())
-    line = beats.open(say("a", "b"))
-    assert not line.took(WELCOME)
-    waiting = [asyncio.create_task(beats.beat(BEAT, 60.0)) for _ in range(2)]
+    heartbeats = Heartbeats(RealClock())
+    stream = heartbeats.open(say("a", "b"))
+    assert not stream.handle(WELCOME)
+    waiting = [asyncio.create_task(heartbeats.send(HEARTBEAT, 60.0)) for _ in range(2)]
     await asyncio.sleep(0)
-    assert sorted(await asyncio.wait_for(heard(line, 4), 10)) == ["heartbeat"] * 2 + ["received"] * 2
-    assert line.took(answer("first")) and line.took(answer("second"))
+    assert sorted(await asyncio.wait_for(heard(stream, 4), 10)) == ["heartbeat"] * 2 + ["received"] * 2
+    assert stream.handle(answer("first")) and stream.handle(answer("second"))
     found = [await one for one in waiting]
     assert [one.confirmed_deletes for one in found if one is not None] == ["first", "second"]
-    assert line.took(answer("to nobody")) and not line.took(event("progress", pb.Progress(cursor="c")))
-    beats.close(line)
+    assert stream.handle(answer("to nobody")) and not stream.handle(event("progress", pb.Progress(cursor="c")))
+    heartbeats.close(stream)
 
 
 async def test_a_stream_that_ends_or_does_not_answer_leaves_it_to_a_call_until_it_answers() -> None:
     clock = FakeClock()
-    beats = Beats(clock)
-    line = beats.open(say())
-    line.took(WELCOME)
-    waiting = asyncio.create_task(beats.beat(BEAT, 5.0))
+    heartbeats = Heartbeats(clock)
+    stream = heartbeats.open(say())
+    stream.handle(WELCOME)
+    waiting = asyncio.create_task(heartbeats.send(HEARTBEAT, 5.0))
     await clock.advance(5.0)
-    assert await waiting is None and not line.takes
-    assert await beats.beat(BEAT, 5.0) is None, "it is left alone"
-    assert line.took(answer("late")) and line.takes
-    waiting = asyncio.create_task(beats.beat(BEAT, 5.0))
+    assert await waiting is None and not stream.accepts
+    assert await heartbeats.send(HEARTBEAT, 5.0) is None, "it is left alone"
+    assert stream.handle(answer("late")) and stream.accepts
+    waiting = asyncio.create_task(heartbeats.send(HEARTBEAT, 5.0))
     await clock.settle()
-    beats.close(line)
+    heartbeats.close(stream)
     assert await waiting is None
