@@ -13,6 +13,7 @@ from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 
 from shoal.testing.fleet import AgentClient, ControlPlane, control_plane
+from shoal.testing.waiting import eventually
 from shoal.testing.watching import full_sync, request, watching
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -27,12 +28,11 @@ async def one_cluster(tmp_path: Path, **options: Any) -> AsyncIterator[tuple[Con
             yield control, agent
 
 
-async def eventually(look: Callable[[], Awaitable[Any]], expected: Any) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            if await look() == expected:
-                return
-            await asyncio.sleep(0.02)
+async def becomes(look: Callable[[], Awaitable[Any]], expected: Any) -> None:
+    async def is_expected() -> bool:
+        return bool(await look() == expected)
+
+    await eventually(is_expected, timeout_s=WAIT_S)
 
 
 async def test_a_new_agent_gets_everything_and_then_every_change(tmp_path: Path) -> None:
@@ -122,8 +122,7 @@ async def test_a_cursor_older_than_what_is_kept_leads_to_a_full_sync(tmp_path: P
                 cursor = (await full_sync(watch))[3].cursor
             key = await control.deploy("c1", "web2")
             await control.remove("c1", key)
-            await asyncio.sleep(0.01)  # so that everything is older than nothing
-            await forget(control.database, 0, 10**9)
+            await forget(control.database, -1, 10**9)  # also what was written in this millisecond
             await control.restart()
             async with watching(agent, cursor) as watch:
                 welcome = await watch.until("welcome")
@@ -347,7 +346,7 @@ async def test_a_load_that_fails_for_a_while_loses_nothing_and_blocks_nobody(tmp
         async with one_cluster(tmp_path) as (control, agent):
             async with watching(agent) as watch:
                 start = (await full_sync(watch))[3].cursor
-                sealer = control.server.loader._sealer
+                sealer = control.sealer
                 broken = True
                 real = sealer.rewrap
 
@@ -558,7 +557,7 @@ async def test_heartbeats_are_stored_and_ask_for_the_reports_that_are_missing(tm
             async def confirmed() -> str:
                 return (await beat([])).confirmed_deletes
 
-            await eventually(confirmed, "until-here")
+            await becomes(confirmed, "until-here")
             async with control.database.reading() as session:
                 row = (await session.execute(select(Agent))).scalar_one()
             assert (
@@ -589,7 +588,7 @@ async def test_heartbeats_on_a_stream_are_taken_like_calls_and_answered_also_dur
                 async with control.database.reading() as session:
                     return (await session.execute(select(Agent.software, Agent.state))).one().software
 
-            await eventually(stored, "")  # what came last counts
+            await becomes(stored, "")  # what came last counts
 
 
 async def test_whoever_says_anything_on_a_stream_is_not_lost_and_its_state_stays(tmp_path: Path) -> None:
@@ -616,7 +615,7 @@ async def test_whoever_says_anything_on_a_stream_is_not_lost_and_its_state_stays
             async def software() -> str:
                 return str((await row()).software)
 
-            await eventually(software, "shoal/2")
+            await becomes(software, "shoal/2")
             async with control.database.transaction() as tx:
                 await tx.session.execute(update(Agent).values(lost=True, last_heartbeat_at=1))
 
@@ -625,7 +624,7 @@ async def test_whoever_says_anything_on_a_stream_is_not_lost_and_its_state_stays
                 found = await row()
                 return not found.lost and found.last_heartbeat_at > 1
 
-            await eventually(is_back, True)
+            await becomes(is_back, True)
             found = await row()
             assert (found.software, found.state["deployments"]["objects"]) == ("shoal/2", 3)
 
@@ -653,7 +652,7 @@ async def test_an_agent_that_is_silent_is_lost_and_comes_back_with_its_reports(t
                 async with control.database.reading() as session:
                     return bool((await session.execute(select(Agent.lost))).scalar_one())
 
-            await eventually(is_lost, True)
+            await becomes(is_lost, True)
             assert (await instances_of(control))["u1"].status == "unknown"
             assert (await desired_row(control, key)).number == number, "what is desired stays: traffic is not withdrawn"
             digest = Digest()
@@ -662,7 +661,7 @@ async def test_an_agent_that_is_silent_is_lost_and_comes_back_with_its_reports(t
             beat = pb.HeartbeatRequest(identity=agent.identity, deployments=state)
             answer = await agent.client.heartbeat(beat, headers=agent.headers)
             assert answer.resend_deployments, "what it reported before is asked for again"
-            await eventually(is_lost, False)
+            await becomes(is_lost, False)
             await send(agent, 2, said)
             assert (await instances_of(control))["u1"].status == "running"
             async with control.database.reading() as session:
@@ -709,4 +708,4 @@ async def test_a_client_that_goes_away_is_noticed_while_nothing_happens(tmp_path
             async def open_streams() -> int:
                 return len(control.server.hub.streams)
 
-            await eventually(open_streams, 0)
+            await becomes(open_streams, 0)

@@ -27,6 +27,7 @@ from shoal.control.database.tables import (
 from shoal.sync.keys import Place
 from shoal.testing.databases import shared_postgres
 from shoal.testing.fleet import AgentClient, ControlPlane, control_plane
+from shoal.testing.waiting import eventually
 from shoal.testing.watching import full_sync, watching
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -213,13 +214,13 @@ async def test_reports_heartbeats_and_loss_are_stored(url: str, tmp_path: Path) 
                 state = pb.ControllerState(cursor="x", connection="watching", lag_seconds=0.5)
                 beat = pb.HeartbeatRequest(identity=agent.identity, deployments=state)
                 await agent.client.heartbeat(beat, headers=agent.headers)
-                async with asyncio.timeout(15):
-                    while True:
-                        async with control.database.reading() as session:
-                            found = (await session.execute(select(Agent))).scalar_one()
-                            if found.lost and found.state is not None:
-                                break
-                        await asyncio.sleep(0.02)
+
+                async def lost() -> Agent | None:
+                    async with control.database.reading() as session:
+                        row = (await session.execute(select(Agent))).scalar_one()
+                        return row if row.lost and row.state is not None else None
+
+                found = await eventually(lost)
                 assert found.state["deployments"]["lagSeconds"] == 0.5
                 async with control.database.reading() as session:
                     rows = {row.uid: row for row in (await session.execute(select(Instance))).scalars()}
@@ -257,23 +258,27 @@ async def test_two_control_planes_on_one_database_are_one_to_the_agents(tmp_path
                             assert (await again.until("welcome")).resumed
                             assert (await again.until("item")).key == "deployment/dep_web2"
                         async with first_again(first), first.agent("c1", "eu", name="standby"):
-                            with pytest.raises(ConnectError, match="fenced"):
-                                async with asyncio.timeout(2):
-                                    while True:
-                                        beat = pb.HeartbeatRequest(identity=identity)
-                                        await same.client.heartbeat(beat, headers=same.headers)
-                                        await asyncio.sleep(0.02)
+                            request = pb.HeartbeatRequest(identity=identity)
+
+                            async def is_fenced() -> bool:
+                                try:
+                                    await same.client.heartbeat(request, headers=same.headers)
+                                except ConnectError as error:
+                                    assert "fenced" in str(error)
+                                    return True
+                                return False
+
+                            await eventually(is_fenced, timeout_s=2)
 
 
 class first_again:
-    """A control plane that was stopped, started again for a while; whoever made it stops it."""
+    """Starts a control plane that was stopped; the block that made it stops it."""
 
     def __init__(self, control: ControlPlane) -> None:
         self._control = control
 
     async def __aenter__(self) -> None:
-        self._control.server = self._control._make()
-        await self._control.start()
+        await self._control.start_again()
 
     async def __aexit__(self, *_: object) -> None:
         return None

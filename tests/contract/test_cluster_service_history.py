@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
-from shoal.control.database.engine import Database
 from shoal.control.database.failures import DatabaseAway
+from shoal.control.database.tables import Change
 from shoal.control.service.desired.marks import MarkedChange
 from shoal.sync.versions import Cursor, decode_cursor, encode_cursor, read_cursor
 from shoal.testing.fleet import control_plane
+from shoal.testing.waiting import eventually
 from shoal.testing.watching import full_sync, watching
 
 
@@ -102,20 +104,21 @@ async def test_a_control_plane_whose_database_was_away_looks_whether_it_is_still
             before, hub = await control.database.position(), control.server.hub
             await hub.catch_up()
             if not same:
-                changes = hub.index.marks["main"]._changes
-                changes[-1] = changes[-1]._replace(key="another")  # as if it had been another change
-            failed, back, step = asyncio.Event(), asyncio.Event(), hub._step
+                async with control.database.transaction() as tx:  # as if it had been another change
+                    await tx.session.execute(update(Change).where(Change.number == before.number).values(key="other"))
+            moment, reads = control.database.moment, 0
 
-            async def fails_once(database: Database) -> bool:
-                if not failed.is_set():
-                    failed.set()
+            def fails_once() -> Any:
+                nonlocal reads
+                if not (task := asyncio.current_task()) or not task.get_name().startswith("control-tail/"):
+                    return moment()
+                reads += 1
+                if reads == 1:
                     raise DatabaseAway("main", "the connection was refused")
-                done = await step(database)
-                back.set()
-                return done
+                return moment()
 
-            monkeypatch.setattr(hub, "_step", fails_once)
-            await back.wait()
+            monkeypatch.setattr(control.database, "moment", fails_once)
+            await eventually(lambda: reads > 3)  # it looked back, and has read changes twice
             expected = before.incarnation + (not same)
             key = await control.deploy("c1", "more")
             async with control.agent("c1", "eu") as agent, watching(agent) as watch:

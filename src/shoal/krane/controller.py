@@ -66,7 +66,7 @@ class Controller(ABC):
     stream: ClassVar[StreamKind]
 
     def __init__(self, deps: ControllerDeps) -> None:
-        self._context = context = self._make_context(deps)
+        self.context = context = self._make_context(deps)
         self._actual = Actual(context, blank=self._blank)
         self._reporter = Reporter(
             context, self._actual, ReporterDeps(request=self._request, gone=self._gone, unknown=self._not_known)
@@ -118,7 +118,7 @@ class Controller(ABC):
             )
         finally:
             self._actual.close()
-            self._context.cache.close()
+            self.context.cache.close()
 
     async def run_desired_state_apply_loop(self) -> None:
         """Receives desired state from the control plane and applies it to the cluster."""
@@ -126,7 +126,7 @@ class Controller(ABC):
 
     async def run_actual_state_report_loop(self) -> None:
         """Watches the cluster and reports what it shows to the control plane."""
-        observing = self._context.observer.run(self._observed)
+        observing = self.context.observer.run(self._observed)
         await run_all({f"{self.stream}/observe": observing, f"{self.stream}/send": self._reporter.run()})
 
     async def run_resync_loop(self) -> None:
@@ -135,7 +135,7 @@ class Controller(ABC):
 
     async def _resume(self) -> None:
         """Put what the cache holds and the cluster lacks into the inbox."""
-        context = self._context
+        context = self.context
         self._worker.restore_brake()
         live: dict[str, Version | None] = {}
         try:
@@ -174,16 +174,16 @@ class Controller(ABC):
 
     def _gone(self, key: str) -> None:
         """The control plane knows that the key is removed: nothing of it has to be kept."""
-        applied = self._context.key_state.applied.get(key)
-        if applied is not None and applied.removed and key not in self._context.machine.desired:
-            self._context.key_state.forget(key)
+        applied = self.context.key_state.applied.get(key)
+        if applied is not None and applied.removed and key not in self.context.machine.desired:
+            self.context.key_state.forget(key)
             self._actual.forget(key)
-            self._context.cache.drop(key)
+            self.context.cache.drop(key)
             self._follower.changed_cache()
 
     def _not_known(self, keys: list[str]) -> None:
         for key in keys:
-            if key in self._context.machine.desired:
+            if key in self.context.machine.desired:
                 self._resync.recheck(key)
 
     def _connected(self) -> None:
@@ -194,7 +194,7 @@ class Controller(ABC):
 
     def state(self) -> pb.ControllerState:
         """What the heartbeat says of this controller."""
-        context, inbox = self._context, self._context.inbox
+        context, inbox = self.context, self.context.inbox
         held = sorted(context.brake.held)
         brake = pb.Brake(held=bool(held), reason=context.brake.reason(), keys=held[:_HELD_SHOWN], count=len(held))
         return pb.ControllerState(
@@ -211,7 +211,7 @@ class Controller(ABC):
 
     def status(self) -> dict[str, Any]:
         """The same for people, with every failing key."""
-        context, inbox = self._context, self._context.inbox
+        context, inbox = self.context, self.context.inbox
         return {
             "connection": self._follower.state,
             "reason": self._follower.reason,
@@ -228,7 +228,7 @@ class Controller(ABC):
         }
 
     def _shown(self, retry_s: float, entry: BufferEntry[pb.Item]) -> dict[str, Any]:
-        failure = self._context.key_state.failures.get(entry.key)
+        failure = self.context.key_state.failures.get(entry.key)
         return {
             "key": entry.key,
             "version": str(entry.version),
@@ -241,12 +241,12 @@ class Controller(ABC):
     @property
     def version_last_seen(self) -> str:
         """The cursor: everything up to here is durable in the cache."""
-        return self._context.machine.cursor
+        return self.context.machine.cursor
 
     @property
     def synced(self) -> bool:
         """Whether everything in the cluster has been seen once."""
-        return self._context.observer.synced
+        return self.context.observer.synced
 
     def describe(self, key: str) -> Report | None:
         """The report of a key as of now; None when there is nothing to say about it."""
@@ -289,7 +289,7 @@ class Controller(ABC):
         )
 
     def _follow_metrics(self) -> None:
-        metrics, context, name = self._context.metrics, self._context, self.stream
+        metrics, context, name = self.context.metrics, self.context, self.stream
         metrics.objects.follow(lambda: len(context.machine.desired), name)
         metrics.buffered.follow(lambda: context.inbox.depth, name)
         metrics.retrying.follow(lambda: len(context.inbox) - context.inbox.depth, name)
@@ -308,11 +308,11 @@ class DeploymentController(Controller):
 
     async def apply_deployment(self, item: pb.Item) -> None:
         """Make the cluster's Deployment, with all that belongs to it, equal to the item."""
-        await self._context.applier.apply(item)
+        await self.context.applier.apply(item)
 
     async def delete_deployment(self, key: str, namespace: str, name: str) -> None:
         """Remove it; what is not there is fine. Its last report is forgotten with it."""
-        await self._context.applier.delete(key, namespace, name)
+        await self.context.applier.delete(key, namespace, name)
         self._reporter.removed(key)
 
     @property
@@ -328,7 +328,7 @@ class DeploymentController(Controller):
 
     def _request(self, sequence: int, reports: list[Report]) -> pb.ReportDeploymentStatusRequest:
         chosen = [report for report in reports if isinstance(report, pb.DeploymentReport)]
-        identity = self._context.session.identity
+        identity = self.context.session.identity
         return pb.ReportDeploymentStatusRequest(identity=identity, sequence=sequence, reports=chosen)
 
 
@@ -339,12 +339,12 @@ class SentinelController(Controller):
 
     async def apply_sentinel(self, item: pb.Item) -> None:
         """Make the cluster's sentinel equal to the item, and report its available replicas at once."""
-        await self._context.applier.apply(item)
+        await self.context.applier.apply(item)
         self._reporter.mark(item.key, again=True)
 
     async def delete_sentinel(self, key: str, namespace: str, name: str) -> None:
         """Remove its Service and Deployment; what is not there is fine. Its last report is forgotten with it."""
-        await self._context.applier.delete(key, namespace, name)
+        await self.context.applier.delete(key, namespace, name)
         self._reporter.removed(key)
 
     @property
@@ -360,7 +360,7 @@ class SentinelController(Controller):
 
     def _request(self, sequence: int, reports: list[Report]) -> pb.ReportSentinelStatusRequest:
         chosen = [report for report in reports if isinstance(report, pb.SentinelReport)]
-        identity = self._context.session.identity
+        identity = self.context.session.identity
         return pb.ReportSentinelStatusRequest(identity=identity, sequence=sequence, reports=chosen)
 
 

@@ -39,7 +39,7 @@ _WATCH = {StreamKind.DEPLOYMENTS: "WatchDeployments", StreamKind.SENTINELS: "Wat
 _GET = {StreamKind.DEPLOYMENTS: "GetDesiredDeployment", StreamKind.SENTINELS: "GetDesiredSentinel"}
 _REPORT = {StreamKind.DEPLOYMENTS: "ReportDeploymentStatus", StreamKind.SENTINELS: "ReportSentinelStatus"}
 _MAX_MESSAGE_BYTES = 32 << 20
-_CALLS = 3000  # on one connection: our server ends one that had 4096, and with it the streams
+_MAX_CALLS = 3000  # on one connection: our server ends one that had 4096, and with it the streams
 
 _ERRORS: dict[str, type[ApiError]] = {
     "unauthenticated": Unauthorized,
@@ -72,7 +72,9 @@ class Connection:
         random_bytes: Callable[[int], bytes],
         correlation: str,
         times: Times | None = None,
+        max_calls: int = _MAX_CALLS,
     ) -> None:
+        self._max_calls = max_calls
         self._join_file = join_file
         self._clock = clock
         self._random_bytes = random_bytes
@@ -148,7 +150,7 @@ class Connection:
     def _connected(self) -> tuple[ConnectClient, Http2Link]:
         join = self._join_file()
         self._calls += 1
-        if self._client is not None and self._calls > _CALLS:
+        if self._client is not None and self._calls > self._max_calls:
             self._put_aside()  # its streams go on
         if self._client is None or self._link is None or self._made_for != (join.url, join.ca):
             self.reset()

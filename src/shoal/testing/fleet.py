@@ -34,7 +34,7 @@ from shoal.control.database.engine import Database, Databases
 from shoal.control.database.tables import FLEET, App, Cluster, Deployment, Environment, Project, Region, Topology
 from shoal.control.database.tokens import ApiTokens
 from shoal.control.database.transaction import Tx
-from shoal.control.domain.model import Sealed
+from shoal.control.domain.model import Sealed, Sealer
 from shoal.control.service.config import ServiceConfig
 from shoal.control.service.reports.reports import Consequences
 from shoal.control.service.wiring import CONSEQUENCES, ClusterServer
@@ -89,6 +89,7 @@ class ControlPlane:
     ca: bytes
     clock: Clock
     ids: Ids
+    sealer: Sealer
     _pair: KeyPair
     _make: Callable[[], ClusterServer]
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -120,6 +121,10 @@ class ControlPlane:
 
     async def restart(self) -> None:
         await self.stop()
+        await self.start_again()
+
+    async def start_again(self) -> None:
+        """Start a new server after ``stop``."""
         self.server = self._make()
         await self.start()
 
@@ -255,6 +260,7 @@ async def control_plane(
     consequences: Consequences = CONSEQUENCES,
     port: int = 0,
     others: Sequence[str] = (),
+    sealer: Sealer | None = None,
 ) -> AsyncIterator[ControlPlane]:
     """``url`` is the database's; a new SQLite file in ``folder`` if it is not given. ``others`` are names of further
     databases, SQLite files too."""
@@ -267,14 +273,17 @@ async def control_plane(
         urls |= {name: f"sqlite:///{base / f'{name}.db'}" for name in others}
         databases = await Databases.open(urls, clock=clock, ids=ids)
         tokens = ApiTokens(databases, clock)
+        sealer = sealer or PlainSealer()
 
         def make() -> ClusterServer:
             return ClusterServer(
-                databases, tokens, PlainSealer(), clock=clock, random=random.Random(7).random, config=config,
+                databases, tokens, sealer, clock=clock, random=random.Random(7).random, config=config,
                 metrics=Metrics(), consequences=consequences,
             )  # fmt: skip
 
-        control = ControlPlane(databases, tokens, make(), port, pki.ca_cert.read_bytes(), clock, ids, pair, make)
+        control = ControlPlane(
+            databases, tokens, make(), port, pki.ca_cert.read_bytes(), clock, ids, sealer, pair, make
+        )  # fmt: skip
         try:
             await control.start()
             try:

@@ -25,7 +25,7 @@ from krane_world import (
 )
 
 from shoal.base.clock import RealClock
-from shoal.client import PatchType, Scope, Unreachable, builtin
+from shoal.client import PatchType, ResourceClient, Scope, Unreachable, builtin
 from shoal.errors import ApiError, Forbidden, Invalid, NotFound
 from shoal.krane.handlers import make_handlers
 from shoal.krane.model import Newer
@@ -202,16 +202,16 @@ async def test_what_is_taken_over_while_it_is_being_deleted_stays(monkeypatch):
         other = w.handlers(OTHER_SHARD)[StreamKind.DEPLOYMENTS].applier
         await w.apply(deployment(1))
         applier = w.deployments.applier
-        read, taken = applier._writer.get, []
+        read, taken = ResourceClient.get, []
 
-        async def read_late(*where):
-            found = await read(*where)
+        async def read_late(self, *where):
+            found = await read(self, *where)
             if not taken:  # between the look at the object and its deletion
                 taken.append(True)
                 await other.apply(deployment(2, taken_from=OWNER.shard))
             return found
 
-        monkeypatch.setattr(applier._writer, "get", read_late)
+        monkeypatch.setattr(ResourceClient, "get", read_late)
         await applier.delete(KEY, NAMESPACE, NAME)
         assert {obj["metadata"]["labels"]["shoal.dev/shard"] for obj in (await w.objects()).values()} == {"b"}
         assert sorted(await w.objects()) == sorted(EVERYTHING)
@@ -594,7 +594,7 @@ async def test_the_certificate_between_regions_is_opened_and_a_new_one_replaces_
 
 
 async def test_what_sentinels_say_of_routes_and_have_counted_is_reported_until_their_pods_are_gone(monkeypatch):
-    monkeypatch.setattr("shoal.krane.sentinels.leftovers._LOOK_S", 0.1)
+    monkeypatch.setattr("shoal.krane.sentinels.leftovers.LOOK_S", 0.1)
 
     async with world() as w:
         await w.apply(sentinel(1), custom("route/rt_1", 2, "shop-x", ROUTE))

@@ -9,6 +9,7 @@ import pytest
 from api_world import ENV, Client, World, a_world, an_app, error_of
 
 from shoal.testing.databases import PostgresServer, postgres_server, shared_postgres
+from shoal.testing.waiting import eventually
 
 BACK_S = 30.0
 
@@ -21,10 +22,12 @@ def server() -> Iterator[PostgresServer]:
 
 async def until_served(client: Client, path: str) -> None:
     """Until the database is back; meanwhile only 503 is answered."""
-    async with asyncio.timeout(BACK_S):
-        while (answer := await client("GET", path)).status_code != 200:
-            assert answer.status_code == 503, answer.text
-            await asyncio.sleep(0.05)
+
+    async def status() -> int:
+        found: int = (await client("GET", path)).status_code
+        return found if found != 503 else 0
+
+    assert await eventually(status, timeout_s=BACK_S) == 200
 
 
 async def test_while_the_database_is_away_the_answer_is_503_and_afterwards_all_goes_on(server: PostgresServer) -> None:
@@ -83,11 +86,11 @@ async def revoked_everywhere(one: World, other: World) -> None:
     assert (await there("GET", "/api/v1")).status_code == 200
     row = await one.tokens.find("user", "vic", workspace_id="default")
     await one.ok(one.admin("DELETE", f"/api/v1/tokens/{row.id}"))
-    async with asyncio.timeout(30):
-        while True:
-            if (await there("GET", "/api/v1")).status_code == 401:
-                break
-            await asyncio.sleep(0.05)
+
+    async def is_refused() -> bool:
+        return bool((await there("GET", "/api/v1")).status_code == 401)
+
+    await eventually(is_refused)
 
 
 async def test_what_postgresql_cannot_keep_is_refused_and_not_a_fault_of_ours() -> None:

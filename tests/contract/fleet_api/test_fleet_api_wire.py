@@ -14,7 +14,7 @@ from shoal.app.pki import Pki
 from shoal.app.ports import any_free
 from shoal.base.asgi import Tls, serving
 from shoal.base.clock import RealClock
-from shoal.base.metrics import Metrics
+from shoal.testing.waiting import eventually
 
 
 async def test_requests_and_streams_over_tls(tmp_path: Path) -> None:
@@ -42,7 +42,8 @@ async def test_requests_and_streams_over_tls(tmp_path: Path) -> None:
                 )
                 assert large.status_code == 413
                 await follow(http, headers, world.happen)
-                await until_no_stream_is_open(world.metrics)
+                closed = b'shoal_control_api_streams{stream="events"} 0.0'
+                await eventually(lambda: closed in world.metrics.render(), what="the server notices the lost client")
 
 
 async def follow(http: httpx.AsyncClient, headers: dict[str, str], happen: Callable[[str], Awaitable[None]]) -> None:
@@ -54,12 +55,3 @@ async def follow(http: httpx.AsyncClient, headers: dict[str, str], happen: Calla
         async for line in lines:
             if "OverTheWire" in line:
                 break
-
-
-async def until_no_stream_is_open(metrics: Metrics) -> None:
-    """The server notices that the client of a stream has left."""
-    async with asyncio.timeout(30):
-        while True:
-            if b'shoal_control_api_streams{stream="events"} 0.0' in metrics.render():
-                return
-            await asyncio.sleep(0.05)

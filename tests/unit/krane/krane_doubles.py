@@ -14,7 +14,7 @@ from shoal.base.clock import FakeClock
 from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all
 from shoal.errors import ApiError, NotFound, ServiceUnavailable
-from shoal.krane.cache import Cache, CacheOwner
+from shoal.krane.cache import Cache, CacheOwner, Offload
 from shoal.krane.config import Limits
 from shoal.krane.controller import Controller, ControllerDeps, DeploymentController
 from shoal.krane.metrics import KraneMetrics
@@ -145,6 +145,7 @@ class FakePlane:
         self.joins: list[pb.JoinRequest] = []
         self.fleet = "flt_1"
         self.epoch = 0
+        self.attempts = 0  # calls and streams, also those that failed
         self.slow: dict[str, asyncio.Event] = {}
         self.silent: set[str] = set()  # keys about whose change the stream says nothing
         self._streams: list[tuple[StreamKind, asyncio.Queue[pb.WatchEvent | ApiError]]] = []
@@ -253,6 +254,7 @@ class FakePlane:
                     queue.put_nowait(message)
 
     async def _check(self) -> None:
+        self.attempts += 1
         await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
@@ -364,6 +366,7 @@ class Rig:
         limits: Limits | None = None,
         joined: bool = True,
         owner: CacheOwner = OWNER,
+        offload: Offload = inline,
     ) -> None:
         self.path = path
         self.clock = clock or FakeClock()
@@ -373,7 +376,7 @@ class Rig:
         if joined:
             self.session.begin(1)
         self.metrics = KraneMetrics(Metrics())
-        self.cache = Cache.open(path / f"{kind.stream}.cache", owner, offload=inline)
+        self.cache = Cache.open(path / f"{kind.stream}.cache", owner, offload=offload)
         self.controller = kind(
             ControllerDeps(
                 plane=self.plane,

@@ -73,7 +73,9 @@ class World:
         self.lock = MemoryLock()
         self.owners: list[Owner] = []
 
-    def agent(self, name: str, *, elect: bool = False, plane: FakePlane | None = None) -> Agent:
+    def agent(
+        self, name: str, *, elect: bool = False, plane: FakePlane | None = None, metrics: Metrics | None = None
+    ) -> Agent:
         elector = None
         if elect:
             times = ElectionConfig(lease_s=15, renew_deadline_s=10.0, retry_s=2.0)
@@ -87,7 +89,7 @@ class World:
                 elector=elector,
                 name=name,
                 software="shoal/test",
-                metrics=KraneMetrics(Metrics()),
+                metrics=KraneMetrics(metrics or Metrics()),
                 clock=self.clock,
                 random=lambda: 0.5,
                 offload=inline,
@@ -368,8 +370,7 @@ async def test_every_message_says_who_it_is_from(tmp_path: Path) -> None:
 async def test_metrics_have_closed_labels_and_can_be_rendered(tmp_path: Path) -> None:
     world = World(tmp_path)
     registry = Metrics()
-    agent = world.agent("a1")
-    agent._deps = replace(agent._deps, metrics=KraneMetrics(registry))
+    agent = world.agent("a1", metrics=registry)
     world.plane.desired.want("deployment/secret-name")
     async with world.running(agent):
         await world.clock.advance(20)

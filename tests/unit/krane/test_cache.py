@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -111,21 +112,25 @@ async def test_the_log_is_rewritten_when_it_has_grown(tmp_path: Path) -> None:
 
 
 async def test_after_a_failed_write_the_next_one_writes_everything(tmp_path: Path) -> None:
-    desired, cache = Desired(), _open(tmp_path)
-    cache.put(desired.want("deployment/a"))
-    await cache.save("c1")
+    disk_full = False
 
-    async def torn(job: object) -> None:
+    async def disk(job: Callable[[], None]) -> None:
+        if not disk_full:
+            await inline(job)
+            return
         with (tmp_path / "x.cache").open("ab") as file:
             file.write(b"half of a rec")
         raise OSError(28, "No space left on device")
 
-    cache._offload = torn
+    desired, cache = Desired(), Cache.open(tmp_path / "x.cache", OWNER, offload=disk)
+    cache.put(desired.want("deployment/a"))
+    await cache.save("c1")
+    disk_full = True
     cache.put(desired.want("deployment/b"))
     with pytest.raises(OSError, match="No space"):
         await cache.save("c2")
     assert _state(_open(tmp_path)) == ({"deployment/a": 1}, "c1")
-    cache._offload = inline
+    disk_full = False
     await cache.save("c2")
     cache.close()
     assert _state(_open(tmp_path)) == ({"deployment/a": 1, "deployment/b": 2}, "c2")

@@ -24,7 +24,7 @@ async def test_what_a_full_sync_does_not_name_and_nobody_knows_is_removed(tmp_pa
         await rig.settle()
         plane.desired.lose("deployment/d007")  # the row is gone, without a tombstone
         plane.cut()
-        rig.controller._context.machine.cursor_refused()
+        rig.controller.context.machine.cursor_refused()
         await rig.clock.advance(2)
         assert rig.cluster.deleted == ["deployment/d007"] and rig.running() == rig.wanted()
         assert plane.reports["deployment/d007"].gone

@@ -77,7 +77,7 @@ async def test_a_sync_of_the_history_before_does_not_end_the_observing_of_a_rest
     async with Rig(tmp_path, plane=plane, cluster=cluster) as rig:
         await rig.settle()
         cluster.blocked["live"] = asyncio.Event()  # the cluster is slow while a full sync is compared with it
-        rig.controller._context.machine.cursor_refused()
+        rig.controller.context.machine.cursor_refused()
         plane.cut()
         await rig.clock.advance(2)
         plane.desired.restore(backup, number)

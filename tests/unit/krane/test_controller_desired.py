@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
-from krane_doubles import Desired, FakeCluster, FakePlane, Rig, event
+from krane_doubles import Desired, FakeCluster, FakePlane, Rig, event, inline
 
 from shoal.errors import Forbidden, Invalid, ServiceUnavailable, Unauthorized
 from shoal.krane.config import Limits
@@ -65,7 +66,7 @@ async def test_what_reaches_a_worker_late_is_not_applied_over_what_is_known(tmp_
     async with Rig(tmp_path, plane=plane, cluster=cluster) as rig:
         await rig.settle()
         cluster.objects.clear()  # so that the cluster itself would not refuse it
-        rig.controller._context.inbox.offer(old)
+        rig.controller.context.inbox.offer(old)
         await rig.settle()
         assert ("deployment/a", 1) not in cluster.applied
 
@@ -136,19 +137,17 @@ async def test_a_full_buffer_stops_the_reading_and_drops_nothing(tmp_path: Path)
 
 
 async def test_the_cursor_moves_only_when_what_lies_before_it_is_on_disk(tmp_path: Path) -> None:
-    plane = FakePlane()
-    async with Rig(tmp_path, plane=plane) as rig:
+    plane, disk_full = FakePlane(), False
+
+    async def disk(job: Callable[[], None]) -> None:
+        if disk_full:
+            raise OSError(28, "No space left on device")
+        await inline(job)
+
+    async with Rig(tmp_path, plane=plane, offload=disk) as rig:
         await rig.settle()
         before = rig.controller.version_last_seen
         disk_full = True
-
-        async def failing_disk(job: object) -> None:
-            if disk_full:
-                raise OSError(28, "No space left on device")
-            assert callable(job)
-            job()
-
-        rig.cache._offload = failing_disk
         plane.want("deployment/a")
         await rig.clock.advance(5)
         assert rig.running() == rig.wanted()  # what runs does not wait for the disk
@@ -178,21 +177,12 @@ async def test_a_stream_that_was_cut_goes_on_from_its_cursor(tmp_path: Path) -> 
 async def test_a_refused_token_is_logged_visible_and_backed_off_exponentially(tmp_path: Path) -> None:
     plane = FakePlane()
     plane.error = Unauthorized("the token was revoked")
-    attempts = 0
-    real = plane._check
-
-    async def counted() -> None:
-        nonlocal attempts
-        attempts += 1
-        await real()
-
-    plane._check = counted  # type: ignore[method-assign]
     async with Rig(tmp_path, plane=plane) as rig:
         await rig.clock.advance(1)
         assert rig.controller.state().connection == "unauthorized"
         assert "revoked" in rig.controller.status()["reason"]
         await rig.clock.advance(600)
-        assert 10 < attempts < 60  # not a tight loop: up to 30 s between two
+        assert 10 < plane.attempts < 60  # not a tight loop: up to 30 s between two
         plane.error = None
         plane.desired.want("deployment/a")
         await rig.clock.advance(30)
@@ -359,7 +349,7 @@ async def test_a_cluster_that_has_a_newer_version_than_we_know_makes_us_ask(tmp_
         cluster.objects["deployment/a"] = newer
         cached = rig.cache.get("deployment/a")
         assert cached is not None
-        rig.controller._context.inbox.offer(cached)
+        rig.controller.context.inbox.offer(cached)
         await rig.settle()
         assert rig.cluster.applied == [("deployment/a", 1), ("deployment/a", 2)]
 

@@ -8,12 +8,14 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from os import urandom
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from krane_doubles import FakeCluster
 
 from shoal.base.clock import RealClock
+from shoal.base.connect import ConnectClient
+from shoal.base.http2 import Http2Link, Peer
 from shoal.base.metrics import Metrics
 from shoal.errors import BadRequest, Forbidden, NotFound, ServiceUnavailable, Timeout, Unauthorized
 from shoal.krane import stream as stream_module
@@ -27,21 +29,22 @@ from shoal.krane.stream import Connection, Times
 from shoal.sync.keys import StreamKind
 from shoal.testing.fleet import ControlPlane, control_plane
 from shoal.testing.proxy import TcpProxy
+from shoal.testing.waiting import eventually
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 CLOCK = RealClock()
 T = TypeVar("T")
 
 
-async def until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
-    async with asyncio.timeout(within_s):
-        while not condition():  # noqa: ASYNC110  (there is no event for what another process does)
-            await asyncio.sleep(0.01)
-
-
 @asynccontextmanager
 async def connection(
-    control: ControlPlane, *, cluster: str = "c1", token: str = "", url: str = "", times: Times | None = None
+    control: ControlPlane,
+    *,
+    cluster: str = "c1",
+    token: str = "",
+    url: str = "",
+    times: Times | None = None,
+    max_calls: int = 3000,
 ) -> AsyncIterator[Connection]:
     join = JoinFile(
         url=url or control.url,
@@ -51,7 +54,9 @@ async def connection(
         region="eu",
         shard="default",
     )
-    made = Connection(lambda: join, clock=CLOCK, random_bytes=urandom, correlation="test", times=times)
+    made = Connection(
+        lambda: join, clock=CLOCK, random_bytes=urandom, correlation="test", times=times, max_calls=max_calls
+    )
     try:
         yield made
     finally:
@@ -104,16 +109,16 @@ async def test_a_controller_follows_a_real_control_plane_through_a_restart(tmp_p
             cluster = FakeCluster()
             controller = _controller(tmp_path, plane, await _joined(plane), cluster)
             await controller.start()
-            await until(lambda: key in cluster.objects)
-            await until(lambda: controller.version_last_seen != "")
+            await eventually(lambda: key in cluster.objects, timeout_s=60)
+            await eventually(lambda: controller.version_last_seen != "", timeout_s=60)
             other = await control.deploy("c1", "api")
-            await until(lambda: other in cluster.objects)
+            await eventually(lambda: other in cluster.objects, timeout_s=60)
             await control.restart()
             third = await control.deploy("c1", "late")
-            await until(lambda: third in cluster.objects)
+            await eventually(lambda: third in cluster.objects, timeout_s=60)
             await control.remove("c1", key, by_user=True)
-            await until(lambda: cluster.deleted == [key])
-            await until(lambda: controller.status()["unreported"] == 0)
+            await eventually(lambda: cluster.deleted == [key], timeout_s=60)
+            await eventually(lambda: controller.status()["unreported"] == 0, timeout_s=60)
             await controller.stop()
             assert set(cluster.objects) == {other, third}
 
@@ -121,18 +126,28 @@ async def test_a_controller_follows_a_real_control_plane_through_a_restart(tmp_p
 async def test_after_many_calls_there_is_another_connection_and_streams_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_module, "_CALLS", 5)
+    open_links: set[Http2Link] = set()
 
+    class CountedLink(Http2Link):
+        def __init__(self, peer: Peer) -> None:
+            super().__init__(peer)
+            open_links.add(self)
+
+        async def close(self) -> None:
+            await super().close()
+            open_links.discard(self)
+
+    monkeypatch.setattr(stream_module, "Http2Link", CountedLink)
     async with control_plane(tmp_path) as control:
         await control.add_cluster("c1", region="eu")
-        async with connection(control) as plane:
+        async with connection(control, max_calls=5) as plane:
             session = await _joined(plane)
             async with aclosing(plane.watch(StreamKind.DEPLOYMENTS, _hello(session))) as events:
                 while (await anext(events)).event.field != "sync_end":  # type: ignore[union-attr]
                     pass
                 for _ in range(23):
                     await plane.heartbeat(pb.HeartbeatRequest(identity=session.identity))
-                assert len(plane._old) <= 2, "connections without streams are closed"
+                assert 1 < len(open_links) <= 3, "connections without streams are closed"
                 key = await control.deploy("c1", "web")
                 async with asyncio.timeout(30):
                     while (said := (await anext(events)).event) is None or said.field != "item":
@@ -179,7 +194,7 @@ async def test_a_cancelled_call_or_stream_is_cancelled_and_not_an_error(tmp_path
             await asyncio.wait_for(welcomed.wait(), 60)
             proxy.mute()
             call = asyncio.create_task(plane.heartbeat(pb.HeartbeatRequest(identity=session.identity)))
-            await until(lambda: proxy.held > 0)
+            await eventually(lambda: proxy.held > 0, timeout_s=60)
             for task in (stream, call):
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
@@ -206,7 +221,7 @@ async def test_a_peer_that_stops_answering_is_noticed_and_replaced(tmp_path: Pat
                 while not stream.done():
                     with pytest.raises((Timeout, ServiceUnavailable)):
                         await plane.heartbeat(pb.HeartbeatRequest(identity=session.identity))
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0)
             with pytest.raises(ServiceUnavailable, match="stopped answering"):
                 stream.result()
             proxy.heal()
@@ -284,7 +299,9 @@ async def test_connections_cut_under_change_load_lose_nothing_and_delete_nothing
                     await control.deploy("c1", name, replicas=wanted[key])
                 if step % 10 == 9:
                     proxy.cut()
-            await until(lambda: _replicas(cluster) == wanted and controller.status()["unreported"] == 0)
+            await eventually(
+                lambda: _replicas(cluster) == wanted and controller.status()["unreported"] == 0, timeout_s=60
+            )
             assert set(cluster.deleted) <= removed
             await controller.stop()
 
@@ -294,7 +311,17 @@ def _replicas(cluster: FakeCluster) -> dict[str, int]:
     return {key: state.replicas for key, state in found.items() if isinstance(state, pb.DeploymentState)}
 
 
-async def test_heartbeats_go_along_on_an_open_stream_and_by_a_call_when_there_is_none(tmp_path: Path) -> None:
+async def test_heartbeats_go_along_on_an_open_stream_and_by_a_call_when_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    call = ConnectClient.call
+
+    async def noted(self: ConnectClient, method: str, *rest: Any) -> Any:
+        called.append(method)
+        return await call(self, method, *rest)
+
+    monkeypatch.setattr(ConnectClient, "call", noted)
     async with control_plane(tmp_path / "control") as control:
         await control.add_cluster("c1", region="eu")
         async with connection(control) as plane:
@@ -303,7 +330,7 @@ async def test_heartbeats_go_along_on_an_open_stream_and_by_a_call_when_there_is
             async with aclosing(plane.watch(StreamKind.DEPLOYMENTS, _hello(session))) as events:
                 first = await anext(events)
                 assert first.event is not None and first.event.field == "welcome"
-                calls = plane._calls
+                called.clear()
                 beating = asyncio.create_task(plane.heartbeat(beat))
                 async with asyncio.timeout(60):
                     while not beating.done():  # answers are found among the events
@@ -312,6 +339,6 @@ async def test_heartbeats_go_along_on_an_open_stream_and_by_a_call_when_there_is
                         if not reading.done():
                             reading.cancel()
                             await asyncio.wait([reading])
-                assert beating.result() == pb.HeartbeatResponse() and plane._calls == calls
+                assert beating.result() == pb.HeartbeatResponse() and called == []
             await plane.heartbeat(beat)
-            assert plane._calls == calls + 1
+            assert called == ["Heartbeat"]

@@ -119,12 +119,12 @@ class Events:
         database = self._databases.of(who.workspace_id)
 
         async def parts() -> AsyncGenerator[bytes, None]:
-            sent = _fingerprint(first)
+            sent = status_fingerprint(first)
             yield event("status", first)
             async with aclosing(self._looks(database)) as looks:
                 async for _ in looks:
                     shown = await self._unless_away(lambda: self._fleet.status(who, ref))
-                    found = sent if shown is None else _fingerprint(shown)
+                    found = sent if shown is None else status_fingerprint(shown)
                     yield event("status", shown) if found != sent else b""
                     sent = found
 
@@ -237,7 +237,7 @@ def _object(query: ListedEvents) -> ObjectRef | None:
     return ObjectRef(query.kind, query.name, query.project, query.environment)
 
 
-def _fingerprint(value: Any) -> bytes:
+def status_fingerprint(value: Any) -> bytes:
     """Of everything but how long ago it was."""
     return _without_durations.sub(b"", orjson.dumps(_timeless(value), option=orjson.OPT_SORT_KEYS))
 

@@ -14,7 +14,7 @@ from sqlalchemy import delete, or_, select, tuple_, update
 from shoal.control.database.engine import Database
 from shoal.control.database.tables import Change, Counter, Desired
 
-_STEP = 1000  # rows per transaction of ``forget``, so that other transactions wait only briefly
+BATCH = 1000  # rows per transaction of ``forget``, so that other transactions wait only briefly
 
 
 class PrunedRows(NamedTuple):
@@ -24,22 +24,22 @@ class PrunedRows(NamedTuple):
     tombstones: int
 
 
-async def forget(database: Database, keep_ms: int, keep_tombstones_ms: int) -> PrunedRows:
+async def forget(database: Database, keep_ms: int, keep_tombstones_ms: int, *, batch: int = BATCH) -> PrunedRows:
     """Remove changes older than ``keep_ms``, and then the tombstones that nobody can need: those of changes that were
     forgotten, once the agent has said that the object is gone or ``keep_tombstones_ms`` have passed."""
     changes = tombstones = 0
-    while removed := await _forget_changes(database, keep_ms):
+    while removed := await _forget_changes(database, keep_ms, batch):
         changes += removed
-    while removed := await _forget_tombstones(database, keep_ms, max(keep_ms, keep_tombstones_ms)):
+    while removed := await _forget_tombstones(database, keep_ms, max(keep_ms, keep_tombstones_ms), batch):
         tombstones += removed
     return PrunedRows(changes, tombstones)
 
 
-async def _forget_changes(database: Database, keep_ms: int) -> int:
+async def _forget_changes(database: Database, keep_ms: int, batch: int) -> int:
     """One step; 0 when there is nothing left to do. Only a prefix goes, also when clocks have jumped."""
     async with database.reading() as session:
         found = (
-            await session.execute(select(Change.number, Change.created_at).order_by(Change.number).limit(_STEP))
+            await session.execute(select(Change.number, Change.created_at).order_by(Change.number).limit(batch))
         ).all()
     before = round(database.clock.wall_s() * 1000) - keep_ms
     old = 0
@@ -59,7 +59,7 @@ async def _forget_changes(database: Database, keep_ms: int) -> int:
     return old
 
 
-async def _forget_tombstones(database: Database, keep_ms: int, keep_tombstones_ms: int) -> int:
+async def _forget_tombstones(database: Database, keep_ms: int, keep_tombstones_ms: int, batch: int) -> int:
     now = round(database.clock.wall_s() * 1000)
     key = (Desired.cluster_id, Desired.shard, Desired.stream, Desired.key)
     oldest = select(Counter.oldest).scalar_subquery()
@@ -69,7 +69,7 @@ async def _forget_tombstones(database: Database, keep_ms: int, keep_tombstones_m
         or_((Desired.gone_at > 0) & (Desired.gone_at < now - keep_ms), Desired.committed_at < now - keep_tombstones_ms),
     )
     async with database.reading() as session:
-        found = (await session.execute(select(*key).where(*dead).limit(_STEP))).all()
+        found = (await session.execute(select(*key).where(*dead).limit(batch))).all()
     if not found:
         return 0
     async with database.transaction() as tx:

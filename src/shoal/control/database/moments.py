@@ -20,15 +20,15 @@ from shoal.control.database.rows import Ask, RowQuery
 from shoal.control.database.sqlite import SqliteConnection
 
 _BUSY_MS = 50  # readers do not wait for writers; only for a repair of the file
-_KEPT = 4
 
 
 class SqliteReaders:
     """Connections for reading that belong to the event loop's thread."""
 
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str, path: Path, *, keep: int = 4) -> None:
         self._name = name
         self._path = path
+        self._keep = keep  # unused connections
         self._free: list[sqlite3.Connection] = []
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class SqliteReaders:
                 raise
         except sqlite3.Error as error:
             raise translate(self._name, error) or error from error
-        if len(self._free) < _KEPT:
+        if len(self._free) < self._keep:
             self._free.append(connection)
         else:
             connection.close()

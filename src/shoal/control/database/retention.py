@@ -13,12 +13,11 @@ from sqlalchemy import delete, select, tuple_
 
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
-from shoal.control.database.changes import forget
+from shoal.control.database.changes import BATCH, forget
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.tables import Audit, Event, Idempotency
 from shoal.errors import ConfigError, ServiceUnavailable
 
-_STEP = 1000
 _HOUR_S = 3600.0
 _DAY_S = 24 * _HOUR_S
 
@@ -35,9 +34,10 @@ class Retention:
     events_s: float = 14 * _DAY_S
     audit_s: float = 400 * _DAY_S
     every_s: float = 600.0
+    batch: int = BATCH  # rows of one transaction
 
     def __post_init__(self) -> None:
-        for name in ("changes_s", "tombstones_s", "idempotency_s", "events_s", "audit_s", "every_s"):
+        for name in ("changes_s", "tombstones_s", "idempotency_s", "events_s", "audit_s", "every_s", "batch"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"retention.{name} is {getattr(self, name)}: use more than 0")
         if self.tombstones_s < self.changes_s:
@@ -68,24 +68,25 @@ async def run_retention(databases: Databases, retention: Retention, clock: Clock
 
 
 async def sweep(database: Database, retention: Retention) -> SweptRows:
-    forgotten = await forget(database, round(retention.changes_s * 1000), round(retention.tombstones_s * 1000))
-    answers = await _all_steps(database, retention.idempotency_s, _forget_answers)
-    events = await _all_steps(database, retention.events_s, _forget_events)
-    audit = await _all_steps(database, retention.audit_s, _forget_audit)
+    changes_ms, tombstones_ms = round(retention.changes_s * 1000), round(retention.tombstones_s * 1000)
+    forgotten = await forget(database, changes_ms, tombstones_ms, batch=retention.batch)
+    answers = await _all_steps(database, retention.idempotency_s, _forget_answers, retention.batch)
+    events = await _all_steps(database, retention.events_s, _forget_events, retention.batch)
+    audit = await _all_steps(database, retention.audit_s, _forget_audit, retention.batch)
     return SweptRows(forgotten.changes, forgotten.tombstones, answers, events, audit)
 
 
-async def _all_steps(database: Database, keep_s: float, step: Any) -> int:
+async def _all_steps(database: Database, keep_s: float, step: Any, batch: int) -> int:
     before = round((database.clock.wall_s() - keep_s) * 1000)
     count = 0
-    while removed := await step(database, before):
+    while removed := await step(database, before, batch):
         count += removed
     return count
 
 
-async def _forget_answers(database: Database, before: int) -> int:
+async def _forget_answers(database: Database, before: int, batch: int) -> int:
     key = (Idempotency.workspace_id, Idempotency.key)
-    asked = select(*key).where(Idempotency.created_at < before).order_by(Idempotency.created_at).limit(_STEP)
+    asked = select(*key).where(Idempotency.created_at < before).order_by(Idempotency.created_at).limit(batch)
     async with database.reading() as session:
         found = [tuple(row) for row in await session.execute(asked)]
     if found:
@@ -93,18 +94,18 @@ async def _forget_answers(database: Database, before: int) -> int:
     return len(found)
 
 
-async def _forget_events(database: Database, before: int) -> int:
-    return await _forget_prefix(database, Event, before)
+async def _forget_events(database: Database, before: int, batch: int) -> int:
+    return await _forget_prefix(database, Event, before, batch)
 
 
-async def _forget_audit(database: Database, before: int) -> int:
-    return await _forget_prefix(database, Audit, before)
+async def _forget_audit(database: Database, before: int, batch: int) -> int:
+    return await _forget_prefix(database, Audit, before, batch)
 
 
-async def _forget_prefix(database: Database, table: type[Event] | type[Audit], before: int) -> int:
+async def _forget_prefix(database: Database, table: type[Event] | type[Audit], before: int, batch: int) -> int:
     """Ids are in the order of time, near enough: the rows up to the first that is too young."""
     async with database.reading() as session:
-        rows = (await session.execute(select(table.id, table.at).order_by(table.id).limit(_STEP))).all()
+        rows = (await session.execute(select(table.id, table.at).order_by(table.id).limit(batch))).all()
     old = next((n for n, row in enumerate(rows) if row.at >= before), len(rows))
     if old:
         await _delete(database, delete(table).where(table.id <= rows[old - 1].id))

@@ -11,15 +11,15 @@ from collections.abc import Callable
 
 from shoal.base.clock import Clock
 
-_THRESHOLDS = (20_000, 20, 50)
-_LOOK_S = 2.0
-_EVERY_S = 900.0
+THRESHOLDS = (20_000, 20, 50)
+LOOK_S = 2.0
+EVERY_S = 900.0
 
 
 async def freeze_kept_objects(clock: Clock, streams: Callable[[], int]) -> None:
     """Until cancelled."""
     before = gc.get_threshold()
-    gc.set_threshold(*_THRESHOLDS)
+    gc.set_threshold(*THRESHOLDS)
     aside, last, due = -1, streams(), float("-inf")
     try:
         while True:
@@ -29,9 +29,9 @@ async def freeze_kept_objects(clock: Clock, streams: Callable[[], int]) -> None:
                 gc.unfreeze()
                 gc.collect()
                 gc.freeze()
-                aside, due = count, now + _EVERY_S
+                aside, due = count, now + EVERY_S
             last = count
-            await clock.sleep(_LOOK_S)
+            await clock.sleep(LOOK_S)
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()

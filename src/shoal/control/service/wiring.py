@@ -70,14 +70,14 @@ class ClusterServer:
     ) -> None:
         self._clock = clock
         counts = ServiceMetrics(metrics)
-        reported, token_cache = Reported(), TokenCache()
+        self.reported, token_cache = Reported(), TokenCache()
         self.directory = Directory(databases, clock)
-        self.hub = Hub(databases, config, counts, reported, clock=clock, random=random)
+        self.hub = Hub(databases, config, counts, self.reported, clock=clock, random=random)
         self.agents = Agents(
             databases,
             self.directory,
             self.hub,
-            reported,
+            self.reported,
             token_cache,
             config,
             counts,
@@ -85,7 +85,7 @@ class ClusterServer:
             random=random,
         )
         self.loader = Loader(databases, self.hub.index, self.directory, sealer, counts, cache_bytes=config.cache_bytes)
-        self.reports = Reports(databases, self.hub.index, reported, config, counts, consequences, clock=clock)
+        self.reports = Reports(databases, self.hub.index, self.reported, config, counts, consequences, clock=clock)
         calls = self._calls = ClusterCalls(
             self.hub, self.agents, self.loader, self.reports, config, counts, clock=clock, random=random
         )

@@ -23,7 +23,7 @@ from shoal.reconcile import Cache
 log = get_logger("krane.sentinels")
 
 POD_PREFIX = "sentinel-"  # how the names of all sentinels begin
-_LOOK_S = 10.0
+LOOK_S = 10.0
 _JUDGED = tuple(TYPES[kind] for kind in ("route", "policy"))
 
 
@@ -80,7 +80,7 @@ class Leftovers:
 
     async def run(self) -> None:
         while True:
-            await self._clock.sleep(_LOOK_S)
+            await self._clock.sleep(LOOK_S)
             await self.look()
 
     async def look(self) -> None:

@@ -47,7 +47,7 @@ class Client:
     """Speaks to the API in process, for one token."""
 
     def __init__(self, api: Any, token: str, peer: str = "10.1.2.3") -> None:
-        self._http = httpx.AsyncClient(
+        self.http = httpx.AsyncClient(
             transport=httpx.ASGITransport(api, client=(peer, 1234)), base_url="https://control.example"
         )
         self.token = token
@@ -59,10 +59,10 @@ class Client:
             sent.setdefault("Authorization", f"Bearer {self.token}")
         if isinstance(body, str):
             sent.setdefault("Content-Type", "application/yaml")
-            return await self._http.request(method, path, headers=sent, content=body)
+            return await self.http.request(method, path, headers=sent, content=body)
         if isinstance(body, bytes):
-            return await self._http.request(method, path, headers=sent, content=body)
-        return await self._http.request(method, path, headers=sent, json=body)
+            return await self.http.request(method, path, headers=sent, content=body)
+        return await self.http.request(method, path, headers=sent, json=body)
 
 
 class World:

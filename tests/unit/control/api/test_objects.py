@@ -281,7 +281,7 @@ async def test_a_body_without_a_declared_length_is_cut_off_at_the_limit(tmp_path
                 yield b" " * 65536
 
         headers = {"Authorization": f"Bearer {world.editor.token}", "Content-Type": "application/json"}
-        answer = await world.editor._http.request("PUT", APP, headers=headers, content=endless())
+        answer = await world.editor.http.request("PUT", APP, headers=headers, content=endless())
         assert error_of(answer) == (413, "RequestEntityTooLarge") and parts <= 20
 
 

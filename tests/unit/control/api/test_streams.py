@@ -236,7 +236,7 @@ async def test_a_watch_shows_the_status_and_then_every_change_of_it_but_not_the_
         first["agents"] = [{"cluster": "eu1", "lastHeartbeat": 1.0, "message": "no heartbeat for 12.5 s"}]
         later = orjson.loads(orjson.dumps(first))
         later["agents"][0] |= {"lastHeartbeat": 3.5, "message": "no heartbeat for 15 s"}
-        assert events._fingerprint(first) == events._fingerprint(later)
+        assert events.status_fingerprint(first) == events.status_fingerprint(later)
 
 
 async def test_a_stream_is_quiet_while_the_database_is_away_and_goes_on_after(tmp_path: Path) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 from shoal.control.database.failures import DatabaseAway
-from shoal.control.database.moments import _KEPT, SqliteReaders
+from shoal.control.database.moments import SqliteReaders
 
 NAMES = text("SELECT name FROM things WHERE name >= :least ORDER BY name")
 
@@ -57,22 +59,32 @@ async def test_a_reader_cannot_write(moments: SqliteReaders, path: Path) -> None
         assert await rows(NAMES, {"least": ""}) == [("a",)]
 
 
-async def test_connections_are_used_again_a_few_are_kept_and_one_that_failed_is_not(moments: SqliteReaders) -> None:
-    with moments.open() as rows:
-        await rows(NAMES, {"least": ""})
-    (kept,) = moments._free
-    with moments.open() as rows:
-        await rows(NAMES, {"least": ""})
-    assert moments._free == [kept]
+async def test_connections_are_used_again_a_few_are_kept_and_one_that_failed_is_not(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, connect = 0, sqlite3.connect
+
+    def counted(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        nonlocal made
+        made += 1
+        return connect(*arguments, **options)
+
+    def open_together(count: int) -> int:
+        before = made
+        with ExitStack() as stack:
+            for _ in range(count):
+                stack.enter_context(moments.open())
+        return made - before
+
+    monkeypatch.setattr(sqlite3, "connect", counted)
+    moments = SqliteReaders("main", path, keep=3)
+    assert [open_together(1), open_together(1)] == [1, 0]
     with pytest.raises(RuntimeError), moments.open():
-        raise RuntimeError("whoever asked has failed")
-    assert moments._free == [], "what it was doing is not known"
-    opened = [moments.open() for _ in range(_KEPT + 2)]
-    for one in opened:
-        one.__enter__()
-    for one in opened:
-        one.__exit__(None, None, None)
-    assert len(moments._free) == _KEPT
+        raise RuntimeError("the reader has failed")
+    assert open_together(1) == 1, "the state of the connection is not known"
+    assert open_together(5) == 4
+    assert open_together(5) == 2, "three are kept"
+    moments.close()
 
 
 async def test_a_database_that_cannot_be_read_is_away_and_a_wrong_statement_is_not(tmp_path: Path, path: Path) -> None:

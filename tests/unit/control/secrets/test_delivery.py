@@ -14,6 +14,7 @@ from secrets_world import key_text
 
 from shoal.base.clock import FakeClock
 from shoal.control.database.tables import Secret
+from shoal.control.domain.model import Sealed
 from shoal.control.secrets.masters import GivenKeys, parse_keys
 from shoal.control.secrets.rotation import rotate_master
 from shoal.control.secrets.sealer import EnvelopeSealer
@@ -30,10 +31,22 @@ def sealing(*seeds: int) -> EnvelopeSealer:
     return EnvelopeSealer(GivenKeys(keys, "a test"), clock=FakeClock())
 
 
+class SwitchedSealer:
+    """A control plane's sealer that a test can replace."""
+
+    def __init__(self, sealer: EnvelopeSealer) -> None:
+        self.current = sealer
+
+    async def seal(self, values: dict[str, str]) -> Sealed:
+        return await self.current.seal(values)
+
+    async def rewrap(self, data_key: bytes, master_key: str, public_key: bytes) -> bytes:
+        return await self.current.rewrap(data_key, master_key, public_key)
+
+
 @asynccontextmanager
 async def joined(folder: Path, sealer: EnvelopeSealer) -> AsyncIterator[tuple[ControlPlane, AgentClient]]:
-    async with control_plane(folder) as control:
-        use(control, sealer)
+    async with control_plane(folder, sealer=SwitchedSealer(sealer)) as control:
         await control.add_cluster("c1", region="eu")
         async with control.agent("c1", "eu", join=False) as agent:
             await agent.join(AGENT.public_key().public_bytes_raw())
@@ -42,7 +55,8 @@ async def joined(folder: Path, sealer: EnvelopeSealer) -> AsyncIterator[tuple[Co
 
 
 def use(control: ControlPlane, sealer: EnvelopeSealer) -> None:
-    control.server.loader._sealer = sealer
+    assert isinstance(control.sealer, SwitchedSealer)
+    control.sealer.current = sealer
 
 
 async def store(control: ControlPlane, name: str, sealer: EnvelopeSealer) -> None:

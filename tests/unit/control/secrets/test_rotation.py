@@ -18,7 +18,7 @@ from shoal.control.database.engine import Databases
 from shoal.control.database.tables import Audit, Change, GatewayCertificate, Secret
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import Actor
-from shoal.control.secrets.masters import FileKeys, GivenKeys, KeysAway, Wrapped, parse_keys
+from shoal.control.secrets.masters import FileKeys, GivenKeys, KeysAway, MasterKeyRing, Wrapped, parse_keys
 from shoal.control.secrets.rotation import master_keys_in_use, rotate_master, rotate_secrets
 from shoal.control.secrets.sealer import EnvelopeSealer
 from shoal.errors import ConfigError, ShoalError
@@ -31,8 +31,12 @@ PRIVATE, PUBLIC = AGENT.private_bytes_raw(), AGENT.public_key().public_bytes_raw
 COUNT, BATCH = 25, 10
 
 
+def ring(*seeds: int) -> MasterKeyRing:
+    return parse_keys(" ".join(key_text(seed) for seed in seeds), "a test")
+
+
 def keys(*seeds: int) -> GivenKeys:
-    return GivenKeys(parse_keys(" ".join(key_text(seed) for seed in seeds), "a test"), "a test")
+    return GivenKeys(ring(*seeds), "a test")
 
 
 def sealing(*seeds: int) -> EnvelopeSealer:
@@ -162,7 +166,7 @@ async def test_a_secret_that_is_changed_meanwhile_keeps_the_change(tmp_path: Pat
         changes: list[object] = []
 
     async with world(tmp_path, 3) as made:
-        masters = Interfering(keys(2, 1)._ring, "a test")
+        masters = Interfering(ring(2, 1), "a test")
         masters.changes = [made.put(sealing(1), "s001", "changed")]
         done = await rotate_master(made.databases, EnvelopeSealer(masters, clock=FakeClock()))
         assert done.moved == 3
@@ -180,7 +184,7 @@ async def test_it_may_be_interrupted_anywhere_and_continues(tmp_path: Path) -> N
             return await super().unwrap(wrapped)
 
     async with world(tmp_path) as made:
-        masters = Failing(keys(2, 1)._ring, "a test")
+        masters = Failing(ring(2, 1), "a test")
         sealer, current = EnvelopeSealer(masters, clock=FakeClock()), await keys(2).current()
         for more, moved in ((13, 13), (9, 22)):
             masters.left = more

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from secrets_world import key_text, names
 
 from shoal.base.clock import FakeClock
-from shoal.control.domain.model import Sealer
+from shoal.control.domain.model import Sealed, Sealer
 from shoal.control.secrets.masters import GivenKeys, UnknownMasterKey, Wrapped, parse_keys
 from shoal.control.secrets.sealer import EnvelopeSealer
 from shoal.control.secrets.wiring import open_sealer
@@ -63,27 +63,32 @@ async def test_a_data_key_is_unwrapped_once_for_many_agents_and_forgotten_after_
     assert masters.unwrapped == 1
     await clock.advance(59)
     await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
-    assert (masters.unwrapped, len(sealer._known)) == (1, 1)
+    assert (masters.unwrapped, clock.pending) == (1, 1)
     await clock.advance(1)
-    assert len(sealer._known) == 0  # without anybody asking
-    assert clock.pending == 0
+    assert clock.pending == 0, "it was forgotten without a further call"
     await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
     assert masters.unwrapped == 2
 
 
 async def test_the_number_of_data_keys_in_memory_is_bounded() -> None:
     clock = FakeClock()
-    sealer = EnvelopeSealer(keys(1), clock=clock, keep_count=10)
-    for n in range(50):
-        sealed = await sealer.seal({"N": str(n)})
-        await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
-        await clock.advance(0.1)
-        assert len(sealer._known) <= 10
+    masters = keys(1)
+    sealer = EnvelopeSealer(masters, clock=clock, keep_count=10)
+    sealed = [await sealer.seal({"N": str(n)}) for n in range(50)]
+
+    async def unwrapped(some: list[Sealed]) -> int:
+        before = masters.unwrapped
+        for one in some:
+            await sealer.rewrap(one.data_key, one.master_key, PUBLIC)
+            await clock.advance(0.1)
+        return masters.unwrapped - before
+
+    assert await unwrapped(sealed) == 50
+    assert await unwrapped(sealed[-10:]) == 0 and await unwrapped(sealed[:40]) == 40, "ten are kept"
     await clock.advance(60)
-    assert len(sealer._known) == 0
-    await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
+    assert clock.pending == 0 and await unwrapped(sealed[39:40]) == 1
     await sealer.close()
-    assert (len(sealer._known), clock.pending) == (0, 0)
+    assert clock.pending == 0
 
 
 async def test_a_missing_master_key_is_an_error_of_the_secrets_that_need_it_only() -> None:
@@ -109,8 +114,8 @@ async def test_no_text_of_any_object_shows_a_value_or_a_key() -> None:
     sealer = EnvelopeSealer(keys(1), clock=FakeClock())
     sealed = await sealer.seal(VALUES)
     await sealer.rewrap(sealed.data_key, sealed.master_key, PUBLIC)
-    (_, data_key), *_ = sealer._known._keys.values()
-    for one in (sealer, sealed, sealer._known, sealer.masters):
+    data_key = await sealer.masters.unwrap(Wrapped(sealed.master_key, sealed.data_key))
+    for one in (sealer, sealed, *vars(sealer).values()):
         shown = f"{one} {one!r}"
         for secret in ("hunter2", key_text(1), repr(data_key), data_key.hex()):
             assert secret not in shown

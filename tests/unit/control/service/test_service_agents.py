@@ -58,7 +58,7 @@ async def a_control(path: Path) -> AsyncIterator[Control]:
     databases = await Databases.open({"main": f"sqlite:///{path}/fleet.db"}, clock=FakeClock(), ids=Ids())
     control = Control(databases)
     await control.add_cluster()
-    running = [asyncio.create_task(server.agents._take_joins()) for server in (control.one, control.other)]
+    running = [asyncio.create_task(server.agents.take_joins()) for server in (control.one, control.other)]
     try:
         yield control
     finally:
@@ -90,7 +90,7 @@ async def test_an_agent_that_another_control_plane_had_lost_is_asked_for_its_rep
         epoch = (await control.one.agents.join(CALLER, pb.JoinRequest(identity=identity()))).epoch
         digest = Digest()
         digest.put("deployment/d", "7")
-        control.one.reports._reported.put(PLACE, StreamKind.DEPLOYMENTS, "deployment/d", 7)  # as it came here
+        control.one.reported.put(PLACE, StreamKind.DEPLOYMENTS, "deployment/d", 7)  # as it came here
         async with control.databases.fleet.transaction() as tx:  # by the other one, with what was reported
             await tx.session.execute(update(Agent).values(lost=True))
         beat = pb.HeartbeatRequest(identity=identity(epoch), deployments=pb.ControllerState(reported=digest.buckets))

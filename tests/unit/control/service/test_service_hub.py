@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
 from shoal.base.clock import FakeClock
 from shoal.base.metrics import Metrics
+from shoal.base.tasks import cancel_all
 from shoal.control.database.engine import Databases
 from shoal.control.database.position import Position
 from shoal.control.service.config import ServiceConfig
@@ -20,41 +23,71 @@ from shoal.sync.versions import Cursor, encode_cursor
 KEYS = {"main": b"key"}
 
 
-class GoesBack:
-    """A database that turns out to have gone back while somebody asks for its position."""
+class RestoredDatabase:
+    """An empty database. Once ``is_restored_next`` is set, the next request for its position finds another history, and
+    is answered while the hub loads it. The hub can read rows while ``readable`` is set."""
 
-    name, signing_key = "main", KEYS["main"]
+    name, signing_key, dialect = "main", KEYS["main"], "sqlite"
 
     def __init__(self) -> None:
-        self.hub: Hub | None = None
+        self.is_restored_next = False
+        self.readable, self._changed, self._loading = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._position = Position(1, 5, 4)
 
     async def position(self) -> Position:
-        assert self.hub is not None
-        if self.hub.index.positions["main"].incarnation == 1:  # loading anew begins
-            self.hub._ready["main"].clear()
-            self.hub.index.restart("main", Position(2, 0, 0))
-        return Position(2, 7, 7)
+        if self.is_restored_next:
+            self.is_restored_next = False
+            self._position = Position(2, 7, 7)
+            self._loading.clear()
+            self._changed.set()
+            await self._loading.wait()
+        return self._position
+
+    async def wait_for_change(self, _number: int, _poll_s: float) -> None:
+        await self._changed.wait()
+        self._changed.clear()
+
+    @asynccontextmanager
+    async def moment(self) -> AsyncIterator[Any]:
+        async def ask(statement: Any, _parameters: Any) -> list[Any]:
+            return [self._position] if statement.row is Position else []
+
+        yield ask
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Any]:
+        async def stream(_statement: Any) -> Any:
+            return SimpleNamespace(partitions=lambda _size: _no_rows())
+
+        self._loading.set()
+        await self.readable.wait()
+        yield SimpleNamespace(stream=stream)
 
 
-def a_hub() -> Hub:
-    database: Any = GoesBack()
-    databases = cast(Databases, SimpleNamespace(all=(database,), fleet=database))
-    hub = Hub(databases, ServiceConfig(), ServiceMetrics(Metrics()), Reported(), clock=FakeClock(), random=lambda: 0.5)
-    database.hub = hub
-    hub.index.moved("main", Position(1, 5, 4))
-    hub._ready["main"].set()
-    return hub
+async def _no_rows() -> AsyncIterator[list[Any]]:
+    for page in ():
+        yield page
 
 
 async def begun(cursor: Cursor) -> FullSync:
-    hub = a_hub()
-    beginning = asyncio.create_task(hub.begin(encode_cursor(cursor, KEYS)))
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert not beginning.done(), "the index is being loaded: what it lacks would count as absent"
-    await hub._set_position("main", Position(2, 7, 7))
-    hub._ready["main"].set()
-    how = await asyncio.wait_for(beginning, 5)
+    database = RestoredDatabase()
+    databases = cast(Databases, SimpleNamespace(all=(database,), fleet=database))
+    hub = Hub(databases, ServiceConfig(), ServiceMetrics(Metrics()), Reported(), clock=FakeClock(), random=lambda: 0.5)
+    running = asyncio.create_task(hub.run(), name="hub")
+    try:
+        database.readable.set()
+        await asyncio.wait_for(hub.ready(), 5)
+        database.readable.clear()
+        database.is_restored_next = True
+        beginning = asyncio.create_task(hub.begin(encode_cursor(cursor, KEYS)), name="begin")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert hub.index.positions["main"].incarnation == 2, "the other history is being loaded"
+        assert not beginning.done(), "the index is being loaded: what it lacks would count as absent"
+        database.readable.set()
+        how = await asyncio.wait_for(beginning, 5)
+    finally:
+        await cancel_all(running)
     assert isinstance(how, FullSync)
     return how
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all
 from shoal.control.database import tables
-from shoal.control.database.engine import Databases
+from shoal.control.database.engine import Database, Databases
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import Actor, Sealed
 from shoal.control.service.desired.directory import AgentFacts, Directory
@@ -30,20 +30,40 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 ADMIN = Actor("default", "ann", "admin")
 
 
-class Keys:
-    """Notes how many readers of the database are in use while keys are asked for."""
+class OpenReads:
+    """Counts the blocks in which a database is being read."""
 
-    def __init__(self) -> None:
-        self.databases: Databases | None = None
-        self.free: list[int] = []
+    def __init__(self, database: Database) -> None:
+        self.count = 0
+        database.moment = self._counted(database.moment)  # type: ignore[method-assign]
+        database.reading = self._counted(database.reading)  # type: ignore[method-assign]
+
+    def _counted(self, block: Callable[[], AbstractAsyncContextManager[Any]]) -> Any:
+        @asynccontextmanager
+        async def counted() -> AsyncIterator[Any]:
+            async with block() as found:
+                self.count += 1
+                try:
+                    yield found
+                finally:
+                    self.count -= 1
+
+        return counted
+
+
+class Keys:
+    """Notes how many blocks of the database are open while keys are asked for."""
+
+    def __init__(self, reads: OpenReads) -> None:
+        self.reads = reads
+        self.open: list[int] = []
         self.meanwhile: Callable[[], None] = lambda: None
 
     async def seal(self, values: dict[str, str]) -> Sealed:
         return Sealed(b"sealed", b"data key", "master")
 
     async def rewrap(self, data_key: bytes, master_key: str, public_key: bytes) -> bytes:
-        assert self.databases is not None
-        self.free.append(self.databases.fleet._readers._value)
+        self.open.append(self.reads.count)
         self.meanwhile()
         return public_key[:1] + data_key
 
@@ -51,8 +71,7 @@ class Keys:
 class Bench:
     def __init__(self, databases: Databases, clock: FakeClock) -> None:
         self.databases = databases
-        self.keys = Keys()
-        self.keys.databases = databases
+        self.keys = Keys(OpenReads(databases.fleet))
         self.fleet = Fleet(databases, clock, Ids(), self.keys)
         self.index = DesiredIndex({databases.fleet.name: databases.fleet.signing_key})
         self.directory = Directory(databases, clock)
@@ -132,11 +151,10 @@ async def test_keys_are_asked_for_while_no_connection_of_the_database_waits_for_
         place = await bench.prepare()
         bench.directory.saw_agent(place, AgentFacts(1, "a1", b"k" * 32, 0, ""))
         deployment = await bench.one(tables.Deployment)
-        all_free = bench.databases.fleet._readers._value
         item = await bench.loader.item(place, f"deployment/{deployment.id}")
         assert item is not None and item.action is not None and isinstance(item.action.value, pb.DeploymentState)
         assert [secret.wrapped_key for secret in item.action.value.secrets] == [b"kdata key"]
-        assert bench.keys.free == [all_free]
+        assert bench.keys.open == [0]
 
 
 async def test_an_object_that_is_made_while_it_is_looked_for_is_not_forgotten(tmp_path: Path) -> None:
@@ -144,11 +162,15 @@ async def test_an_object_that_is_made_while_it_is_looked_for_is_not_forgotten(tm
         place = await bench.prepare()
         made = DesiredEntry("main", 99, "apply", False)
 
-        async def reads_too_early(*_: Any) -> dict[Any, Any]:
-            bench.index.put(place, StreamKind.DEPLOYMENTS, "deployment/new", made)
-            return {}
+        moment = bench.databases.fleet.moment
 
-        bench.loader._read = reads_too_early  # type: ignore[method-assign]
+        @asynccontextmanager
+        async def read_too_early() -> AsyncIterator[Any]:
+            async with moment() as ask:
+                yield ask
+            bench.index.put(place, StreamKind.DEPLOYMENTS, "deployment/new", made)
+
+        bench.databases.fleet.moment = read_too_early  # type: ignore[method-assign]
         found = await bench.load(place, "deployment/new")
         assert found == {"deployment/new": Failure.LATER}
         assert bench.index.of(place, StreamKind.DEPLOYMENTS).entries["deployment/new"] is made

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from shoal.base.clock import FakeClock
 from shoal.base.tasks import cancel_all
 from shoal.control.service import garbage
-from shoal.control.service.desired import marks, states
 from shoal.control.service.desired.marks import MarkedChange, Marks
 from shoal.control.service.desired.render import EncodedDeployment
 from shoal.control.service.desired.states import StateCache
@@ -32,11 +31,10 @@ def test_a_driver_that_decodes_documents_costs_memory_for_nothing_and_breaks_not
 
 
 def test_the_cache_of_states_is_bounded_and_the_oldest_go() -> None:
-    cache = StateCache()
-    for number in range(states._KEPT + 5):
+    cache = StateCache(keep=20)
+    for number in range(25):
         cache.put(number, EncodedDeployment(b"%d" % number))
-    assert cache.get(4) is None and cache.get(5) is not None and cache.get(states._KEPT + 4) is not None
-    assert len(cache._known) == states._KEPT
+    assert [number for number in range(25) if cache.get(number) is not None] == [*range(5, 25)]
 
 
 @settings(max_examples=60, deadline=None)
@@ -51,12 +49,14 @@ def test_a_mark_is_that_of_the_last_change_up_to_a_number(numbers: list[int], as
 
 
 def test_marks_are_bounded_and_those_forgotten_are_empty_not_wrong() -> None:
-    kept, many = Marks(), 3 * marks._KEPT
+    keep, many = 50, 150
+    kept = Marks(keep=keep)
     for number in range(1, many + 1):
         kept.put(MarkedChange(number, 1000, "c", "s", "deployment/a"))
     last = MarkedChange(many, 1000, "c", "s", "deployment/a").mark
     assert kept.at(many) == last and kept.at(many + 7) == last and kept.at(1) == ""
-    assert len(kept._numbers) <= 2 * marks._KEPT
+    known = [number for number in range(1, many + 1) if kept.at(number)]
+    assert keep <= len(known) <= 2 * keep and known[-1] == many
 
 
 def test_two_changes_with_one_number_have_two_marks() -> None:
@@ -88,16 +88,16 @@ async def test_what_stays_is_put_aside_at_the_start_and_when_a_fleet_has_come_an
     try:
         task = asyncio.create_task(garbage.freeze_kept_objects(clock, lambda: streams[0]), name="aside")
         await clock.settle()
-        assert frozen == [0] and gc.get_threshold() == garbage._THRESHOLDS
+        assert frozen == [0] and gc.get_threshold() == garbage.THRESHOLDS
         streams[0] = 500
-        await clock.advance(garbage._LOOK_S)
+        await clock.advance(garbage.LOOK_S)
         assert frozen == [0], "they still come"
-        await clock.advance(garbage._LOOK_S)
+        await clock.advance(garbage.LOOK_S)
         assert frozen == [0, 500], "settled"
         streams[0] = 505
-        await clock.advance(10 * garbage._LOOK_S)
+        await clock.advance(10 * garbage.LOOK_S)
         assert frozen == [0, 500], "a few more are not worth it"
-        await clock.advance(garbage._EVERY_S)
+        await clock.advance(garbage.EVERY_S)
         assert frozen == [0, 500, 505], "now and then in any case"
         assert gc.get_freeze_count() > 0
         await cancel_all(task)

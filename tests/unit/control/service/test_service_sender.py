@@ -14,7 +14,6 @@ from shoal.base.metrics import Distribution, Value
 from shoal.control.database.position import Position
 from shoal.control.service.desired.index import DesiredEntry, DesiredIndex
 from shoal.control.service.desired.model import Failure, Loaded
-from shoal.control.service.stream import outgoing
 from shoal.control.service.stream.counts import StreamCounts
 from shoal.control.service.stream.driver import Found
 from shoal.control.service.stream.opened import OpenStream
@@ -81,9 +80,10 @@ class World:
         return task
 
     async def _write(self) -> None:
-        outgoing._current.set(self.out)
+        begun = False
         async for event in self.sender.events(self.session):
-            if not self.written and self.out._flags is None:
+            if not begun:
+                begun = True
                 await self.out.send({"type": "http.response.start", "headers": self.headers})
             await self.free.wait()
             self.written.append(event.data)  # type: ignore[attr-defined]

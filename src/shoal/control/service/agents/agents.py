@@ -183,7 +183,7 @@ class Agents:
     async def run(self) -> None:
         await run_all(
             {
-                "control-joins": self._take_joins(),
+                "control-joins": self.take_joins(),
                 "control-heartbeats": self._repeat(self._config.heartbeat_flush_s, self.flush, "heartbeats"),
                 "control-presence": self._repeat(self._config.heartbeat_flush_s, self.judge, "presence"),
                 "control-guard": self._repeat(self._config.guard_s, self.guard, "guard"),
@@ -241,7 +241,7 @@ class Agents:
             heartbeat_seconds=self._config.heartbeat_s,
         )
 
-    async def _take_joins(self) -> None:
+    async def take_joins(self) -> None:
         """Agents of a restarted fleet join at once: all that wait share one transaction."""
         while True:
             await self._joins.wait()

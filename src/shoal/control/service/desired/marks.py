@@ -32,9 +32,10 @@ class MarkedChange(NamedTuple):
 class Marks:
     """The marks of the last changes of one database. Few of them are ever asked for, so they are made then."""
 
-    __slots__ = ("_changes", "_numbers")
+    __slots__ = ("_changes", "_keep", "_numbers")
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep: int = _KEPT) -> None:
+        self._keep = keep
         self._numbers: list[int] = []  # rising
         self._changes: list[MarkedChange] = []
 
@@ -43,8 +44,8 @@ class Marks:
             return
         self._numbers.append(change.number)
         self._changes.append(change)
-        if len(self._numbers) > 2 * _KEPT:
-            del self._numbers[:_KEPT], self._changes[:_KEPT]
+        if len(self._numbers) > 2 * self._keep:
+            del self._numbers[: self._keep], self._changes[: self._keep]
 
     def at(self, number: int) -> str:
         """Of the last change up to this number; empty when it is not known (any more)."""

@@ -14,7 +14,8 @@ _KEPT = 2000
 
 
 class StateCache:
-    def __init__(self) -> None:
+    def __init__(self, *, keep: int = _KEPT) -> None:
+        self._keep = keep
         self._known: dict[Any, EncodedDeployment] = {}
 
     def get(self, key: Any) -> EncodedDeployment | None:
@@ -24,7 +25,7 @@ class StateCache:
             return None
 
     def put(self, key: Any, state: EncodedDeployment) -> None:
-        while len(self._known) >= _KEPT:
+        while len(self._known) >= self._keep:
             del self._known[next(iter(self._known))]
         try:
             self._known[key] = state
