@@ -1,7 +1,7 @@
 """Actual state of the cluster: reports it, and corrects drift.
 
-A report joins what the observer sees with the state of its key. Drift (a field somebody changed, an object somebody
-deleted) is corrected by applying the same version again, unless the object says that drift is only to be reported.
+A report joins what the observer sees with the state of its key. Drift (a changed field, a deleted
+object) is corrected by applying the same version again, unless the object says that drift is only to be reported.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Agent:
         self._made = asyncio.Event()  # there are controllers of all kinds
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Stand by, join and act, until cancelled."""
         self._home.prepare()
         self._key = self._home.key_pair()
         metrics, elector = self._deps.metrics, self._deps.elector
@@ -266,7 +266,8 @@ class Agent:
         return True, {"process": "ok"}
 
     def readyz(self) -> tuple[bool, dict[str, str]]:
-        """Whether it does its work. A control plane that is away is no reason: what is cached is kept running."""
+        """Whether the agent works. It stays ready while the control plane is unreachable: the cached state keeps
+        running."""
         if not self._leading:
             return True, {"election": "standing by"}
         checks = {"election": "ok"}

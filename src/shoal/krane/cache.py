@@ -1,12 +1,12 @@
 """The last known good state of one controller, on disk: an append-only log that is rewritten when it has grown.
 
-A file is a sequence of records, each with its length and checksum. The first one says whose cache it is; the others put
-or drop an item, move the cursor, or remember what the deletion brake did. Items are kept as they came: secrets in them
-are sealed. The file is for its owner's eyes only.
+A file is a sequence of records, each with its length and checksum. The first one identifies the owner of the cache; the
+others put or drop an item, move the cursor, or record what the deletion brake did. Items are stored as they were
+received: secrets in them are sealed. Only the owner of the file can read it.
 
-What was not synced when the machine went down may be torn at the end; the state before it is whole, and the cursor in
-it is older, so that what is missing comes again. A file that is damaged elsewhere, or that is another agent's, is put
-aside and the cache begins empty, which costs a full sync and nothing else.
+After a crash of the machine the end of the file may be torn. The state before it is whole, and its cursor is older, so
+the missing part is sent again. A file that is damaged elsewhere, or belongs to another agent, is renamed, and the cache
+begins empty, which costs a full sync and nothing else.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class Cache:
 
 
 async def _to_the_end(work: Awaitable[None]) -> None:
-    """Wait for ``work`` also when cancelled: the thread goes on anyway, and nobody may touch its file until then."""
+    """Wait for ``work`` also when cancelled: the thread goes on anyway, and its file must not be touched until then."""
     running = asyncio.ensure_future(work)
     try:
         await asyncio.shield(running)

@@ -25,7 +25,7 @@ from shoal.sync.brake import DeletionBrake
 from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
-ANSWERS = (NotFound, BadRequest, Forbidden, Unauthorized)  # what a control plane says that works
+ANSWERS = (NotFound, BadRequest, Forbidden, Unauthorized)  # errors that only a working control plane gives
 
 
 class _AlreadyCounted(BaseException):
@@ -95,7 +95,7 @@ class ControllerContext:
         raise answer
 
     async def live(self) -> dict[str, Live]:
-        """What the cluster has of ours; every way in which it does not say is ``ServiceUnavailable``."""
+        """The objects of this agent in the cluster; ``ServiceUnavailable`` when they cannot be listed."""
         try:
             async with within(self.clock, self.limits.apply_timeout_s):
                 return await self.applier.live()

@@ -1,12 +1,12 @@
 """A controller of the agent: one kind of desired state, from the control plane to the cluster and back.
 
-Three loops, and nothing shared with the other controller but the agent's identity:
+Three loops, which share nothing with the other controller but the agent's identity:
 
-    run_desired_state_apply_loop   the stream into the inbox; one task per key makes the cluster equal to it
-    run_actual_state_report_loop   what the cluster shows, to the control plane; drift is corrected on the way
-    run_resync_loop                asks again for every object, and for what is in the cluster and nobody wants
+    run_desired_state_apply_loop   reads the stream into the inbox; one task per key applies it to the cluster
+    run_actual_state_report_loop   reports the state of the cluster to the control plane, and corrects drift
+    run_resync_loop                asks again for every object, and for objects in the cluster that are not desired
 
-What was desired last is on disk, and is kept and put back while the control plane is away.
+The last desired state is on disk; the agent keeps applying it while the control plane is unreachable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How often drift of one object is corrected. Pure: ``now`` is given.
 
-Somebody who changes an object for ever, against us, must not make us write for ever as fast as we can: each correction
-of the same object waits twice as long as the one before, and an object left alone for a while begins anew.
+If another client keeps changing an object, the agent must not write without end: each correction of the same object
+waits twice as long as the one before. An object without drift for a while starts again with the shortest wait.
 """
 
 from __future__ import annotations

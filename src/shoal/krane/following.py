@@ -1,8 +1,8 @@
-"""Following the desired state: one supervisor owns the stream of a controller and does what its machine says.
+"""Follows the desired state: one supervisor owns the stream of a controller and executes the commands of its machine.
 
-Connect, read, back off, for ever. Beside it run the task that makes what was taken durable (and only then lets the
-cursor move) and the one that looks for what a complete sync did not name. Neither holds up the reading; only a full
-inbox does, and that is meant.
+It connects, reads, backs off and connects again. Two tasks run beside it: one makes received items durable, and only
+then lets the cursor advance; the other looks for keys that a complete sync did not name. Neither delays the reading.
+Only a full inbox does, on purpose.
 """
 
 from __future__ import annotations

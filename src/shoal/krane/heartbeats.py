@@ -1,6 +1,7 @@
-"""Heartbeats on a stream that is open anyway, where the control plane takes them: a call of its own costs it several
-times as much. A stream that does not answer in time (its reading may be held up by a full inbox) is left alone until it
-does, and whoever heartbeats makes a call instead.
+"""Heartbeats on an open stream, where the control plane accepts them: a call of its own costs it several times as much.
+
+A stream that does not answer in time (a full inbox may delay its reading) is not used again until it answers, and the
+heartbeat is sent as a call instead.
 """
 
 from __future__ import annotations

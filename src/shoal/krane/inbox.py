@@ -1,7 +1,7 @@
 """Keys that a controller has received and not applied yet: a keyed buffer that tasks can wait on.
 
 ``put`` waits while there is no room for another key, which stops the reading of the stream; ``take`` waits for a key
-that nobody works on. Nothing is dropped and nothing polls: a failing key wakes the taker when it is due.
+that is not in work. Nothing is dropped and nothing polls: a failed key wakes ``take`` when it is due.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The join file of a running agent: read again when it was replaced, so that its token can be, and at no other time."""
+"""The join file of a running agent: read again only when the file was replaced, so that its token can be rotated."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from shoal.kube.objects import Obj
 from shoal.sync.versions import Version
 
 FIELD_MANAGER_KRANE = "krane"
-FIELD_MANAGER_SCALE = "krane-scale"  # holds the replicas while nobody says how many: an autoscaler takes them from it
+FIELD_MANAGER_SCALE = "krane-scale"  # owns the replicas until an autoscaler takes them over
 
 PREFIX = "shoal.dev/"
 FLEET = f"{PREFIX}fleet"

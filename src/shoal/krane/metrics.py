@@ -20,7 +20,7 @@ class KraneMetrics:
         )
         self.corrections = counter(
             "shoal_krane_resync_corrections_total",
-            "Times the safety net caught something: an older version, drift, an object nobody knows.",
+            "Corrections by resync and drift detection: an older version, drift, an unknown object.",
             (*_C, "kind"),
         )
         self.syncs = counter("shoal_krane_syncs_total", "Syncs of everything or of some buckets.", (*_C, "kind"))

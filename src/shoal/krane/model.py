@@ -1,7 +1,7 @@
-"""The deps of the agent: what the two controllers need from the cluster and from the control plane.
+"""Interfaces of the agent: what the two controllers need from the cluster and from the control plane.
 
-``Applier`` and ``Observer`` are the cluster's side (``deployments`` and ``sentinels`` implement them, each in its way);
-``ControlPlane`` is the other one (``stream`` implements it over Connect). Errors of both are of ``shoal.errors``.
+``Applier`` and ``Observer`` are the cluster's side; ``deployments`` and ``sentinels`` implement them. ``ControlPlane``
+is the other side; ``stream`` implements it over Connect. Errors of both are of ``shoal.errors``.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Observer(Protocol):
 
     def report(self, key: str) -> Report | None:
         """What the cluster shows, None when it has nothing of the key. ``key``, ``applied``, ``applied_ms``, ``error``,
-        ``gone`` and ``observed_ms`` are filled in by the controller; ``drift`` lists fields somebody changed."""
+        ``gone`` and ``observed_ms`` are filled in by the controller; ``drift`` lists the fields that were changed."""
 
     def keys(self) -> Iterable[str]:
         """Every key it sees something of."""

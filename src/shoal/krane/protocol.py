@@ -169,7 +169,7 @@ class WatchMachine:
                 return self._sync_end(said.value)
             case "digest":
                 return self._digest_came(said.value)
-            case "heartbeat":  # is for whoever beats, and was taken out before
+            case "heartbeat":  # answers to heartbeats were handled before
                 return []
             case _:
                 assert_never(said)

@@ -1,7 +1,7 @@
 """RBAC rules of an agent, as data: the least it needs, so that a stolen token can do little.
 
 Three scopes: the whole cluster, the namespace of the sentinels, and the namespace of the agent's Lease. Some rules are
-there only to be passed on: nobody may give to sentinels what they may not do themselves.
+there only to be granted to sentinels: Kubernetes lets a client grant only permissions that it has itself.
 """
 
 from __future__ import annotations

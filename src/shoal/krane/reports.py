@@ -1,10 +1,10 @@
-"""Telling the control plane what really runs: the newest report per key, each delivered, none twice in a row.
+"""Reports the state of the cluster to the control plane: the newest report per key, delivered, without repetition.
 
-A key is marked when its report may differ. What is sent is made at the moment of sending, so that while the control
-plane is away a key costs one entry, however often it changes. Several requests are under way at once, and a key is in
-at most one of them: a slow call delays the keys in it, not the others, and reports of one object arrive in order. A
-report like the last one is left out; what was last is forgotten when the connection was renewed or the object removed.
-One change of an object is several in its cluster: a report waits a moment for them, so that they are one.
+A key is marked when its report may differ. The report is made at the moment of sending, so while the control plane is
+unreachable a key costs one entry, however often it changes. Several requests are in flight at once, and a key is in at
+most one of them: a slow call delays its own keys only, and reports of one object arrive in order. A report that equals
+the last one is not sent. The last reports are forgotten after a reconnect, and that of a key when its object is
+removed. One change of an object causes several in its cluster, so a report waits a moment to combine them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Asking again: the safety net under the stream.
+"""Asks the control plane again for every object, in case the stream has missed something.
 
 Every desired object is asked for at least once in ``resync_s``, evenly spread: each is due after nearly half of that
-time, and between two questions lies their share of as much again. Once in that time the cluster is listed too: what is
-there and not known goes through a sync, what is desired and not there is put back. Keys in doubt are looked at first.
+time, and the questions are spread over as much again. Once in that time the cluster is listed too: objects that are not
+known lead to a sync, and desired objects that are missing are applied again. Keys to be rechecked come first.
 """
 
 from __future__ import annotations

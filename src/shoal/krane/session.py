@@ -39,7 +39,7 @@ class AgentSession:
         self.joined.set()
 
     def end(self) -> None:
-        """Another agent has a newer epoch: nothing may be done any more."""
+        """Another agent has a newer epoch: this one must stop acting."""
         self.fenced.set()
 
     def check(self) -> None:

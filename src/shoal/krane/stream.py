@@ -129,7 +129,7 @@ class Connection:
             self._streams[link] -= 1
 
     def use(self, times: Times) -> None:
-        """From the next call on."""
+        """Replace the time limits, from the next call on."""
         self._times = times
 
     def reset(self) -> None:

@@ -1,7 +1,7 @@
-"""Desired state into the cluster: one task per key, the newest version, again until it works; deletions braked.
+"""Applies desired state to the cluster: one task per key, the newest version, with retries; a brake limits deletions.
 
-Takes from the inbox what nobody works on. What fails goes back with a growing pause and is visible in the state of
-its key; a deletion that nobody asked for passes the brake, or waits in the cache until a person agrees.
+It takes keys from the inbox that are not in work. A failed key returns to the inbox with a growing delay, and its state
+shows the error. A deletion that no user asked for must pass the brake, or waits in the cache until a user confirms it.
 """
 
 from __future__ import annotations

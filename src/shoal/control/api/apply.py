@@ -1,9 +1,9 @@
-"""Applying documents of any kind, one or many at once.
+"""Applies documents of any kind, one or many at once.
 
-Every document is read before anything is written: one that is wrong in itself stops all of them, and the answer names
-the fields of each. Then each is a change of its own, in the order in which kinds need each other (a project before its
-environments), whatever their order in the file. One that fails does not stop the others or undo them; applying the file
-again, once it is mended, does the rest. Answers are in the order of the documents.
+Every document is read before anything is written. If one is invalid, nothing is applied, and the answer names the wrong
+fields of each. Then each document is applied in a transaction of its own, in the order in which kinds need each other
+(a project before its environments), whatever their order in the file. One that fails neither stops nor undoes the
+others: after a correction, applying the file again does the rest. Answers are in the order of the documents.
 """
 
 from __future__ import annotations

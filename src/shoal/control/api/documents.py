@@ -1,7 +1,7 @@
-"""The shapes of objects as people write and read them, and of what changes of them answer.
+"""The types of objects as users write and read them, and of the answers to changes.
 
-They describe; ``shoal.control.domain`` reads documents and finds every fault in them. The fields of every spec here are
-those that it reads: a test compares.
+They describe the API only: ``shoal.control.domain`` reads documents and reports their errors. A test checks that the
+fields of every spec here are the ones that the domain reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What happens, as it happens: the events of a workspace, and the status of its apps whenever it changes.
+"""Streams of events of a workspace, and of the status of its apps whenever it changes.
 
 Events are numbered, but where several transactions write at the same time a lower number may become visible after a
-higher one. So a follower looks again at the numbers of the last seconds, and sends each once.
+higher one. So a follower reads the numbers of the last seconds again, and sends each event once.
 """
 
 from __future__ import annotations

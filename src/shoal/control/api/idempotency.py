@@ -1,7 +1,7 @@
-"""Creating by a client's key: the same request sent twice is done once, and answered alike.
+"""Idempotency keys: a request that a client sends twice with the same key is executed once and answered alike.
 
-The answer is written in the transaction of the change, so there is never one without the other. It is kept without what
-is only shown once: a key that was made is in the first answer and nowhere else.
+The answer is written in the transaction of the change, so neither exists without the other. It is stored without what
+is shown once only: a new API key is in the first answer and nowhere else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Tokens over the API: made, listed, replaced, revoked by administrators. The text of one is in one answer only.
+"""Tokens over the API: administrators create, list, rotate and revoke them. The text of a token is in one answer only.
 
 A token of a user belongs to a workspace and is managed by its administrators. Tokens of agents, edges and relays belong
-to the fleet and are managed by those who run it; making one for an agent also makes its region, cluster and shard
-known, and answers the file that the agent joins with.
+to the fleet and are managed by its operators. Creating one for an agent also creates its region, cluster and shard, and
+the answer contains the join file of the agent.
 """
 
 from __future__ import annotations

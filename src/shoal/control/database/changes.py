@@ -25,7 +25,7 @@ class PrunedRows(NamedTuple):
 
 
 async def forget(database: Database, keep_ms: int, keep_tombstones_ms: int, *, batch: int = BATCH) -> PrunedRows:
-    """Remove changes older than ``keep_ms``, and then the tombstones that nobody can need: those of changes that were
+    """Remove changes older than ``keep_ms``, and then the tombstones that no agent can need: those of changes that were
     forgotten, once the agent has said that the object is gone or ``keep_tombstones_ms`` have passed."""
     changes = tombstones = 0
     while removed := await _forget_changes(database, keep_ms, batch):

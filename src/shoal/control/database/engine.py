@@ -1,11 +1,11 @@
-"""The databases of the fleet: opening them, transactions, reading, and where their sequence of changes stands.
+"""The databases of the fleet: opening, transactions, reading, and the position in their sequence of changes.
 
-SQLite has one writer at a time and readers beside it. PostgreSQL may serve any number of control planes; there too the
-transactions of all of them are made one after the other (``serial``), held in line by the row of the counter, so that
-what a transaction has read does not change under it. One that does not ask for it runs beside the others until it
-takes a number, and must be ready to be undone: ``run`` does such work again.
+SQLite has one writer at a time and readers beside it. PostgreSQL may serve any number of control planes. There too,
+transactions with ``serial`` run one after the other, over all control planes: the row of the counter is their lock, so
+what a transaction has read does not change before it commits. Other transactions run in parallel until they take a
+number, and the database may undo them: ``run`` repeats such work.
 
-When the database is away, whoever asks is told within seconds (``errors.ServiceUnavailable``); nobody needs to be
+When the database is unavailable, callers get ``errors.ServiceUnavailable`` within seconds. No process has to be
 restarted when it is back.
 """
 
@@ -206,7 +206,7 @@ class Database:
         """The history that agents know is not this database's: begin another one, so that all of them sync anew.
 
         ``after``: only if this is still the incarnation, so that of several who find out only one does it. ``above``:
-        the new one must be later than this one too, which somebody has seen of the history that is lost."""
+        the new one must be later than this one too, which an agent has seen of the lost history."""
         async with self.transaction() as tx:
             counter = (await tx.session.execute(select(Counter).where(Counter.name == _COUNTER))).scalar_one()
             if after is None or counter.incarnation == after:

@@ -1,7 +1,7 @@
 """Translates database errors for callers: unavailable, rolled back, or a bug.
 
-Two drivers, one meaning. A listener on every engine turns their errors into ours where they arise, so that the body of
-a transaction sees them too. What is not listed here (a broken rule, a wrong statement) passes as SQLAlchemy words it.
+A listener on every engine translates the errors of both drivers where they arise, so that the body of a transaction
+gets them too. Errors that are not listed here (a violated constraint, a wrong statement) stay SQLAlchemy's.
 """
 
 from __future__ import annotations

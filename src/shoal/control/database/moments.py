@@ -1,7 +1,7 @@
 """Short reads of one moment, without a session and, with SQLite, without a thread.
 
-Whoever follows the changes reads a few rows by their keys many times a second. A thread would answer such a statement
-in some microseconds and then wait milliseconds for a busy event loop to let it go on, so these run in the loop itself.
+The cluster service reads a few rows by their keys many times a second. A thread would answer such a statement in some
+microseconds and then wait milliseconds for a busy event loop, so these statements run in the event loop itself.
 """
 
 from __future__ import annotations

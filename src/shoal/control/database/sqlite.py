@@ -1,8 +1,8 @@
-"""A connection to SQLite that asks its thread once per statement, or not at all.
+"""A connection to SQLite that uses its thread once per statement, or not at all.
 
-The driver's own cursor goes to the thread of its connection four times for one statement: to be made, to execute, to
-fetch, to be closed. Each of these costs two turns of a scheduler that may be busy. This one does all of it at once. In
-a transaction of short statements (``direct``) only what may wait is left to the thread: to begin, to commit, to undo.
+The driver's own cursor calls the thread of its connection four times for one statement: to create the cursor, execute,
+fetch and close. Each call waits twice for a scheduler that may be busy. This cursor does all of it in one call. In a
+transaction of short statements (``direct``) only what may block runs in the thread: begin, commit and rollback.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHORT = 32 << 10  # characters of parameters: a statement about many rows takes
 
 class SqliteCursor:
     """The part of a cursor that SQLAlchemy uses. The first rows of a statement are fetched with it, which are all of
-    them unless somebody reads a whole table."""
+    them unless a whole table is read."""
 
     def __init__(self, connection: SqliteConnection) -> None:
         self._connection = connection
@@ -91,7 +91,7 @@ class SqliteCursor:
 
 
 class SqliteConnection(aiosqlite.Connection):
-    """As the driver's, with the cursor above. ``direct``: whoever has it now promises that its statements are short."""
+    """As the driver's, with the cursor above. ``direct``: its current user promises short statements."""
 
     direct = False
     _asked = 0  # of the thread; counted by the loop

@@ -1,8 +1,8 @@
-"""The statements that every change has in common, on ``counters``, ``desired``, ``changes`` and what people read, for
-both databases.
+"""The statements that every change needs, on ``counters``, ``desired``, ``changes``, ``events`` and ``audit``, for both
+kinds of database.
 
-Any number of rows is one statement with one parameter, a JSON array: SQLite gives up the interpreter at each row of
-an ``executemany``, which a busy event loop then takes milliseconds to give back, and PostgreSQL answers once.
+Any number of rows is one statement with one parameter, a JSON array. With ``executemany`` SQLite releases the
+interpreter at each row, and a busy event loop takes milliseconds to give it back; PostgreSQL would answer each row.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""How gateways of different regions know each other: a certificate per workspace, made, sealed and renewed here.
+"""Certificates with which gateways of different regions authenticate each other: one per workspace, created, sealed and
+renewed here.
 
-The gateways of a workspace show one certificate to each other and believe what signed it, so those of other workspaces
-are strangers to them. What signs a certificate signs nothing else: its key is forgotten as soon as it has done so, and
-the certificate's own key exists in plain only until it is sealed. A new certificate is believed everywhere for a day
-before anybody shows it.
+The gateways of a workspace present one certificate to each other and trust its issuer, so gateways of other workspaces
+are rejected. An issuer signs one certificate only: its private key is discarded after that, and the private key of the
+certificate is in plain text only until it is sealed. Gateways trust a new certificate for a day before any of them
+presents it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The use cases of the fleet, one transaction each. All changes by users and their tools pass through here.
 
-``Fleet`` does what all kinds have in common: who may, what is named, whether it is the version they saw, what differs,
-the audit, and trying it out (``dry_run`` does everything and takes it back). What a kind needs besides is in its
-``KindHandler``.
+``Fleet`` does what all kinds have in common: permissions, names, the check of the version, differences, the audit log,
+and dry runs (``dry_run`` executes the change and rolls it back). What a kind needs besides is in its ``KindHandler``.
 """
 
 from __future__ import annotations
@@ -262,7 +261,7 @@ class Fleet(Queries):
         return found
 
     async def sweep(self) -> None:
-        """What time alone brings about; to be called every few seconds."""
+        """Apply changes that are due by time; to be called every few seconds."""
         for database in self._databases.all:
             if await readiness.has_overdue(database, round(self._clock.wall_s() * 1000)):
                 async with database.transaction() as tx:

@@ -1,10 +1,10 @@
-"""Moves and late placements: rows of deployments that go from one place to another, or find one at last.
+"""Moves of deployments from one place to another, and placement of those that had no place before.
 
-A move is make-before-break: the new row is written first, the old one is marked as leaving and goes when the new one is
-ready (``readiness``). Between shards of one cluster both rows mean the same objects, under the same names: the agent of
-the new row is told whom it may take them over from, the other one finds nothing of its own any more when it is told to
-delete. So such a move cannot be forgotten halfway, as one to another cluster can: what has been taken over is only
-given back by a move back.
+A move is make-before-break: the new row is written first; the old one is marked as leaving and removed when the new one
+is ready (``readiness``). Between shards of one cluster both rows mean the same objects, under the same names. The agent
+of the new row is told from which shard it may take them over. The other agent then finds no objects of its own when it
+is told to delete them. So such a move cannot be cancelled halfway, unlike one to another cluster: objects that were
+taken over return only by a move back.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Objects as people write them, read into typed specs: ``parse`` is the one door, and it finds every fault at once.
+"""Parses documents as users write them into typed specs. ``parse`` is the only entry, and reports all errors at once.
 
     {apiVersion: shoal.dev/v1, kind, metadata{name, project, environment, labels, annotations}, spec}
 
-``metadata`` may also carry what the control plane adds to an object (id, version, generation, createdAt, updatedAt), so
-that what was read can be applied again; ``status`` likewise is taken and not looked at.
+``metadata`` may also contain what the control plane adds to an object (id, version, generation, createdAt, updatedAt),
+so that an object that was read can be applied again. ``status`` is accepted and ignored.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def kind_named(name: str) -> ObjectKind:
 
 
 def parse(doc: Any) -> SpecDocument:
-    """Read one object. Raises ``BadRequest`` for what is no object of ours and ``Invalid`` with every fault found."""
+    """Read one object. Raises ``BadRequest`` for a document that is not an object of the fleet and ``Invalid`` with
+    every error found."""
     if not isinstance(doc, Mapping):
         raise BadRequest("an object must be a mapping with apiVersion, kind, metadata and spec")
     if doc.get("apiVersion") != API_VERSION:

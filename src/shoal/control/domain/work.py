@@ -26,7 +26,7 @@ class PendingWork:
 
     tx: Tx
     new_suffix: Callable[[int], str]
-    workspace_id: str = ""  # of whoever asks
+    workspace_id: str = ""  # of the caller
     database: str = ""
     infrastructure: Infrastructure = field(default_factory=Infrastructure)
     read_facts: Callable[[], Awaitable[list[ClusterFacts]]] | None = None

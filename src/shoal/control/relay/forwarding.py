@@ -1,8 +1,8 @@
 """Forwards agents' calls, and keeps reports while the control plane is unreachable.
 
-Joins and questions need the control plane itself. Reports and heartbeats of agents it has admitted before are kept in
-the outbox while it is away, and answered as if it had heard them: what is lost with the relay is found by the digest of
-reports in the next heartbeat.
+Joins and requests for objects need the control plane itself. Reports and heartbeats of agents that it has admitted
+before are kept in the outbox while it is unreachable, and answered as received. If the relay loses them, the digest of
+reports in the next heartbeat shows it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The relay's way to the control plane: one HTTP/2 connection for its streams and for what it passes on.
+"""The relay's connection to the control plane: one HTTP/2 connection for its streams and for forwarded calls.
 
-The relay's token is read anew for each call, so that it can be rotated. A cancelled task gets the ``CancelledError``
-that the library turns into something else.
+The relay's token is read for each call, so that it can be rotated. A cancelled task gets ``CancelledError``, which the
+library would replace by an error of its own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What agents said while the control plane could not hear it: the newest report per object and the newest heartbeat per
-place, passed on in order once it is back. Bounded and pure.
+"""Reports and heartbeats that wait while the control plane is unreachable: the newest report per object and the newest
+heartbeat per place, forwarded in order afterwards. Bounded and pure.
 
-Reports keep the sequence they came with, so the control plane orders them as if they had come straight from the agent.
-A place that has reports waiting gets its new ones behind them, and its heartbeat last: what the heartbeat says was
-reported has been told by then.
+Reports keep their sequence numbers, so the control plane orders them as if they came directly from the agent. New
+reports of a place queue behind its waiting ones, and its heartbeat comes last: by then the reports in its digest have
+been forwarded.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Outbox:
         self._heartbeats[sender.place] = (sender, request)
 
     def take(self) -> Forward | None:
-        """The next forward of a place that nobody works on; ``done`` or ``later`` must follow."""
+        """The next forward of a place that is not in work; ``done`` or ``later`` must follow."""
         for place, kept in self._reports.items():
             if place in self._working:
                 continue

@@ -1,11 +1,12 @@
-"""What a relay knows of one place and stream, as a machine that never waits, and how its agents are served from it.
+"""The state of one place and stream at a relay, as a machine that never waits, and the sessions of agents served from
+it.
 
     control plane ──events──▶ Mirror ──changed keys──▶ RelaySession ──▶ agent
                        ◀─ask──┘
 
-The mirror holds the newest state of every key as it came, tombstones too, and the cursor up to which it is complete. It
-checks itself against each digest and asks for the buckets that differ. A relay cannot sign cursors, so it only ever
-passes on those it was given: a session stays at the last one at which its agent had everything.
+The mirror holds the newest state of every key as it was received, tombstones too, and the cursor up to which it is
+complete. It compares itself with each digest and asks for the buckets that differ. A relay cannot sign cursors, so it
+forwards only those it was given: a session stays at the last cursor at which its agent had everything.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The control plane has another history than before: whoever is served must begin anew."""
+    """The control plane has another history than before: the agents served must begin anew."""
 
     reason: str
 
@@ -118,7 +119,7 @@ class Mirror:
         if welcome.resumed:
             return [Complete()] if self.complete else []
         if not welcome.observe_only:
-            return []  # the sync that follows brings the mirror up to date under whoever is served
+            return []  # the sync that follows brings the mirror up to date while agents are served
         self._forget()
         return [Restarted(welcome.reason)]
 

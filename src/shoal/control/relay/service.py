@@ -1,7 +1,7 @@
-"""The calls of the cluster service at a relay: streams are served from its mirrors, everything else is passed on.
+"""The calls of the cluster service at a relay: streams are served from its mirrors, all other calls are forwarded.
 
-Who calls is decided by the control plane: at the gate here a token is only taken along, and nothing is answered with it
-before the control plane has admitted it, now or earlier.
+The control plane decides which agents are admitted. The interceptor here only reads the token of a call; the relay
+answers nothing with it before the control plane has admitted it, now or earlier.
 """
 
 from __future__ import annotations

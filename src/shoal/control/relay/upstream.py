@@ -1,10 +1,10 @@
-"""One stream of a relay to the control plane, kept up for ever: the mirrors of its places and the agents it serves.
+"""One stream of a relay to the control plane, always reconnected: the mirrors of its places and the agents it serves.
 
     connect ─▶ welcome ─▶ subscribe every mirror from its cursor, attach every agent again ─▶ events … lost ─▶ again
 
-While there is no stream the mirrors stay as they are and the agents are served from them; new ones too, if the roster
-knows them and it has not lasted too long: nobody says here that a token was revoked meanwhile. A mirror that turns out
-to have another history than the control plane ends its agents' streams, so that each of them is judged anew.
+While there is no stream, the mirrors stay as they are and the relay serves agents from them. It also serves new agents
+that the roster knows, for a limited time, because it cannot learn of revoked tokens. If a mirror turns out to have
+another history than the control plane, the streams of its agents end, and each agent is admitted again.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class Upstream:
             raise channel.error or served.error or AssertionError
 
     def _drop(self, channel: _Channel, error: ConnectError) -> None:
-        """Nothing is known of the place any more; whoever is served from it must begin anew."""
+        """Nothing is known of the place any more; agents served from it must begin anew."""
         self._channels.pop(channel.number, None)
         if self._of_place.get(channel.mirror.index.place) is channel:
             del self._of_place[channel.mirror.index.place]
@@ -302,7 +302,7 @@ class Upstream:
             outgoing.close()
 
     async def _heard(self, events: AsyncIterator[rpb.FollowEvent]) -> rpb.FollowEvent | None:
-        """A stream with places on it brings digests all the time; silence means that nobody is there."""
+        """A stream with places on it brings digests all the time; silence means that the connection is dead."""
         try:
             async with asyncio.timeout(self._config.idle_s if self._channels else None):
                 return await anext(events, None)

@@ -181,8 +181,8 @@ class GivenKeys:
 
 
 class FileKeys:
-    """A file that only its owner may read. It is looked at again when it has changed, so that a key that somebody
-    added is used without a restart; what cannot be read then changes nothing."""
+    """A file that only its owner may read. It is looked at again when it has changed, so that a key that another
+    process added is used without a restart; what cannot be read then changes nothing."""
 
     def __init__(self, path: Path, *, create: bool = False, random_bytes: RandomBytes = urandom) -> None:
         self.where = f"the file {path}"
@@ -259,7 +259,7 @@ class FileKeys:
         _log.info("a master key was created; keep a copy of it in a safe place", path=str(self._path))
 
     def _add(self) -> None:
-        """One at a time: a key that somebody else adds at the same moment must not be lost."""
+        """One at a time: a key that another process adds at the same moment must not be lost."""
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)

@@ -1,9 +1,9 @@
-"""Changing the master key while everything runs.
+"""Rotation of the master key without downtime.
 
-Every data key is unwrapped with the key that wrapped it and wrapped with the one that seals now, a few at a time.
-Values, revisions and versions stay as they are, so agents notice nothing; a secret that somebody changes meanwhile
-keeps the change. What is done stays done: after an interruption the same call continues. Until it has ended, the older
-master keys must stay where they are.
+Every data key is unwrapped with the master key that wrapped it and wrapped with the current one, a few at a time.
+Values, revisions and versions do not change, so agents notice nothing; a secret that a user changes meanwhile keeps the
+change. After an interruption the same call continues. Until the rotation has ended, the older master keys must stay
+available.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def rotate_secrets(
     new_key: bool = True,
     limit: float = float("inf"),
 ) -> Rotation:
-    """What ``shoal secrets rotate`` does: a new master key, unless somebody made one, and everything moves to it."""
+    """What ``shoal secrets rotate`` does: create a new master key unless there is one, and move everything to it."""
     if new_key:
         made = await sealer.masters.renew()
         _log.info("new master key in use", where=sealer.masters.where, master_key=made)

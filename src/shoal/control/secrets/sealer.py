@@ -1,8 +1,8 @@
 """Seals the values of secrets, and wraps their data keys for the agents that need them.
 
-Values pass through once, when they are sealed, and are not kept. Data keys that were unwrapped are kept for a minute, a
-bounded number of them, so that a secret that a thousand agents need is unwrapped once; then they are forgotten, whether
-or not anybody asks again.
+Values pass through once, when they are sealed, and are not kept. Unwrapped data keys are cached for a minute, up to a
+limit, so that a secret that a thousand agents need is unwrapped once. They are dropped after that minute even if no
+request comes.
 """
 
 from __future__ import annotations

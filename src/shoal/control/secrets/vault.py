@@ -53,7 +53,7 @@ class VaultRefused(ShoalError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VaultConfig:
-    """How to reach Vault. The token is read anew for each call where it is in a file: somebody else renews it."""
+    """How to reach Vault. The token is read anew for each call where it is in a file: another process renews it."""
 
     address: str
     token: str = field(default="", repr=False)

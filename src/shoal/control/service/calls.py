@@ -1,4 +1,6 @@
-"""The calls of the cluster service. Each one: who calls, is it the newest of its place, then the part that does it."""
+"""The calls of the cluster service. Each one authenticates the caller, checks its epoch, and calls the component that
+does the work.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ class ClusterCalls(ClusterService):
         }  # fmt: skip
 
     def use(self, config: ServiceConfig) -> None:
-        """From now on."""
+        """Replace the settings."""
         self._config = config
         self._hellos = HelloLimiter(config.hello_rate, config.hello_burst)
 

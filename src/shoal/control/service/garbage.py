@@ -1,7 +1,7 @@
-"""When cyclic garbage is looked for: rarely, and among what is new.
+"""Settings of the cyclic garbage collector for a control plane.
 
-A control plane holds a million small objects that stay, and the collector would stop everything for a quarter of a
-second to walk them. So what stays is put aside: what was loaded at the start, then the streams once a fleet has come.
+A control plane holds a million small objects for long, and the collector would stop the process for a quarter of a
+second to walk them. So they are frozen: the loaded state at the start, then the streams once a fleet has connected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EVERY_S = 900.0
 
 
 async def freeze_kept_objects(clock: Clock, streams: Callable[[], int]) -> None:
-    """Until cancelled."""
+    """Freeze long-lived objects at the start and after many streams came, until cancelled."""
     before = gc.get_threshold()
     gc.set_threshold(*THRESHOLDS)
     aside, last, due = -1, streams(), float("-inf")

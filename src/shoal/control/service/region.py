@@ -1,8 +1,9 @@
-"""The control plane's end of a relay: one stream that carries what is desired at many places, and judges their agents.
+"""The control plane's end of a relay: one stream that carries the desired state of many places, and admits their
+agents.
 
-Each place that the relay follows is a session as an agent's own stream would have, and each agent that it serves is a
-stream as the hub knows it: what fences or revokes an agent ends it here, and the relay is told. Only the agent's token
-and identity decide, by the same checks as everywhere; the relay's token decides which region it may follow.
+Each place that the relay follows has a session like an agent's own stream, and the hub treats each agent behind the
+relay as a stream: when an agent is fenced or its token revoked, its stream ends here and the relay is told. An agent is
+admitted by its own token and identity, with the usual checks. The relay's token decides which region it may follow.
 """
 
 from __future__ import annotations
@@ -282,7 +283,7 @@ class _Relay:
             alarm.cancel()
 
     def _run_ready(self, now: float) -> None:
-        """Every channel that may have something to say has its turn; one that must load says it later."""
+        """Run every channel that may have something to send; one that must load continues later."""
         while self._due and self._due[0][0] <= now:
             self._ready[heapq.heappop(self._due)[1]] = None
         waiting: list[int] = []
@@ -311,7 +312,7 @@ class _Relay:
         return found
 
     def _tell(self, number: int, messages: list[bytes]) -> bool:
-        """Other channels have their turn before this one goes on."""
+        """Let other channels run before this one continues."""
         for data in messages:
             self._say("channel", rpb.ChannelEvent(channel=number, event=data))
         self._look(number)

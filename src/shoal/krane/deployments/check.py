@@ -1,4 +1,4 @@
-"""Refuses desired state that cannot be rendered, before anything of it is written; pure."""
+"""Validates desired state before any of its objects is written; pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A pod as an instance of a deployment: where it answers, whether it is ready, and if not why; pure.
+"""Maps a pod to an instance of a deployment: its address, whether it is ready, and if not why; pure.
 
-Pods that have ended or are being ended are no instances: what replaces them is.
+Pods that have ended or are being deleted do not count as instances; their replacements do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Sees what the cluster really runs of each deployment; implements ``Observer``.
+"""Observes the objects and pods of each deployment in the cluster; implements ``Observer``.
 
-Pods are watched themselves: a pod that crashes changes nothing in its Deployment. They are found by the labels of their
-template, which are those of the Deployment.
+Pods are watched themselves, because a pod that crashes changes nothing in its Deployment. They are found by the labels
+of their template, which are those of the Deployment.
 """
 
 from __future__ import annotations

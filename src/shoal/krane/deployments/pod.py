@@ -1,4 +1,4 @@
-"""The pods of a deployment: what runs in them, how they are probed, ended and spread; pure."""
+"""The pod template of a deployment: containers, probes, shutdown and spreading; pure."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def _drain_s(state: pb.DeploymentState) -> int:
 
 def _grace_s(state: pb.DeploymentState, drain_s: int) -> int:
     if state.shutdown_signal == "SIGKILL":
-        return drain_s + 1  # then the kubelet kills it; from inside nobody can kill the first process
+        return drain_s + 1  # then the kubelet kills it; from inside, no process can kill the first one
     return drain_s + (state.termination_seconds or TERMINATION_S)
 
 

@@ -1,7 +1,7 @@
-"""A deployment to its Kubernetes objects; pure. Names follow from the state alone: the same state is the same objects.
+"""Renders a deployment into its Kubernetes objects; pure. The same state always gives the same objects and names.
 
-In order: what the pods need (ServiceAccount, Secret), the Deployment, then what stands around it. All have the name of
-the Deployment. Owner references come afterwards, when the Deployment has a uid.
+In order: what the pods need (ServiceAccount, Secret), the Deployment, then its companions. All have the name of the
+Deployment. Owner references are added later, when the Deployment has a uid.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _name(item: Any) -> str:
 
 
 def foreign_fields(obj: Obj) -> list[Path]:
-    """The fields below ``spec``, ``data`` and the like that somebody else manages. Subresources do not count: an
+    """The fields below ``spec``, ``data`` and the like that others manage. Subresources do not count: an
     autoscaler's replicas and a controller's status are as they should be."""
     if FOREIGN in obj:
         known: list[Path] = obj[FOREIGN]

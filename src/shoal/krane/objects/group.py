@@ -1,4 +1,4 @@
-"""Writes the objects that belong together: what the root needs, the root, and what stands around it, which it owns."""
+"""Writes a group of objects: what the root object needs, the root itself, and its companions, which it owns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.sync.versions import Version
 
 class Group:
     """One pass over the objects of one key; at most one of each kind. Until the root exists its companions have no
-    owner; they get it as soon as it has a uid, so that nothing is left when somebody deletes the root by hand."""
+    owner; they get it as soon as it has a uid, so that nothing is left when a user deletes the root."""
 
     def __init__(
         self, writer: Writer, version: Version, live: dict[str, Obj], *, strict: bool = True, taken_from: str = ""

@@ -1,7 +1,7 @@
 """The last applied and observed objects by key, shared by an applier and an observer.
 
-With it an observer can tell what somebody has changed since, and an applier need not ask for what is seen anyway. An
-object from here may be a moment old; who writes it says which one was seen, so nothing newer is overwritten.
+With it an observer can tell what was changed since, and an applier need not read an object that is watched anyway. An
+object from here may be a moment old; each write names the version that was seen, so nothing newer is overwritten.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Informers of one controller: they run together, and every change tells whose report may differ."""
+"""Informers of one controller: they run together, and map each change to the key whose report may differ."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Writes single objects: reads, refuses what is not ours or newer, applies only what differs, deletes only ours.
+"""Writes single objects: reads, refuses objects of other owners or of a newer version, applies only differences,
+deletes only its own.
 
-Every write is a server-side apply with the resourceVersion that was read, so nothing that happened in between is
-overwritten unseen. An object that somebody else changes meanwhile (its controller, say) is read and judged again.
+Every write is a server-side apply with the resourceVersion that was read, so no change made in between is overwritten
+unseen. An object that another client changes meanwhile (its controller, for example) is read and checked again.
 """
 
 from __future__ import annotations
@@ -169,8 +170,8 @@ class Writer:
         )
 
     async def remove(self, kind: ResourceType, namespace: str, name: str) -> None:
-        """Delete it if it is ours; what is not found, or somebody else's, is fine. Only as it was seen: another shard
-        may be taking it over at this moment."""
+        """Delete it if it is ours; an object that is not found, or has another owner, is fine. Only as it was seen:
+        another shard may be taking it over at this moment."""
         for _ in range(_ATTEMPTS):
             live = await self.get(kind, namespace, name)
             if live is None or not labels.is_of(live, self._owner) or live["metadata"].get("deletionTimestamp"):

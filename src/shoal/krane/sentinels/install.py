@@ -1,6 +1,6 @@
 """Objects shared by all sentinels of a cluster: their namespace, the custom kinds, and their RBAC rules.
 
-Made once per process, before the first of their objects, by whichever agent comes first.
+Each agent process creates them once if they are missing, before it applies its first sentinel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Removes what sentinels that are gone have left: their verdicts on routes and policies, and their counters.
+"""Removes the entries of deleted sentinel pods: their verdicts on routes and policies, and their counters.
 
-Each pod of a sentinel owns its entries, so nobody writes them after it has gone. A name is removed when twice in a row,
-some seconds apart, no pod had it. What does not look like a pod of a sentinel is left alone.
+Each pod of a sentinel writes only its own entries, so none are written after it is gone. An entry is removed when two
+checks in a row, some seconds apart, found no pod of its name. Names that are not those of sentinel pods are left alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Leftover:
 
 
 def leftovers(judged: Mapping[ResourceType, Iterable[Obj]], stats: Iterable[Obj], pods: set[str]) -> list[Leftover]:
-    """Pure."""
+    """The entries of pods that are not in ``pods``. Pure."""
     found: list[Leftover] = []
     for kind, objects in judged.items():
         for obj in objects:

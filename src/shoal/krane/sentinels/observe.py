@@ -1,7 +1,7 @@
-"""Sees what the cluster really has of each sentinel, route, policy and set of keys; implements ``Observer``.
+"""Observes each sentinel, route, policy and set of keys in the cluster; implements ``Observer``.
 
-Of a sentinel that is its Deployment and Service, and what its pods have counted; of a route or policy, what the
-sentinels make of it; and of all of them, what somebody changed.
+For a sentinel these are its Deployment, its Service and the counters of its pods; for a route or policy, the verdicts
+of the sentinels; for all of them, drift.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A sentinel to its Kubernetes objects; pure. All stand in one namespace and have the sentinel's name.
+"""Renders a sentinel into its Kubernetes objects; pure. All are in one namespace and have the sentinel's name.
 
-What a sentinel needs beside that, and may do without: the Secret ``redis`` of its namespace, with the entry ``url``,
-which whoever runs the cluster makes. Strict limits are counted there.
+Optionally a sentinel uses the Secret ``redis`` of its namespace, with the entry ``url``, to count strict limits. The
+operator of the cluster creates it.
 """
 
 from __future__ import annotations

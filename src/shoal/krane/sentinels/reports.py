@@ -122,7 +122,7 @@ def stats_key(owner: Owner, config_map: Obj) -> str | None:
 
 def owned_stats(config_maps: Iterable[Obj], pods: Collection[str]) -> bytes:
     """The counters of the pods that are there, as JSON by pod; the busiest deployments where not all have room. When
-    they were taken is left out, so that a sentinel nobody uses has nothing new to tell."""
+    they were taken is left out, so that the report of an unused sentinel does not change."""
     found: dict[str, Obj] = {}
     for one in config_maps:
         for pod, text in sorted((one.get("data") or {}).items()):

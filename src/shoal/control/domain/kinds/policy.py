@@ -1,7 +1,7 @@
 """Policy: a gateway's checks on matching requests of an environment, before they reach an app.
 
-A policy has one kind. One that nobody knows is refused when it is written (and again, closed, by the gateway), so that
-no request passes because a rule was not understood.
+A policy has one kind. An unknown kind is refused when the policy is written, and a gateway that reads one refuses the
+requests it matches, so no request passes because a rule was not understood.
 """
 
 from __future__ import annotations

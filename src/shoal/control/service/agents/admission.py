@@ -1,5 +1,6 @@
-"""How fast streams may begin: a token bucket that gives each hello its turn, so that a fleet that comes back at once
-does not take the control plane down again. Pure: ``now`` is given."""
+"""Limits the rate at which streams begin, with a token bucket, so that a whole fleet that reconnects at once does not
+overload the control plane. Pure: ``now`` is given.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ class HelloLimiter:
         self._free_at = float("-inf")  # when the bucket is full again, less one burst
 
     def take(self, now: float, limit_s: float) -> float | None:
-        """Seconds until the caller's turn; None, and no turn taken, when they are more than ``limit_s``."""
+        """Seconds to wait before the stream may begin; None when that is more than ``limit_s``."""
         begins = max(self._free_at, now - self._burst / self._rate)
         wait_s = max(0.0, begins + 1 / self._rate - now)
         if wait_s > limit_s:

@@ -1,8 +1,8 @@
 """Agents: joining and epochs, heartbeats, lost and returned agents, and checks that run every second.
 
-The epoch of a place is a number in its row, raised by every join; older ones are refused at every call, and their
-streams end. Heartbeats are kept in memory and stored together, so a thousand agents are a statement now and then. Any
-number of control planes do this beside each other: every step compares before it sets.
+The epoch of a place is a number in its row, raised by every join. Calls with an older epoch are refused, and streams
+with one end. Heartbeats are kept in memory and stored together, so a thousand agents cost one statement per interval.
+Any number of control planes do this in parallel: every step compares before it sets.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Agents:
         directory.joined = hub.fence
 
     def use(self, config: ServiceConfig) -> None:
-        """From now on."""
+        """Replace the settings."""
         self._config = config
 
     async def run(self) -> None:
@@ -352,7 +352,7 @@ class Agents:
             raise
         for row in saved:
             self._directory.saw_confirmation(Place(row.cluster_id, row.shard), row.confirmed_deletes)
-        for place in back:  # whoever marked it as lost, here or elsewhere, has made its reports count as lost too
+        for place in back:  # the control plane that marked it as lost has dropped its reports too
             self._reported.clear(place)
 
     async def judge(self) -> None:
@@ -432,8 +432,8 @@ class Agents:
             await self._read_tokens(now_ms)
 
     async def _read_tokens(self, now_ms: int) -> None:
-        """Know all tokens of agents before they call: a fleet that comes back at once is no thousand questions. Streams
-        whose token is not among those that work end."""
+        """Know all tokens of agents before they call: a fleet that returns at once then causes no thousand look-ups.
+        Streams whose token is not among those that work end."""
         asked_at = self._clock.monotonic()
         async with self._databases.fleet.reading() as session:
             rows = await session.execute(

@@ -1,10 +1,11 @@
-"""Authenticates calls: one interceptor for all methods, which refuses unknown ones; and validates identities.
+"""Authenticates calls with one interceptor for all methods, which refuses unknown methods, and validates identities.
 
-The token is checked before anything of the request is read. What a message says about its sender must then equal what
-its token is bound to. Handlers get the caller from here and nowhere else, so a method that was not let in has none.
+The token is checked before the request is read. The identity in a message must match what its token is bound to.
+Handlers get the caller only from here, so a method that was not admitted has none.
 
-A relay passes on what agents of its region call: its own token lets it in, the agent's, which it has to show as well,
-says for whom. It can do nothing that the agent could not, and nothing for agents of other regions.
+A relay forwards calls of the agents of its region. Its own token admits it; the agent's token, which it must send as
+well, says for which agent. The relay can do nothing that the agent could not do, and nothing for agents of other
+regions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Tokens that need not be looked up again, because whatever ends one is looked for several times a second.
+"""Tokens that need no further look-up for a while, because the ends of tokens are read several times a second.
 
-An agent calls every few seconds, so a short memory would mean a look-up per call. Here a token is believed for a
-minute, but only while the guard has just asked the database which tokens ended; those are dropped at once, and those
-that are being replaced are not believed at all. Nothing here waits.
+An agent calls every few seconds, so a short cache would mean a look-up per call. Here a token is cached for a minute,
+but only while the list of ended tokens was read a moment ago. Ended tokens are dropped at once, and tokens that are
+being rotated are not cached at all. Nothing here waits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which clusters, regions and agents there are: a copy of a few small tables, read again now and then.
+"""The known clusters, regions and agents: a copy of a few small tables, refreshed periodically.
 
-A name that is not in the copy is looked up at once, since somebody may just have made it; what is not there is never
-remembered. Epochs must be noticed quickly: they are read several times a second, those that may have changed.
+A name that is not in the copy is looked up at once, because it may be new; absence is never cached. Epochs that may
+have changed are read several times a second.
 """
 
 from __future__ import annotations

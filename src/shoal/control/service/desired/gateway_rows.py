@@ -1,5 +1,6 @@
-"""What of the database gateways are made of: their peers in other regions, the certificate they show them, and their
-routes, policies and keys. Pure."""
+"""The database rows of a gateway: its peers in other regions, the certificate it presents to them, and its routes,
+policies and keys. Pure.
+"""
 
 from __future__ import annotations
 

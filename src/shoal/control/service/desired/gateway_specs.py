@@ -1,6 +1,6 @@
-"""Routes and policies as gateways read them (``shoal.crds.sentinel``), of what users have written. Pure.
+"""Translates routes and policies of users into the form that gateways read (``shoal.crds.sentinel``). Pure.
 
-Users name apps, gateways need the deployments that serve them now. Everything else is what the user wrote, with the
+Users name apps; gateways need the deployments that serve them now. Everything else stays as the user wrote it, with the
 values that were read from it: a gateway refuses what it does not understand.
 """
 

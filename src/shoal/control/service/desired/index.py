@@ -1,8 +1,8 @@
 """Index of desired state in memory: per place and stream, the version of every key and a digest of them all.
 
-The index holds no objects. It is loaded once per process, follows the changes, and tells the sessions of a place which
-keys they have to send. A key that is not wanted any more stays as a tombstone, so that whoever comes back with an old
-cursor hears of it. Nothing here waits.
+The index holds no objects. It is loaded once per process, follows the changes, and notifies the sessions of a place
+which keys to send. A key that is not wanted any more stays as a tombstone, so that an agent that returns with an old
+cursor is told of it. Nothing here waits.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Loads what is desired, in batches, once for all who ask.
+"""Loads desired state in batches that serve all sessions.
 
-Whoever sends asks for keys; what was already rendered at that version comes from memory, the rest is read from the
-database together with what others ask for at the same time, users' changes first. A failure concerns the keys it hit:
-a database that is away or a key that cannot be wrapped now means *later*, never *skip*; a row that can never be shown
-is *broken*, counted and logged.
+A session requests keys. Those that were already rendered at that version come from the cache. The others are read from
+the database together with the keys that other sessions request at the same time, users' changes first. A failure
+affects its keys only: an unavailable database or key service means *later*, never *skip*; a row that can never be
+rendered is *broken*, counted and logged.
 """
 
 from __future__ import annotations
@@ -288,7 +288,8 @@ class _PendingLoad:
 
 
 class _Waiter:
-    """Called once, when the last of its keys is there: a future per key would cost a turn of the loop for each."""
+    """Called once, when the last of its keys is there: a future per key would cost an iteration of the event loop for
+    each."""
 
     __slots__ = ("_found", "asked", "done", "left")
 

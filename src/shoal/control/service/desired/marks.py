@@ -1,8 +1,8 @@
-"""Marks: what tells two histories of a database apart that have the same numbers. Pure.
+"""Marks: digests of changes that tell two histories of a database apart when their numbers are the same. Pure.
 
-A database that was restored from a backup counts on from there, and may have passed every cursor before the agent that
-holds it returns: its number says nothing then. So a cursor also carries a mark of the change it stands behind, a digest
-of what that change was and when. Another history has another change there, or none.
+A database that was restored from a backup continues to count from there. It may have passed an agent's cursor before
+the agent returns, and then the number of the cursor proves nothing. So a cursor also carries a mark: a digest of its
+last change and the time of that change. Another history has another change at that number, or none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bisect import bisect_right
 from hashlib import blake2b
 from typing import NamedTuple
 
-_KEPT = 4096  # sessions are seldom further behind, and whoever is has a cursor without a mark
+_KEPT = 4096  # sessions are seldom further behind; those that are get a cursor without a mark
 
 
 class MarkedChange(NamedTuple):

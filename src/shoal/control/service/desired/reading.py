@@ -1,4 +1,4 @@
-"""Reads the objects behind rows of ``desired``, as they are shown to agents: a statement per kind for any number."""
+"""Reads the objects behind rows of ``desired``, with one statement per kind for any number of rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shoal.control.service.desired.queries import Queries, StoredDeployment, Sto
 from shoal.control.service.desired.states import StateCache
 from shoal.sync.keys import Place, stream_of
 
-RENDERED = 25  # between two turns of the event loop
+RENDERED = 25  # before other tasks may run
 
 _log = get_logger("control.service.desired")
 

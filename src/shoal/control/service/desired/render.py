@@ -1,6 +1,6 @@
-"""Rows of the database to what agents are sent. Pure: every field of the messages is filled here, and only here.
+"""Renders rows of the database into the messages that agents receive. Pure: only this module fills these messages.
 
-A test walks the descriptors of the messages, so a field that is added to them and forgotten here fails it.
+A test walks the descriptors of the messages, so it fails for a new field that is not filled here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Encoded states of deployments, made once for all places that run the same.
+"""Cache of encoded deployment states, shared by all places that run the same.
 
-The key is what was read from the database, so nothing has to be told when a row changes. States with secrets are not
-kept, because those are wrapped for one agent.
+The key is what was read from the database, so no invalidation is needed when a row changes. States with secrets are not
+cached, because those are wrapped for one agent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Takes the agents' reports and commits many of them together.
 
-While a transaction is being committed the reports that arrive gather; the next one takes them all. Nobody waits for a
-timer, and a thousand agents that report at once are a few commits. What a report says of an object and what follows
-from it (is the revision ready, is the gateway) is one transaction. A report that the database refuses fails alone.
+Reports that arrive during a commit wait for the next one, which takes them all. There is no timer, and a thousand
+agents that report at once cost a few commits. A report and its consequences (a ready revision, a ready gateway) are
+stored in one transaction. If a batch cannot be stored, its requests are stored one by one, so that only the faulty one
+fails.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class Reports:
         self._arrived = asyncio.Event()
 
     def use(self, config: ServiceConfig) -> None:
-        """From now on."""
+        """Replace the settings."""
         self._config = config
 
     async def take(
@@ -156,7 +157,7 @@ class Reports:
         while self._queue and (not batch or size + len(self._queue[0].reports) <= self._config.report_batch):
             request = self._queue.popleft()
             size += len(request.reports)
-            if not request.done.done():  # whoever asked has not gone away meanwhile
+            if not request.done.done():  # the caller is still connected
                 batch.append(request)
         self._count -= size
         return batch

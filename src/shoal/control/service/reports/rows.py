@@ -1,7 +1,7 @@
 """Effects of a report on database rows: pure decisions, and the statements that write them.
 
-Reports of one object are ordered by (epoch, sequence): what is not newer than the last one taken is old news. A report
-that says the same as the last one changes nothing but that order. Many rows are one statement, as everywhere.
+Reports of one object are ordered by (epoch, sequence); a report that is not newer than the last one is ignored. A
+report with the same content as the last one changes only that order. Many rows are written with one statement.
 """
 
 from __future__ import annotations

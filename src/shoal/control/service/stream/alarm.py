@@ -1,4 +1,4 @@
-"""When a stream that waits has to look again."""
+"""The timer that wakes a waiting stream."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Compression of what agents are sent: only what is large enough to gain from it.
+"""Compression of messages to agents, for messages that are large enough to gain from it.
 
 A stream that has agreed on gzip marks every message as compressed, and setting up a compressor costs more than sending
-a kilobyte. So small messages are stored: a gzip member that contains its data as it is.
+a kilobyte. So small messages are stored: a gzip member that contains its data uncompressed.
 """
 
 from __future__ import annotations

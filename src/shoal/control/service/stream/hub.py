@@ -1,12 +1,12 @@
-"""The middle of the cluster service: follows the changes of every database and keeps the streams of this process.
+"""The hub of the cluster service: follows the changes of every database and keeps the streams of this process.
 
     database ──changes──▶ index ──dirty keys──▶ sessions ──▶ agents
                             ▲                       │
                             └── hello: from the cursor, or a full sync
 
-A process holds streams, not truth: everything in here is read from the databases when it starts, and any number of
-processes do the same beside each other. When a database turns out to have gone back, it is given a new incarnation,
-and the streams end so that every agent begins anew.
+The databases are the source of truth: a process reads everything from them when it starts, and any number of processes
+can do so. When the hub finds that a database went back, it begins a new incarnation of it and ends the streams, so that
+every agent starts again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from shoal.errors import ServiceUnavailable
 from shoal.sync.keys import Place
 from shoal.sync.versions import Cursor, decode_cursor
 
-_CHANGES = 1000  # read at once; streams have their turn in between
+_CHANGES = 1000  # read at once; streams run in between
 _PAGE = 5_000
 _BACKOFF = Backoff(base_s=0.1, cap_s=2.0, floor_s=0.05)
 _CATCH_UP_S = 10.0
@@ -76,7 +76,7 @@ class Hub:
         self._judging = asyncio.Lock()  # one at a time decides that a database went back
 
     def use(self, config: ServiceConfig) -> None:
-        """From now on."""
+        """Replace the settings."""
         self._config = config
 
     def stop(self, error: ConnectError) -> None:

@@ -1,9 +1,10 @@
-"""Output of a stream: messages that are ready at the same time are sent as one piece of the body.
+"""Output of a stream: messages that are ready at the same time are sent as one part of the body.
 
-Each piece costs a record of TLS and a call of the system, which is most of what a small message costs. The handler
-says when more follows at once; the messages are the same, only their packing differs.
+Each part costs a TLS record and a system call, which is most of the cost of a small message. The handler says when
+another message follows at once.
 
-A message that is encoded already can also be pushed past the library, by whoever runs: no task has to wake for it.
+An encoded message can also be pushed directly to the connection, without the library and without waking the stream's
+task.
 """
 
 from __future__ import annotations

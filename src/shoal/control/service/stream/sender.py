@@ -1,10 +1,10 @@
-"""Sends what the sessions of streams have to say: for all streams of a process in one turn of the event loop.
+"""Sends the messages of all streams of a process, for all of them in one iteration of the event loop.
 
-Most of the time a stream has nothing to do but to wait for the next change of its place. To wake its task for each, to
-let it ask for the object, sleep, wake again and hand it through the layers of the library costs several times what the
-change itself costs. So the drivers of all streams that have something to do run here, and small messages are pushed
-past the library. What is large, or goes to a slow reader, is left to the stream's task: it writes and waits, and the
-driver goes on when it has written everything.
+Most of the time a stream waits for the next change of its place. Waking its task for each change, loading the object,
+sleeping, waking again and passing it through the layers of the library costs several times as much as the change
+itself. So the drivers of all streams that have work run here, and small messages bypass the library. Large messages,
+and messages to a slow reader, are left to the stream's task: it writes and waits, and the driver continues when
+everything is written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shoal.control.service.stream.outgoing import Outgoing, outgoing
 from shoal.control.service.stream.protocol import WatchSession
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
-_AT_ONCE = 100  # streams in one turn of the loop
+_AT_ONCE = 100  # streams in one iteration of the loop
 _FEW = 8  # messages that are pushed; more are left to the task
 
 _log = get_logger("control.service.sender")
@@ -53,7 +53,7 @@ class BatchSender:
                     driver.run()
                 except Exception as error:
                     sender.failed(error)
-            self._due.popleft()  # only now: a stream added meanwhile needs no turn of the loop of its own
+            self._due.popleft()  # only now: a stream added meanwhile needs no iteration of its own
         if self._due:
             asyncio.get_running_loop().call_soon(self._run_due)
 
@@ -89,7 +89,7 @@ class StreamSender:
             self._batch.add(self)
 
     def due(self) -> SessionDriver | None:
-        """What to run in this turn; None when the stream has ended meanwhile."""
+        """The driver to run now; None when the stream has ended meanwhile."""
         self._queued = False
         return self._driver if self._opened.error is None else None
 
