@@ -1,0 +1,72 @@
+"""What a report changes in its row."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.control.service.reports.rows import ReportedRow, take
+from shoal.control.service.reports.rows import judge as judge_report
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+
+def test_a_large_number_of_a_lost_history_does_not_count_as_the_newest_version() -> None:
+    row = ReportedRow(
+        cluster_id="c", shard="s", stream="deployments", key="deployment/d", kind="deployment", object_id="d",
+        workspace_id="w", action="apply", number=80, committed_at=1, applied_incarnation=0, applied_number=0,
+        applied_at=0, error=None, observed=None, observed_at=0, report_epoch=0, report_sequence=0, fingerprint=0,
+        gone_at=0,
+    )  # fmt: skip
+    lost = pb.Version(database="main", incarnation=1, number=120)
+    row, _ = take(row, pb.DeploymentReport(key=row.key, applied=lost), 1, 2, 10)
+    assert row.applied[1] < row.number, "a comparison of numbers must show that it is not applied"
+    current = pb.Version(database="main", incarnation=2, number=80)
+    row, _ = take(row, pb.DeploymentReport(key=row.key, applied=current), 2, 2, 20)
+    assert row.applied == (2, 80)
+
+
+def a_row(**values: object) -> ReportedRow:
+    row = {
+        "cluster_id": "c", "shard": "s", "stream": "deployments", "key": "deployment/d", "kind": "deployment",
+        "object_id": "d", "workspace_id": "w", "action": "apply", "number": 7, "committed_at": 1,
+        "applied_incarnation": 0, "applied_number": 0, "applied_at": 0, "error": None, "observed": None,
+        "observed_at": 0, "report_epoch": 2, "report_sequence": 5, "fingerprint": 11, "gone_at": 0,
+    }  # fmt: skip
+    return ReportedRow(**{**row, **values})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("order", "fingerprint", "expected"),
+    [((2, 5), 12, "old"), ((2, 4), 12, "old"), ((1, 99), 12, "old"), ((2, 6), 11, "same"), ((3, 1), 12, "stored")],
+)
+def test_reports_of_one_object_are_ordered_by_epoch_and_sequence(
+    order: tuple[int, int], fingerprint: int, expected: str
+) -> None:
+    assert judge_report(a_row(), order, fingerprint) == expected
+
+
+def said(number: int, incarnation: int = 1, **fields: object) -> pb.DeploymentReport:
+    version = pb.Version(database="main", incarnation=incarnation, number=number)
+    return pb.DeploymentReport(key="deployment/d", applied=version, **fields)  # type: ignore[arg-type]
+
+
+def test_a_version_is_applied_once_and_ready_once() -> None:
+    row, news = take(a_row(), said(6), 1, 1, 10)
+    assert not news.applied, "it is an older version"
+    row, news = take(row, said(7, desired_replicas=2, available_replicas=1), 2, 1, 20)
+    assert news.applied and not news.ready
+    row, news = take(row, said(7, desired_replicas=2, available_replicas=2), 3, 1, 30)
+    assert news.ready and not news.applied and row.applied_at == 20
+    _, news = take(row, said(7, desired_replicas=2, available_replicas=2, drift=["x"]), 4, 1, 40)
+    assert not news.ready
+
+
+def test_the_same_number_of_another_incarnation_is_not_the_newest_version() -> None:
+    _, news = take(a_row(), said(7, incarnation=1), 1, 2, 10)
+    assert not news.applied
+
+
+def test_gone_counts_only_for_what_is_not_wanted() -> None:
+    row, _ = take(a_row(), said(7, gone=True), 1, 1, 10)
+    assert row.gone_at == 0 and row.fingerprint == 0, "it was removed in the cluster, and is still wanted"
+    row, _ = take(a_row(action="delete"), said(7, gone=True), 1, 1, 10)
+    assert row.gone_at == 10
