@@ -17,16 +17,6 @@ CALLED_FROM_OUTSIDE = {
 }
 # Names that only tests use so far. This list only gets shorter: wire a name, move it to shoal.testing, or delete it.
 LEFT = {
-    "shoal.kube.crd.openapi.definition_name",
-    "shoal.kube.ownership.fieldset.from_paths",
-    "shoal.kube.ownership.fieldset.has",
-    "shoal.kube.protobuf.decoding.decode_message",
-    "shoal.kube.quota.charge.recount",
-    "shoal.kube.tables.SCALE",
-    "shoal.kube.tables.object_table",
-    "shoal.kube.tables.partial_list",
-    "shoal.kube.tables.row",
-    "shoal.kube.tables.status_table",
     "shoal.navigator.manager.index.FIELDS",
     "shoal.sentinel.translate.envoy.TYPES",
 }

@@ -58,14 +58,8 @@ def represent_object(core: Core, call: Call, obj: Obj, choice: Representation, s
     from shoal.kube import tables
 
     if choice.as_kind == "Table":
-        obj = tables.list_table(
-            call.served.resource,
-            [obj],
-            {"resourceVersion": obj["metadata"].get("resourceVersion", "")},
-            include_object(call),
-            core.clock.wall_s(),
-            use=printer_of(call),
-        )
+        now = core.clock.wall_s()
+        obj = tables.object_table(call.served.resource, obj, include_object(call), now, use=printer_of(call))
     elif choice.as_kind == "PartialObjectMetadata":
         obj = tables.partial_object(obj)
     return document(obj, choice, status)
@@ -166,12 +160,7 @@ def _list_as(
         now = core.clock.wall_s()
         body = tables.list_table(resource, objs, meta, include_object(call), now, use=printer_of(call))
     elif choice.as_kind == "PartialObjectMetadataList":
-        body = {
-            "kind": "PartialObjectMetadataList",
-            "apiVersion": "meta.k8s.io/v1",
-            "metadata": meta,
-            "items": [tables.partial_object(obj) for obj in objs],
-        }
+        body = tables.partial_list(objs, meta)
     else:
         body = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": meta, "items": objs}
     return document(body, choice)

@@ -291,10 +291,10 @@ def test_defaults_that_come_later_are_owned_by_nobody_and_survive():
 
 
 def test_status_stays_what_it_is_on_the_main_resource():
-    status = fieldset.from_paths(("status",))
+    status = fieldset.from_json({"f:status": {}})
     live = apply(None, deployment(replicas=1) | {"status": {"replicas": 9}}, type_=DEPLOYMENT, reset_fields=status)
     assert owners(live) == {("m", "Apply"): {"f:spec": {"f:replicas": {}}}}
-    spec = fieldset.from_paths(("spec",), ("metadata",))
+    spec = fieldset.from_json({"f:spec": {}, "f:metadata": {}})
     live = apply(
         live,
         {**deployment(replicas=7), "status": {"observedGeneration": 1}},

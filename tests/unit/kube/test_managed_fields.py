@@ -181,7 +181,7 @@ def test_a_subresource_cannot_rewrite_managers():
 
 
 def test_what_an_endpoint_does_not_write_changes_no_owner():
-    status = fieldset.from_paths(("status",))
+    status = fieldset.from_json({"f:status": {}})
     old = created({"metadata": {"name": "p"}, "spec": {"nodeName": "n"}}, type_=POD)
     old = updated(old, {**old, "status": {"phase": "Pending"}}, "kubelet", POD, subresource="status")
     new = {**copy.deepcopy(old), "status": {"phase": "Running"}}

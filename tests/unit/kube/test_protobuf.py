@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shoal.errors import BadRequest
-from shoal.kube.protobuf import MAGIC, decode, decode_message, encode, encode_message, message_name, messages
+from shoal.kube.protobuf import MAGIC, decode, encode, encode_message, message_name, messages
 from shoal.kube.protobuf.gnostic import encode_openapi_v2
 from shoal.kube.protobuf.wire import BYTES, VARINT, delimited, double, read_varint, tag, varint
 
@@ -27,6 +28,20 @@ def number(field: int, value: int) -> bytes:
 
 def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
     return MAGIC + delimited(1, text(1, api_version) + text(2, kind)) + delimited(2, raw) + text(3, "") + text(4, "")
+
+
+def decode_message(name: str, raw: bytes) -> Any:
+    """The JSON form of one message, decoded as the object of a body."""
+    package, _, kind = name.rpartition(".")
+    group, version = package.split(".")[-2:]
+    if group == "core":
+        api_version = version
+    else:
+        api_version = f"{group if group in ('apps', 'batch', 'autoscaling') else f'{group}.k8s.io'}/{version}"
+    assert message_name(api_version, kind) == name
+    decoded = decode(envelope(api_version, kind, raw))
+    assert (decoded.pop("apiVersion"), decoded.pop("kind")) == (api_version, kind)
+    return decoded
 
 
 def test_a_deployment_as_go_writes_it_with_every_zero_is_what_json_would_have_been() -> None:
@@ -180,11 +195,17 @@ def test_kinds_are_found_by_group_and_version() -> None:
 
 
 def test_every_message_of_the_table_can_be_read_and_names_only_known_types() -> None:
-    for name in messages._lines():
+    table = Path(messages.__file__).with_name("fields.tsv").read_text("utf-8")
+    names = {line.partition("\t")[0] for line in table.splitlines()}
+    assert POD in names
+    for name in names:
         message = messages.message(name)
         assert message.name == name
         assert len({field.number for field in message.fields}) == len(message.fields)
-        decode_message(name, b"")
+        assert {field.type for field in message.fields} <= names | LEAVES.keys()
+    for name in names:
+        if name.startswith("api.") and not messages.message(name).is_list:
+            assert decode_message(name, b"") == {}
 
 
 def test_numbers_packed_and_unknown_fields() -> None:
@@ -195,7 +216,8 @@ def test_numbers_packed_and_unknown_fields() -> None:
     assert decode_message(context, unknown + number(2, 5)) == {"runAsUser": 5}
     assert decode_message("api.core.v1.ContainerPort", number(3, -1)) == {"containerPort": -1}
     assert decode_message(CRD_SCHEMA, tag(9, 1) + double(2.0)) == {"maximum": 2}
-    assert decode_message("apimachinery.pkg.apis.meta.v1.Duration", number(1, 90 * 10**9)) == "1m30s"
+    window = delimited(3, number(1, 90 * 10**9))
+    assert decode_message("metrics.pkg.apis.metrics.v1beta1.NodeMetrics", window) == {"window": "1m30s"}
 
 
 def test_raw_extensions_hold_json_or_a_whole_object() -> None:
@@ -216,6 +238,7 @@ def test_raw_extensions_hold_json_or_a_whole_object() -> None:
         (envelope("v1", "Pod", b"\x0a\x7f"), "unexpected end"), (envelope("v1", "Pod", b"\x0a\x80"), "unexpected end"),
         (envelope("v1", "Pod", number(1, 1)), "wrong wire type"), (envelope("v1", "Pod", b"\x07"), "unexpected end|wire type|field number"),
         (envelope("v1", "Pod", delimited(1, b"\x0a\x02\xff\xfe")), "not UTF-8"), (envelope("v1", "Nope", b""), "no kind"),
+        (envelope("v1", "Time", b""), "no kind"), (envelope("authentication.k8s.io/v1", "ExtraValue", b""), "no kind"),
         (envelope("v1", "Pod", delimited(1, b"\x0a\x05ab")), "unexpected end"),
         (envelope("v1", "Pod", b"\xff" * 12), "64 bits"),
         (MAGIC + text(3, "gzip"), "content encoding"),

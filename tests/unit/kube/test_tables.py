@@ -33,6 +33,17 @@ def obj(spec: Any = None, status: Any = None, **more: Any) -> dict[str, Any]:
     return made | more
 
 
+def row(kind: Resource, thing: dict[str, Any], now: float, use: tables.Printer | None = None) -> list[Any]:
+    """The cells of an object, one for each column."""
+    cells: list[Any] = tables.list_table(kind, [thing], {}, "None", now, use)["rows"][0]["cells"]
+    return cells
+
+
+def columns(kind: Resource) -> list[dict[str, Any]]:
+    definitions: list[dict[str, Any]] = tables.list_table(kind, [], {}, "None", NOW)["columnDefinitions"]
+    return definitions
+
+
 TEMPLATE = {"spec": {"containers": [{"name": "a", "image": "i1"}, {"name": "b", "image": "i2"}]}}
 BY_APP = {"matchLabels": {"app": "x"}}
 
@@ -522,7 +533,7 @@ COUNTS = {"used": {"pods": "1", "limits.cpu": "2"}, "hard": {"pods": "10", "limi
     ],
 )
 def test_a_row_of_each_kind(kind: str, thing: dict[str, Any], cells: list[Any]) -> None:
-    assert tables.row(resource(kind), thing, NOW) == cells
+    assert row(resource(kind), thing, NOW) == cells
 
 
 @pytest.mark.parametrize(
@@ -541,7 +552,7 @@ def test_how_far_a_job_is(conditions: tuple[str, ...], deleted: bool, text: str)
     job = obj({}, {"conditions": [{"type": kind, "status": "True"} for kind in conditions]})
     if deleted:
         job["metadata"]["deletionTimestamp"] = ago(1)
-    assert tables.row(resource("Job"), job, NOW)[1] == text
+    assert row(resource("Job"), job, NOW)[1] == text
 
 
 def test_events_of_both_versions_show_the_same() -> None:
@@ -566,19 +577,19 @@ def test_events_of_both_versions_show_the_same() -> None:
         deprecatedCount=7,
     )
     expected = ["10s", "Warning", "Failed", "pod/p", "spec.containers{c}", "kubelet, n1", "could not", "10m", 7, "x"]
-    assert tables.row(resource("Event"), old, NOW) == expected
+    assert row(resource("Event"), old, NOW) == expected
     newer = next(r for r in BUILTIN if r.group == "events.k8s.io")
-    assert tables.row(newer, new, NOW) == expected
+    assert row(newer, new, NOW) == expected
 
 
 def test_an_event_without_old_times_uses_its_event_time_and_series() -> None:
     single = obj(eventTime=ago(60), reportingComponent="kopf", involvedObject={"kind": "Namespace"})
-    cells = tables.row(resource("Event"), single, NOW)
+    cells = row(resource("Event"), single, NOW)
     assert (cells[0], cells[3], cells[5], cells[7], cells[8]) == ("60s", "namespace", "kopf", "60s", 1)
     series = {**single, "series": {"count": 4, "lastObservedTime": ago(5)}}
-    cells = tables.row(resource("Event"), series, NOW)
+    cells = row(resource("Event"), series, NOW)
     assert (cells[0], cells[7], cells[8]) == ("5s", "60s", 4)
-    assert tables.row(resource("Event"), obj(), NOW)[0] == "<unknown>"
+    assert row(resource("Event"), obj(), NOW)[0] == "<unknown>"
 
 
 def test_the_first_version_of_autoscalers_shows_its_one_metric() -> None:
@@ -591,23 +602,19 @@ def test_the_first_version_of_autoscalers_shows_its_one_metric() -> None:
         },
         {"currentReplicas": 3},
     )
-    cells = tables.row(resource("HorizontalPodAutoscaler", "v1"), thing, NOW)
+    cells = row(resource("HorizontalPodAutoscaler", "v1"), thing, NOW)
     assert cells == ["x", "Deployment/d", "cpu: <unknown>/80%", "1", 5, 3, "5m"]
-
-
-def test_scale_subresources_have_a_table() -> None:
-    assert tables.row(tables.SCALE, obj({"replicas": 3}, {"replicas": 2}), NOW) == ["x", 3, 2, "5m"]
 
 
 @pytest.mark.parametrize("kind", BUILTIN, ids=lambda r: f"{r.group}/{r.version}/{r.kind}")
 def test_every_kind_has_one_cell_for_each_column_even_when_nothing_is_set(kind: Resource) -> None:
     for thing in ({}, {"metadata": {}}, obj(), obj({}, {})):
-        assert len(tables.row(kind, thing, NOW)) == len(tables.columns(kind))
+        assert len(row(kind, thing, NOW)) == len(columns(kind))
 
 
 @pytest.mark.parametrize("kind", BUILTIN, ids=lambda r: f"{r.group}/{r.version}/{r.kind}")
 def test_every_column_is_fully_defined_and_one_names_the_object(kind: Resource) -> None:
-    definitions = tables.columns(kind)
+    definitions = columns(kind)
     for definition in definitions:
         assert definition.keys() == {"name", "type", "format", "description", "priority"}
         assert definition["type"] in {"string", "integer", "number", "boolean", "date"}
@@ -616,7 +623,7 @@ def test_every_column_is_fully_defined_and_one_names_the_object(kind: Resource) 
 
 
 def test_a_broken_time_is_shown_and_not_raised() -> None:
-    assert tables.row(resource("Namespace"), obj(metadata={"creationTimestamp": "soon"}), NOW)[2] == "<invalid>"
+    assert row(resource("Namespace"), obj(metadata={"creationTimestamp": "soon"}), NOW)[2] == "<invalid>"
 
 
 # Custom resources.
@@ -637,37 +644,37 @@ def test_custom_columns_follow_the_name() -> None:
     assert printer.columns[2]["description"] == "Custom resource definition column (in JSONPath format): .spec.load"
     assert [c["priority"] for c in printer.columns] == [0, 0, 1, 0, 0, 0]
     ship = obj({"size": 3, "load": 1.5, "port": "Hull"}, {"ready": False, "sailed": ago(90)})
-    assert tables.row(SHIP, ship, NOW, printer) == ["x", 3, 1.5, False, "Hull", "90s"]
+    assert row(SHIP, ship, NOW, printer) == ["x", 3, 1.5, False, "Hull", "90s"]
 
 
 def test_custom_columns_can_look_into_lists() -> None:
     path = '.status.conditions[?(@.type=="Ready")].status'
     printer = tables.custom_printer([{"name": "Ready", "type": "string", "jsonPath": path}])
     conditions = [{"type": "Painted", "status": "False"}, {"type": "Ready", "status": "True"}]
-    assert tables.row(SHIP, obj({}, {"conditions": conditions}), NOW, printer) == ["x", "True"]
-    assert tables.row(SHIP, obj({}, {"conditions": conditions[:1]}), NOW, printer) == ["x", None]
+    assert row(SHIP, obj({}, {"conditions": conditions}), NOW, printer) == ["x", "True"]
+    assert row(SHIP, obj({}, {"conditions": conditions[:1]}), NOW, printer) == ["x", None]
 
 
 def test_absent_custom_cells_are_null() -> None:
     printer = tables.custom_printer(SHIP_COLUMNS)
-    assert tables.row(SHIP, obj(), NOW, printer) == ["x", None, None, None, None, None]
-    assert tables.row(SHIP, obj({"size": None, "port": None}), NOW, printer) == ["x", None, None, None, None, None]
-    assert tables.row(SHIP, obj("text"), NOW, printer) == ["x", None, None, None, None, None]
+    assert row(SHIP, obj(), NOW, printer) == ["x", None, None, None, None, None]
+    assert row(SHIP, obj({"size": None, "port": None}), NOW, printer) == ["x", None, None, None, None, None]
+    assert row(SHIP, obj("text"), NOW, printer) == ["x", None, None, None, None, None]
 
 
 def test_custom_cells_of_another_type_than_the_column() -> None:
     printer = tables.custom_printer(SHIP_COLUMNS)
     ship = obj({"size": "three", "load": True, "port": {"b": 1, "a": [True]}}, {"ready": "yes", "sailed": 5})
-    assert tables.row(SHIP, ship, NOW, printer) == ["x", None, None, None, '{"a":[true],"b":1}', None]
+    assert row(SHIP, ship, NOW, printer) == ["x", None, None, None, '{"a":[true],"b":1}', None]
     for value, text in ((7, "7"), (True, "true"), (1.5, "1.5"), ([1, "a"], '[1,"a"]')):
-        assert tables.row(SHIP, obj({"port": value}), NOW, printer)[4] == text
-    assert tables.row(SHIP, obj({"size": 3.9}), NOW, printer)[1] == 3
-    assert tables.row(SHIP, obj({}, {"sailed": "never"}), NOW, printer)[5] == "<invalid>"
+        assert row(SHIP, obj({"port": value}), NOW, printer)[4] == text
+    assert row(SHIP, obj({"size": 3.9}), NOW, printer)[1] == 3
+    assert row(SHIP, obj({}, {"sailed": "never"}), NOW, printer)[5] == "<invalid>"
 
 
 def test_custom_resources_without_columns_show_their_age() -> None:
-    assert [c["name"] for c in tables.columns(SHIP)] == ["Name", "Age"]
-    assert tables.row(SHIP, obj(), NOW) == ["x", "5m"]
+    assert [c["name"] for c in columns(SHIP)] == ["Name", "Age"]
+    assert row(SHIP, obj(), NOW) == ["x", "5m"]
 
 
 # Documents.
@@ -680,7 +687,7 @@ def test_a_list_becomes_a_table_with_metadata_rows() -> None:
     assert table["kind"] == "Table"
     assert table["apiVersion"] == "meta.k8s.io/v1"
     assert table["metadata"] == meta
-    assert table["columnDefinitions"] == tables.columns(resource("Namespace"))
+    assert table["columnDefinitions"] == columns(resource("Namespace"))
     assert table["rows"] == [
         {
             "cells": ["x", "Active", "5m"],
@@ -713,7 +720,7 @@ def test_only_the_first_watch_event_defines_the_columns() -> None:
     space = obj(metadata={"resourceVersion": "7"})
     first = tables.watch_table(resource("Namespace"), space, True, "Metadata", NOW)
     later = tables.watch_table(resource("Namespace"), space, False, "Metadata", NOW)
-    assert first["columnDefinitions"] == tables.columns(resource("Namespace"))
+    assert first["columnDefinitions"] == columns(resource("Namespace"))
     assert later["columnDefinitions"] == []
     assert first["rows"] == later["rows"]
     assert later["metadata"] == {"resourceVersion": "7"}
@@ -723,13 +730,6 @@ def test_the_bookmark_that_ends_the_initial_events_keeps_its_metadata() -> None:
     bookmark = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
     table = tables.watch_table(resource("Pod"), bookmark, True, "None", NOW)
     assert table["rows"][0]["object"]["metadata"] == bookmark["metadata"]
-
-
-def test_a_status_has_a_table() -> None:
-    status = {"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "gone"}
-    table = tables.status_table(status)
-    assert [c["name"] for c in table["columnDefinitions"]] == ["Status", "Reason", "Message"]
-    assert table["rows"][0]["cells"] == ["Failure", "NotFound", "gone"]
 
 
 def test_partial_objects_keep_only_metadata() -> None:

@@ -42,11 +42,6 @@ def _reference(name: str, v2: bool) -> str:
     return f"#/definitions/{name}" if v2 else f"#/components/schemas/{name}"
 
 
-def definition_name(group: str, version: str, kind: str) -> str:
-    """``com.example.v1.Widget`` for a Widget of example.com/v1."""
-    return f"{'.'.join(reversed(group.split('.')))}.{version}.{kind}"
-
-
 def openapi_schema(crd: Mapping[str, Any], version: str, *, v2: bool = False) -> Made:
     """The definition of the kind, with apiVersion, kind and metadata as every kind has them."""
     spec, names = spec_of(crd), names_of(crd)

@@ -204,27 +204,6 @@ def _node_intersection(left: FieldSet, right: FieldSet) -> FieldSet | None:
     return below or None
 
 
-def has(fields: FieldSet, *path: str) -> bool:
-    """Whether the path, given by its elements, is a member."""
-    node: FieldSet | None = fields
-    for element in path:
-        node = node.get(element) if node else None
-        if node is None:
-            return False
-    return bool(path) and (not node or SELF in node)
-
-
-def from_paths(*paths: tuple[str, ...]) -> FieldSet:
-    """The set of the given paths of plain field names, e.g. ``("metadata", "labels")``."""
-    result: FieldSet = {}
-    for path in paths:
-        single: FieldSet = {}
-        for name in reversed(path):
-            single = {f"f:{name}": single}
-        result = union(result, single)
-    return result
-
-
 def iterate(fields: FieldSet) -> Iterator[str]:
     """The members as Kubernetes prints them: ``.spec.containers[name="x"].image``; members before what is below."""
     yield from _iterate(fields, "")

@@ -10,16 +10,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal.kube.protobuf.decoding import MAGIC, decode, decode_message
+    from shoal.kube.protobuf.decoding import MAGIC, decode
     from shoal.kube.protobuf.encoding import encode, encode_message
     from shoal.kube.protobuf.messages import message_name
 
-__all__ = ["MAGIC", "decode", "decode_message", "encode", "encode_message", "message_name"]
+__all__ = ["MAGIC", "decode", "encode", "encode_message", "message_name"]
 
 _HOMES = {
     "MAGIC": "decoding",
     "decode": "decoding",
-    "decode_message": "decoding",
     "encode": "encoding",
     "encode_message": "encoding",
     "message_name": "messages",

@@ -48,19 +48,8 @@ class _Table(NamedTuple):
 
 def decode(body: bytes) -> dict[str, Any]:
     """The object in a protobuf body, with apiVersion and kind."""
-    decoded: dict[str, Any] = _guarded(_decode_envelope, bytes(body), 0)
-    return decoded
-
-
-def decode_message(name: str, raw: bytes) -> Any:
-    """The JSON form of one message without envelope."""
-    reader = _reader_of(name)
-    return _guarded(lambda data, depth: reader(data, 0, len(data), depth), bytes(raw), 0)
-
-
-def _guarded(read: Callable[[bytes, int], Any], data: bytes, depth: int) -> Any:
     try:
-        return read(data, depth)
+        return _decode_envelope(bytes(body), 0)
     except IndexError:
         raise BadRequest("the body of the request is not valid protobuf: unexpected end of data") from None
     except UnicodeDecodeError:
@@ -83,9 +72,9 @@ def _decode_envelope(data: bytes, depth: int) -> dict[str, Any]:
         decoded = jsonutil.loads_object(raw)
     else:
         message_name = messages.message_name(api_version, kind)
-        if message_name is None:
+        decoded = None if message_name is None else _reader_of(message_name)(raw, 0, len(raw), depth + 1)
+        if not isinstance(decoded, dict):  # a message such as Time is a text in JSON, not an object
             raise BadRequest(f'no kind "{kind}" is registered for version "{api_version}" in protobuf encoding')
-        decoded = _reader_of(message_name)(raw, 0, len(raw), depth + 1)
     return {"apiVersion": api_version, "kind": kind, **decoded}
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from shoal.kube.quota.charge import Count, QuotaRefused, charge, matches, recount, selectors_of
+from shoal.kube.quota.charge import Count, QuotaRefused, charge, matches, selectors_of
 from shoal.kube.quota.evaluators import Evaluator, evaluator_of, resources_behind
 
 __all__ = [
-    "Count", "Evaluator", "QuotaRefused", "charge", "evaluator_of", "matches", "recount", "resources_behind",
-    "selectors_of",
+    "Count", "Evaluator", "QuotaRefused", "charge", "evaluator_of", "matches", "resources_behind", "selectors_of",
 ]  # fmt: skip

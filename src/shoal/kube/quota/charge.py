@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import ZERO
@@ -102,12 +102,3 @@ class Count:
 
     def used(self) -> dict[str, str]:
         return show(self._used)
-
-
-def recount(spec: Obj, list_objects: Callable[[str], Iterable[Obj]], *, now: float) -> dict[str, str]:
-    """What is used of a quota by all objects; ``list_objects`` is given a resource as ``deployments.apps``."""
-    count = Count(spec)
-    for resource in count.resources:
-        for obj in list_objects(resource):
-            count.add(resource, obj, now)
-    return count.used()

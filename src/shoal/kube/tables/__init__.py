@@ -14,14 +14,12 @@ from shoal.kube.objects import Obj
 from shoal.kube.resources import Resource
 from shoal.kube.tables import access, autoscalers, cluster, network, pods, storage, workloads
 from shoal.kube.tables.custom import custom_printer
-from shoal.kube.tables.printer import CREATED_AT, NAME, Cells, Printer, column
+from shoal.kube.tables.printer import CREATED_AT, NAME, Cells, Printer
 from shoal.kube.tables.text import created_at, human_duration, metadata, name
 
 __all__ = [
-    "SCALE",
     "Include",
     "Printer",
-    "columns",
     "custom_printer",
     "human_duration",
     "list_table",
@@ -29,15 +27,10 @@ __all__ = [
     "partial_list",
     "partial_object",
     "printer",
-    "row",
-    "status_table",
     "watch_table",
 ]
 
 Include = Literal["None", "Metadata", "Object"]
-
-# Not a resource of its own, but what a ``/scale`` subresource answers with.
-SCALE: Final = Resource(group="autoscaling", version="v1", plural="scales", kind="Scale")
 
 _META: Final = "meta.k8s.io/v1"
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
@@ -67,16 +60,6 @@ def printer(resource: Resource) -> Printer:
     return _PRINTERS.get((resource.group, resource.kind), _DEFAULT)
 
 
-def columns(resource: Resource, use: Printer | None = None) -> list[dict[str, Any]]:
-    """The column definitions of a kind; read only."""
-    return (use or printer(resource)).columns
-
-
-def row(resource: Resource, obj: Obj, now: float, use: Printer | None = None) -> Cells:
-    """The cells of an object, one for each column."""
-    return (use or printer(resource)).cells(obj, now)
-
-
 def list_table(
     resource: Resource,
     items: Iterable[Obj],
@@ -95,7 +78,8 @@ def object_table(
     resource: Resource, obj: Obj, include: Include, now: float, use: Printer | None = None
 ) -> dict[str, Any]:
     """The table of one object."""
-    return list_table(resource, (obj,), _version(obj), include, now, use)
+    meta = {"resourceVersion": metadata(obj).get("resourceVersion", "")}
+    return list_table(resource, (obj,), meta, include, now, use)
 
 
 def watch_table(
@@ -104,17 +88,6 @@ def watch_table(
     """The table of one watch event; only the first of a stream carries the column definitions."""
     chosen = use or printer(resource)
     return _table(_version(obj), chosen.columns if first else [], [_row(chosen, resource, obj, include, now)])
-
-
-def status_table(status: Obj) -> dict[str, Any]:
-    """The table of a Status."""
-    definitions = [
-        column("Status", "Success or Failure."),
-        column("Reason", "Why, in one word."),
-        column("Message", "What happened."),
-    ]
-    cells = [status.get("status") or "", status.get("reason") or "", status.get("message") or ""]
-    return _table({}, definitions, [{"cells": cells, "object": status}])
 
 
 def partial_object(obj: Obj) -> dict[str, Any]:

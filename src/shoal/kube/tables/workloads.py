@@ -177,10 +177,6 @@ def _disruption_budget(obj: Obj, now: float) -> Cells:
     ]
 
 
-def _scale(obj: Obj, now: float) -> Cells:
-    return [name(obj), _count(spec(obj), "replicas"), _count(status(obj), "replicas"), age(obj, now)]
-
-
 _POD_SET_COLUMNS: Final = [
     NAME,
     column("Desired", "Pods wanted.", "integer"),
@@ -277,14 +273,5 @@ PRINTERS: Final = {
             AGE,
         ],
         _disruption_budget,
-    ),
-    ("autoscaling", "Scale"): Printer(
-        [
-            NAME,
-            column("Desired", "Pods wanted.", "integer"),
-            column("Available", "Pods that exist.", "integer"),
-            AGE,
-        ],
-        _scale,
     ),
 }

@@ -7,9 +7,10 @@ from typing import Any
 
 from shoal.kube.crd.conditions import accept_names, is_established, settle, terminating
 from shoal.kube.crd.definition import default_crd, prepare_create, resources_of, storage_version, version_order
-from shoal.kube.crd.openapi import definition_name, openapi_schema
+from shoal.kube.crd.openapi import openapi_schema
 from shoal.kube.crd.serving import finalizer_warnings, rules_of, serve
 from shoal.kube.objects import Obj
+from shoal.kube.openapi.operations import schema_name
 
 SPEC = {
     "type": "object",
@@ -200,7 +201,7 @@ def test_the_published_schema_has_what_every_kind_has() -> None:
     ]
     assert made["properties"]["spec"]["properties"]["either"]["anyOf"] == [{"type": "integer"}, {"type": "string"}]
     assert made["x-kubernetes-selectable-fields"] == [{"fieldPath": "spec.color"}, {"fieldPath": "spec.on"}]
-    assert definition_name("example.com", "v1", "Widget") == "com.example.v1.Widget"
+    assert schema_name("example.com", "v1", "Widget", custom=True) == "com.example.v1.Widget"
 
 
 def test_version_two_of_openapi_gets_only_what_it_knows() -> None:
