@@ -56,11 +56,18 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "api relay",
     ),
     "controllers": (
+        # what every controller is built with: the client and informers, discovery, a loop with a period
         "context discovery periodic",
-        "autoscaling disruption garbagecollector namespace persistentvolume podindex pods ttl",
-        "endpointslice job nodelifecycle podgc replicaset revisions servicecidr taints",
+        # what controllers of pods share
+        "podindex pods",
+        # controllers that use no other controller; the revisions of pod templates
+        "autoscaling disruption endpointslice garbagecollector job namespace nodelifecycle persistentvolume podgc "
+        "replicaset revisions servicecidr taints ttl",
+        # controllers that use the decisions of another one, or revisions
         "cronjob daemonset deployment endpoints replicationcontroller statefulset",
+        # mirrors Endpoints to EndpointSlices, with the code of both
         "mirroring",
+        # starts all controllers
         "wiring",
     ),
     "krane": (
@@ -73,11 +80,14 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "agent",
     ),
     "kube": (
+        # values and tables: texts with a syntax, quantities, times, resources, the schemas of built-in kinds
         "fieldselector jsonpath jsonutil names objects quantity resources schema times",
-        "cel discovery labels patch podsecurity protobuf rules tables yamlcodec",
-        "crd decode openapi",
-        "kinds ownership",
-        "quota",
+        # one operation on objects of any kind each: evaluate, select, patch, encode, print
+        "cel discovery labels patch podsecurity protobuf rules tables webhooks yamlcodec",
+        # kinds: the rules of built-in and of custom ones, how their objects are read, how they are documented
+        "crd decode kinds openapi",
+        # what needs decoded objects or the rules of their kinds: field managers, quotas
+        "ownership quota",
     ),
     "navigator": (
         "connections digest model summaries",
@@ -96,19 +106,33 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "simulated wiring",
     ),
     "scheduler": (
+        # frozen data, and matching of pods to nodes
         "model nodematch",
+        # resources as integers, settings, the texts of refusals
         "amounts config messages",
+        # pods as the scheduler sees them
         "shapes",
+        # nodes with their pods; pods that wait
         "nodes queue",
+        # filters and scores: counts per domain, one node, volumes; metrics of the queue
         "counters local metrics volumes",
+        # the state of the cluster; the writes
         "actions snapshot",
+        # what depends on several nodes; which events could help a pod
         "hints topology",
+        # fitting nodes and scores of one shape
         "table",
+        # which pods to delete for another one
         "preemption",
+        # the decision about one pod
         "plan",
+        # events of informers, applied to snapshot and queue
         "intake",
+        # the loop
         "service",
+        # a whole scheduler
         "wiring",
+        # a scheduler that only explains
         "explain",
     ),
     "sentinel": (
@@ -127,9 +151,15 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "manager proxy",
     ),
     "store": (
-        "control model thread",
-        "copy journal ordered ring",
+        # the interface, and small parts that any process can use: socket, thread, URLs
+        "control model thread urls",
+        # interfaces of a durable log and of a copy; recent events, ordered keys
+        "copy_model journal ordered ring",
+        # the durable logs; the current objects in memory
         "memory postgres sqlite view",
+        # the sides of a copy; the store itself, on any of the logs
         "copy_postgres copy_sqlite group",
+        # chooses the sides of a copy by URL and moves a store
+        "copy",
     ),
 }

@@ -26,8 +26,10 @@ from shoal.store import (
     open_store,
 )
 from shoal.store import copy as module
-from shoal.store.copy import Copied, CopyHead, CopyTarget, shown, thaw_store
+from shoal.store.copy import Copied, thaw_store
+from shoal.store.copy_model import CopyHead, CopyTarget
 from shoal.store.copy_postgres import PostgresSource
+from shoal.store.urls import shown
 from shoal.testing.databases import shared_postgres
 
 T = TypeVar("T")

@@ -41,10 +41,9 @@ from shoal.store.model import (
 )
 from shoal.store.ring import RingLimits
 from shoal.store.sqlite import SqliteJournal
+from shoal.store.urls import POSTGRES, SQLITE
 from shoal.store.view import Whole
 
-_SQLITE = "sqlite:///"
-_POSTGRES = ("postgresql://", "postgres://")
 _REDIS = ("redis://", "rediss://", "unix://")
 
 
@@ -66,14 +65,14 @@ def open_store(
     notify each other of writes, and ``unavailable_after_s`` is how long writes and fresh reads wait for a database that
     does not respond before they fail with StoreUnavailable."""
     journal: Journal
-    if events and not url.startswith(_POSTGRES):
+    if events and not url.startswith(POSTGRES):
         raise ConfigError(f"events {redact(events)!r} needs a PostgreSQL store, but the store is {url!r}; leave it out")
-    if url.startswith(_POSTGRES):
+    if url.startswith(POSTGRES):
         journal = _postgres(url, attrs_of, events, unavailable_after_s)
     elif url == "memory://":
         journal = MemoryJournal()
-    elif url.startswith(_SQLITE) and len(url) > len(_SQLITE):
-        journal = SqliteJournal(Path(url.removeprefix(_SQLITE)), attrs_of)
+    elif url.startswith(SQLITE) and len(url) > len(SQLITE):
+        journal = SqliteJournal(Path(url.removeprefix(SQLITE)), attrs_of)
     else:
         raise ConfigError(
             f"store {url!r} is not supported; use sqlite:///path, postgresql://user@host/database or memory://"

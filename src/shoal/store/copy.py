@@ -13,40 +13,20 @@ the copy dies. A copy that fails earlier leaves the source as it was and removes
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Protocol
 
 from shoal.base.ids import Ids
 from shoal.errors import ConfigError, ShoalError
+from shoal.store.copy_model import BEING_COPIED, UNFINISHED, CopyHead, CopySource, CopyTarget, Row
 from shoal.store.model import Key
+from shoal.store.urls import POSTGRES, SQLITE, shown
 
-Row = tuple[int, str, str, str, int, int, bytes]  # revision, resource, namespace, name, created, hole, value
 Progress = Callable[[str, int, int], None]  # step, objects done, objects in total
 
-CHUNK_ROWS = 2000
-CHUNK_BYTES = 4 << 20
-
-BEING_COPIED = "it is being copied"  # prefix of the reason on a frozen source
-UNFINISHED = "it is an unfinished copy"  # prefix of the reason on an unfinished target
-
-_SQLITE = "sqlite:///"
-_POSTGRES = ("postgresql://", "postgres://")
-_SECRET = re.compile(r"([?&](?:ssl)?password=)[^&]*")
 _SUM = 1 << 128
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyHead:
-    """Metadata of a store."""
-
-    revision: int
-    incarnation: str
-    resources: Sequence[str]  # every resource that has or ever had objects
-    objects: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,49 +36,6 @@ class Copied:
     objects: int
     revision: int
     digest: str
-
-
-class CopySource(Protocol):
-    """The store to read from. Errors are ``ShoalError``."""
-
-    async def freeze(self, reason: str) -> CopyHead:
-        """Stop writes until ``close``; nothing changes meanwhile."""
-
-    def rows(self) -> AsyncIterator[list[Row]]:
-        """The current objects, in chunks."""
-
-    async def keep(self, reason: str) -> None:
-        """Refuse writes permanently, also after ``close`` and after restarts."""
-
-    async def close(self) -> None:
-        """Accept writes again, unless ``keep`` was called."""
-
-
-class CopyTarget(Protocol):
-    """The store to write to. Errors are ``ShoalError``."""
-
-    async def open(self, *, force: bool) -> str:
-        """Lock the target, which must be empty unless ``force``; return the incarnation of an existing store."""
-
-    async def begin(self, unfinished: str) -> None:
-        """Prepare for rows; a server that starts on the target refuses writes with the reason ``unfinished``."""
-
-    async def write(self, rows: Sequence[Row]) -> None: ...
-
-    async def finish(self, head: CopyHead) -> None:
-        """Make everything durable."""
-
-    def rows(self) -> AsyncIterator[list[Row]]:
-        """Read back the written rows."""
-
-    async def hand_over(self) -> None:
-        """From now on ``close`` keeps the target, because the source may be marked as moved to it."""
-
-    async def activate(self) -> None:
-        """Let the target accept writes."""
-
-    async def close(self) -> None:
-        """Release the target; remove it unless it was handed over."""
 
 
 class Tally:
@@ -195,11 +132,11 @@ async def _verify(target: CopyTarget, copied: Tally, head: CopyHead, progress: P
 
 async def thaw_store(url: str) -> str:
     """Let the store at ``url`` accept writes again; return why it refused them, empty if it did not."""
-    if url.startswith(_SQLITE):
+    if url.startswith(SQLITE):
         from shoal.store.copy_sqlite import thaw
 
-        return await thaw(Path(url.removeprefix(_SQLITE)), shown(url))
-    if url.startswith(_POSTGRES):
+        return await thaw(Path(url.removeprefix(SQLITE)), shown(url))
+    if url.startswith(POSTGRES):
         from shoal.store import copy_postgres
 
         return await copy_postgres.thaw(url, shown(url))
@@ -207,11 +144,11 @@ async def thaw_store(url: str) -> str:
 
 
 def source_at(url: str, shown_url: str) -> CopySource:
-    if url.startswith(_SQLITE):
+    if url.startswith(SQLITE):
         from shoal.store.copy_sqlite import SqliteSource
 
-        return SqliteSource(Path(url.removeprefix(_SQLITE)), shown_url)
-    if url.startswith(_POSTGRES):
+        return SqliteSource(Path(url.removeprefix(SQLITE)), shown_url)
+    if url.startswith(POSTGRES):
         from shoal.store.copy_postgres import PostgresSource
 
         return PostgresSource(url, shown_url)
@@ -219,11 +156,11 @@ def source_at(url: str, shown_url: str) -> CopySource:
 
 
 def target_at(url: str, shown_url: str, fence_of: Callable[[Key, bytes], str], ids: Ids) -> CopyTarget:
-    if url.startswith(_SQLITE):
+    if url.startswith(SQLITE):
         from shoal.store.copy_sqlite import SqliteTarget
 
-        return SqliteTarget(Path(url.removeprefix(_SQLITE)), shown_url)
-    if url.startswith(_POSTGRES):
+        return SqliteTarget(Path(url.removeprefix(SQLITE)), shown_url)
+    if url.startswith(POSTGRES):
         from shoal.store.copy_postgres import PostgresTarget
 
         return PostgresTarget(url, shown_url, fence_of, ids)
@@ -234,28 +171,3 @@ def _unknown(url: str) -> ConfigError:
     if url.startswith("memory:"):
         return ConfigError(f"store {url!r} is in memory and cannot be copied; use sqlite:///PATH or postgresql://…")
     return ConfigError(f"store {shown(url)!r} is not supported; use sqlite:///PATH or postgresql://USER@HOST/DATABASE")
-
-
-def shown(url: str) -> str:
-    """The URL without passwords, for messages."""
-    if not url.startswith(_POSTGRES):
-        return url
-    head, at, tail = url.rpartition("@")
-    scheme, slashes, credentials = head.rpartition("//")
-    user, colon, _ = credentials.partition(":")
-    hidden = f"{scheme}{slashes}{user}{colon and ':***'}@{tail}" if at else url
-    return _SECRET.sub(r"\1***", hidden)
-
-
-def pieces(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The rows in lists of limited length and size."""
-    piece: list[Row] = []
-    size = 0
-    for row in rows:
-        piece.append(row)
-        size += len(row[6])
-        if len(piece) >= CHUNK_ROWS or size >= CHUNK_BYTES:
-            yield piece
-            piece, size = [], 0
-    if piece:
-        yield piece

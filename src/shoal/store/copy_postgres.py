@@ -14,7 +14,7 @@ import asyncpg
 
 from shoal.base.ids import Ids
 from shoal.errors import ConfigError, ShoalError
-from shoal.store.copy import BEING_COPIED, CHUNK_BYTES, CHUNK_ROWS, UNFINISHED, CopyHead, Row
+from shoal.store.copy_model import BEING_COPIED, CHUNK_BYTES, CHUNK_ROWS, UNFINISHED, CopyHead, Row
 from shoal.store.model import Key
 from shoal.store.postgres.follow import new_mark
 from shoal.store.postgres.link import AWAY

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from shoal.errors import ConfigError, ShoalError
 from shoal.store.control import Control
-from shoal.store.copy import UNFINISHED, CopyHead, Row, pieces
+from shoal.store.copy_model import UNFINISHED, CopyHead, Row, pieces
 from shoal.store.sqlite import (
     FILE_PRAGMAS,
     FORMAT,

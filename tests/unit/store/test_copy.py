@@ -15,9 +15,11 @@ from shoal.errors import ConfigError, ShoalError
 from shoal.store import NO_ATTRS, Attrs, Compacted, Delete, Entry, Key, LogStore, Put, StoreReadOnly, open_store
 from shoal.store import copy as module
 from shoal.store.control import Control
-from shoal.store.copy import Copied, Row, Tally, pieces, shown, thaw_store
+from shoal.store.copy import Copied, Tally, thaw_store
+from shoal.store.copy_model import CHUNK_BYTES, CHUNK_ROWS, CopyHead, Row, pieces
 from shoal.store.copy_sqlite import SqliteTarget
 from shoal.store.sqlite import control_path
+from shoal.store.urls import shown
 
 HEAD = b'{"metadata":{"resourceVersion":"'
 
@@ -157,7 +159,7 @@ async def test_a_copy_that_fails_leaves_the_source_writable_and_no_target(
     finishing = asyncio.Event()
 
     class Broken(SqliteTarget):
-        async def finish(self, head: module.CopyHead) -> None:
+        async def finish(self, head: CopyHead) -> None:
             if how == "error":
                 raise ShoalError("the disk is full")
             if how == "cancelled":
@@ -345,7 +347,7 @@ def test_the_digest_sees_every_column_and_not_the_order() -> None:
 
 
 def test_pieces_are_bounded_in_rows_and_bytes() -> None:
-    small = [a_row() for _ in range(module.CHUNK_ROWS * 2 + 1)]
-    assert [len(piece) for piece in pieces(small)] == [module.CHUNK_ROWS, module.CHUNK_ROWS, 1]
-    large = [a_row(value=bytes(module.CHUNK_BYTES // 2)) for _ in range(5)]
+    small = [a_row() for _ in range(CHUNK_ROWS * 2 + 1)]
+    assert [len(piece) for piece in pieces(small)] == [CHUNK_ROWS, CHUNK_ROWS, 1]
+    large = [a_row(value=bytes(CHUNK_BYTES // 2)) for _ in range(5)]
     assert [len(piece) for piece in pieces(large)] == [2, 2, 1]

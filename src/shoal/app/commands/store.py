@@ -31,7 +31,8 @@ def copy(
     force: Annotated[bool, typer.Option("--force", help="replace the content of DST")] = False,
 ) -> None:
     """Move a cluster's objects from SRC to DST. From then on servers on SRC serve reads and refuse writes."""
-    from shoal.store.copy import copy_store, shown
+    from shoal.store.copy import copy_store
+    from shoal.store.urls import shown
 
     source_url, target_url = store_url(source), store_url(target)
     progress = _progress(RealClock())
@@ -44,7 +45,8 @@ def copy(
 @app.command("thaw")
 def thaw(place: Annotated[str, typer.Argument(metavar="STORE", help=_PLACE)]) -> None:
     """Let a store accept writes again after `shoal store copy`. Make sure that only one of the two stores does."""
-    from shoal.store.copy import shown, thaw_store
+    from shoal.store.copy import thaw_store
+    from shoal.store.urls import shown
 
     url = store_url(place)
     reason = _run(thaw_store(url))

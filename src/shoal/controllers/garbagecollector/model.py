@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from shoal.client import Propagation, ResourceType
 from shoal.kube.objects import Obj
 
-__all__ = ["FOREGROUND", "ORPHAN", "GraphNode", "Obj", "Propagation", "OwnerReference", "node_of", "reference_of"]
-
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+
+
+class PropagationPolicy(StrEnum):
+    """What happens to the dependents of an object that is deleted."""
+
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+    ORPHAN = "Orphan"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeType:
+    """The resource of an object. All objects of one resource share the instance."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +61,7 @@ class OwnerReference:
 class GraphNode:
     """The last seen state of an object."""
 
-    type: ResourceType
+    type: NodeType
     namespace: str
     name: str
     uid: str
@@ -60,17 +81,17 @@ class GraphNode:
         return self.deleting and ORPHAN in self.finalizers
 
     @property
-    def propagation(self) -> Propagation:
+    def propagation(self) -> PropagationPolicy:
         """The propagation policy of a deletion that is already requested, if any."""
         if ORPHAN in self.finalizers:
-            return Propagation.ORPHAN
-        return Propagation.FOREGROUND if FOREGROUND in self.finalizers else Propagation.BACKGROUND
+            return PropagationPolicy.ORPHAN
+        return PropagationPolicy.FOREGROUND if FOREGROUND in self.finalizers else PropagationPolicy.BACKGROUND
 
     def blocks(self, owner_uid: str) -> bool:
         return any(each.uid == owner_uid and each.blocks for each in self.owners)
 
 
-def node_of(type: ResourceType, obj: Obj) -> GraphNode:
+def node_of(type: NodeType, obj: Obj) -> GraphNode:
     about = obj["metadata"]
     references = about.get("ownerReferences")
     return GraphNode(

@@ -17,7 +17,7 @@ from shoal.client import MetadataClient, ResourceType, TransportError
 from shoal.controllers.context import ControllerContext
 from shoal.controllers.discovery import Discovered, ServedResource, discover
 from shoal.controllers.garbagecollector.graph import Graph
-from shoal.controllers.garbagecollector.model import node_of
+from shoal.controllers.garbagecollector.model import NodeType, node_of
 from shoal.errors import ApiError
 from shoal.kube.objects import Obj
 from shoal.reconcile import Cache, Change, ChangeType, Informer
@@ -35,6 +35,16 @@ def essence(obj: Obj) -> Obj:
     """A transform that keeps only the metadata that the graph needs."""
     about = obj["metadata"]
     return {"metadata": {name: about[name] for name in _KEPT if name in about}}
+
+
+def type_of(resource: ResourceType) -> NodeType:
+    return NodeType(
+        group=resource.group,
+        version=resource.version,
+        plural=resource.plural,
+        kind=resource.kind,
+        namespaced=resource.namespaced,
+    )
 
 
 def is_collected(resource: ServedResource) -> bool:
@@ -138,12 +148,13 @@ class Monitors:
             task = asyncio.create_task(informer.run(), name=f"garbage-collector/{resource.qualified}")
         else:
             informer = shared
+        node_type = type_of(resource)
 
         def on_change(change: Change) -> None:
             if change.type is ChangeType.DELETED:
                 due = self._graph.forget(change.object["metadata"]["uid"])
             else:
-                due = self._graph.observe(node_of(resource, change.object))
+                due = self._graph.observe(node_of(node_type, change.object))
             for uid in due:
                 self._enqueue(uid)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shoal.controllers.garbagecollector.graph import Graph, names
-from shoal.controllers.garbagecollector.model import FOREGROUND, ORPHAN, GraphNode, OwnerReference, Propagation
+from shoal.controllers.garbagecollector.model import FOREGROUND, ORPHAN, GraphNode, OwnerReference, PropagationPolicy
 
 
 class OwnerState(StrEnum):
@@ -34,7 +34,7 @@ class Remove:
     """No owner keeps it. ``unblock``: first remove its blocking references, because it and its waiting dependents own
     each other."""
 
-    propagation: Propagation
+    propagation: PropagationPolicy
     unblock: bool = False
 
 
@@ -127,5 +127,5 @@ def decide(graph: Graph, item: GraphNode, states: Sequence[OwnerState]) -> Actio
         return KEEP if len(solid) == len(item.owners) else DropReferences(solid)
     dependents = graph.dependents(item.uid)
     if OwnerState.WAITING in states and dependents:
-        return Remove(Propagation.FOREGROUND, unblock=any(each.waits for each in dependents))
+        return Remove(PropagationPolicy.FOREGROUND, unblock=any(each.waits for each in dependents))
     return Remove(item.propagation)

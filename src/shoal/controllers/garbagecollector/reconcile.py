@@ -10,11 +10,11 @@ import asyncio
 from typing import assert_never
 
 from shoal.base.tasks import cancel_all
-from shoal.client import MetadataClient, PatchType, ResourceClient
+from shoal.client import MetadataClient, PatchType, Propagation, ResourceClient, ResourceType
 from shoal.controllers.context import ControllerContext
 from shoal.controllers.garbagecollector.graph import Graph
 from shoal.controllers.garbagecollector.model import FOREGROUND, ORPHAN, GraphNode, OwnerReference, node_of
-from shoal.controllers.garbagecollector.monitors import Monitors
+from shoal.controllers.garbagecollector.monitors import Monitors, type_of
 from shoal.controllers.garbagecollector.plan import (
     Action,
     DeleteDependents,
@@ -93,7 +93,7 @@ class Collector:
         if found is None or found["metadata"]["uid"] != reference.uid:
             self._warn_of_other_namespace(item, reference)
             return OwnerState.ABSENT
-        return OwnerState.WAITING if node_of(resource, found).waits else OwnerState.SOLID
+        return OwnerState.WAITING if node_of(type_of(resource), found).waits else OwnerState.SOLID
 
     def _warn_of_other_namespace(self, item: GraphNode, reference: OwnerReference) -> None:
         owner = self._graph.get(reference.uid)
@@ -116,8 +116,9 @@ class Collector:
                 return
             case DropReferences(owners):
                 await self._set_owners(item, owners)
-            case Remove(propagation, unblock):
+            case Remove(policy, unblock):
                 version = await self._unblock(item) if unblock else item.version
+                propagation = Propagation(policy.value)
                 await self._resource(item).delete(
                     item.name, item.namespace, propagation=propagation, uid=item.uid, resource_version=version
                 )
@@ -132,7 +133,8 @@ class Collector:
                 assert_never(action)
 
     def _resource(self, item: GraphNode) -> ResourceClient:
-        return self._context.client.of(item.type)
+        of = item.type
+        return self._context.client.of(ResourceType(of.group, of.version, of.plural, of.namespaced, of.kind))
 
     async def _patch(self, item: GraphNode, metadata: Obj) -> Obj:
         guarded = {"metadata": {"uid": item.uid, "resourceVersion": item.version, **metadata}}

@@ -19,7 +19,6 @@ import asyncpg
 from shoal.base.ids import Ids
 from shoal.base.tasks import cancel_all
 from shoal.errors import ConfigError
-from shoal.store.copy import shown
 from shoal.store.journal import Loaded, Replica, Result, Transaction
 from shoal.store.model import Event
 from shoal.store.postgres.feed import Feed, OwnBatch
@@ -30,6 +29,7 @@ from shoal.store.postgres.link import AWAY, LinkTimeouts, PostgresLink
 from shoal.store.postgres.rows import AttrsOf, LogRow
 from shoal.store.postgres.schema import install
 from shoal.store.postgres.writer import PostgresWriter
+from shoal.store.urls import shown
 
 # Retrying does not help: the user, the password or the name of the database is wrong.
 _HOPELESS = (

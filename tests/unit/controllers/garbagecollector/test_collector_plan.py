@@ -9,9 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.client import Propagation, builtin
 from shoal.controllers.garbagecollector.graph import Graph
-from shoal.controllers.garbagecollector.model import FOREGROUND, ORPHAN, GraphNode, OwnerReference
+from shoal.controllers.garbagecollector.model import (
+    FOREGROUND,
+    ORPHAN,
+    GraphNode,
+    NodeType,
+    OwnerReference,
+    PropagationPolicy,
+)
 from shoal.controllers.garbagecollector.plan import (
     KEEP,
     DeleteDependents,
@@ -26,7 +32,8 @@ from shoal.controllers.garbagecollector.plan import (
     known_state,
 )
 
-PODS, NODES = builtin("pods"), builtin("nodes")
+PODS = NodeType(group="", version="v1", plural="pods", kind="Pod", namespaced=True)
+NODES = NodeType(group="", version="v1", plural="nodes", kind="Node", namespaced=False)
 SOLID, ABSENT, WAITING = OwnerState.SOLID, OwnerState.ABSENT, OwnerState.WAITING
 
 
@@ -47,11 +54,11 @@ def graph_of(*nodes):
     [
         ([], False, KEEP),
         ([SOLID], False, KEEP),
-        ([ABSENT], False, Remove(Propagation.BACKGROUND)),
-        ([ABSENT, ABSENT], True, Remove(Propagation.BACKGROUND)),
-        ([WAITING], False, Remove(Propagation.BACKGROUND)),
-        ([WAITING], True, Remove(Propagation.FOREGROUND)),
-        ([WAITING, ABSENT], True, Remove(Propagation.FOREGROUND)),
+        ([ABSENT], False, Remove(PropagationPolicy.BACKGROUND)),
+        ([ABSENT, ABSENT], True, Remove(PropagationPolicy.BACKGROUND)),
+        ([WAITING], False, Remove(PropagationPolicy.BACKGROUND)),
+        ([WAITING], True, Remove(PropagationPolicy.FOREGROUND)),
+        ([WAITING, ABSENT], True, Remove(PropagationPolicy.FOREGROUND)),
         ([OwnerState.UNTOLD, ABSENT], False, KEEP),
     ],
 )
@@ -67,7 +74,7 @@ def test_an_object_with_one_owner_that_stays_forgets_the_others():
 
 
 def test_the_object_s_own_finalizers_decide_how_it_is_deleted():
-    for finalizers, wanted in (((ORPHAN,), Propagation.ORPHAN), ((FOREGROUND,), Propagation.FOREGROUND)):
+    for finalizers, wanted in (((ORPHAN,), PropagationPolicy.ORPHAN), ((FOREGROUND,), PropagationPolicy.FOREGROUND)):
         item = pod("x", "gone", finalizers=finalizers)
         assert decide(graph_of(item), item, [ABSENT]) == Remove(wanted)
 
@@ -135,7 +142,7 @@ class World:
         if node is None:
             return
         finalizers = tuple(f for f in node.finalizers if f not in (ORPHAN, FOREGROUND))
-        wanted = {Propagation.ORPHAN: (ORPHAN,), Propagation.FOREGROUND: (FOREGROUND,)}.get(propagation, ())
+        wanted = {PropagationPolicy.ORPHAN: (ORPHAN,), PropagationPolicy.FOREGROUND: (FOREGROUND,)}.get(propagation, ())
         self.write(replace(node, finalizers=finalizers + wanted, deleting=True))
 
     def look(self):
@@ -226,7 +233,7 @@ def kept_by_others(objects, deleted):
 def test_what_only_deleted_owners_kept_goes_and_all_else_stays(world, data):
     world.settle()
     before = dict(world.objects)
-    policies = st.sampled_from([Propagation.BACKGROUND, Propagation.FOREGROUND])
+    policies = st.sampled_from([PropagationPolicy.BACKGROUND, PropagationPolicy.FOREGROUND])
     deleted = data.draw(st.dictionaries(st.sampled_from(sorted(before)), policies, max_size=4))
     for uid, propagation in deleted.items():
         world.delete(uid, propagation)
@@ -249,7 +256,7 @@ def test_dependents_of_an_owner_that_lets_go_stay(world, data):
     before = dict(world.objects)
     uid = data.draw(st.sampled_from(sorted(before)))
     dependents = {node.uid for node in before.values() if any(o.uid == uid for o in node.owners) and node.uid != uid}
-    world.delete(uid, Propagation.ORPHAN)
+    world.delete(uid, PropagationPolicy.ORPHAN)
     world.settle()
     assert uid not in world.objects
     assert set(world.objects) == set(before) - {uid}

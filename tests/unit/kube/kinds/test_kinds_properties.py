@@ -26,7 +26,6 @@ ROWS: dict[tuple[str, str, str], KindRules] = {
     key: rules
     for module in MODULES
     for key, rules in importlib.import_module(f"shoal.kube.kinds.{module}").RULES.items()
-    if key[2] != "CustomResourceDefinition"
 }
 
 WORDS = (

@@ -1,8 +1,8 @@
-"""What extends the API: webhooks, admission policies, aggregated APIs and custom resource definitions."""
+"""Kinds that extend the API: webhooks, admission policies and aggregated APIs."""
 
 from __future__ import annotations
 
-from shoal.kube.kinds.extension import api_service, definition, policy, webhook
+from shoal.kube.kinds.extension import api_service, policy, webhook
 from shoal.kube.rules import KindRules
 
 _ADMISSION = "admissionregistration.k8s.io"
@@ -14,6 +14,5 @@ RULES: dict[tuple[str, str, str], KindRules] = {
     (_ADMISSION, "v1", "ValidatingAdmissionPolicy"): policy.VALIDATING,
     (_ADMISSION, "v1", "ValidatingAdmissionPolicyBinding"): policy.VALIDATING_BINDING,
     (_ADMISSION, "v1", "ValidatingWebhookConfiguration"): webhook.VALIDATING,
-    ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"): definition.RULES,
     ("apiregistration.k8s.io", "v1", "APIService"): api_service.RULES,
 }

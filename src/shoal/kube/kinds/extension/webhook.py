@@ -19,6 +19,7 @@ from shoal.kube.kinds.extension.matching import (
 from shoal.kube.names import is_dns1035_label, is_dns1123_subdomain
 from shoal.kube.objects import Obj
 from shoal.kube.rules import KindRules
+from shoal.kube.webhooks import client_config_errors
 
 _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 _SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
@@ -73,12 +74,6 @@ def _check_versions(versions: list[str], path: str, errors: Errors, *, known: bo
         errors.append(invalid(path, versions, text))
 
 
-def _check_client_config(config: Obj, path: str, errors: Errors) -> None:
-    from shoal.kube.crd.validation import client_config_errors  # conversion webhooks have the same field
-
-    errors.extend(client_config_errors(config, path))
-
-
 def _check_hook(hook: Obj, path: str, errors: Errors, *, effects: tuple[str, ...], conditions: bool) -> None:
     _check_name(hook.get("name") or "", f"{path}.name", errors)
     for position, rule in enumerate(hook.get("rules") or ()):
@@ -101,7 +96,7 @@ def _check_hook(hook: Obj, path: str, errors: Errors, *, effects: tuple[str, ...
         errors.append(invalid(f"{path}.timeoutSeconds", timeout, text))
     for name in ("namespaceSelector", "objectSelector"):
         check_label_selector(hook.get(name), f"{path}.{name}", errors)
-    _check_client_config(read(hook, "clientConfig"), f"{path}.clientConfig", errors)
+    errors.extend(client_config_errors(read(hook, "clientConfig"), f"{path}.clientConfig"))
     if conditions:
         check_conditions(hook.get("matchConditions") or (), f"{path}.matchConditions", errors)
 

@@ -1,6 +1,6 @@
-"""CustomResourceDefinition: its rules live with custom resources; here they are put into a row.
+"""The rules of the kind CustomResourceDefinition.
 
-The package of custom resources is imported when the first definition is written, not with this table.
+The modules that implement them are imported when the first definition is written, not with this table.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _warnings(obj: Obj) -> list[str]:
     return warnings(obj)
 
 
-RULES: Final = KindRules(
+_DEFINITION: Final = KindRules(
     default=_default,
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,
@@ -63,3 +63,5 @@ RULES: Final = KindRules(
     validate_status=_validate_status,
     warnings=_warnings,
 )
+
+RULES: dict[tuple[str, str, str], KindRules] = {("apiextensions.k8s.io", "v1", "CustomResourceDefinition"): _DEFINITION}
