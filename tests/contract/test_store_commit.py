@@ -249,10 +249,12 @@ class _GatedJournal(MemoryJournal):
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
+        self.writing = asyncio.Event()
         self.batches: list[int] = []
 
-    async def _append(self, events: Sequence[Event]) -> None:
+    async def append(self, events: Sequence[Event]) -> None:
         self.batches.append(len(events))
+        self.writing.set()
         await self.gate.wait()
 
 
@@ -265,9 +267,10 @@ async def test_nothing_is_visible_before_it_is_durable(backend: Any) -> None:
     watch = store.watch("pods", 0)
     waiting = asyncio.ensure_future(watch.wait())
     first = asyncio.ensure_future(store.commit([backend.put("a")]))
-    await asyncio.sleep(0.01)
+    await journal.writing.wait()
     rest = [asyncio.ensure_future(store.commit([backend.put(f"b{i}")])) for i in range(1000)]
-    await asyncio.sleep(0.01)
+    for _ in range(5):
+        await asyncio.sleep(0)
     assert journal.batches == [1]
     assert store.get(pod("a")) is None and store.revision == 0 and not first.done() and not waiting.done()
     assert not store.range("pods").entries and not watch.take() and store.count("pods") == 0 and not heard

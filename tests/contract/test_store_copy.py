@@ -31,6 +31,7 @@ from shoal.store.copy_model import CopyHead, CopyTarget
 from shoal.store.copy_postgres import PostgresSource
 from shoal.store.urls import shown
 from shoal.testing.databases import shared_postgres
+from shoal.testing.waiting import eventually
 
 T = TypeVar("T")
 
@@ -196,12 +197,14 @@ async def test_a_copy_that_fails_changes_nothing(
                 copying.cancel()
             with pytest.raises((ShoalError, asyncio.CancelledError)):
                 await copying
-            async with asyncio.timeout(10):  # a server hears of it a moment later
-                while (await write_once(store)) is not None:  # noqa: ASYNC110 - there is nothing to wait for
-                    await asyncio.sleep(0.005)
+            await eventually(lambda: writable(store), timeout_s=10)  # a server notices it a moment later
         async with running(target) as store:
             assert content(store) == old
             await store.commit([put("new")])
+
+
+async def writable(store: LogStore) -> bool:
+    return await write_once(store) is None
 
 
 async def write_once(store: LogStore) -> str | None:
@@ -229,6 +232,12 @@ async def test_what_is_there_is_replaced_only_by_force(place: Place, from_: str,
             await store.commit([put("p1")])
 
 
+_KILL_COPY = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE application_name = 'shoal store copy' AND datname = current_database()
+"""
+
+
 @pytest.mark.parametrize("how", ["taken over", "thawed"])
 async def test_a_freeze_that_a_killed_copy_has_left_in_postgres_is_taken_over_or_thawed(place: Place, how: str) -> None:
     async with asyncio.timeout(60):
@@ -239,8 +248,8 @@ async def test_a_freeze_that_a_killed_copy_has_left_in_postgres_is_taken_over_or
             await killed.freeze("it is being copied to somewhere")
             with pytest.raises(ShoalError, match="being copied by another process"):
                 await copy_store(source, target)
-            assert killed._connection is not None
-            killed._connection.terminate()
+            database = source.split("@/")[1].split("?")[0]
+            shared_postgres().sql(_KILL_COPY, database)
             assert await write_once(store) == "it is being copied to somewhere"
             if how == "thawed":
                 assert await once_unlocked(lambda: thaw_store(source)) == "it is being copied to somewhere"
@@ -251,14 +260,18 @@ async def test_a_freeze_that_a_killed_copy_has_left_in_postgres_is_taken_over_or
 
 
 async def once_unlocked(work: Callable[[], Awaitable[T]]) -> T:
-    """The server notices only after a moment that a client is gone."""
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                return await work()
-            except ShoalError as error:
-                assert "another process" in str(error)
-                await asyncio.sleep(0.01)
+    """The result of ``work``, repeated until the database has noticed that the client is gone and unlocks the store."""
+
+    async def unlocked() -> T | None:
+        try:
+            return await work()
+        except ShoalError as error:
+            if "another process" not in str(error):
+                raise
+            return None
+
+    found: T = await eventually(unlocked, timeout_s=10)
+    return found
 
 
 async def test_a_database_cannot_be_copied_onto_itself_by_another_name(place: Place) -> None:

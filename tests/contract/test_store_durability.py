@@ -27,9 +27,10 @@ from shoal.store import (
     RingLimits,
     StoreClosed,
     open_store,
+    sqlite,
 )
 from shoal.store.memory import MemoryJournal
-from shoal.store.sqlite import SqliteJournal
+from shoal.store.sqlite import SqliteJournal, connect
 
 LEASES = "leases.coordination.k8s.io"
 
@@ -225,7 +226,7 @@ class _Broken(Exception):
 class _BreakableMemory(MemoryJournal):
     broken = False
 
-    async def _append(self, events: Sequence[Event]) -> None:
+    async def append(self, events: Sequence[Event]) -> None:
         await asyncio.sleep(0)
         if self.broken:
             raise _Broken
@@ -236,8 +237,8 @@ class _BreakableSqlite(SqliteJournal):
 
     broken = False
 
-    def _insert(self, batch: tuple[str, bytes]) -> None:
-        super()._insert(batch)
+    async def append(self, events: Sequence[Event]) -> None:
+        await super().append(events)
         if self.broken:
             raise _Broken
 
@@ -275,17 +276,23 @@ async def test_after_a_failed_fsync_nothing_is_acknowledged_or_shown(lone: Any) 
         await store.stop()
 
 
-async def test_a_full_disk_is_fatal_and_what_was_acknowledged_survives_it(filed: Any) -> None:
-    class Small(SqliteJournal):
-        def limit(self, pages: int) -> None:
-            self._connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+async def test_a_full_disk_is_fatal_and_what_was_acknowledged_survives_it(
+    filed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections: list[sqlite3.Connection] = []
+
+    def connected(path: Path) -> sqlite3.Connection:
+        connections.append(connect(path))
+        return connections[-1]
+
+    monkeypatch.setattr(sqlite, "connect", connected)
 
     async def main() -> int:
-        journal = Small(path_of(filed), lambda key, value: Attrs())
+        journal = SqliteJournal(path_of(filed), lambda key, value: Attrs())
         fatal: list[BaseException] = []
         store = LogStore(journal, on_fatal=fatal.append)
         await store.start()
-        journal.limit(100)
+        connections[0].execute("PRAGMA max_page_count = 100").fetchall()
         acknowledged = 0
         with pytest.raises(StoreClosed):
             while True:
@@ -307,7 +314,7 @@ def test_by_default_a_broken_journal_ends_the_process(tmp_path: Path) -> None:
         "from shoal.store import Key, LogStore, Put\n"
         "from shoal.store.memory import MemoryJournal\n"
         "class Broken(MemoryJournal):\n"
-        "    async def _append(self, events):\n"
+        "    async def append(self, events):\n"
         "        raise OSError('no space left')\n"
         "async def main():\n"
         "    store = LogStore(Broken())\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -121,8 +122,12 @@ async def test_pages_at_a_revision_are_one_snapshot_while_writes_go_on(backend: 
         snapshot = store.range("pods")
         one = store.range("pods", "ns2")
 
+        stop = False
+
         async def churn() -> None:
-            for i in range(200):
+            for i in itertools.count():
+                if stop and i >= 200:
+                    return
                 n = i % 90
                 put = backend.put(f"p{n:03}", namespace=f"ns{n % 4}", spec=str(i + 1))
                 await store.commit([put] if i % 3 else [put, Delete(put.key)])
@@ -138,8 +143,9 @@ async def test_pages_at_a_revision_are_one_snapshot_while_writes_go_on(backend: 
                 if not page.more:
                     break
                 after = (found[-1].key.namespace, found[-1].key.name)
-                await asyncio.sleep(0.002)
+                await store.reached(store.revision + 1, 10)
             assert found == list(expected.entries)
+        stop = True
         await writing
         assert store.revision > snapshot.revision + 200
         assert list(store.range("pods", revision=snapshot.revision).entries) == list(snapshot.entries)

@@ -59,7 +59,8 @@ async def test_wait_returns_for_its_resource_only_and_survives_cancellation(back
                 await asyncio.wait_for(watch.wait(), 0.005)
         waiting = asyncio.ensure_future(watch.wait())
         await store.commit([backend.put("n", resource="nodes")])
-        await asyncio.sleep(0.01)
+        for _ in range(5):
+            await asyncio.sleep(0)
         assert not waiting.done()
         waiting.cancel()
         await store.commit([backend.put("a")])

@@ -92,7 +92,7 @@ class Journal(Protocol):
 
 
 class LoneWriter:
-    """Commit for journals with a single writing process: memory decides, ``_append`` makes durable."""
+    """Commit for journals with a single writing process: memory decides, ``append`` makes durable."""
 
     shared = False
     _replica: Replica
@@ -100,14 +100,15 @@ class LoneWriter:
     async def commit(self, batch: Sequence[Transaction]) -> Sequence[Result]:
         results, events = decide(batch, self._replica.get, self._replica.revision)
         if events:
-            await self._append(events)
+            await self.append(events)
             self._replica.publish(events)
         return results
 
     async def newest(self) -> int:
         return self._replica.revision
 
-    async def _append(self, events: Sequence[Event]) -> None:
+    async def append(self, events: Sequence[Event]) -> None:
+        """Make the events durable."""
         raise NotImplementedError
 
 

@@ -14,7 +14,7 @@ class MemoryJournal(LoneWriter):
         self._replica = replica
         return Loaded(entries={}, events=(), floors={}, revision=0, incarnation=Ids().new_uid())
 
-    async def _append(self, events: Sequence[Event]) -> None:
+    async def append(self, events: Sequence[Event]) -> None:
         return None
 
     def forget(self, revisions: Sequence[int], floors: Mapping[str, int]) -> None:

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from sortedcontainers import SortedList
 
 from shoal.store.model import Key
 
-# Shifting this many pointers in a list costs less than a SortedList's bookkeeping.
-_SHORT = 1024
-
 
 class OrderedKeys:
     __slots__ = ("_keys",)
 
+    list_limit: ClassVar[int] = 1024  # shifting this many pointers costs less than a SortedList's bookkeeping
+
     def __init__(self, ascending: Iterable[Key] = ()) -> None:
         """``ascending`` must be sorted and without duplicates."""
         keys = list(ascending)
-        self._keys: list[Key] | SortedList[Key] = keys if len(keys) <= _SHORT else SortedList(keys)
+        self._keys: list[Key] | SortedList[Key] = keys if len(keys) <= self.list_limit else SortedList(keys)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -36,7 +36,7 @@ class OrderedKeys:
             keys.add(key)
             return
         insort(keys, key)
-        if len(keys) > _SHORT:
+        if len(keys) > self.list_limit:
             self._keys = SortedList(keys)
 
     def remove(self, key: Key) -> None:

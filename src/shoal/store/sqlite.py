@@ -22,6 +22,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,14 +39,22 @@ AttrsOf = Callable[[Key, bytes], Attrs]
 
 FORMAT = 1
 _PAGE_BYTES = 4096
-_WAL_BYTES = 8 << 20  # triggers a checkpoint; the log file keeps about this size and is overwritten
-_FORGET_ROWS = 512  # superseded rows are deleted together with a batch once there are this many
-_FORGET_MOST = 2048  # at most this many at a time
-_FORGET_BYTES = 4 << 20  # and at most this size of values: pages of large values are freed one by one
-_VACUUM_PAGES = 256  # returned to the file system per step
-_SLACK_PAGES = 2048  # free pages kept for new rows
-_TIDY_AFTER_S = 5.0  # if too few for a batch, superseded rows are deleted after this delay
-_TIDY_PAUSE = 9  # pause after a step during writes, as a multiple of its duration: writers keep nine tenths
+_WAL_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteLimits:
+    """How the file is kept small."""
+
+    wal_bytes: int = _WAL_BYTES  # triggers a checkpoint; the log file keeps about this size and is overwritten
+    forget_rows: int = 512  # superseded rows are deleted together with a batch once there are this many
+    forget_most: int = 2048  # at most this many at a time
+    forget_bytes: int = 4 << 20  # and at most this size of values: pages of large values are freed one by one
+    vacuum_pages: int = 256  # returned to the file system per step
+    slack_pages: int = 2048  # free pages kept for new rows
+    tidy_after_s: float = 5.0  # if too few for a batch, superseded rows are deleted after this delay
+    tidy_pause: int = 9  # pause after a step during writes, as a multiple of its duration: writers keep nine tenths
+
 
 FILE_PRAGMAS = (
     f"page_size={_PAGE_BYTES}",
@@ -106,14 +115,15 @@ class _Forget(NamedTuple):
 
 
 class SqliteJournal(LoneWriter):
-    def __init__(self, path: Path, attrs_of: AttrsOf) -> None:
+    def __init__(self, path: Path, attrs_of: AttrsOf, *, limits: SqliteLimits | None = None) -> None:
         self._path = path
         self._attrs_of = attrs_of
+        self._limits = limits or SqliteLimits()
         self._superseded: list[int] = []
         self._floors: Mapping[str, int] = {}
         self._forgetting = False  # one at a time: rows must be deleted in order
         self._wal_bytes = 0
-        self._batches = 0  # bytes written so far
+        self._batches = 0  # written so far
         self._vacuum_wanted = False  # set on the writing thread when many pages are free
         self._untidy = asyncio.Event()
         self._tidier: asyncio.Task[None] | None = None
@@ -146,7 +156,7 @@ class SqliteJournal(LoneWriter):
             return [StoreReadOnly(self._frozen) for _ in batch]
         return await super().commit(batch)
 
-    async def _append(self, events: Sequence[Event]) -> None:
+    async def append(self, events: Sequence[Event]) -> None:
         self._batches += 1
         rows, values, offset = [], [], 1
         for event in events:
@@ -159,7 +169,7 @@ class SqliteJournal(LoneWriter):
             rows.append((entry.revision, key[0], key[1], key[2], entry.created, entry.hole, offset, size))
             offset += size
         insert = orjson.dumps(rows).decode(), b"".join(values)
-        if len(self._superseded) < _FORGET_ROWS or self._forgetting:
+        if len(self._superseded) < self._limits.forget_rows or self._forgetting:
             await self._thread.run(lambda: self._insert(insert))
         else:
             await self._forget_some(insert, events[-1].entry.revision)
@@ -171,7 +181,7 @@ class SqliteJournal(LoneWriter):
         self._untidy.set()
 
     async def settle(self) -> None:
-        while await self._tidy_step(checkpoint=True):
+        while await self.tidy_step(checkpoint=True):
             pass
 
     async def close(self) -> None:
@@ -233,7 +243,7 @@ class SqliteJournal(LoneWriter):
     # Keeping the file small.
 
     async def _forget_some(self, insert: _Batch | None, newest: int) -> None:
-        revisions = self._superseded[:_FORGET_MOST]
+        revisions = self._superseded[: self._limits.forget_most]
         forget = _Forget(revisions, orjson.dumps(self._floors).decode(), newest)
         self._forgetting = True
         try:
@@ -246,7 +256,7 @@ class SqliteJournal(LoneWriter):
     def _written(self, estimate_bytes: int) -> None:
         """Estimate the growth of the write-ahead log; the exact size needs a query on the writing thread."""
         self._wal_bytes += estimate_bytes
-        if self._wal_bytes > _WAL_BYTES:
+        if self._wal_bytes > self._limits.wal_bytes:
             self._wal_bytes = 0
             self._thread.post(self._checkpoint)
             self._untidy.set()
@@ -256,7 +266,7 @@ class SqliteJournal(LoneWriter):
         loop = asyncio.get_running_loop()
         while True:
             await self._untidy.wait()
-            await asyncio.sleep(_TIDY_AFTER_S)
+            await asyncio.sleep(self._limits.tidy_after_s)
             self._untidy.clear()
             try:
                 await self._tidy_up(loop)
@@ -268,13 +278,13 @@ class SqliteJournal(LoneWriter):
         vacuumed = False
         while True:
             begun_s, batches, vacuuming = loop.time(), self._batches, self._vacuum_wanted
-            if not await self._tidy_step(checkpoint=vacuumed):
+            if not await self.tidy_step(checkpoint=vacuumed):
                 return
             vacuumed = vacuumed or vacuuming
             if self._batches != batches:
-                await asyncio.sleep(_TIDY_PAUSE * (loop.time() - begun_s))
+                await asyncio.sleep(self._limits.tidy_pause * (loop.time() - begun_s))
 
-    async def _tidy_step(self, *, checkpoint: bool) -> bool:
+    async def tidy_step(self, *, checkpoint: bool) -> bool:
         """Do one bounded step; return False if nothing was left. ``checkpoint`` adds a final checkpoint, which shortens
         the file."""
         if self._frozen:
@@ -287,7 +297,7 @@ class SqliteJournal(LoneWriter):
             return True
         if self._vacuum_wanted:
             await self._thread.run(self._vacuum)
-            self._written(2 * _PAGE_BYTES * _VACUUM_PAGES)
+            self._written(2 * _PAGE_BYTES * self._limits.vacuum_pages)
             return True
         if not checkpoint:
             return False
@@ -340,7 +350,7 @@ class SqliteJournal(LoneWriter):
         run("BEGIN IMMEDIATE")
         if batch is not None:
             run(_INSERT, batch)
-        (fitting,) = run(_FITTING, (revisions, _FORGET_BYTES)).fetchone()
+        (fitting,) = run(_FITTING, (revisions, self._limits.forget_bytes)).fetchone()
         done = max(1, int(fitting))
         if done < len(forget.revisions):
             revisions = orjson.dumps(forget.revisions[:done]).decode()
@@ -368,13 +378,13 @@ class SqliteJournal(LoneWriter):
 
     def _vacuum(self) -> None:
         # As a script: a plain execute() would stop after the first page.
-        self._connection.executescript(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
+        self._connection.executescript(f"PRAGMA incremental_vacuum({self._limits.vacuum_pages})")
         self._look_for_free_pages()
 
     def _look_for_free_pages(self) -> None:
         (free,) = self._connection.execute("PRAGMA freelist_count").fetchone()
         (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
-        self._vacuum_wanted = free > max(_SLACK_PAGES, pages // 4)
+        self._vacuum_wanted = free > max(self._limits.slack_pages, pages // 4)
 
 
 class _History:

@@ -104,23 +104,23 @@ async def test_a_rollout_that_does_not_get_on_is_told_and_can_be_taken_back() ->
     async with cluster(player, clock) as context:
         await context.resource("deployments", "apps").create(deployment("web", 4, progressDeadlineSeconds=60))
 
-        async def until(kind: str, reason: str) -> None:
+        async def reported(kind: str, reason: str) -> None:
             async def check() -> bool:
                 await clock.advance(0.25)
                 return (await condition(context, kind)).get("reason") == reason
 
             await eventually(check)
 
-        await until("Progressing", "NewReplicaSetAvailable")
+        await reported("Progressing", "NewReplicaSetAvailable")
         await roll(context, "broken")
-        await until("Progressing", "ReplicaSetUpdated")
+        await reported("Progressing", "ReplicaSetUpdated")
         await clock.advance(30)
         assert (await condition(context, "Progressing"))["reason"] == "ReplicaSetUpdated"
         await clock.advance(40)
-        await until("Progressing", "ProgressDeadlineExceeded")
+        await reported("Progressing", "ProgressDeadlineExceeded")
         assert (await sizes(context))["app:1"] == 3
         await roll(context, "app:1")
-        await until("Progressing", "NewReplicaSetAvailable")
+        await reported("Progressing", "NewReplicaSetAvailable")
 
         async def back() -> bool:
             await clock.advance(0.25)

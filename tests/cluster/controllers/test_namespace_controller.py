@@ -1,9 +1,10 @@
-"""Deleting namespaces with the controller, while the API server's own emptying is switched off."""
+"""Deleting namespaces with the controller, on an API server that does not empty them itself."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
 
+from shoal.apiserver.context import ServerConfig
 from shoal.controllers.namespace import wiring
 from shoal.errors import NotFound
 from shoal.testing.controllers import running
@@ -13,14 +14,10 @@ from shoal.testing.waiting import eventually
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "n"}}
 
 
-async def _leave_alone(name):
-    """What housekeeping does of emptying a namespace when controllers run: nothing."""
-
-
 @asynccontextmanager
 async def emptied():
-    async with local_server() as server:
-        server.server.housekeeping._empty_namespace = _leave_alone
+    config = ServerConfig(ca_certificate="test CA", empties_namespaces=False)
+    async with local_server(config=config) as server:
         async with running(server, [wiring.add]) as context:
             yield context
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids
@@ -19,19 +19,9 @@ from shoal.scheduler.config import SchedulerConfig
 from shoal.scheduler.service import Scheduler
 from shoal.scheduler.wiring import build
 from shoal.testing.servers import LocalServer, local_server
+from shoal.testing.waiting import eventually
 
-T = TypeVar("T")
 PODS = "/api/v1/namespaces/default/pods"
-
-
-async def until(ask: Callable[[], Awaitable[T | None]], timeout_s: float = 10.0) -> T:
-    """What ``ask`` answers once that is something; fails when it stays nothing."""
-    async with asyncio.timeout(timeout_s):
-        while True:
-            found = await ask()
-            if found:
-                return found
-            await asyncio.sleep(0.005)
 
 
 class FailingTransport:
@@ -97,7 +87,8 @@ class Cluster:
         async def ask() -> str | None:
             return (await self.get(name))["spec"].get("nodeName")
 
-        return await until(ask)
+        node: str = await eventually(ask)
+        return node
 
     async def condition(self, name: str, kind: str = "PodScheduled", status: str = "False") -> Obj:
         """Waits for the condition."""
@@ -106,7 +97,8 @@ class Cluster:
             conditions = (await self.get(name))["status"].get("conditions") or ()
             return next((each for each in conditions if each["type"] == kind and each["status"] == status), None)
 
-        return await until(ask)
+        condition: Obj = await eventually(ask)
+        return condition
 
     async def event(self, name: str, reason: str) -> Obj:
         """Waits for an event about a pod."""
@@ -115,7 +107,8 @@ class Cluster:
             events = (await self.server.get("/api/v1/namespaces/default/events"))["items"]
             return next((e for e in events if e["reason"] == reason and e["involvedObject"]["name"] == name), None)
 
-        return await until(ask)
+        event: Obj = await eventually(ask)
+        return event
 
 
 @asynccontextmanager

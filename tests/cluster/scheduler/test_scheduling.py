@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from scheduled_cluster import PODS, Cluster, a_cluster, a_scheduler, until
+from scheduled_cluster import PODS, Cluster, a_cluster, a_scheduler
 
 from shoal.base.clock import FakeClock
 from shoal.client import Disconnected, LostLease
@@ -16,6 +16,7 @@ from shoal.kube.objects import Obj
 from shoal.scheduler.config import Profile, SchedulerConfig
 from shoal.scheduler.queue import QueueState
 from shoal.scheduler.service import Scheduler
+from shoal.testing.waiting import eventually
 
 
 @asynccontextmanager
@@ -126,7 +127,7 @@ async def test_preemption_marks_and_deletes_victims_and_the_pod_gets_their_place
         async def going() -> bool:
             return "deletionTimestamp" in (await cluster.get("victim"))["metadata"]
 
-        await until(going)
+        await eventually(going)
         assert (await cluster.get("urgent"))["status"]["nominatedNodeName"] == "a"
         await cluster.pod("bystander", cpu="1")
         await cluster.condition("bystander")
@@ -154,12 +155,12 @@ async def test_a_binding_that_fails_is_tried_again_and_holds_no_room_meanwhile()
         async def failed(count: int) -> bool:
             return len(tried) == count and scheduler.queue.size(QueueState.BACKING_OFF) == 1
 
-        await until(lambda: failed(1))
+        await eventually(lambda: failed(1))
         assert not scheduler.planner.snapshot.pods
         await clock.advance(0.9)
         assert len(tried) == 1
         await clock.advance(0.2)
-        await until(lambda: failed(2))
+        await eventually(lambda: failed(2))
         await clock.advance(2.1)
         assert await cluster.node_of("p") == "a"
         assert len(tried) == 3
@@ -189,7 +190,7 @@ async def test_a_binding_whose_answer_is_lost_is_not_made_twice() -> None:
             async def settled() -> bool:
                 return not len(scheduler.queue) and len(scheduler.planner.snapshot.pods) == 1
 
-            await until(settled)
+            await eventually(settled)
             assert lost
 
 
@@ -206,7 +207,7 @@ async def test_a_new_scheduler_sees_what_is_placed_and_places_the_rest() -> None
             async def settled() -> bool:
                 return scheduler.queue.size(QueueState.UNSCHEDULABLE) == 1 == len(scheduler.queue)
 
-            await until(settled)
+            await eventually(settled)
             pods = (await cluster.server.get(PODS))["items"]
             assert Counter(pod["spec"].get("nodeName") for pod in pods) == {"a": 2, None: 1}
 
@@ -255,7 +256,7 @@ async def test_a_claim_that_waits_for_its_first_consumer_is_told_the_node_and_th
             annotations = claim["metadata"].get("annotations") or {}
             return claim if annotations.get("volume.kubernetes.io/selected-node") == "a" else None
 
-        claim = await until(selected)
+        claim = await eventually(selected)
         assert "nodeName" not in (await cluster.get("p"))["spec"]
         claim["spec"]["volumeName"] = "pv"  # what the volume controller would do
         claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = "yes"
@@ -292,7 +293,7 @@ async def test_a_pod_deleted_while_it_waits_is_forgotten() -> None:
         async def forgotten() -> bool:
             return len(scheduler.queue) == 0
 
-        await until(forgotten)
+        await eventually(forgotten)
         await cluster.node("a")
         await cluster.pod("q")
         assert await cluster.node_of("q") == "a"

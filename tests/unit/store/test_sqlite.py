@@ -7,8 +7,7 @@ import pytest
 
 from shoal.errors import ConfigError
 from shoal.store import NO_ATTRS, Attrs, Delete, Key, LogStore, Put, RingLimits
-from shoal.store import sqlite as module
-from shoal.store.sqlite import SqliteJournal
+from shoal.store.sqlite import SqliteJournal, SqliteLimits, connect
 
 
 def no_attrs(key: Key, value: bytes) -> Attrs:
@@ -20,7 +19,7 @@ def put(name: str, size: int = 10) -> Put:
 
 
 def test_writes_are_synced_in_full_and_the_file_can_shrink(tmp_path: Path) -> None:
-    connection = module.connect(tmp_path / "store.db")
+    connection = connect(tmp_path / "store.db")
     asked = {
         name: connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("journal_mode", "synchronous", "auto_vacuum")
@@ -30,19 +29,24 @@ def test_writes_are_synced_in_full_and_the_file_can_shrink(tmp_path: Path) -> No
 
 
 async def test_rows_left_by_a_crash_between_dropping_and_deleting_go_at_the_next_start(tmp_path: Path) -> None:
-    class Forgetful(SqliteJournal):
-        """Writes the floors but dies before deleting all the rows."""
-
-        def _insert_and_forget(self, batch: tuple[str, bytes] | None, forget: module._Forget) -> int:
-            super()._insert_and_forget(batch, forget._replace(revisions=[1]))
-            return len(forget.revisions)
-
     path = tmp_path / "store.db"
-    store = LogStore(Forgetful(path, no_attrs))
+    store = LogStore(SqliteJournal(path, no_attrs))
     await store.start()
     await store.commit([put("a"), put("a"), put("b"), Delete(Key("pods", "default", "b")), put("a"), put("c")])
+    await store.stop()
+    connection = sqlite3.connect(path)
+    rows = connection.execute("SELECT * FROM log WHERE revision IN (2, 3, 4)").fetchall()
+    connection.close()
+    assert len(rows) == 3
+    store = LogStore(SqliteJournal(path, no_attrs))
+    await store.start()
     await store.compact(5)
     await store.stop()
+    connection = sqlite3.connect(path)  # as if only the floors and the first deletion had been written
+    assert connection.execute("SELECT revision FROM log").fetchall() == [(5,), (6,)]
+    connection.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    connection.commit()
+    connection.close()
     store = LogStore(SqliteJournal(path, no_attrs))
     await store.start()
     assert [entry.key.name for entry in store.range("pods").entries] == ["a", "c"]
@@ -53,15 +57,12 @@ async def test_rows_left_by_a_crash_between_dropping_and_deleting_go_at_the_next
     connection.close()
 
 
-async def test_the_write_ahead_log_stays_bounded_under_steady_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_WAL_BYTES", 1 << 20)
-
+async def test_the_write_ahead_log_stays_bounded_under_steady_writes(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     sizes: list[int] = []
 
-    store = LogStore(SqliteJournal(path, no_attrs), limits=RingLimits(max_events=500))
+    journal = SqliteJournal(path, no_attrs, limits=SqliteLimits(wal_bytes=1 << 20))
+    store = LogStore(journal, limits=RingLimits(max_events=500))
     await store.start()
     for i in range(300):
         await store.commit([put(f"p{(i * 20 + j) % 1000}", 2000) for j in range(20)])

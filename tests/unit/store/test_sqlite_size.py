@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from shoal.store import NO_ATTRS, Attrs, Compacted, Delete, Key, LogStore, Put, RingLimits
+from shoal.base.clock import FakeClock
+from shoal.store import NO_ATTRS, Attrs, Compacted, Delete, Event, Key, LogStore, Put, RingLimits
 from shoal.store import sqlite as module
-from shoal.store.sqlite import SqliteJournal
+from shoal.store.sqlite import SqliteJournal, SqliteLimits, connect
+from shoal.testing.waiting import eventually
 
 MB = 1 << 20
 
@@ -34,25 +37,7 @@ def size_of(path: Path | str) -> int:
     return os.stat(path).st_size
 
 
-class Hand:
-    """A clock moved by hand."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-async def until(true: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not true():  # noqa: ASYNC110 - files do not tell when they change
-            await asyncio.sleep(0.01)
-
-
-async def test_log_and_file_stay_bounded_under_steady_writes_with_busy_readers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_WAL_BYTES", MB)
+async def test_log_and_file_stay_bounded_under_steady_writes_with_busy_readers(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     largest = {"-wal": 0, "": 0}
     got_in: list[str] = []
@@ -70,7 +55,8 @@ async def test_log_and_file_stay_bounded_under_steady_writes_with_busy_readers(
             finally:
                 connection.close()
 
-    store = LogStore(SqliteJournal(path, no_attrs), limits=RingLimits(max_events=500, max_bytes=4 * MB))
+    journal = SqliteJournal(path, no_attrs, limits=SqliteLimits(wal_bytes=MB))
+    store = LogStore(journal, limits=RingLimits(max_events=500, max_bytes=4 * MB))
     await store.start()
     slow = store.watch("pods", 0)  # never reads
     reader = threading.Thread(target=pry)
@@ -93,26 +79,26 @@ async def test_log_and_file_stay_bounded_under_steady_writes_with_busy_readers(
 
 
 async def test_the_file_shrinks_by_itself_after_a_burst_of_large_objects_is_deleted_and_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(module, "_TIDY_AFTER_S", 0.01)
     path = tmp_path / "store.db"
-    clock = Hand()
+    clock, limits = FakeClock(), SqliteLimits(tidy_after_s=0.01)
 
-    store = LogStore(SqliteJournal(path, no_attrs), limits=RingLimits(max_bytes=200 * MB), clock=clock)
+    journal = SqliteJournal(path, no_attrs, limits=limits)
+    store = LogStore(journal, limits=RingLimits(max_bytes=200 * MB), clock=clock.monotonic)
     await store.start()
     for i in range(40):
         await store.commit([put(f"large-{i}", MB)])
     await store.commit([put(f"small-{i}", 100) for i in range(100)])
     for i in range(40):
         await store.commit([gone(f"large-{i}")])
-    await until(lambda: size_of(path) > 39 * MB)  # history still has them all
+    await eventually(lambda: size_of(path) > 39 * MB)  # history still has them all
     for _ in range(2):  # the first notes how far history went at that time
-        clock.now += 1000.0
+        await clock.advance(1000.0)
         store.forget_old()
-    # fewer rows than go along with a batch, nobody writes, and still it happens
-    await until(lambda: size_of(path) < 9 * MB)
-    assert size_of(f"{path}-wal") <= 2 * module._WAL_BYTES
+    # too few rows to be deleted together with a batch, and there are no batches
+    await eventually(lambda: size_of(path) < 9 * MB)
+    assert size_of(f"{path}-wal") <= 2 * limits.wal_bytes
     assert store.count("pods") == 100
     await store.stop()
     connection = sqlite3.connect(path)
@@ -123,44 +109,52 @@ async def test_the_file_shrinks_by_itself_after_a_burst_of_large_objects_is_dele
 async def test_forgetting_goes_in_steps_that_are_small_in_rows_and_in_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps: list[int] = []
+    statements: list[str] = []
 
-    class Counting(SqliteJournal):
-        def _insert_and_forget(self, batch: tuple[str, bytes] | None, forget: module._Forget) -> int:
-            done = super()._insert_and_forget(batch, forget)
-            steps.append(done)
-            return done
+    def traced(path: Path) -> sqlite3.Connection:
+        connection = connect(path)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    monkeypatch.setattr(module, "connect", traced)
 
     async def main(sizes: list[int]) -> list[int]:
-        steps.clear()
-        store = LogStore(Counting(tmp_path / f"{len(sizes)}.db", no_attrs))
+        """How many rows each step has deleted."""
+        statements.clear()
+        journal = SqliteJournal(tmp_path / f"{len(sizes)}.db", no_attrs, limits=SqliteLimits(forget_most=50))
+        store = LogStore(journal)
         await store.start()
         for size in sizes:
             await store.commit([put("a", size)])
         await store.compact(store.revision)
         await store.stop()
-        return list(steps)
+        deletes = [text for text in statements if text.startswith("DELETE FROM log")]
+        return [len(json.loads(text.split("'")[1])) for text in deletes]
 
-    monkeypatch.setattr(module, "_FORGET_MOST", 50)
     assert await main([10] * 121) == [50, 50, 20]
     assert await main([MB] * 10) == [3, 3, 3]
     assert await main([6 * MB] * 3) == [1, 1], "one at a time when a single one is over the bound"
 
 
-async def test_tidying_leaves_writers_most_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_TIDY_AFTER_S", 0.0)
-    monkeypatch.setattr(module, "_SLACK_PAGES", 16)
+async def test_tidying_leaves_writers_most_of_the_time(tmp_path: Path) -> None:
     spans: list[tuple[float, float, bool]] = []
 
     class Timed(SqliteJournal):
-        async def _tidy_step(self, *, checkpoint: bool) -> bool:
-            begun_s, batches = asyncio.get_running_loop().time(), self._batches
-            more = await super()._tidy_step(checkpoint=checkpoint)
+        batches = 0
+
+        async def append(self, events: Sequence[Event]) -> None:
+            self.batches += 1
+            await super().append(events)
+
+        async def tidy_step(self, *, checkpoint: bool) -> bool:
+            begun_s, batches = asyncio.get_running_loop().time(), self.batches
+            more = await super().tidy_step(checkpoint=checkpoint)
             if more:
-                spans.append((begun_s, asyncio.get_running_loop().time(), batches != self._batches))
+                spans.append((begun_s, asyncio.get_running_loop().time(), batches != self.batches))
             return more
 
-    store = LogStore(Timed(tmp_path / "store.db", no_attrs), limits=RingLimits(max_events=10))
+    journal = Timed(tmp_path / "store.db", no_attrs, limits=SqliteLimits(tidy_after_s=0.0, slack_pages=16))
+    store = LogStore(journal, limits=RingLimits(max_events=10))
     await store.start()
     for i in range(200):
         await store.commit([put("a", MB // 4), put("b", i)])
