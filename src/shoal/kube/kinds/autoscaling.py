@@ -1,6 +1,6 @@
 """autoscaling: HorizontalPodAutoscaler in both versions, and Scale.
 
-Objects of autoscaling/v1 are validated as the autoscaling/v2 objects they stand for.
+Objects of autoscaling/v1 are converted to autoscaling/v2 for validation.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _default_scale_up(behavior: Obj) -> None:
 
 
 def _default_scale_down(behavior: Obj) -> None:
-    """The window is left out: the controller's own setting fills it."""
+    """The stabilization window has no default here: the controller has a setting for it."""
     rules = behavior.setdefault("scaleDown", {})
     rules.setdefault("selectPolicy", "Max")
     rules.setdefault("policies", [{"type": "Percent", "value": 100, "periodSeconds": 15}])
@@ -156,7 +156,7 @@ def _check_source(name: str, source: Obj, path: str, errors: Errors) -> None:
 
 
 def _check_target_choice(name: str, target: Obj, path: str, errors: Errors) -> None:
-    """Which of the target's values a source needs, and which exclude each other."""
+    """Which values a metric target must have, and which exclude each other."""
     value, average = target.get("value"), target.get("averageValue")
     percent = target.get("averageUtilization")
     if name == "object":

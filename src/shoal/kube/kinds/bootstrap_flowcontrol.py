@@ -1,7 +1,7 @@
 """The priority levels and flow schemas a cluster starts with.
 
-The mandatory ones (``exempt``, ``catch-all``) may not be changed by anyone; the suggested ones are put back to these
-values as long as their annotation says so. Every call makes new objects.
+Clients cannot change the mandatory ones (``exempt``, ``catch-all``). The suggested ones are reset to these values as
+long as their annotation requests it. Every call returns new objects.
 """
 
 from __future__ import annotations
@@ -138,5 +138,5 @@ def flow_schemas() -> list[Obj]:
 
 
 def bootstrap_objects() -> list[Obj]:
-    """All of them, levels before the schemas that name them."""
+    """All objects, levels before the schemas that refer to them."""
     return [*priority_levels(), *flow_schemas()]

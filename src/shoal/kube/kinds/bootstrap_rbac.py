@@ -1,8 +1,8 @@
 """The default roles and bindings of a cluster, as in Kubernetes.
 
 A rule is one line, ``verbs groups resources [names]`` with commas inside; ``-`` is the core group, a line that starts
-with ``url`` is about paths. The short words of ``_VERBS`` and ``_LINES`` stand for what nearly every role repeats.
-Every call makes new objects.
+with ``url`` is about paths. ``_VERBS`` and ``_LINES`` are abbreviations of frequent parts. Every call returns new
+objects.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ _ROLES: Final[dict[str, tuple[str, ...]]] = {
         for name, signer in _SIGNERS.items()
     },
 }
-# What aggregates to what: a role's own selector, and the label by which a larger role finds it.
+# Aggregation: a role's own selector, and the label by which a larger role selects it.
 _AGGREGATED: Final = {"admin": "", "edit": "admin", "view": "edit"}
 _LABELLED: Final[dict[str, tuple[str, ...]]] = {
     **{f"system:aggregate-to-{name}": (name,) for name in _AGGREGATED},
@@ -237,7 +237,7 @@ _CLUSTER_BINDINGS: Final = {
     "system:kube-scheduler": "User system:kube-scheduler",
     "shoal:simulated-nodes": "User shoal:simulated-nodes",
     "system:monitoring": "Group system:monitoring",
-    "system:node": "",  # nodes are let in by name, not by group
+    "system:node": "",  # nodes are authorized by name, not by group
     "system:node-proxier": "User system:kube-proxy",
     "system:public-info-viewer": "Group system:authenticated,Group system:unauthenticated",
     "system:service-account-issuer-discovery": "Group system:serviceaccounts",
@@ -349,11 +349,11 @@ def _aggregated(name: str, larger: str) -> Obj:
 
 
 def cluster_roles() -> list[Obj]:
-    """Every default ClusterRole; those that aggregate come with their rules already gathered."""
+    """Every default ClusterRole; aggregated ones already have their rules."""
     roles = [_role("ClusterRole", name, lines) for name, lines in _ROLES.items()]
     roles += [_role("ClusterRole", f"system:controller:{n}", lines) for n, lines in CONTROLLER_ROLES.items()]
     roles += [_role("ClusterRole", f"shoal:controller:{n}", lines) for n, lines in OWN_ROLES.items()]
-    for name in ("view", "edit", "admin"):  # each gathers the one before it
+    for name in ("view", "edit", "admin"):  # each aggregates the one before it
         made = _aggregated(name, _AGGREGATED[name])
         made["rules"] = [dict(rule) for rule in aggregated_rules(made, roles)]
         roles.append(made)
@@ -389,5 +389,5 @@ def role_bindings() -> list[Obj]:
 
 
 def bootstrap_objects() -> list[Obj]:
-    """All of them, roles before the bindings that name them."""
+    """All objects, roles before the bindings that refer to them."""
     return [*cluster_roles(), *roles(), *cluster_role_bindings(), *role_bindings()]

@@ -1,8 +1,8 @@
 """Checks that many kinds share: object metadata, names, enums, ports, quantities, selectors, immutability.
 
-A check appends what it finds to ``errors`` and returns nothing; the path is that of the field checked. Texts and
-paths are those of Kubernetes, since clients and tests read them. Checks do nothing but compare on the good path: a
-path below the one given is only put together once something is wrong.
+A check appends its findings to ``errors`` and returns nothing; the path is that of the checked field. Texts and paths
+are those of Kubernetes, because clients and tests read them. For valid values a check only compares: paths of nested
+fields are built only for an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from shoal.kube.objects import Obj
 from shoal.kube.quantity import Quantity
 
 Errors = list[FieldError]
-Syntax = Callable[[str], Iterable[str]]  # a text in, what is wrong with it out
+Syntax = Callable[[str], Iterable[str]]  # text -> what is wrong with it
 
 IMMUTABLE: Final = "field is immutable"
 NEGATIVE: Final = "must be greater than or equal to 0"
@@ -54,16 +54,16 @@ _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _NO_LABELS: Mapping[str, str] = {}
 
 
-# --- names of objects: what KindRules.name_errors takes
+# --- names of objects, for KindRules.name_errors
 
 
 def label_name(name: str) -> list[str]:
-    """The rule of kinds whose name is one part of a host name: a DNS-1123 label."""
+    """For kinds whose name is part of a host name: a DNS-1123 label."""
     return list(is_dns1123_label(name))
 
 
 def path_segment_name(name: str) -> list[str]:
-    """The rule of kinds whose name only has to fit a URL: no ``/`` and no ``%``."""
+    """For kinds whose name only has to be a path segment of a URL: no ``/`` and no ``%``."""
     return list(is_path_segment_name(name))
 
 
@@ -78,7 +78,7 @@ def validate_metadata(
     path: str = "metadata",
     qualified_finalizers: bool = True,
 ) -> Errors:
-    """What is wrong with the metadata of an object to be created; its name is already generated.
+    """The errors in the metadata of an object to be created; its name is already generated.
 
     ``qualified_finalizers`` is off for custom resources, which may have finalizers without a prefix.
     """
@@ -93,7 +93,7 @@ def validate_metadata(
     else:
         for text in syntax(name):
             errors.append(invalid(f"{path}.name", name, text))
-        if "\0" in name:  # some kinds allow nearly everything, but no database keeps this
+        if "\0" in name:  # some kinds allow nearly every name, but no database can store this
             errors.append(invalid(f"{path}.name", name, "may not contain a zero byte"))
     _check_namespace(metadata.get("namespace"), namespaced, path, errors)
     if metadata.get("generation", 0) < 0:
@@ -110,7 +110,7 @@ def validate_metadata(
 def validate_metadata_update(
     new: Obj, old: Obj, path: str = "metadata", *, qualified_finalizers: bool = True
 ) -> Errors:
-    """What is wrong with the metadata of an object that replaces ``old``; both have all that the server fills in."""
+    """The errors in the metadata of an object that replaces ``old``; both are complete."""
     errors: Errors = []
     metadata, before = new.get("metadata") or {}, old.get("metadata") or {}
     finalizers = metadata.get("finalizers")
@@ -145,14 +145,15 @@ _FROZEN_METADATA = (
 
 
 def validate_template_metadata(metadata: Obj | None, path: str, errors: Errors) -> None:
-    """Labels and annotations inside the pod template at ``path``; reported without ``metadata``, as clients know it."""
+    """Labels and annotations of the pod template at ``path``; Kubernetes reports them without ``metadata`` in the
+    path."""
     if metadata:
         check_labels(metadata.get("labels"), f"{path}.labels", errors)
         check_annotations(metadata.get("annotations"), f"{path}.annotations", errors)
 
 
 def _before_suffix(generate_name: str) -> str:
-    """A prefix may end in a dash, since characters follow it."""
+    """The part of a generateName to check: it may end in a dash, because a suffix follows."""
     if len(generate_name) > 1 and generate_name.endswith("-"):
         return generate_name[:-2] + "a"
     return generate_name
@@ -239,7 +240,7 @@ def check_finalizers(finalizers: list[str], path: str, errors: Errors) -> None:
 
 
 def check_qualified_finalizer(finalizer: str, path: str, errors: Errors) -> None:
-    """Built-in kinds take a standard finalizer or one with a prefix."""
+    """Built-in kinds accept standard finalizers and finalizers with a prefix."""
     if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
         detail = "name is neither a standard finalizer name nor is it fully qualified"
         errors.append(invalid(path, finalizer, detail))
@@ -264,7 +265,7 @@ def check_syntax(value: str, syntax: Syntax, path: str, errors: Errors, *, shown
 
 
 def check_required_name(value: str | None, syntax: Syntax, path: str, errors: Errors, detail: str = "") -> None:
-    """A name that must be there and well formed."""
+    """A required name."""
     if not value:
         errors.append(required(path, detail))
     else:
@@ -277,7 +278,7 @@ def check_enum(value: Any, choices: Collection[str], path: str, errors: Errors) 
 
 
 def check_required_enum(value: Any, choices: Collection[str], path: str, errors: Errors, detail: str = "") -> None:
-    """Nothing is ``Required value``, anything unknown ``Unsupported value``."""
+    """``Required value`` if it is empty, ``Unsupported value`` if it is unknown."""
     if not value:
         errors.append(required(path, detail))
     elif value not in choices:
@@ -305,7 +306,7 @@ def check_port_number(value: int, path: str, errors: Errors) -> None:
 
 
 def check_port_or_name(value: int | str, path: str, errors: Errors) -> None:
-    """A port of a pod: its number or its name."""
+    """A port of a pod, by number or by name."""
     if isinstance(value, str):
         check_syntax(value, is_port_name, path, errors)
     else:
@@ -313,7 +314,7 @@ def check_port_or_name(value: int | str, path: str, errors: Errors) -> None:
 
 
 def check_int_or_percent(value: int | str, path: str, errors: Errors) -> None:
-    """Zero or more, as a number or as a share such as ``25%``."""
+    """A number or percentage (``25%``) that is not negative."""
     if isinstance(value, str):
         check_syntax(value, is_percent, path, errors)
     else:
@@ -321,7 +322,7 @@ def check_int_or_percent(value: int | str, path: str, errors: Errors) -> None:
 
 
 def percent_of(value: int | str | None) -> int | None:
-    """The number before ``%``; None when the value is not a share."""
+    """The number before ``%``; None if the value is not a percentage."""
     return int(value[:-1]) if isinstance(value, str) and not is_percent(value) else None
 
 
@@ -332,7 +333,7 @@ def check_not_above_100_percent(value: int | str, path: str, errors: Errors) -> 
 
 
 def check_ip(value: str, path: str, errors: Errors) -> None:
-    """An address in any unambiguous spelling, as fields older than strict checking take it."""
+    """An address in any unambiguous spelling, for fields that are older than strict checking."""
     check_syntax(value, is_ip_legacy, path, errors)
 
 
@@ -347,12 +348,12 @@ def check_label_selector(selector: Obj | None, path: str, errors: Errors) -> Non
 
 # --- quantities
 
-# Objects come with canonical quantities, so the same few texts come again and again.
+# Quantities in objects are canonical, so there are few different texts.
 parse_quantity = lru_cache(maxsize=16384)(quantities.parse)
 
 
 def quantity_of(value: Any) -> Quantity:
-    """The quantity of a field; a text that is none counts as zero (the schema has refused it before)."""
+    """The quantity of a field; zero if the text is invalid, which the schema has already refused."""
     try:
         return parse_quantity(value if isinstance(value, str) else str(value))
     except ValueError:
@@ -375,7 +376,7 @@ def check_positive_quantity(value: Any, path: str, errors: Errors) -> None:
 
 
 def same(new: Any, old: Any) -> bool:
-    """Whether two values mean the same: absent, empty text, empty list and empty map are one."""
+    """Whether two values are the same; absent, empty text, empty list and empty map are equal."""
     return bool(new == old or (not new and not old and new is not False and old is not False))
 
 

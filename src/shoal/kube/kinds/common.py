@@ -1,4 +1,4 @@
-"""Helpers of the kinds outside core/v1; ``checks`` has those of all kinds."""
+"""Helpers of kinds outside core/v1; ``checks`` has those for all kinds."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def invalid_hidden(path: str, detail: str) -> FieldError:
 
 
 def spec_of(obj: Obj) -> Obj:
-    """The spec to fill in, made if it is absent."""
+    """The spec; created if absent."""
     return child(obj, "spec")
 
 
 def child(parent: Obj, name: str) -> Obj:
-    """A field that is an object, made if it is absent."""
+    """A field that is an object; created if absent."""
     value = parent.get(name)
     if value is None:
         value = parent[name] = {}
@@ -43,20 +43,20 @@ def child(parent: Obj, name: str) -> Obj:
 
 
 def read(obj: Obj, name: str) -> Obj:
-    """A field that is an object, for reading: empty if it is absent."""
+    """A field that is an object; an empty one if absent. Do not change it."""
     return obj.get(name) or {}
 
 
 def fill(obj: Obj, name: str, value: Any) -> None:
-    """The default of a field for which absent and empty are the same."""
+    """Set the default of a field that is absent or empty."""
     if not obj.get(name):
         obj[name] = value
 
 
 def deep_same(new: Any, old: Any) -> bool:
-    """Equality as the API sees it, at every depth: an absent field and one that is empty or false are one.
+    """Deep equality in which absent, empty and false fields are equal.
 
-    Clients that know types leave out what is false or empty, others write it, and both mean the same object.
+    Typed clients omit false and empty fields and others write them, for the same object.
     """
     if new == old:
         return True
@@ -72,7 +72,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def check_frozen(new: Any, old: Any, path: str, errors: Errors) -> None:
-    """Refuse a change of a value that has a structure of its own."""
+    """Refuse a change of an immutable field that is an object or list."""
     if not deep_same(new, old):
         errors.append(invalid(path, new, IMMUTABLE))
 
@@ -83,7 +83,7 @@ def check_frozen_fields(new: Obj, old: Obj, fields: Iterable[str], path: str, er
 
 
 def check_nonnegative_fields(obj: Mapping[str, Any], fields: Collection[str], path: str, errors: Errors) -> None:
-    """Each of the number fields that is present."""
+    """None of these fields may be negative."""
     for name in fields:
         value = obj.get(name)
         if value is not None and value < 0:
@@ -91,7 +91,7 @@ def check_nonnegative_fields(obj: Mapping[str, Any], fields: Collection[str], pa
 
 
 def selector_matches(selector: Obj | None, labels: Mapping[str, str]) -> bool | None:
-    """Whether a LabelSelector picks these labels (a missing one picks nothing); None if it cannot be read."""
+    """Whether a LabelSelector matches these labels (an absent one matches nothing); None if it is invalid."""
     try:
         return from_object(selector).matches(labels)
     except BadRequest:
@@ -112,7 +112,7 @@ def check_domain_prefixed_path(value: str, path: str, errors: Errors) -> None:
 
 
 def amount(value: int | str | None) -> int:
-    """The number in an int-or-percent; 0 for what cannot be read, since another check reports that."""
+    """The number in an int-or-percent; 0 if it is invalid, which another check reports."""
     if isinstance(value, str):
         return percent_of(value) or 0
     return value or 0

@@ -9,7 +9,7 @@ from shoal.kube.objects import Obj
 CORE_VERSION: Final = "v1"
 EVENTS_VERSION: Final = "events.k8s.io/v1"
 
-# field of core/v1: field of events.k8s.io/v1; all others have one name
+# field of core/v1 -> field of events.k8s.io/v1; other fields have the same name in both
 _RENAMED: Final = {
     "involvedObject": "regarding",
     "source": "deprecatedSource",

@@ -1,7 +1,7 @@
 """A HorizontalPodAutoscaler in two shapes: autoscaling/v2, and autoscaling/v1 with the rest in annotations.
 
-autoscaling/v1 knows one target, the use of cpu. What else a v2 object says goes into annotations, from which it comes
-back. An annotation that cannot be read is dropped, as if it were not there.
+autoscaling/v1 has one target, the utilization of cpu. Other fields of a v2 object are converted to annotations and
+back. An invalid annotation is ignored.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _status_to_v1(status: Obj) -> Obj:
 
 
 def _behavior_to_v1(behavior: Obj) -> Obj:
-    """The annotation has the names of the fields with a capital letter."""
+    """Field names in the annotation begin with a capital letter."""
     return {_capital(name): _rules_to_v1(rules) for name, rules in behavior.items()}
 
 
@@ -260,7 +260,7 @@ def _status_to_v2(status: Obj, annotations: dict[str, str]) -> Obj:
 
 
 def _decoded(text: str | None, convert: Callable[[Any], Any]) -> Any:
-    """What an annotation says; None if it says nothing that can be read."""
+    """The content of an annotation; None if it is invalid."""
     if not text:
         return None
     try:
@@ -270,7 +270,7 @@ def _decoded(text: str | None, convert: Callable[[Any], Any]) -> Any:
 
 
 def _want(value: Any, kind: type) -> Any:
-    """The value, which must be absent or of that type: annotations are written by anyone."""
+    """The value, which must be absent or of this type: any client can write annotations."""
     if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
         raise TypeError(f"expected {kind.__name__}")
     return value
@@ -335,7 +335,7 @@ def _source_to_v2(name: str, source: Obj) -> Obj:
     if name == "object":
         made["describedObject"] = _text_map(source.get("target")) or {}
         if average is not None and value == "0":
-            value = None  # v1 cannot leave it out
+            value = None  # required in v1
         kind = "Value" if average is None else "AverageValue"
     else:
         kind = "AverageValue" if value is None else "Value"

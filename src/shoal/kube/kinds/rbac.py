@@ -1,4 +1,4 @@
-"""rbac.authorization.k8s.io: roles, bindings, and how a ClusterRole gathers the rules of others."""
+"""rbac.authorization.k8s.io: roles, bindings, and aggregation of ClusterRoles."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def _validate_cluster_binding_update(new: Obj, old: Obj) -> list[FieldError]:
 
 
 def aggregated_rules(role: Obj, roles: Iterable[Obj]) -> list[Obj]:
-    """The rules a role with an ``aggregationRule`` gathers from ``roles``: by selector, then by name,
-    without repeats."""
+    """The rules that a role with an ``aggregationRule`` gets from ``roles``, ordered by selector, then by name, without
+    duplicates."""
     selectors = read(role, "aggregationRule").get("clusterRoleSelectors") or ()
     own = role["metadata"]["name"]
     others = sorted((r for r in roles if r["metadata"]["name"] != own), key=lambda each: str(each["metadata"]["name"]))

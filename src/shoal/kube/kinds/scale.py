@@ -1,4 +1,4 @@
-"""The scale subresource: any workload seen as a number of replicas and a selector."""
+"""The scale subresource: the replicas and selector of a workload."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTime
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where a custom resource keeps what Scale shows: JSON paths without subscripts, such as ``.spec.replicas``."""
+    """The fields of a custom resource that Scale shows: JSON paths without subscripts, such as ``.spec.replicas``."""
 
     spec_replicas: str
     status_replicas: str

@@ -238,7 +238,7 @@ def _validate_node(obj: Obj) -> list[FieldError]:
 
 
 def _validate_node_update(new: Obj, old: Obj) -> list[FieldError]:
-    """What a driver said of a node stays, save how many volumes fit."""
+    """The data of a driver on a node is immutable, except for the number of volumes."""
     errors = _validate_node(new)
     before = {driver.get("name"): driver for driver in read(old, "spec").get("drivers") or ()}
     for driver in read(new, "spec").get("drivers") or ():

@@ -1,4 +1,4 @@
-"""OpenAPI documents of everything that is served, in version 3 (a document per group version) and version 2."""
+"""OpenAPI documents of all served resources: version 3 (one document per group version) and version 2."""
 
 from shoal.kube.openapi.service import JSON, V2_PROTOBUF, OpenApi, OpenApiAnswer
 

@@ -1,4 +1,4 @@
-"""The operations of a resource, in a form that neither version of OpenAPI owns; ``v3`` and ``v2`` write them down."""
+"""The operations of a resource, independent of the version of OpenAPI; ``v3`` and ``v2`` write them as documents."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WORDS: Final = re.compile(r"[^0-9a-zA-Z]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenApiOperation:
-    """One method of one path. Schemas are named by definition; a response without one is plain text."""
+    """One method of one path. Schemas are names of definitions; a response without one is plain text."""
 
     path: str
     method: str
@@ -61,12 +61,13 @@ def camel(text: str, *, capital: bool = True) -> str:
 
 
 def prefix(group: str, version: str) -> str:
-    """``api/v1`` or ``apis/apps/v1``: how the index names a group version."""
+    """``api/v1`` or ``apis/apps/v1``: the name of a group version in the index."""
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
 def schema_name(group: str, version: str, kind: str, *, custom: bool) -> str:
-    """The definition of a kind; that of a custom one begins with the reversed group."""
+    """The name of a kind's definition. For a custom kind it begins with the reversed group:
+    ``com.example.v1.Widget``."""
     if custom:
         return ".".join([*reversed(group.split(".")), version, kind])
     return definition_name(group, version, kind)
@@ -81,7 +82,7 @@ ROOTS: Final = tuple(_ROOTS)
 
 
 def root_operation(name: str) -> OpenApiOperation:
-    """What can be asked at ``api``, ``apis`` or ``version``."""
+    """The operation of ``api``, ``apis`` or ``version``."""
     path, id, description, tag, schema = _ROOTS[name]
     return OpenApiOperation(
         path=path, method="get", id=id, description=description, tag=tag, responses=((200, schema),)
@@ -89,7 +90,7 @@ def root_operation(name: str) -> OpenApiOperation:
 
 
 def schemas_of(operations: Iterable[OpenApiOperation]) -> set[str]:
-    """The definitions that operations name."""
+    """The definitions that operations refer to."""
     found: set[str] = set()
     for operation in operations:
         found.update(schema for _, schema in operation.responses if schema)
@@ -99,7 +100,7 @@ def schemas_of(operations: Iterable[OpenApiOperation]) -> set[str]:
 
 
 def group_version_operations(group: str, version: str, resources: list[Resource]) -> Iterator[OpenApiOperation]:
-    """Everything that can be done in a group version."""
+    """All operations of a group version."""
     naming = _Naming(group, version)
     yield OpenApiOperation(
         path=f"/{prefix(group, version)}/",
@@ -114,7 +115,7 @@ def group_version_operations(group: str, version: str, resources: list[Resource]
 
 
 class _Naming:
-    """Ids and tags of one group version; ids are made unique."""
+    """Ids and tags of the operations of one group version. Ids are unique."""
 
     def __init__(self, group: str, version: str) -> None:
         short = group.removesuffix(".k8s.io") or "core"
@@ -221,7 +222,7 @@ class _Builder:
         )
 
     def _on_object(self, verbs: tuple[str, ...], sub: Subresource | None = None) -> Iterator[OpenApiOperation]:
-        """Get, update, patch and delete of the object or of a part of it that is an object itself."""
+        """Get, update, patch and delete of an object, or of a subresource that is an object."""
         resource = self._resource
         path, rest, of = f"{self._collection}/{{name}}", self._scope + resource.kind, resource.kind
         schema, kind = self._schema, self._kind
@@ -314,7 +315,7 @@ class _Builder:
         )
 
     def _connect(self, sub: Subresource) -> Iterator[OpenApiOperation]:
-        """Subresources that are a connection: exec, attach, port-forward and proxies."""
+        """Subresources that open a connection: exec, attach, port-forward and proxy."""
         resource = self._resource
         own = tuple(p for p in self._object_parameters() if p is not PRETTY)
         query = parameters.OF_SUBRESOURCE[resource.plural, sub.name]

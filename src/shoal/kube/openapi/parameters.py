@@ -1,4 +1,4 @@
-"""The query and path parameters that operations have, described once for both versions of OpenAPI."""
+"""The query and path parameters of operations, for both versions of OpenAPI."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class OpenApiParameter:
     choices: tuple[str, ...] = ()
 
 
-PRETTY: Final = OpenApiParameter("pretty", "If 'true', the answer is indented for people to read.")
+PRETTY: Final = OpenApiParameter("pretty", "If 'true', the response is indented.")
 NAMESPACE: Final = OpenApiParameter("namespace", "Namespace the object is in.", place="path")
-PATH_REST: Final = OpenApiParameter("path", "Path to ask for behind the proxy.", place="path")
+PATH_REST: Final = OpenApiParameter("path", "Path of the request behind the proxy.", place="path")
 
 _DRY_RUN = OpenApiParameter(
-    "dryRun", "With 'All' the request is checked in full but nothing is stored.", choices=("All",)
+    "dryRun", "With 'All', the request is fully checked and nothing is stored.", choices=("All",)
 )
 _FIELD_MANAGER = OpenApiParameter(
     "fieldManager",
@@ -28,7 +28,7 @@ _FIELD_MANAGER = OpenApiParameter(
 )
 _FIELD_VALIDATION = OpenApiParameter(
     "fieldValidation",
-    "What becomes of unknown and duplicate fields: dropped silently (Ignore), dropped with a warning (Warn, the "
+    "What happens to unknown and duplicate fields: dropped silently (Ignore), dropped with a warning (Warn, the "
     "default), or refused (Strict).",
     choices=("Ignore", "Warn", "Strict"),
 )
@@ -36,32 +36,30 @@ _FORCE = OpenApiParameter("force", "Take over fields that other managers own. On
 
 _LABEL_SELECTOR = OpenApiParameter("labelSelector", "Only objects whose labels match.")
 _FIELD_SELECTOR = OpenApiParameter("fieldSelector", "Only objects whose fields match.")
-_LIMIT = OpenApiParameter(
-    "limit", "At most so many objects in one answer; the rest follows with 'continue'.", "integer"
-)
-_CONTINUE = OpenApiParameter("continue", "Token from the previous answer, to get the next part of a list.")
-_RESOURCE_VERSION = OpenApiParameter("resourceVersion", "State of the cluster that the answer is about.")
+_LIMIT = OpenApiParameter("limit", "Maximum number of objects in the response; 'continue' returns the rest.", "integer")
+_CONTINUE = OpenApiParameter("continue", "Token of the previous response, for the next part of a list.")
+_RESOURCE_VERSION = OpenApiParameter("resourceVersion", "Revision of the cluster that the response shows.")
 _RESOURCE_VERSION_MATCH = OpenApiParameter(
     "resourceVersionMatch",
-    "How resourceVersion is meant.",
+    "How resourceVersion is applied.",
     choices=("Exact", "NotOlderThan"),
 )
 _SEND_INITIAL_EVENTS = OpenApiParameter(
     "sendInitialEvents",
-    "Begin a watch with the objects there are, then a bookmark, then changes.",
+    "Start a watch with the existing objects and a bookmark, followed by changes.",
     "boolean",
 )
-_TIMEOUT_SECONDS = OpenApiParameter("timeoutSeconds", "End the list or watch after so many seconds.", "integer")
+_TIMEOUT_SECONDS = OpenApiParameter("timeoutSeconds", "End the list or watch after this many seconds.", "integer")
 _BOOKMARKS = OpenApiParameter("allowWatchBookmarks", "Send bookmarks from time to time during a watch.", "boolean")
-_WATCH = OpenApiParameter("watch", "Stream the changes instead of answering with a list.", "boolean")
+_WATCH = OpenApiParameter("watch", "Stream changes instead of returning a list.", "boolean")
 
 _GRACE_PERIOD = OpenApiParameter(
-    "gracePeriodSeconds", "Seconds the object has to end by itself; 0 removes it at once.", "integer"
+    "gracePeriodSeconds", "Seconds before the object is removed; 0 removes it at once.", "integer"
 )
 _ORPHAN_DEPENDENTS = OpenApiParameter("orphanDependents", "Old form of propagationPolicy.", "boolean")
 _PROPAGATION_POLICY = OpenApiParameter(
     "propagationPolicy",
-    "What becomes of objects that this one owns.",
+    "What happens to the dependents of the object.",
     choices=("Orphan", "Background", "Foreground"),
 )
 
@@ -92,18 +90,18 @@ DELETE_COLLECTION: Final = (
     *DELETE,
 )
 
-_CONTAINER = OpenApiParameter("container", "Container meant; may be left out if the pod has only one.")
+_CONTAINER = OpenApiParameter("container", "Name of the container; may be omitted if the pod has only one.")
 _STDIN = OpenApiParameter("stdin", "Connect standard input.", "boolean")
 _STDOUT = OpenApiParameter("stdout", "Connect standard output.", "boolean")
 _STDERR = OpenApiParameter("stderr", "Connect standard error.", "boolean")
 _TTY = OpenApiParameter("tty", "Give the process a terminal.", "boolean")
-_PROXY_PATH = OpenApiParameter("path", "Path to ask for behind the proxy.")
+_PROXY_PATH = OpenApiParameter("path", "Path of the request behind the proxy.")
 
 # Parameters of subresources that are not objects.
 OF_SUBRESOURCE: Final = {
     ("pods", "attach"): (_CONTAINER, _STDERR, _STDIN, _STDOUT, _TTY),
     ("pods", "exec"): (
-        OpenApiParameter("command", "Program to run and its arguments, one parameter for each."),
+        OpenApiParameter("command", "Program to run and its arguments, one parameter each."),
         _CONTAINER,
         _STDERR,
         _STDIN,
@@ -112,15 +110,15 @@ OF_SUBRESOURCE: Final = {
     ),
     ("pods", "log"): (
         _CONTAINER,
-        OpenApiParameter("follow", "Go on with new lines as they come.", "boolean"),
+        OpenApiParameter("follow", "Continue with new lines as they are written.", "boolean"),
         OpenApiParameter("insecureSkipTLSVerifyBackend", "Do not check the certificate of the node.", "boolean"),
-        OpenApiParameter("limitBytes", "At most so many bytes.", "integer"),
-        OpenApiParameter("previous", "Lines of the container's previous run.", "boolean"),
-        OpenApiParameter("sinceSeconds", "Only lines from the last so many seconds.", "integer"),
+        OpenApiParameter("limitBytes", "Maximum number of bytes.", "integer"),
+        OpenApiParameter("previous", "The log of the previous instance of the container.", "boolean"),
+        OpenApiParameter("sinceSeconds", "Only lines that are at most this many seconds old.", "integer"),
         OpenApiParameter("sinceTime", "Only lines after this time."),
-        OpenApiParameter("stream", "Which stream.", choices=("All", "Stdout", "Stderr")),
-        OpenApiParameter("tailLines", "Only so many of the last lines.", "integer"),
-        OpenApiParameter("timestamps", "Begin each line with its time.", "boolean"),
+        OpenApiParameter("stream", "Stream to return.", choices=("All", "Stdout", "Stderr")),
+        OpenApiParameter("tailLines", "Number of lines to return, counted from the end.", "integer"),
+        OpenApiParameter("timestamps", "Start each line with its time.", "boolean"),
     ),
     ("pods", "portforward"): (OpenApiParameter("ports", "Port to connect to.", "integer"),),
     ("pods", "proxy"): (_PROXY_PATH,),

@@ -1,7 +1,7 @@
-"""The schemas of a document: those its operations name and all that these refer to, in the form of either version.
+"""The schemas of a document: those of its operations and all that these refer to, for both versions of OpenAPI.
 
-Definitions refer to each other by bare name (``{"$ref": "io.k8s.api.core.v1.PodSpec"}``), as the schema package has
-them; conversion writes the reference as the version wants it and notes what else is needed.
+In the schema package, definitions refer to each other by name (``{"$ref": "io.k8s.api.core.v1.PodSpec"}``). Conversion
+writes references in the syntax of the version and collects the definitions that they need.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INT_OR_STRING: Final = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 _LISTS: Final = frozenset({"allOf", "anyOf", "oneOf"})
 _SINGLE: Final = frozenset({"items", "additionalProperties", "not"})
 
-# What the schema package leaves out or cannot say of the two scalars that come as text or number.
+# The two scalars that are a text or a number in JSON, which the schema package describes incompletely.
 _V3_SCALARS: Final = {
     _QUANTITY: {
         "description": "An amount such as 500m, 2 or 1Gi: a number with an optional suffix.",
@@ -51,7 +51,7 @@ _V2_SCALARS: Final = {
 def closure(
     roots: Iterable[str], definitions: Mapping[str, Schema], convert: Convert, known: Set[str] = frozenset()
 ) -> dict[str, Schema]:
-    """The named definitions and all they refer to, converted, without those already known; always in one order."""
+    """The named definitions and all that they refer to, converted, without known ones. The order is deterministic."""
     made: dict[str, Schema] = {}
     pending = sorted(roots)
     while pending:
@@ -65,15 +65,15 @@ def closure(
 
 
 def builtin_definitions(described: dict[str, Schema], *, version: int) -> None:
-    """Put right, in place, what the schema package says of a few definitions."""
+    """Correct a few definitions of the schema package, in place."""
     described.update(_V3_SCALARS if version == 3 else _V2_SCALARS)
     options = described[META + "DeleteOptions"]
     options["properties"]["apiVersion"].pop("enum", None)
 
 
 def only_of(schema: Schema, group: str, version: str) -> None:
-    """Of the kinds a shared definition stands for (every group has a DeleteOptions), keep those of one group version
-    and of the core group, in place."""
+    """A definition can be shared by kinds of many groups (every group has a DeleteOptions): keep the kinds of one group
+    version and of the core group, in place."""
     kinds = schema.get(GVK)
     if kinds is not None and len(kinds) > 1:
         wanted = {("", "v1"), (group, version)}
@@ -81,7 +81,7 @@ def only_of(schema: Schema, group: str, version: str) -> None:
 
 
 def convert_v3(schema: Schema, found: set[str]) -> Schema:
-    """OpenAPI 3.0 ignores whatever stands beside a reference, so that moves into ``allOf``."""
+    """To OpenAPI 3.0, which ignores the siblings of a reference: the reference moves into ``allOf``."""
     reference = schema.get("$ref")
     if isinstance(reference, str):
         found.add(reference)
@@ -95,7 +95,7 @@ def convert_v3(schema: Schema, found: set[str]) -> Schema:
 
 
 def convert_v2(schema: Schema, found: set[str]) -> Schema:
-    """Swagger 2.0, as kubectl reads it: references may have siblings."""
+    """To Swagger 2.0 as kubectl reads it: references may have siblings."""
     reference = schema.get("$ref")
     if isinstance(reference, str):
         found.add(reference)
@@ -119,7 +119,7 @@ def _parts(schema: Schema, found: set[str], convert: Convert) -> Schema:
 
 @cache
 def _common() -> dict[str, Schema]:
-    """What every kind has, in the words that built-in kinds use: clients look for them."""
+    """The fields that every kind has, with the descriptions of built-in kinds."""
     texts = described_definitions()["io.k8s.api.core.v1.Pod"]["properties"]
     return {
         "apiVersion": {"description": texts["apiVersion"]["description"], "type": "string"},
@@ -142,7 +142,7 @@ def custom_definitions(resource: Resource, schema: Schema | None, *, version: in
         "properties": {
             "apiVersion": _common()["apiVersion"],
             "kind": _common()["kind"],
-            "metadata": {"description": "What every list has.", "$ref": _LIST_META},
+            "metadata": {"description": "Metadata of the list.", "$ref": _LIST_META},
             "items": {"description": f"The {resource.plural}.", "type": "array", "items": {"$ref": name}},
         },
         GVK: [{"group": group, "version": resource.version, "kind": resource.list_kind}],
@@ -151,7 +151,7 @@ def custom_definitions(resource: Resource, schema: Schema | None, *, version: in
 
 
 def _custom(schema: Schema | None, version: int) -> Schema:
-    # Without a schema, or with unknown fields allowed, a list of properties would make kubectl refuse all others.
+    # Without a schema, or if unknown fields are allowed, kubectl would refuse all fields that are not listed.
     if schema is None or (version == 2 and schema.get("x-kubernetes-preserve-unknown-fields")):
         return {"type": "object"}
     own = _simplified(schema) if version == 2 else _embedded(schema)
@@ -160,7 +160,7 @@ def _custom(schema: Schema | None, version: int) -> Schema:
 
 
 def _embedded(schema: Schema) -> Schema:
-    """Embedded resources have type and metadata too."""
+    """Add the type and metadata of embedded resources."""
     made = _parts(schema, set(), lambda part, _: _embedded(part))
     if schema.get("x-kubernetes-embedded-resource"):
         made["properties"] = {**(made.get("properties") or {}), **_common()}
@@ -170,8 +170,8 @@ def _embedded(schema: Schema) -> Schema:
 
 
 def _simplified(schema: Schema) -> Schema:
-    """A custom schema in what Swagger 2.0 can say and kubectl can bear: no alternatives, no null, and no list of
-    fields where unknown ones are allowed."""
+    """A custom schema reduced to what Swagger 2.0 and kubectl support: no alternatives, no null, and no list of fields
+    if unknown ones are allowed."""
     made = {key: value for key, value in schema.items() if key not in _LISTS and key not in ("not", "nullable")}
     if schema.get("nullable"):
         for key in ("type", "items", "properties"):

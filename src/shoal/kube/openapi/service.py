@@ -1,7 +1,7 @@
 """The OpenAPI documents of a server: built on first use, kept compressed, rebuilt only if a change affects them.
 
-The hash in the index is made from what a document is built from, not from the document: the index names all of them,
-and must not cost building all of them.
+The hash of a document in the index is computed from its input, so that the index can be served without building the
+documents.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shoal.kube.schema.builtin import kubernetes_version
 JSON: Final = "application/json"
 V2_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
-_FORMAT: Final = "1"  # raise when documents change for the same input: clients keep them by hash for a year
+_FORMAT: Final = "2"  # increase it when documents change for the same input: clients cache them by hash for a year
 _FOR_EVER: Final = "public, immutable, max-age=31536000"
 
 
@@ -68,8 +68,8 @@ class OpenApi:
         self._builtin_protobuf: bytes = b""  # compressed
 
     def set_custom(self, resources: Iterable[tuple[Resource, Schema | None]]) -> None:
-        """Exactly these custom resources are served from now on. A schema is in OpenAPI v3 form, without the type and
-        metadata fields that all objects have."""
+        """Replace the custom resources. A schema is in OpenAPI v3 form, without the type and metadata fields that all
+        objects have."""
         wanted = _by_group_version(_Served(resource, _packed(schema)) for resource, schema in resources)
         touched = [name for name in wanted.keys() | self._custom.keys() if wanted.get(name) != self._custom.get(name)]
         if not touched:
@@ -101,7 +101,7 @@ class OpenApi:
         return OpenApiAnswer(200, headers, self._document(name))
 
     def index(self) -> OpenApiAnswer:
-        """Every document of version 3 with its address."""
+        """The index: the address of every document of version 3."""
         if self._index is None:
             names = sorted({*ROOTS, *self._builtin, *self._custom})
             body = orjson.dumps({"paths": {name: {"serverRelativeURL": self._address(name)} for name in names}})
@@ -109,7 +109,7 @@ class OpenApi:
         return self._index
 
     def swagger(self, *, protobuf: bool = False) -> OpenApiAnswer:
-        """The document of version 2, in JSON or as the protobuf message that Go clients ask for."""
+        """The document of version 2, in JSON or as the protobuf message that Go clients request."""
         content_type = V2_PROTOBUF if protobuf else JSON
         known = self._swagger.get(content_type)
         if known is None:
@@ -166,7 +166,7 @@ class OpenApi:
         )
 
     def _swagger_protobuf(self) -> bytes:
-        """Messages written one after the other are read as one, so that parts can be encoded apart."""
+        """Concatenated messages are read as one, so parts can be encoded separately."""
         if not self._builtin_protobuf:
             opened = _encoded(v2.header(f"v{kubernetes_version()}"))
             parts = [_encoded_part(part) for part in v2.builtin_parts(_unpacked(self._builtin))]
@@ -197,7 +197,7 @@ def _compressed(content: bytes) -> bytes:
 
 
 def _joined(parts: Iterable[v2.Part]) -> tuple[bytes, bytes]:
-    """The entries of all paths and of all definitions, each as the inside of one JSON object."""
+    """All paths and all definitions, each as the members of one JSON object, without its braces."""
     paths: list[bytes] = []
     definitions: list[bytes] = []
     for part_paths, part_definitions in parts:

@@ -1,4 +1,4 @@
-"""Swagger 2.0: one document of everything, written in parts so that never more than one group version is in memory."""
+"""Swagger 2.0: one document for all resources, written one group version at a time to limit memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def header(version: str) -> dict[str, Any]:
 
 
 def builtin_parts(group_versions: Iterable[GroupVersion]) -> Iterator[Part]:
-    """Paths and definitions, a group version at a time; a definition that several need comes with the first."""
+    """Paths and definitions per group version; a shared definition is part of the first that needs it."""
     described = described_definitions()
     builtin_definitions(described, version=2)
     written: set[str] = set()
@@ -53,7 +53,7 @@ def _builtin_operations(group_versions: Iterable[GroupVersion]) -> Iterator[list
 
 
 def custom_parts(group_versions: Iterable[GroupVersion]) -> Iterator[Part]:
-    """Paths and definitions of custom resources. What they refer to is among the built-in ones."""
+    """Paths and definitions of custom resources. Definitions that they refer to are built-in ones."""
     for group, version, resources in group_versions:
         operations = group_version_operations(group, version, [resource for resource, _ in resources])
         definitions: dict[str, Schema] = {}

@@ -1,4 +1,4 @@
-"""OpenAPI 3.0: one document for each group version, and three small ones for the roots and the version."""
+"""OpenAPI 3.0: one document per group version, and one each for ``api``, ``apis`` and ``version``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def root_document(name: str, version: str) -> dict[str, Any]:
 def group_version_document(
     group: str, group_version: str, resources: list[tuple[Resource, Schema | None]], version: str
 ) -> dict[str, Any]:
-    """The document of a group version; ``resources`` with the schema of each that is custom."""
+    """The document of a group version. ``resources`` are pairs of a resource and, if it is custom, its schema."""
     definitions = _definitions()
     for resource, schema in resources:
         if resource.custom:

@@ -1,7 +1,7 @@
-"""Kubernetes' protobuf encoding: bodies to dicts and back.
+"""Kubernetes' protobuf encoding of objects.
 
-``decode`` reads what typed Go clients send, ``encode`` writes what they can read; both speak the JSON form of objects.
-``gnostic`` writes the OpenAPI v2 document in the one encoding that Go clients ask for.
+``decode`` and ``encode`` convert between the bodies of typed Go clients and the JSON form of objects. ``gnostic``
+encodes the OpenAPI v2 document, which Go clients request in protobuf.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when used: every server needs the table of messages, not every one meets protobuf."""
+    """Load a module when its name is first used: every server needs ``messages``, few need the codecs."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

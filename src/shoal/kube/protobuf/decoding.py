@@ -1,7 +1,7 @@
-"""Protobuf bodies to the dict that the same object would have been as JSON.
+"""Decodes a protobuf body to the dict that the object is in JSON.
 
-Go writes every field that is not a pointer, also when it is zero; such zeros are dropped here when JSON would have left
-them out. Unknown fields are skipped. Whatever is wrong with the bytes is a ``BadRequest``.
+Go writes every field that is not a pointer, even if it is zero; zeros that JSON omits are dropped. Unknown fields are
+skipped. Malformed bytes raise ``BadRequest``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Fix = Callable[[int], Any]
 
 
 class _Entry(NamedTuple):
-    """What to do at a tag. ``fix`` turns a varint into the value, ``read`` a run of bytes; both None mean a double."""
+    """How to read a field. ``fix`` converts a varint, ``read`` a run of bytes; if both are None, it is a double."""
 
     name: str
     fix: Fix | None
@@ -185,7 +185,7 @@ def _finite_double(data: bytes, position: int) -> tuple[float, int]:
     value, position = wire.read_double(data, position)
     if not math.isfinite(value):
         raise ValueError("a number is not finite")
-    # JSON has one kind of number: what is whole is written without a fraction.
+    # JSON has one type of number: whole numbers are written without a fraction.
     return (int(value) if value.is_integer() and abs(value) < 2**53 else value), position
 
 
@@ -220,7 +220,8 @@ def _field_reader(each: Field) -> Reader | None:
 
 @cache
 def _reader_of(type_name: str) -> Reader:
-    """The reader of a type that comes as a run of bytes. Tables of messages are made when first read: types recur."""
+    """The reader of a type with a length prefix. Tables of messages are built when first used, since types are
+    recursive."""
     known = _SPECIAL.get(type_name)
     if known is not None:
         return known
@@ -319,7 +320,7 @@ def _read_int_or_string(data: bytes, start: int, end: int, depth: int) -> int | 
 
 
 def _read_raw(data: bytes, start: int, end: int, depth: int) -> Any:
-    """JSON inside a message; some writers put a whole protobuf object there instead."""
+    """JSON inside a message; some clients put a whole protobuf object there."""
     raw = _bytes_fields(data, start, end).get(1, b"")
     if raw.startswith(MAGIC):
         return _decode_envelope(raw, depth)

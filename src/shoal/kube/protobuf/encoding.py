@@ -1,7 +1,7 @@
-"""Objects in their JSON form to protobuf bodies.
+"""Encodes objects in JSON form as protobuf bodies.
 
-Only fields that are present are written; readers take what is missing as zero. Keys that a message does not have are
-left out. A value that does not fit its field is a ``ValueError``: objects that passed validation always fit.
+Only fields that are present are written; readers treat absent fields as zero. Unknown keys are omitted. A value that
+does not fit its field raises ``ValueError``, which cannot happen to a validated object.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from shoal.kube.times import parse_duration, parse_time
 
 Writer = Callable[[Any], bytes]
 
-_NO_CONTENT_TYPE = wire.delimited(3, b"") + wire.delimited(4, b"")  # Go writes both, and some readers compare bytes
+# Go writes both empty fields, and some clients compare bytes.
+_NO_CONTENT_TYPE = wire.delimited(3, b"") + wire.delimited(4, b"")
 
 
 def encode(obj: Mapping[str, Any]) -> bytes:

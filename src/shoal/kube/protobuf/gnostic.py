@@ -1,8 +1,8 @@
-"""The OpenAPI v2 document as the protobuf message that Go clients ask ``/openapi/v2`` for.
+"""The OpenAPI v2 document as a protobuf message, which Go clients request from ``/openapi/v2``.
 
-``encode_openapi_v2`` turns the JSON form into gnostic's ``openapi_v2.Document``. Each message is a table from JSON key
-to field number and type; what JSON shows in a shorter form (one schema instead of a list, a map instead of named
-items, alternatives) has a writer of its own. Keys that the message does not know are left out, extensions are kept.
+``encode_openapi_v2`` converts the JSON form to gnostic's ``openapi_v2.Document``. Each message is a table from JSON key
+to field number and type. Where the JSON form is shorter (one schema instead of a list, a map instead of named items,
+alternatives), the field has a writer of its own. Unknown keys are omitted, extensions are kept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _spec(extensions: int, **fields: tuple[int, str]) -> tuple[int, Spec]:
 
 
 def _numbered(first: int, *, named: tuple[str, ...]) -> dict[str, tuple[int, str]]:
-    """The fields that describe a simple value, which come in one order in many messages."""
+    """The fields that describe a simple value, which many messages have in this order."""
     types = {
         "items": "PrimitivesItems", "default": "any", "maximum": "double", "minimum": "double", "multipleOf": "double",
         "exclusiveMaximum": "bool", "exclusiveMinimum": "bool", "uniqueItems": "bool", "enum": "any*",

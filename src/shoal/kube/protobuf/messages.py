@@ -1,8 +1,8 @@
-"""Which messages there are and what their fields are called in JSON.
+"""The protobuf messages of Kubernetes, with the JSON names of their fields.
 
 ``fields.tsv`` has one line per message: its name, then for each field ``number name type flags``. A type that begins
-with a dot is of the same package, ``{}`` before a type is a map from texts to it. Lines are read when a message is
-first needed, so that a process which never meets protobuf pays for nothing.
+with a dot is of the same package; ``{}`` before a type means a map from texts to it. A line is parsed when its message
+is first used.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _PLAIN_GROUPS = frozenset({"apps", "autoscaling", "batch", "policy"})
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a message. ``keeps_zero`` says that a zero on the wire was meant, not merely left as it was."""
+    """One field of a message. ``keeps_zero``: a zero is a value of its own, and JSON has it too."""
 
     number: int
     name: str
     type: str
     repeated: bool
     map: bool
-    inline: bool  # the JSON object of the message has this one's fields as its own
+    inline: bool  # in JSON, the fields of this message are fields of the outer one
     keeps_zero: bool
 
 
@@ -54,7 +54,7 @@ class Message:
 
     @property
     def is_list(self) -> bool:
-        """A message that JSON shows as a bare list, such as the values of an extra attribute."""
+        """Whether the message is a list in JSON, such as the values of an extra attribute."""
         return self.name.rpartition(".")[2] in ("ExtraValue", "AttestationValue", "Verbs")
 
 
@@ -66,14 +66,14 @@ def _lines() -> dict[str, str]:
 
 @cache
 def message(name: str) -> Message:
-    """The message of that name; ``KeyError`` if there is none."""
+    """The message with this name; raises ``KeyError`` if it does not exist."""
     cells = _lines()[name]
     package = name.rpartition(".")[0]
     return Message(name, tuple(_field(cell, package) for cell in cells.split(";") if cell))
 
 
 def omitted_zeros(name: str) -> frozenset[str]:
-    """The JSON names of the fields that Go leaves out when they are zero or empty; none if there is no such message."""
+    """The JSON names of the fields that Go omits if they are zero or empty; none if the message does not exist."""
     if name not in _lines():
         return frozenset()
     found: set[str] = set()
@@ -103,7 +103,7 @@ def _field(cell: str, package: str) -> Field:
 
 @cache
 def message_name(api_version: str, kind: str) -> str | None:
-    """The message of a kind; kinds of the meta group (DeleteOptions, Status) go by any group. None if there is none."""
+    """The message of a kind, or None. Kinds of the meta group (DeleteOptions, Status) are found in every group."""
     group, _, version = api_version.rpartition("/")
     package = _PACKAGES.get(group)
     if package is None and (group in _PLAIN_GROUPS or group.endswith(".k8s.io")):

@@ -1,7 +1,7 @@
 """The protobuf wire format: varints, tags and lengths over one ``bytes`` object.
 
-Readers take the data and a position and return the value and the next position. They may raise ``IndexError`` at the
-end of the data and ``ValueError`` on nonsense; the decoder turns both into a bad request.
+Readers take the data and a position and return the value and the next position. They raise ``IndexError`` at the end
+of the data and ``ValueError`` for malformed data; the decoder turns both into a bad request.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def signed64(value: int) -> int:
 
 
 def varint(value: int) -> bytes:
-    """A number of up to 64 bits; negative ones take ten bytes, as the format wants it."""
+    """A number of up to 64 bits; negative ones take ten bytes."""
     if 0 <= value < 0x80:
         return bytes((value,))
     value &= 0xFFFFFFFFFFFFFFFF

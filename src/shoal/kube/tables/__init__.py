@@ -1,8 +1,8 @@
-"""Tables: what ``kubectl get`` shows, and objects cut down to their metadata.
+"""``Table`` documents, which ``kubectl get`` prints, and objects reduced to their metadata.
 
-A kind's ``Printer`` knows its columns and the cells of a row; ``printer`` finds the one of a built-in kind and
-``custom_printer`` makes the one of a custom resource. The other functions put rows together to ``Table`` documents.
-Times are seconds since 1970.
+A ``Printer`` has the columns of a kind and computes the cells of a row: ``printer`` returns the one of a built-in kind,
+``custom_printer`` builds the one of a custom resource. The other functions build documents from rows. Times are seconds
+since 1970.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _PRINTERS: Final[dict[tuple[str, str], Printer]] = {
 
 
 def printer(resource: Resource) -> Printer:
-    """The printer of a kind; of a custom resource the one without additional columns."""
+    """The printer of a kind; for a custom resource, the one without additional columns."""
     if resource.custom:
         return _DEFAULT_CUSTOM
     return _PRINTERS.get((resource.group, resource.kind), _DEFAULT)
@@ -68,7 +68,7 @@ def list_table(
     now: float,
     use: Printer | None = None,
 ) -> dict[str, Any]:
-    """The table of a list. ``list_meta`` is the list's metadata; ``use`` the printer of a custom resource."""
+    """The table of a list. ``list_meta`` is the list's metadata, ``use`` the printer of a custom resource."""
     chosen = use or printer(resource)
     rows = [_row(chosen, resource, obj, include, now) for obj in items]
     return _table(dict(list_meta), chosen.columns, rows)
@@ -85,18 +85,18 @@ def object_table(
 def watch_table(
     resource: Resource, obj: Obj, first: bool, include: Include, now: float, use: Printer | None = None
 ) -> dict[str, Any]:
-    """The table of one watch event; only the first of a stream carries the column definitions."""
+    """The table of one watch event; only the first one of a stream has the column definitions."""
     chosen = use or printer(resource)
     return _table(_version(obj), chosen.columns if first else [], [_row(chosen, resource, obj, include, now)])
 
 
 def partial_object(obj: Obj) -> dict[str, Any]:
-    """The object with nothing but its metadata."""
+    """The metadata of an object, as a PartialObjectMetadata."""
     return {"kind": "PartialObjectMetadata", "apiVersion": _META, "metadata": metadata(obj)}
 
 
 def partial_list(items: Iterable[Obj], list_meta: Mapping[str, Any]) -> dict[str, Any]:
-    """A list of objects with nothing but their metadata."""
+    """A list of objects reduced to their metadata."""
     return {
         "kind": "PartialObjectMetadataList",
         "apiVersion": _META,
@@ -133,5 +133,6 @@ def _shown(resource: Resource, obj: Obj, include: Include) -> dict[str, Any] | N
 
 
 def _ends_initial_events(obj: Obj) -> bool:
-    """Clients look for this annotation in the row even when they asked for no objects."""
+    """Whether this is the bookmark that ends the initial events. Clients read its annotation even if they request rows
+    without objects."""
     return (metadata(obj).get("annotations") or {}).get(_INITIAL_EVENTS_END) == "true"

@@ -1,4 +1,4 @@
-"""Rows of access control and API extensions: bindings, signing requests, webhooks, policies, definitions."""
+"""Tables of access control and API extensions: bindings, signing requests, webhooks, policies, definitions."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ _BINDING: Final = Printer(
 _WEBHOOKS: Final = Printer([NAME, column("Webhooks", "Number of webhooks.", "integer"), AGE], _webhooks)
 _PARAM_KIND: Final = column("ParamKind", "Kind of the objects that hold its parameters.")
 _POLICY_BINDING: Final = Printer(
-    [NAME, column("PolicyName", "Policy it puts in force."), column("ParamRef", "Object with the parameters."), AGE],
+    [NAME, column("PolicyName", "Policy that it applies."), column("ParamRef", "Object with the parameters."), AGE],
     _policy_binding,
 )
 
@@ -144,10 +144,10 @@ PRINTERS: Final = {
         [
             NAME,
             AGE,
-            column("SignerName", "Who is to sign."),
-            column("Requestor", "Who asked."),
+            column("SignerName", "Signer of the certificate."),
+            column("Requestor", "User that made the request."),
             column("RequestedDuration", "How long the certificate should be valid."),
-            column("Condition", "How far the request is."),
+            column("Condition", "State of the request."),
         ],
         _signing_request,
     ),
@@ -177,8 +177,8 @@ PRINTERS: Final = {
     ("apiregistration.k8s.io", "APIService"): Printer(
         [
             NAME,
-            column("Service", "Service that answers for the API."),
-            column("Available", "Whether it answers."),
+            column("Service", "Service that serves the API."),
+            column("Available", "Whether the server responds."),
             AGE,
         ],
         _api_service,

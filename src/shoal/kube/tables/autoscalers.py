@@ -1,4 +1,4 @@
-"""The row of a HorizontalPodAutoscaler in both versions: each metric as ``current/target``."""
+"""The table of HorizontalPodAutoscalers in both versions: each metric as ``current/target``."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _targets(wanted: Sequence[Obj], current: Sequence[Obj]) -> str:
 def _cells(obj: Obj, now: float) -> Cells:
     wanted, current = spec(obj), status(obj)
     target = wanted.get("scaleTargetRef") or {}
-    percent = wanted.get("targetCPUUtilizationPercentage")  # version 1 knows one metric only
+    percent = wanted.get("targetCPUUtilizationPercentage")  # version 1 has only this metric
     if percent is not None:
         metrics = f"cpu: {_percent(current.get('currentCPUUtilizationPercentage'), UNKNOWN)}/{percent}%"
     else:
@@ -87,11 +87,11 @@ PRINTERS: Final = {
     ("autoscaling", "HorizontalPodAutoscaler"): Printer(
         [
             NAME,
-            column("Reference", "What it scales."),
-            column("Targets", "Each metric now, and what it should be."),
-            column("MinPods", "Fewest pods it goes down to."),
-            column("MaxPods", "Most pods it goes up to."),
-            column("Replicas", "Pods there are now."),
+            column("Reference", "Object that it scales."),
+            column("Targets", "Current value and target of each metric."),
+            column("MinPods", "Smallest number of pods."),
+            column("MaxPods", "Largest number of pods."),
+            column("Replicas", "Current number of pods."),
             AGE,
         ],
         _cells,

@@ -1,4 +1,4 @@
-"""Rows of what a cluster consists of: nodes, namespaces, events, settings, quotas, leases, classes and priorities."""
+"""Tables of nodes, namespaces, events, settings, quotas, leases, classes and priorities."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _namespace(obj: Obj, now: float) -> Cells:
 
 
 def _event(obj: Obj, now: float) -> Cells:
-    """Both versions of Event: the newer one has other names for the same fields."""
+    """Cells of an Event of either version; events.k8s.io/v1 has other names for the same fields."""
     about = obj.get("involvedObject") or obj.get("regarding") or {}
     source = obj.get("source") or obj.get("deprecatedSource") or {}
     first = since(obj.get("firstTimestamp") or obj.get("deprecatedFirstTimestamp") or obj.get("eventTime"), now)
@@ -166,15 +166,15 @@ PRINTERS: Final = {
     ("", "Node"): Printer(
         [
             NAME,
-            column("Status", "Whether the node is ready and takes new pods."),
+            column("Status", "Whether the node is ready and accepts new pods."),
             column("Roles", "Roles of the node, from its labels."),
             AGE,
             column("Version", "Version of the node's agent."),
             column("Internal-IP", "Address inside the cluster.", wide=True),
-            column("External-IP", "Address from outside the cluster.", wide=True),
+            column("External-IP", "Address outside the cluster.", wide=True),
             column("OS-Image", "Operating system.", wide=True),
             column("Kernel-Version", "Kernel and processor architecture.", wide=True),
-            column("Container-Runtime", "What runs the containers.", wide=True),
+            column("Container-Runtime", "Container runtime.", wide=True),
         ],
         _node,
     ),
@@ -190,7 +190,7 @@ PRINTERS: Final = {
         [
             NAME,
             column("Status", "Whether the component is healthy."),
-            column("Message", "What the component says of itself."),
+            column("Message", "Message of the component."),
             column("Error", "What is wrong with it."),
         ],
         _component_status,
@@ -198,20 +198,20 @@ PRINTERS: Final = {
     ("", "ResourceQuota"): Printer(
         [
             NAME,
-            column("Request", "Used and allowed, of requests and of counts of objects."),
-            column("Limit", "Used and allowed, of limits."),
+            column("Request", "Requests and object counts: used and allowed."),
+            column("Limit", "Limits: used and allowed."),
             AGE,
         ],
         _resource_quota,
     ),
-    ("coordination.k8s.io", "Lease"): Printer([NAME, column("Holder", "Who holds the lease."), AGE], _lease),
+    ("coordination.k8s.io", "Lease"): Printer([NAME, column("Holder", "Holder of the lease."), AGE], _lease),
     ("scheduling.k8s.io", "PriorityClass"): Printer(
         [
             NAME,
             column("Value", "Priority of pods of the class.", "integer"),
             column("Global-Default", "Whether pods without a class get this one.", "boolean"),
             AGE,
-            column("PreemptionPolicy", "Whether its pods may displace others."),
+            column("PreemptionPolicy", "Whether its pods may preempt others."),
         ],
         _priority_class,
     ),
@@ -222,10 +222,10 @@ PRINTERS: Final = {
         [
             NAME,
             column("PriorityLevel", "Level that its requests go to."),
-            column("MatchingPrecedence", "Place in the order in which schemas are tried."),
-            column("DistinguisherMethod", "What divides its requests into flows."),
+            column("MatchingPrecedence", "Order in which schemas are tried, lowest first."),
+            column("DistinguisherMethod", "How its requests are divided into flows."),
             AGE,
-            column("MissingPL", "Whether the level it names is missing."),
+            column("MissingPL", "Whether its priority level is missing."),
         ],
         _flow_schema,
     ),
@@ -248,9 +248,9 @@ _EVENT: Final = Printer(
         column("Last Seen", "Time since it last happened."),
         column("Type", "Normal or Warning."),
         column("Reason", "Why, in one word."),
-        column("Object", "What it is about."),
-        column("Subobject", "Part of the object it is about.", wide=True),
-        column("Source", "Who reported it.", wide=True),
+        column("Object", "Object of the event."),
+        column("Subobject", "Part of the object.", wide=True),
+        column("Source", "Component that reported it.", wide=True),
         column("Message", "What happened."),
         column("First Seen", "Time since it first happened.", wide=True),
         column("Count", "How often it happened.", wide=True),

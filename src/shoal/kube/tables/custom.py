@@ -1,4 +1,4 @@
-"""Tables of custom resources, from the columns their definition asks for."""
+"""Tables of custom resources, with the columns of their definition."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _DEFAULT = (
 
 
 def custom_printer(additional: Sequence[Mapping[str, Any]] | None = None) -> Printer:
-    """The printer for a version's ``additionalPrinterColumns``; compile it once, not per request. ``ValueError`` if a
-    path cannot be parsed (which the validation of definitions keeps out)."""
+    """The printer for a version's ``additionalPrinterColumns``; compile it once, not per request. Raises ``ValueError``
+    if a path cannot be parsed, which the validation of definitions prevents."""
     wanted = additional or _DEFAULT
     columns = [NAME, *(_definition(column) for column in wanted)]
     finders = [(jsonpath.compile(column["jsonPath"]), _SHOW.get(column["type"], _nothing)) for column in wanted]

@@ -1,4 +1,4 @@
-"""Rows of services and what leads to them: endpoints, ingresses, policies and address ranges."""
+"""Tables of services, endpoints, ingresses, network policies and address ranges."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _ingress(obj: Obj, now: float) -> Cells:
 def _hosts(rules: Sequence[Obj]) -> str:
     hosts: list[str] = []
     for rule in rules:
-        if len(hosts) == _HOSTS_SHOWN:  # whatever follows counts as more, with a host or without
+        if len(hosts) == _HOSTS_SHOWN:  # all further rules count as more, with or without a host
             return f"{joined(hosts)} + {len(rules) - _HOSTS_SHOWN} more..."
         if rule.get("host"):
             hosts.append(rule["host"])
@@ -162,10 +162,10 @@ PRINTERS: Final = {
             NAME,
             column("Type", "How the service can be reached."),
             column("Cluster-IP", "First address inside the cluster."),
-            column("External-IP", "Addresses from outside the cluster."),
-            column("Port(s)", "Ports it serves, with the port of nodes after a colon."),
+            column("External-IP", "Addresses outside the cluster."),
+            column("Port(s)", "Ports, each with its node port after a colon."),
             AGE,
-            column("Selector", "Labels of the pods it leads to.", wide=True),
+            column("Selector", "Labels of the pods behind the service.", wide=True),
         ],
         _service,
     ),
@@ -183,8 +183,8 @@ PRINTERS: Final = {
     ("networking.k8s.io", "Ingress"): Printer(
         [
             NAME,
-            column("Class", "Class that decides who serves it."),
-            column("Hosts", "Hosts its rules are for."),
+            column("Class", "Class that selects the controller."),
+            column("Hosts", "Hosts of its rules."),
             column("Address", "Addresses at which it is served."),
             column("Ports", "Ports at which it is served."),
             AGE,
@@ -201,7 +201,7 @@ PRINTERS: Final = {
         _ingress_class,
     ),
     ("networking.k8s.io", "NetworkPolicy"): Printer(
-        [NAME, column("Pod-Selector", "Labels of the pods it protects."), AGE], _network_policy
+        [NAME, column("Pod-Selector", "Labels of the pods that it applies to."), AGE], _network_policy
     ),
     ("networking.k8s.io", "ServiceCIDR"): Printer(
         [NAME, column("CIDRs", "Ranges that service addresses are taken from."), AGE], _service_cidr

@@ -1,4 +1,4 @@
-"""The row of a Pod: what its containers add up to in one word, how many are ready, how often they restarted."""
+"""The table of Pods: their state in one word, how many containers are ready, how often they restarted."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from shoal.kube.tables.text import NONE, age, condition, deleting, epoch, is_tru
 
 _COLUMNS: Final = [
     NAME,
-    column("Ready", "Containers that are ready, of all that should be."),
+    column("Ready", "Ready containers, of all that should be ready."),
     column("Status", "State of the pod, taken from its phase and its containers."),
     column("Restarts", "How often containers were restarted, and how long ago the last time was."),
     AGE,
     column("IP", "First address of the pod.", wide=True),
     column("Node", "Node the pod is bound to.", wide=True),
-    column("Nominated Node", "Node on which room is being made for the pod.", wide=True),
-    column("Readiness Gates", "Readiness gates that are met, of all the pod has.", wide=True),
+    column("Nominated Node", "Node on which other pods are deleted to make room for the pod.", wide=True),
+    column("Readiness Gates", "Readiness gates that are met, of all gates of the pod.", wide=True),
 ]
 
 _FINISHED: Final = {
@@ -29,7 +29,7 @@ _FINISHED: Final = {
 
 
 class _Tally:
-    """What a walk over container statuses adds up."""
+    """Totals over the container statuses of a pod."""
 
     __slots__ = ("last_restart", "last_restart_s", "ready", "restarts")
 
@@ -93,7 +93,7 @@ def _phase_reason(current: Obj) -> str:
 
 
 def _walk_init(current: Obj, sidecars: set[Any], total: int, tally: _Tally, sidecar_tally: _Tally) -> str:
-    """Why the pod still initialises; empty when it does not."""
+    """Why the pod is still initialising; empty if it is not."""
     for index, container in enumerate(current.get("initContainerStatuses") or ()):
         tally.count_restarts(container)
         sidecar = container.get("name") in sidecars

@@ -1,4 +1,4 @@
-"""What a kind's table is: its columns, and the function that makes the cells of a row."""
+"""The table of a kind: its columns, and the function that computes the cells of a row."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Printer:
 
     columns: list[dict[str, Any]]
     cells: Callable[[Obj, float], Cells]
-    conditions: Callable[[Obj], list[dict[str, str]]] | None = None  # of a row: whether the object has finished
+    conditions: Callable[[Obj], list[dict[str, str]]] | None = None  # whether the object has finished
 
 
 def column(name: str, description: str, kind: str = "string", *, wide: bool = False, form: str = "") -> dict[str, Any]:
-    """One column definition; ``wide`` ones are shown only when asked for."""
+    """One column definition; ``wide`` columns are shown only by ``kubectl get -o wide``."""
     return {"name": name, "type": kind, "format": form, "description": description, "priority": int(wide)}
 
 

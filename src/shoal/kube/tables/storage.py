@@ -1,4 +1,4 @@
-"""Rows of volumes, claims, their classes and drivers, and of devices."""
+"""Tables of volumes, claims, storage classes, drivers and devices."""
 
 from __future__ import annotations
 
@@ -163,8 +163,8 @@ PRINTERS: Final = {
             NAME,
             column("Capacity", "Size of the volume."),
             column("Access Modes", "How it can be mounted."),
-            column("Reclaim Policy", "What becomes of it when its claim is gone."),
-            column("Status", "Where it is in its life."),
+            column("Reclaim Policy", "What happens to it after its claim is deleted."),
+            column("Status", "Phase of the volume."),
             column("Claim", "Claim it is bound to."),
             column("StorageClass", "Class of the volume."),
             column("VolumeAttributesClass", "Class of its adjustable attributes."),
@@ -177,7 +177,7 @@ PRINTERS: Final = {
     ("", "PersistentVolumeClaim"): Printer(
         [
             NAME,
-            column("Status", "Where the claim is in its life."),
+            column("Status", "Phase of the claim."),
             column("Volume", "Volume it is bound to."),
             column("Capacity", "Size of that volume."),
             column("Access Modes", "How that volume can be mounted."),
@@ -191,8 +191,8 @@ PRINTERS: Final = {
     ("storage.k8s.io", "StorageClass"): Printer(
         [
             NAME,
-            column("Provisioner", "Driver that makes the volumes."),
-            column("ReclaimPolicy", "What becomes of volumes whose claim is gone."),
+            column("Provisioner", "Driver that provisions the volumes."),
+            column("ReclaimPolicy", "What happens to volumes after their claim is deleted."),
             column("VolumeBindingMode", "When claims are bound."),
             column("AllowVolumeExpansion", "Whether volumes can grow."),
             AGE,
@@ -200,7 +200,7 @@ PRINTERS: Final = {
         _storage_class,
     ),
     ("storage.k8s.io", "VolumeAttributesClass"): Printer(
-        [NAME, column("DriverName", "Driver that knows the attributes."), AGE], _attributes_class
+        [NAME, column("DriverName", "Driver of the attributes."), AGE], _attributes_class
     ),
     ("storage.k8s.io", "VolumeAttachment"): Printer(
         [
@@ -217,7 +217,7 @@ PRINTERS: Final = {
         [
             NAME,
             column("AttachRequired", "Whether volumes are attached before they are mounted.", "boolean"),
-            column("PodInfoOnMount", "Whether the driver is told of the pod.", "boolean"),
+            column("PodInfoOnMount", "Whether the driver gets data of the pod.", "boolean"),
             column("StorageCapacity", "Whether the driver reports free capacity.", "boolean"),
             column("TokenRequests", "Audiences of the tokens the driver gets."),
             column("RequiresRepublish", "Whether mounts are refreshed from time to time.", "boolean"),
@@ -230,10 +230,11 @@ PRINTERS: Final = {
         [NAME, column("Drivers", "Drivers that run on the node.", "integer"), AGE], _driver_node
     ),
     ("storage.k8s.io", "CSIStorageCapacity"): Printer(
-        [NAME, column("StorageClassName", "Class it is about."), column("Capacity", "What is free.")], _capacity
+        [NAME, column("StorageClassName", "Storage class of the capacity."), column("Capacity", "Free capacity.")],
+        _capacity,
     ),
     ("resource.k8s.io", "DeviceClass"): Printer([NAME, AGE], _name_and_age),
-    ("resource.k8s.io", "ResourceClaim"): Printer([NAME, column("State", "How far the claim is."), AGE], _device_claim),
+    ("resource.k8s.io", "ResourceClaim"): Printer([NAME, column("State", "State of the claim."), AGE], _device_claim),
     ("resource.k8s.io", "ResourceClaimTemplate"): Printer([NAME, AGE], _name_and_age),
     ("resource.k8s.io", "ResourceSlice"): Printer(
         [

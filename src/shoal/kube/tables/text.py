@@ -1,6 +1,6 @@
-"""How tables write the things many kinds share: ages, labels, selectors, lists that are cut short, containers.
+"""Texts of cells that many kinds have: ages, labels, selectors, shortened lists, containers.
 
-Objects may lack anything: a row must be possible for whatever is stored, and for the empty object of a bookmark.
+Any field of an object may be absent: every stored object has a row, and so has the empty object of a bookmark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 365 * 86400
 
 
 def human_duration(duration_s: float) -> str:
-    """A duration to two or three figures, as kubectl shows ages. Clocks may differ by less than two seconds."""
+    """A duration with two or three digits, as kubectl shows ages. Clocks may differ by less than two seconds."""
     seconds = int(duration_s)
     if seconds < 0:
         return "0s" if seconds >= -1 else INVALID
@@ -52,7 +52,7 @@ def _two(seconds: int, large_s: int, large: str, small_s: int, small: str) -> st
 
 @memo(4096)
 def epoch(text: str) -> float | None:
-    """Seconds since 1970 of a stored time; None if it is none."""
+    """Seconds since 1970 of a stored time; None if it cannot be parsed."""
     try:
         return parse_epoch(text)
     except ValueError:
@@ -60,7 +60,7 @@ def epoch(text: str) -> float | None:
 
 
 def since(time: Any, now: float) -> str:
-    """How long ago a stored time was."""
+    """The age of a stored time."""
     if not isinstance(time, str) or not time:
         return UNKNOWN
     moment = epoch(time)
@@ -116,7 +116,7 @@ def labels(pairs: Mapping[str, str] | None) -> str:
 
 
 def selector(chosen: Mapping[str, Any] | None) -> str:
-    """A label selector in the form ``kubectl -l`` reads; empty when it names nothing."""
+    """A label selector in the syntax of ``kubectl -l``; empty if it has no requirement."""
     if not chosen:
         return ""
     parts = [(key, f"{key}={value}") for key, value in (chosen.get("matchLabels") or {}).items()]
@@ -146,7 +146,7 @@ def containers(template: Obj) -> tuple[str, str]:
 
 
 def first_few(items: Sequence[str], limit: int = 3) -> str:
-    """The first items and how many more there are."""
+    """The first items, and the number of further ones."""
     shown = ",".join(items[:limit])
     return f"{shown} + {len(items) - limit} more..." if len(items) > limit else shown
 

@@ -1,4 +1,4 @@
-"""Rows of what makes pods: controllers of apps and batch, autoscalers, disruption budgets and templates."""
+"""Tables of workloads: the kinds of apps and batch, replication controllers, disruption budgets and templates."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _disruption_budget(obj: Obj, now: float) -> Cells:
 
 _POD_SET_COLUMNS: Final = [
     NAME,
-    column("Desired", "Pods wanted.", "integer"),
+    column("Desired", "Desired number of pods.", "integer"),
     column("Current", "Pods that exist.", "integer"),
     column("Ready", "Pods that are ready.", "integer"),
     AGE,
@@ -194,7 +194,7 @@ PRINTERS: Final = {
     ("apps", "Deployment"): Printer(
         [
             NAME,
-            column("Ready", "Pods that are ready, of those wanted."),
+            column("Ready", "Ready pods, of the desired number."),
             column("Up-to-date", "Pods made from the current template."),
             column("Available", "Pods that have been ready for long enough."),
             AGE,
@@ -205,13 +205,13 @@ PRINTERS: Final = {
         _deployment,
     ),
     ("apps", "StatefulSet"): Printer(
-        [NAME, column("Ready", "Pods that are ready, of those wanted."), AGE, CONTAINERS, IMAGES], _stateful_set
+        [NAME, column("Ready", "Ready pods, of the desired number."), AGE, CONTAINERS, IMAGES], _stateful_set
     ),
     ("apps", "DaemonSet"): Printer(
         [
             NAME,
             column("Desired", "Nodes that should run a pod.", "integer"),
-            column("Current", "Nodes that run one as they should.", "integer"),
+            column("Current", "Nodes that run a pod and should.", "integer"),
             column("Ready", "Nodes whose pod is ready.", "integer"),
             column("Up-to-date", "Nodes whose pod is made from the current template.", "integer"),
             column("Available", "Nodes whose pod has been ready for long enough.", "integer"),
@@ -224,14 +224,19 @@ PRINTERS: Final = {
         _daemon_set,
     ),
     ("apps", "ControllerRevision"): Printer(
-        [NAME, column("Controller", "Object whose history it is."), column("Revision", "Number in that history."), AGE],
+        [
+            NAME,
+            column("Controller", "Object that the revision belongs to."),
+            column("Revision", "Number of the revision."),
+            AGE,
+        ],
         _controller_revision,
     ),
     ("batch", "Job"): Printer(
         [
             NAME,
-            column("Status", "How far the job is."),
-            column("Completions", "Pods that succeeded, of those wanted."),
+            column("Status", "State of the job."),
+            column("Completions", "Succeeded pods, of the desired number."),
             column("Duration", "Time from start to end, or until now."),
             AGE,
             CONTAINERS,
@@ -245,7 +250,7 @@ PRINTERS: Final = {
             NAME,
             column("Schedule", "When jobs start, in cron form."),
             column("Timezone", "Time zone of the schedule."),
-            column("Suspend", "Whether no new jobs start.", "boolean"),
+            column("Suspend", "Whether new jobs are suspended.", "boolean"),
             column("Active", "Jobs running now.", "integer"),
             column("Last Schedule", "Time since a job last started."),
             AGE,

@@ -1,4 +1,4 @@
-"""Review kinds, which are answered and not stored: token and access reviews."""
+"""Token and access reviews, which the server answers and does not store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_TOKEN_S: Final = 3600
 _MIN_TOKEN_S: Final = 600
 _MAX_TOKEN_S: Final = 1 << 32
 _ONE_OF: Final = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-_SERVER_METADATA: Final = frozenset({"managedFields", "uid", "creationTimestamp", "generation"})  # filled in by us
+_SERVER_METADATA: Final = frozenset({"managedFields", "uid", "creationTimestamp", "generation"})  # set by the server
 
 
 def _default_token_request(obj: Obj) -> None:

@@ -54,7 +54,7 @@ _APPROVAL: Final = ("Approved", "Denied")
 _ONLY_TRUE: Final = frozenset({"Approved", "Denied", "Failed"})
 
 
-# --- what only the server knows
+# --- fields that the server sets
 
 
 def stamp_requester(
@@ -72,7 +72,7 @@ def stamp_requester(
 
 
 def stamp_conditions(new: Obj, old: Obj, now: str) -> None:
-    """Fill in the times of conditions that have none; ``now`` as the API writes times."""
+    """Set the missing times of conditions; ``now`` is a Time."""
     before = {(c.get("type"), c.get("status")): c for c in read(old, "status").get("conditions") or ()}
     for condition in read(new, "status").get("conditions") or ():
         if not condition.get("lastUpdateTime"):
@@ -97,7 +97,7 @@ def _prepare_update(new: Obj, old: Obj) -> None:
 
 
 def _prepare_status(new: Obj, old: Obj) -> None:
-    """Signers write back the approval they read, whatever became of its times."""
+    """Keep the stored approval conditions: a signer only writes back what it has read, possibly with other times."""
     after = read(new, "status").get("conditions") or []
     before = read(old, "status").get("conditions") or []
     for kind in _APPROVAL:

@@ -8,7 +8,7 @@ from shoal.kube.objects import Obj
 
 
 def default_claim_template(claim: Obj) -> None:
-    """A template is shown as a whole claim, down to the phase it will start in."""
+    """Fill in a template as a complete claim, including its initial phase."""
     fill(claim, "apiVersion", "v1")
     fill(claim, "kind", "PersistentVolumeClaim")
     default_claim_spec(child(claim, "spec"))

@@ -1,4 +1,4 @@
-"""DaemonSet: defaults, the rolling update's either-or, and the template generation in its annotation."""
+"""DaemonSet: defaults, the limits of a rolling update, and the template generation in an annotation."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def _validate_status(new: Obj, old: Obj) -> list[FieldError]:
 
 
 def _prepare_status(new: Obj, old: Obj) -> None:
-    """A status write keeps the labels, whatever the writer's copy says."""
+    """A status write does not change the labels."""
     labels = old["metadata"].get("labels")
     if labels is None:
         new["metadata"].pop("labels", None)

@@ -37,7 +37,7 @@ def _validate(obj: Obj) -> list[FieldError]:
     errors: Errors = []
     spec = read(obj, "spec")
     check_nonnegative_fields(spec, ("replicas", "minReadySeconds"), "spec", errors)
-    check_selector(spec, "deployment", errors)  # the word clients know, also for ReplicaSets
+    check_selector(spec, "deployment", errors)  # the field name that clients know, also for ReplicaSets
     check_replicated_template(spec, errors)
     return errors
 

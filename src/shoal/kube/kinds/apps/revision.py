@@ -1,4 +1,4 @@
-"""ControllerRevision: a snapshot that never changes."""
+"""ControllerRevision: an immutable snapshot of a template."""
 
 from __future__ import annotations
 

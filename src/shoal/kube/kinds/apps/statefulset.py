@@ -103,7 +103,7 @@ def _check_retention(retention: Obj | None, errors: Errors) -> None:
 
 
 def _template_with_claims(spec: Obj) -> Obj:
-    """The template as its pods will be: with a volume per claim template, without the names the controller sets."""
+    """The template of the pods: with a volume per claim template, without the names that the controller sets."""
     template = read(spec, "template")
     pod = read(template, "spec")
     claims = spec.get("volumeClaimTemplates") or ()

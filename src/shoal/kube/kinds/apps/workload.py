@@ -15,7 +15,7 @@ ABOVE_REPLICAS: Final = "cannot be greater than status.replicas"
 
 
 def default_template(spec: Obj) -> None:
-    """A workload always has a template, so its defaults show even in one that was left out."""
+    """Fill in the template; an absent one is created, so that its defaults are visible."""
     template = spec.get("template")
     if template is None:
         template = spec["template"] = {}
@@ -32,7 +32,7 @@ def replicated_warnings(obj: Obj) -> list[str]:
 
 
 def check_selector(spec: Obj, noun: str, errors: Errors) -> None:
-    """Present, well formed and not empty: an empty one would adopt every pod of the namespace."""
+    """The selector must be present, well formed and not empty: an empty one would select every pod of the namespace."""
     selector = spec.get("selector")
     if selector is None:
         errors.append(required("spec.selector"))
@@ -43,7 +43,7 @@ def check_selector(spec: Obj, noun: str, errors: Errors) -> None:
 
 
 def check_template_labels(spec: Obj, errors: Errors) -> bool:
-    """Whether the selector can be read; its pods must be among those it selects."""
+    """The selector must select the pods of the template; return whether it can be parsed."""
     selector = spec.get("selector")
     if not selector:
         return True
@@ -57,7 +57,7 @@ def check_template_labels(spec: Obj, errors: Errors) -> bool:
 
 
 def check_long_running(template: Obj, noun: str, errors: Errors) -> None:
-    """Pods that are replaced when they end must restart always and never time out."""
+    """Pods of long-running workloads must have restartPolicy Always and no deadline."""
     pod = read(template, "spec")
     policy = pod.get("restartPolicy") or ""
     if policy != "Always":
@@ -68,7 +68,7 @@ def check_long_running(template: Obj, noun: str, errors: Errors) -> None:
 
 
 def check_replicated_template(spec: Obj, errors: Errors) -> None:
-    """The template of a ReplicaSet, and of a Deployment, which makes ReplicaSets."""
+    """The template of a ReplicaSet or Deployment."""
     if not check_template_labels(spec, errors):
         errors.append(invalid("spec.selector", spec.get("selector"), "invalid label selector"))
         return
@@ -78,7 +78,7 @@ def check_replicated_template(spec: Obj, errors: Errors) -> None:
 
 
 def check_counters(status: Obj, limited: Collection[str], ready_name: str, errors: Errors) -> None:
-    """No part of the replicas is larger than all of them, and only ready ones are available."""
+    """No counter exceeds the number of replicas, and available replicas do not exceed ready ones."""
     replicas = status.get("replicas") or 0
     for name in limited:
         value = status.get(name) or 0

@@ -14,7 +14,7 @@ from shoal.kube.kinds.core.pod import default_pod_template
 from shoal.kube.objects import Obj
 from shoal.kube.rules import KindRules
 
-_MAX_NAME: Final = 52  # a job's name adds a dash and ten digits, and is a label value
+_MAX_NAME: Final = 52  # names of jobs add a dash and ten digits, and are label values
 _CONCURRENCY: Final = ("Allow", "Forbid", "Replace")
 
 

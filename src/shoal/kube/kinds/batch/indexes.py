@@ -34,7 +34,8 @@ def _interval(text: str, completions: int) -> tuple[int, int]:
 
 
 def count_indexes(text: str, completions: int) -> int:
-    """How many indexes the text lists; ``ValueError`` if it is malformed, unordered or beyond ``completions``."""
+    """The number of indexes in the text; raises ``ValueError`` if it is malformed, unordered or beyond
+    ``completions``."""
     total, last = 0, None
     for part in text.split(",") if text else ():
         low, high = _interval(part, completions)

@@ -1,4 +1,4 @@
-"""Job: defaults, the generated selector, and what may change while it is suspended."""
+"""Job: defaults, the generated selector, and the fields that may change while it is suspended."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _default(obj: Obj) -> None:
 
 
 def _mirror_labels(obj: Obj) -> None:
-    """A job without labels has those of its pods."""
+    """A job without labels gets the labels of its pods."""
     labels = read(read(spec_of(obj), "template"), "metadata").get("labels")
     if labels:
         fill(obj["metadata"], "labels", dict(labels))
@@ -112,7 +112,7 @@ def _check_spec(spec: Obj, errors: Errors) -> None:
 
 
 def _check_name(obj: Obj, errors: Errors) -> None:
-    """The largest index is part of a host name."""
+    """The name of an indexed job and its largest index form a host name, whose length is limited."""
     spec = read(obj, "spec")
     completions = spec.get("completions")
     if spec.get("completionMode") == "Indexed" and completions is not None and completions > 0:
@@ -132,7 +132,7 @@ def _validate(obj: Obj) -> list[FieldError]:
 
 
 def _check_completions(spec: Obj, old: Obj, errors: Errors) -> None:
-    """An indexed job may grow and shrink, if it runs all its indexes at once."""
+    """Completions of an indexed job may change if they stay equal to its parallelism."""
     after, before = spec.get("completions"), old.get("completions")
     if spec.get("completionMode") != "Indexed":
         check_frozen(after, before, "spec.completions", errors)
@@ -141,7 +141,7 @@ def _check_completions(spec: Obj, old: Obj, errors: Errors) -> None:
 
 
 def _template_is_open(job: Obj) -> bool:
-    """A job that is suspended and has no pods may still be told where and how large to run."""
+    """Whether scheduling directives and resources of the template may change: the job is suspended and has no pods."""
     status = read(job, "status")
     halted = status.get("startTime") is None or condition_is(status.get("conditions"), "Suspended")
     return bool(read(job, "spec").get("suspend")) and halted and not status.get("active")
@@ -157,7 +157,7 @@ def _check_template(new: Obj, old: Obj, errors: Errors) -> None:
 
 
 def _closed_part(pod: Obj, other: Obj) -> Obj:
-    """What of a pod spec may not change even then: all but scheduling directives and resources."""
+    """The part of a pod spec that may never change: all but scheduling directives and resources."""
     part = {key: value for key, value in pod.items() if key not in _SCHEDULING}
     affinity = {key: value for key, value in read(pod, "affinity").items() if key != "nodeAffinity"}
     part["affinity"] = affinity

@@ -14,7 +14,7 @@ from shoal.kube.objects import Obj
 
 _MAX_INDEXED_PARALLELISM: Final = 100_000
 _MAX_FAILED_INDEXES: Final = 100_000
-_MANY_COMPLETIONS: Final = 100_000  # above it, what a status has to hold is limited harder
+_MANY_COMPLETIONS: Final = 100_000  # above it, further limits apply to keep the status small
 _LIMIT_OF_MANY: Final = 10_000
 _MAX_RULES: Final = 20
 _MAX_EXIT_CODES: Final = 255
@@ -43,7 +43,7 @@ def default_failure_policy(spec: Obj) -> None:
 
 
 def check_job_spec(spec: Obj, path: str, errors: Errors) -> None:
-    """All but the selector, which a template in a CronJob may not have."""
+    """Check all but the selector, which the template of a CronJob may not have."""
     check_nonnegative_fields(spec, _NUMBERS, path, errors)
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
         errors.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))

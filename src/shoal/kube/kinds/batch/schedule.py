@@ -50,7 +50,7 @@ _NAMED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The minutes a job is due. Days match when both lists do, or either if both are restricted, as cron has it."""
+    """When a job is due. A day must match both lists of days, or either one if both are restricted, as in cron."""
 
     minutes: frozenset[int] = frozenset()
     hours: frozenset[int] = frozenset()
@@ -59,7 +59,7 @@ class Schedule:
     weekdays: frozenset[int] = frozenset()
     any_day: bool = False  # the day of the month was a star
     any_weekday: bool = False
-    every_ns: int = 0  # @every; the other fields then mean nothing
+    every_ns: int = 0  # of @every; the other fields are then unused
 
 
 @memo(1024)
@@ -98,7 +98,7 @@ def _descriptor(text: str) -> Schedule:
         return parse_schedule(named)
     if text.startswith("@every "):
         try:
-            # The shortest interval is a second, and whole seconds are all there are.
+            # Intervals are whole seconds, at least one.
             second = 1_000_000_000
             return Schedule(every_ns=max(second, parse_duration(text[7:]) // second * second))
         except ValueError as error:
@@ -169,7 +169,7 @@ def _zones() -> frozenset[str]:
 
 
 def is_time_zone(name: str) -> bool:
-    """Whether it is the name of a zone in the time zone database."""
+    """Whether the time zone database has a zone with this name."""
     if not all(_ZONE_PART.fullmatch(p) and p not in (".", "..") and p[0] != "-" for p in name.split("/")):
         return False
     return name == "UTC" or name in _zones()

@@ -1,6 +1,6 @@
-"""Event of events.k8s.io/v1: strict where core/v1 is lenient, and closed once written.
+"""Event of events.k8s.io/v1: stricter than core/v1, and mostly immutable.
 
-Errors name the fields as core/v1 does, which is what clients of either API see.
+Errors have the field names of core/v1, in both APIs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FROZEN: Final = (
 
 
 def _check_namespace(event: Obj, errors: Errors) -> None:
-    """An event lives where what it is about lives; for what has no namespace, in default."""
+    """An event is in the namespace of its object, or in ``default`` if the object has none."""
     own = event["metadata"].get("namespace") or ""
     about = read(event, "regarding").get("namespace") or ""
     if event.get("eventTime"):

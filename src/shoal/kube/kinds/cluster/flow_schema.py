@@ -27,7 +27,7 @@ def _default(obj: Obj) -> None:
 
 @cache
 def _mandatory() -> dict[str, Obj]:
-    """The specs that nobody may change, by name."""
+    """The specs of the mandatory schemas, by name."""
     schemas = bootstrap_flowcontrol.flow_schemas()
     wanted = bootstrap_flowcontrol.MANDATORY
     return {each["metadata"]["name"]: each["spec"] for each in schemas if each["metadata"]["name"] in wanted}
@@ -113,7 +113,7 @@ def _check_resource_rule(rule: Obj, path: str, errors: Errors) -> None:
 
 
 def check_url_path(value: str, path: str, errors: Errors) -> None:
-    """A path of the API, with a star for whatever follows."""
+    """A path of the API; a star at its end matches any suffix."""
     if value == "/":
         return
     stars = value.count("*")
@@ -163,7 +163,7 @@ def _check_rule(rule: Obj, path: str, errors: Errors) -> None:
 
 
 def check_conditions(obj: Obj, errors: Errors) -> None:
-    """Conditions of flow control have a type, and each type once."""
+    """Every condition has a type, and no type occurs twice."""
     seen: set[str] = set()
     for position, condition in enumerate(read(obj, "status").get("conditions") or ()):
         path = f"status.conditions[{position}].type"

@@ -25,7 +25,7 @@ def _validate(obj: Obj) -> list[FieldError]:
         errors.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
     strategy = spec.get("strategy")
     if strategy is not None:
-        path = "spec.strategy.strategy"  # the path that clients see
+        path = "spec.strategy.strategy"  # the path in Kubernetes' messages
         if "/" in strategy:
             check_syntax(strategy, is_qualified_name, path, errors)
         elif strategy != _STRATEGY:

@@ -1,4 +1,4 @@
-"""PriorityClass: a name for a number that never changes."""
+"""PriorityClass: a name for an immutable priority."""
 
 from __future__ import annotations
 

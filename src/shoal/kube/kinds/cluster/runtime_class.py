@@ -1,4 +1,4 @@
-"""RuntimeClass: which handler runs a pod, what it costs besides, and where it can run."""
+"""RuntimeClass: the handler of a pod, its overhead, and the nodes that have it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spec of a persistent volume claim, wherever it stands: in a claim, a StatefulSet's template or a pod's volume."""
+"""The spec of a persistent volume claim: in a claim, in a StatefulSet's template or in a pod's volume."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _check_data_source(source: Obj, path: str, errors: Errors, check_groups: boo
 
 
 def check_claim_template(template: Obj, path: str, errors: Errors) -> None:
-    """A claim to be made for a pod: its metadata may only have labels and annotations."""
+    """The template of a claim for a pod: its metadata may only have labels and annotations."""
     metadata = template.get("metadata") or {}
     check_annotations(metadata.get("annotations"), f"{path}.metadata.annotations", errors)
     check_labels(metadata.get("labels"), f"{path}.metadata.labels", errors)
@@ -89,7 +89,7 @@ def check_claim_template(template: Obj, path: str, errors: Errors) -> None:
 
 
 def merge_data_source(spec: Obj) -> None:
-    """``dataSource`` and ``dataSourceRef`` are two names for one thing: fill in the one that is missing, in place."""
+    """``dataSource`` and ``dataSourceRef`` have the same content: set the one that is absent, in place."""
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source is not None and reference is None:
         spec["dataSourceRef"] = {field: source[field] for field in ("apiGroup", "kind", "name") if field in source}

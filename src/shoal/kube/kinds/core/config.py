@@ -31,7 +31,7 @@ def _check_keys(data: Mapping[str, str], path: str, errors: Errors) -> None:
 
 
 def _decoded_size(text: str) -> int:
-    """Bytes that a base64 text stands for, without decoding it."""
+    """The size of the data in a base64 text, without decoding it."""
     return len(text) * 3 // 4 - text[-2:].count("=")
 
 
@@ -58,7 +58,7 @@ def _validate_config_map(config_map: Obj) -> list[FieldError]:
     _check_keys(binary, "binaryData", errors)
     total = sum(map(size_bytes, data.values())) + sum(map(_decoded_size, binary.values()))
     if total > MAX_DATA_BYTES:
-        errors.append(too_long("[]", MAX_DATA_BYTES))  # the object as a whole
+        errors.append(too_long("[]", MAX_DATA_BYTES))  # the path of the whole object
     return errors
 
 
@@ -95,7 +95,7 @@ def _validate_secret(secret: Obj) -> list[FieldError]:
 
 
 def _check_typed(kind: str | None, data: Mapping[str, str], secret: Obj, errors: Errors) -> None:
-    """Secrets of a type known to Kubernetes have the keys that its users look for."""
+    """Secrets of a standard type must have the keys of that type."""
     if kind == "kubernetes.io/service-account-token":
         annotations = (secret.get("metadata") or {}).get("annotations") or _NOTHING
         if not annotations.get(SERVICE_ACCOUNT_NAME):
@@ -143,7 +143,7 @@ def _secret_type(secret: Obj) -> str:
 
 
 def _clean_references(account: Obj) -> None:
-    """Of the secrets a service account names, only the names are kept."""
+    """Keep only the names of the secrets of a service account."""
     if account.get("secrets"):
         account["secrets"] = [{"name": secret["name"]} if "name" in secret else {} for secret in account["secrets"]]
 

@@ -35,7 +35,7 @@ _NOT_FOR_EPHEMERAL = (
 
 @dataclass(slots=True)
 class PodContext:
-    """What the containers of one pod are checked against."""
+    """The data of a pod that the checks of its containers need."""
 
     volumes: Mapping[str, Obj]  # the valid ones, by name
     claim_names: frozenset[str]
@@ -45,7 +45,7 @@ class PodContext:
     os_name: str | None
 
 
-# A few names make up most containers of a cluster.
+# Most containers of a cluster have one of a few names.
 container_name_faults = memo(4096)(is_dns1123_label)
 
 
@@ -126,14 +126,14 @@ def check_ephemeral_containers(
 
 
 def check_image_spaces(container: Obj, path: str, errors: Errors) -> None:
-    """Pods, unlike templates, may not have spaces around the name of an image."""
+    """In a pod, unlike in a template, the name of an image may not begin or end with a space."""
     image = container.get("image", "")
     if image and (image[0].isspace() or image[-1].isspace()):
         errors.append(invalid(f"{path}.image", image, "must not have leading or trailing whitespace"))
 
 
 def _check_common(container: Obj, context: PodContext, path: str, errors: Errors) -> None:
-    """What holds for containers of every kind."""
+    """Checks for regular, init and ephemeral containers."""
     get = container.get
     name = get("name")
     if not name:
@@ -166,7 +166,7 @@ def _check_common(container: Obj, context: PodContext, path: str, errors: Errors
 
 
 def _check_running(container: Obj, context: PodContext, path: str, errors: Errors) -> None:
-    """Hooks and probes of containers that stay up."""
+    """Hooks and probes of containers that keep running."""
     lifecycle = container.get("lifecycle")
     if lifecycle is not None:
         check_lifecycle(lifecycle, context.grace_s, context.os_name, f"{path}.lifecycle", errors)
@@ -199,7 +199,7 @@ def _check_ports(ports: list[Obj], path: str, errors: Errors) -> None:
 
 
 def _check_host_ports(containers: list[Obj], path: str, errors: Errors) -> None:
-    """One port of the node for one port of one container."""
+    """No two ports of containers may use the same port of the node."""
     taken: set[str] = set()
     for index, container in enumerate(containers):
         for position, port in enumerate(container.get("ports") or ()):
@@ -239,7 +239,7 @@ def _check_mounts(container: Obj, volumes: Mapping[str, Obj], path: str, errors:
 def _check_mount_options(
     mount: Obj, container: Obj, volumes: Mapping[str, Obj], path: str, where: str, errors: Errors
 ) -> None:
-    # Some of these are reported at the list and not at its item; clients see it that way.
+    # As in Kubernetes, some of these are reported with the path of the list instead of the item.
     sub_path, expression = mount.get("subPath"), mount.get("subPathExpr")
     if sub_path:
         check_descending(sub_path, f"{path}.subPath", errors)
@@ -331,7 +331,7 @@ def _check_resize_policy(policies: list[Obj], pod_restart_policy: str, path: str
 
 
 def _check_restart_policy(container: Obj, path: str, errors: Errors) -> None:
-    """Restart rules of one container, which go before those of the pod."""
+    """Restart rules of one container, which take precedence over those of the pod."""
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or ()
     if policy is None:
         detail = "must specify restartPolicy when restart rules are used"

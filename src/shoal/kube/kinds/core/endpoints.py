@@ -1,6 +1,6 @@
 """Endpoints: addresses and ports behind a service.
 
-``endpoints_rules`` makes the rules; ``loopback_allowed`` is for clusters whose pods run on the loopback interface.
+``endpoints_rules`` returns the rules; ``loopback_allowed`` is for clusters whose pods run on the loopback interface.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Environment of containers: variables, their sources, and the fields of a pod that can be read from inside it."""
+"""Environment of containers: variables, their sources, and the fields of the pod that they can refer to."""
 
 from __future__ import annotations
 
@@ -160,5 +160,5 @@ def check_env_from(sources: list[Obj], path: str, errors: Errors) -> None:
 
 
 def _reference_faults(name: str) -> tuple[str, ...]:
-    """Upstream lets these names end in a dash, as prefixes do; clients rely on what is accepted."""
+    """As in Kubernetes, these names may end in a dash."""
     return is_dns1123_subdomain(name[:-2] + "a" if len(name) > 1 and name.endswith("-") else name)

@@ -1,4 +1,4 @@
-"""Events of core/v1, which is also the form in which events of both APIs are stored."""
+"""Events of core/v1. Events of both APIs are stored in this form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resource
 
 
 def _validate_create(event: Obj) -> list[FieldError]:
-    """Events with an ``eventTime`` are of the new kind and have more to tell."""
+    """For events with an ``eventTime`` the rules of events.k8s.io/v1 apply, which require more fields."""
     errors: Errors = []
     namespace = (event.get("metadata") or {}).get("namespace", "")
     involved = (event.get("involvedObject") or {}).get("namespace", "")
@@ -62,7 +62,7 @@ def _source(event: Obj) -> str:
 EVENT = KindRules(
     validate_create=_validate_create,
     validate_update=_validate_update,
-    name_errors=path_segment_name,  # old clients make them of the names of all kinds of objects
+    name_errors=path_segment_name,  # old clients build them from names of objects of any kind
     selectable={
         **{f"involvedObject.{field}": _involved(field) for field in _REFERENCE_FIELDS},
         "reason": _text("reason"),

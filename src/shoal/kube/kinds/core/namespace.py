@@ -1,4 +1,4 @@
-"""Namespaces: the label with their name, the finalizer that empties them, and their two phases."""
+"""Namespaces: the label with their name, the finalizer that delays deletion until they are empty, and their phases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FINALIZER: Final = "kubernetes"
 
 
 def _default(namespace: Obj) -> None:
-    """The label is only known once there is a name, so the server calls this again after generating one."""
+    """Set the label with the name. The server calls this again after it has generated a name."""
     metadata = namespace.setdefault("metadata", {})
     name = metadata.get("name")
     if name:
@@ -35,7 +35,7 @@ def _prepare_create(namespace: Obj) -> None:
 
 
 def _prepare_update(new: Obj, old: Obj) -> None:
-    """Finalizers change by way of /finalize, the status by way of /status."""
+    """Only /finalize changes the finalizers and only /status the status."""
     if "status" in old:
         new["status"] = old["status"]
     finalizers = (old.get("spec") or {}).get("finalizers")

@@ -1,4 +1,4 @@
-"""Nodes. Unlike other kinds, a node may be created with a status: that is how node agents register."""
+"""Nodes. Unlike other kinds, a node may be created with a status, because node agents register with one."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _validate_create(node: Obj) -> list[FieldError]:
 
 
 def _validate_change(new: Obj, old: Obj) -> list[FieldError]:
-    """What holds for every update, that of the status too."""
+    """Checks for every update, including updates of the status."""
     errors: Errors = []
     status = new.get("status") or {}
     _check_status(status, errors)

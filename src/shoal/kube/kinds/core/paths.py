@@ -18,14 +18,14 @@ def check_no_backsteps(value: str, path: str, errors: Errors) -> None:
 
 
 def check_descending(value: str, path: str, errors: Errors) -> None:
-    """A relative path that never leaves the folder it starts in."""
+    """A relative path without ``..``."""
     if value.startswith("/"):
         errors.append(invalid(path, value, "must be a relative path"))
     check_no_backsteps(value, path, errors)
 
 
 def check_local(value: str, path: str, errors: Errors) -> None:
-    """As ``check_descending``, and names beginning with two dots are kept for the node agent's own use."""
+    """As ``check_descending``; names that begin with two dots are reserved for the node agent."""
     check_descending(value, path, errors)
     if value.startswith("..") and not value.startswith("../"):
         errors.append(invalid(path, value, "must not start with '..'"))

@@ -1,4 +1,4 @@
-"""Pods: what a writer may set, what is derived, and the rules of templates that other kinds use."""
+"""Pods: fields that clients may set, derived fields, and the rules of pod templates, which other kinds use."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _NO_ANNOTATIONS: dict[str, str] = {}
 
 
 def validate_pod_template(template: Obj, path: str, errors: list[FieldError]) -> None:
-    """Append what is wrong with a template that has its defaults."""
+    """Append the errors of a template that has its defaults."""
     validate_template_metadata(template.get("metadata"), path, errors)
     spec = template.get("spec") or {}
     annotations = (template.get("metadata") or {}).get("annotations")
@@ -74,7 +74,7 @@ def _prepare_create(pod: Obj) -> None:
 
 
 def _check_pod(pod: Obj, errors: Errors) -> None:
-    """What holds for a pod whatever is being done with it."""
+    """Checks for creates and updates."""
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     annotations = metadata.get("annotations")
     if annotations:
@@ -102,15 +102,16 @@ def _validate_create(pod: Obj) -> list[FieldError]:
 
 
 def _judged_alone(pod: Obj) -> bool:
-    """Claims of ephemeral volumes are named after the pod; everything else in a spec stands by itself."""
+    """Whether the spec can be validated without the metadata. It cannot if it has ephemeral volumes, whose claims are
+    named after the pod, or ``matchLabelKeys``, which refer to its labels."""
     spec = pod.get("spec") or {}
     if any(term.get(name) for term in _selecting_terms(spec) for name in ("matchLabelKeys", "mismatchLabelKeys")):
-        return False  # their selectors take over values of the pod's labels
+        return False  # their selectors get values of the pod's labels
     return not any("ephemeral" in volume for volume in spec.get("volumes") or ())
 
 
 def _selecting_terms(spec: Obj) -> Iterator[Obj]:
-    """Whatever selects other pods."""
+    """All terms that select other pods."""
     yield from spec.get("topologySpreadConstraints") or ()
     affinity = spec.get("affinity") or {}
     for side in (affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}):
@@ -120,7 +121,7 @@ def _selecting_terms(spec: Obj) -> Iterator[Obj]:
 
 
 def _validate_rest(pod: Obj) -> list[FieldError]:
-    """What is left to check of a pod whose spec is known to be good."""
+    """The remaining errors of a pod whose spec is valid."""
     errors: Errors = []
     annotations = (pod.get("metadata") or {}).get("annotations")
     if annotations:
@@ -172,7 +173,7 @@ def _containers(spec: Obj) -> Iterator[Obj]:
 
 
 def _check_annotations(annotations: dict[str, str], spec: Obj, path: str, errors: Errors) -> None:
-    """Annotations that mean something for pods."""
+    """Annotations with a meaning for pods."""
     for key, value in annotations.items():
         if key == MIRROR:
             if not spec.get("nodeName"):
@@ -203,7 +204,7 @@ def _check_app_armor_annotation(key: str, profile: str, spec: Obj, path: str, er
 
 
 def _check_annotation_changes(new: Obj, old: Obj, errors: Errors) -> None:
-    """AppArmor profiles and the mark of static pods are set once."""
+    """AppArmor profiles and the annotation of static pods cannot be changed."""
     now = (new.get("metadata") or {}).get("annotations") or _NO_ANNOTATIONS
     before = (old.get("metadata") or {}).get("annotations") or _NO_ANNOTATIONS
     if now == before:
@@ -246,7 +247,7 @@ def _host_network(pod: Obj) -> str:
 
 
 def _all_fields(pod: Obj) -> dict[str, str]:
-    """Every selectable field at once: asked for at each write, and the pieces look up the same things."""
+    """All selectable fields in one pass, since every write needs them."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     addresses = ",".join(entry.get("ip", "") for entry in status["podIPs"]) if status.get("podIPs") else ""
     node = spec.get("nodeName") or ""

@@ -1,6 +1,6 @@
 """Defaults of pods and pod templates.
 
-Everything here changes its argument in place, and doing it twice changes nothing more.
+All functions change their argument in place and are idempotent.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _SOURCE_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "azureDisk": {"cachingMode": "ReadWrite", "fsType": "ext4", "readOnly": False, "kind": "Shared"},
     "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
 }
-# Fields that are pointers upstream keep an empty value; the others are filled in when empty as well.
+# Fields that are pointers in Go keep an empty value; for other fields empty means absent.
 _KEPT_WHEN_EMPTY = frozenset({"type", "defaultMode", "cachingMode", "fsType", "readOnly", "kind"})
 
 
 @memo(8192)
 def pull_policy_of(image: str) -> str:
-    """``Always`` for images without a fixed version, ``IfNotPresent`` for the rest and for what cannot be read."""
+    """``Always`` for images without a fixed version, ``IfNotPresent`` for others and for invalid names."""
     matched = _IMAGE.fullmatch(image)
     if matched is None:
         return "IfNotPresent"
@@ -55,12 +55,12 @@ def pull_policy_of(image: str) -> str:
 
 
 def default_pod_template(template: Obj) -> None:
-    """Fill in what a template leaves out. Fewer fields than for a pod: the rest is filled in when pods are made."""
+    """Set the defaults of a template. Pods have more defaults, which are set when they are created."""
     default_pod_spec(template.setdefault("spec", {}))
 
 
 def default_pod_spec(spec: Obj) -> None:
-    """Fill in what pods and templates have in common."""
+    """Set the defaults that pods and templates share."""
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
         spec["serviceAccountName"] = spec["serviceAccount"] = account
@@ -90,7 +90,7 @@ def default_pod_spec(spec: Obj) -> None:
 
 
 def default_pod(pod: Obj) -> None:
-    """Fill in what a pod leaves out."""
+    """Set the defaults of a pod."""
     spec = pod.setdefault("spec", {})
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 0:
@@ -250,7 +250,7 @@ def _requests_from_limits(container: Obj) -> None:
 
 
 def default_pod_level_resources(spec: Obj) -> None:
-    """Requests (and huge page limits) of the pod as a whole, from those of its containers and from its limits."""
+    """Set requests (and huge page limits) of the whole pod from those of its containers and from its limits."""
     resources = spec.get("resources")
     if not resources or not (resources.get("limits") or resources.get("requests")):
         return
@@ -271,7 +271,7 @@ def default_pod_level_resources(spec: Obj) -> None:
 
 
 def _ports_on_host(containers: list[Obj] | None) -> None:
-    """A pod in the network of its node has its ports there."""
+    """In the host network, the host port of a container is its container port."""
     for container in containers or ():
         for port in container.get("ports") or ():
             if not port.get("hostPort") and port.get("containerPort"):

@@ -1,4 +1,4 @@
-"""What makes a pod spec valid, in a pod or in a template."""
+"""Validation of pod specs, in pods and templates."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _SYSTEMS = frozenset({"linux", "windows"})
 _MAX_INT32 = 2**31 - 1
 _NO_VOLUMES: dict[str, Obj] = {}
 _NO_CLAIMS: frozenset[str] = frozenset()
-# The fields that most pods do not have; one set operation tells whether any of their checks is needed.
+# Fields that most pods do not have; one set operation shows whether any of their checks is needed.
 _RARE = frozenset({
     "activeDeadlineSeconds", "affinity", "dnsConfig", "hostAliases", "hostIPC", "hostNetwork", "hostPID", "hostUsers",
     "hostname", "hostnameOverride", "imagePullSecrets", "nodeSelector", "os", "overhead", "preemptionPolicy",
@@ -70,7 +70,7 @@ _RARE = frozenset({
 def validate_pod_spec(
     spec: Obj, path: str, errors: list[FieldError], *, pod_name: str = "", is_pod: bool = False
 ) -> None:
-    """Append what is wrong with a spec that has its defaults. ``is_pod`` is off for templates."""
+    """Append the errors of a spec that has its defaults. ``is_pod`` is False for templates."""
     get = spec.get
     grace_s = get("terminationGracePeriodSeconds")
     if grace_s is None:
@@ -119,7 +119,7 @@ def _names_windows_options(spec: Obj) -> bool:
 
 
 def _account_faults(name: str) -> tuple[str, ...]:
-    """Most accounts have the name of a DNS label, which is known to be good."""
+    """Errors of the name of a service account. Most names are DNS labels, so this is checked first."""
     return container_name_faults(name) and is_dns1123_subdomain(name)
 
 
@@ -243,7 +243,7 @@ def _check_resource_claims(claims: list[Obj], path: str, errors: Errors) -> None
 
 
 def _check_pod_resources(spec: Obj, path: str, errors: Errors) -> None:
-    """Requests and limits of the pod as a whole, which hold those of its containers."""
+    """Requests and limits of the whole pod, which may not be below those of its containers."""
     resources = spec["resources"]
     if (spec.get("os") or {}).get("name") == "windows":
         errors.append(forbidden(path, "may not be set for a windows pod"))

@@ -1,4 +1,4 @@
-"""The status of a pod: what a new pod starts with, its quality of service, and what updates may say."""
+"""The status of a pod: its initial status, its quality of service, and validation of updates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEPT_IF_ABSENT = (
 
 
 def qos_class(pod: Obj) -> str:
-    """``Guaranteed`` if every container's requests are its limits, ``BestEffort`` if there are none at all."""
+    """``Guaranteed`` if the requests of every container equal its limits, ``BestEffort`` if no container has any."""
     spec = pod.get("spec") or {}
     own = spec.get("resources")
     if own and (own.get("requests") or own.get("limits")):
@@ -66,7 +66,8 @@ def initial_status(pod: Obj) -> Obj:
 
 
 def prepare_status(new: Obj, old: Obj) -> None:
-    """Carry over what old clients drop because they do not know it, and owners, which are not the status' business."""
+    """Keep fields that old clients drop because they do not know them, and the owners, which a status write cannot
+    change."""
     status = new.setdefault("status", {})
     before = old.get("status") or {}
     for field in _KEPT_IF_ABSENT:
@@ -92,7 +93,7 @@ def _keep_observed_generations(conditions: list[Obj], before: list[Obj]) -> None
 
 
 def validate_status_update(new: Obj, old: Obj) -> Errors:
-    """What is wrong with a new status; the spec is the old one's."""
+    """The errors of a new status; the spec is unchanged."""
     errors: Errors = []
     status, before = new.get("status") or {}, old.get("status") or {}
     _check_conditions(status.get("conditions") or (), errors)
@@ -132,7 +133,7 @@ def _check_conditions(conditions: Any, errors: Errors) -> None:
 
 
 def _check_transitions(new: list[Obj], old: list[Obj], spec: Obj, containers: str, path: str, errors: Errors) -> None:
-    """A container that has ended for good stays ended."""
+    """A container that has terminated and is not restarted stays terminated."""
     if containers and _any_restarts_all(spec):
         return
     by_name = {status.get("name"): status for status in reversed(new)}
@@ -204,7 +205,7 @@ def _check_host_ips(status: Obj, before: Obj, errors: Errors) -> None:
 
 
 def _check_addresses(addresses: list[Obj], before: list[Obj], path: str, errors: Errors) -> None:
-    """Valid addresses, at most one of each family; those that were there before are left alone."""
+    """Addresses must be valid, at most one of each family; unchanged ones are not checked."""
     known = {entry.get("ip") for entry in before}
     for index, entry in enumerate(addresses):
         address = entry.get("ip", "")

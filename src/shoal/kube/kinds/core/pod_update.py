@@ -1,4 +1,4 @@
-"""Changes of a pod: the few fields that may change, and the two subresources that may change others."""
+"""Updates of pods: the few fields that may change, and the two subresources that may change others."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _UPDATABLE = (
     "`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
-# What has rules of its own and is left out of the comparison.
+# Fields with rules of their own, which are not part of the comparison.
 _COMPARED_APART = frozenset({"containers", "initContainers", "activeDeadlineSeconds", "schedulingGates", "tolerations"})
 _RESIZED = ("cpu", "memory")
 
 
 def prepare_update(new: Obj, old: Obj) -> None:
-    """The status is the node's, and resources of the whole pod are kept for clients that do not know them."""
+    """Keep the status, and the resources of the whole pod if the client does not know them."""
     if "status" in old:
         new["status"] = old["status"]
     spec, before = new.setdefault("spec", {}), old.get("spec") or {}
@@ -39,7 +39,7 @@ def prepare_update(new: Obj, old: Obj) -> None:
 
 
 def validate_spec_update(new: Obj, old: Obj, errors: Errors) -> None:
-    """What a plain update changes beyond what it may."""
+    """The changes of an update that are not allowed."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     for field in ("containers", "initContainers"):
         if not _check_images(spec.get(field) or [], before.get(field) or [], f"spec.{field}", errors):
@@ -66,7 +66,7 @@ def _check_images(new: list[Obj], old: list[Obj], path: str, errors: Errors) -> 
 
 
 def _check_deadline(spec: Obj, before: Obj, errors: Errors) -> bool:
-    """Unset to set, or to something sooner."""
+    """The deadline may be set, or shortened."""
     deadline, was = spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
     path = "spec.activeDeadlineSeconds"
     if deadline is None:
@@ -103,7 +103,8 @@ def _check_rest(spec: Obj, before: Obj, errors: Errors) -> None:
 
 
 def _check_gated(spec: Obj, before: Obj, errors: Errors) -> set[str]:
-    """A pod that waits at a gate may be narrowed down; what was looked at here is left out of the comparison."""
+    """The node selector and affinity of a gated pod may be narrowed; the checked fields are removed from the
+    comparison."""
     ignored = {"nodeSelector"}
     selector, was = spec.get("nodeSelector") or {}, before.get("nodeSelector") or {}
     if any(selector.get(key) != value for key, value in was.items()):
@@ -120,7 +121,7 @@ def _check_gated(spec: Obj, before: Obj, errors: Errors) -> set[str]:
 
 
 def _same_but(new: list[Obj], old: list[Obj], *fields: str) -> bool:
-    """Whether two lists of containers differ in no field but these."""
+    """Whether two lists of containers differ only in these fields."""
     if len(new) != len(old):
         return False
     for left, right in zip(new, old, strict=True):
@@ -147,7 +148,7 @@ def _shown(value: Any) -> str:
 
 
 def prepare_ephemeral_containers(new: Obj, old: Obj) -> None:
-    """Drop every change but that of the ephemeral containers."""
+    """Drop all changes except those of the ephemeral containers."""
     wanted = (new.get("spec") or {}).get("ephemeralContainers")
     spec = dict(old.get("spec") or {})
     if wanted is None:
@@ -180,7 +181,7 @@ def validate_ephemeral_update(new: Obj, old: Obj, errors: Errors) -> None:
 
 
 def prepare_resize(new: Obj, old: Obj) -> None:
-    """Drop every change but that of resources and resize policies; wrong lists of containers are left to validation."""
+    """Drop all changes except those of resources and resize policies; validation reports other lists of containers."""
     spec, before = new.setdefault("spec", {}), old.get("spec") or {}
     lists = {}
     for field in ("containers", "initContainers"):
@@ -211,7 +212,7 @@ def _resized(new: Obj, old: Obj) -> Obj:
 
 
 def validate_resize_update(new: Obj, old: Obj, errors: Errors) -> None:
-    """Only cpu and memory, of containers that are already there, and never taken away."""
+    """Only cpu and memory of existing containers may change, and they may not be removed."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if MIRROR in ((old.get("metadata") or {}).get("annotations") or ()):
         errors[:] = [forbidden("[]", "static pods cannot be resized")]
@@ -233,7 +234,7 @@ def validate_resize_update(new: Obj, old: Obj, errors: Errors) -> None:
 
 
 def _node_resizes(pod: Obj) -> bool:
-    """Nodes that cannot resize do not report the resources of running containers."""
+    """Whether the node can resize: such nodes report the resources of running containers."""
     for status in (pod.get("status") or {}).get("containerStatuses") or ():
         if (status.get("state") or {}).get("running") is not None:
             return status.get("resources") is not None

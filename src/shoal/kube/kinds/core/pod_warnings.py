@@ -1,4 +1,4 @@
-"""Warnings about pods that are valid but not what their author can have meant."""
+"""Warnings about pods that are valid but probably a mistake."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pod_warnings(pod: Obj) -> list[str]:
 
 
 def metadata_warnings(pod: Obj) -> list[str]:
-    """Those of a pod's warnings that its spec has nothing to do with."""
+    """The warnings about a pod that do not depend on its spec."""
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     return [*_name_warnings(pod), *_annotation_warnings(annotations, "")]
 

@@ -24,7 +24,7 @@ _LINUX_SIGNALS = frozenset({
 
 
 def check_probes(container: Obj, grace_s: int | None, path: str, errors: Errors) -> None:
-    """The three probes of a container that may have them."""
+    """The three probes of a container."""
     probe = container.get("livenessProbe")
     if probe is not None:
         _check_probe(probe, grace_s, f"{path}.livenessProbe", errors)
@@ -61,7 +61,7 @@ def _check_probe(probe: Obj, grace_s: int | None, path: str, errors: Errors) -> 
 
 
 def _check_handler(owner: Obj, kinds: tuple[str, ...], grace_s: int | None, path: str, errors: Errors) -> None:
-    """Exactly one way to probe or to run a hook."""
+    """A probe or hook must have exactly one handler."""
     found = False
     for kind in kinds:
         handler = owner.get(kind)
@@ -118,7 +118,7 @@ def _check_sleep(sleep: Obj, grace_s: int | None, path: str, errors: Errors) -> 
 
 
 def check_lifecycle(lifecycle: Obj, grace_s: int | None, os_name: str | None, path: str, errors: Errors) -> None:
-    """What runs after the start and before the stop of a container, and the signal that stops it."""
+    """The hooks after start and before stop of a container, and the signal that stops it."""
     for hook in ("postStart", "preStop"):
         handler = lifecycle.get(hook)
         if handler is not None:

@@ -26,7 +26,7 @@ _SOURCES = ("secret", "configMap", "downwardAPI", "serviceAccountToken", "cluste
 
 
 def check_key_items(items: list[Obj] | None, path: str, errors: Errors) -> None:
-    """Which keys of a config map or secret become which files."""
+    """The files for keys of a config map or secret."""
     for index, item in enumerate(items or ()):
         where = f"{path}[{index}]"
         for field in ("key", "path"):
@@ -37,7 +37,7 @@ def check_key_items(items: list[Obj] | None, path: str, errors: Errors) -> None:
 
 
 def check_downward_items(items: list[Obj] | None, path: str, errors: Errors) -> None:
-    """Which fields of the pod become which files. Reported at ``path``, without the item's index."""
+    """The files for fields of the pod. Errors have ``path`` without the index of the item."""
     for item in items or ():
         if not item.get("path"):
             errors.append(required(f"{path}.path"))
@@ -138,7 +138,7 @@ def _check_trust_bundle(bundle: Obj, at: str, errors: Errors) -> None:
 
 
 def check_signer_name(name: str, path: str, errors: Errors) -> None:
-    """``example.com/name``: who signs certificates."""
+    """The name of a signer: ``example.com/name``."""
     if not name:
         errors.append(required(path))
         return
@@ -156,7 +156,7 @@ def check_signer_name(name: str, path: str, errors: Errors) -> None:
 
 
 def _check_dotted(value: str, syntax: Syntax, path: str, errors: Errors) -> None:
-    """The first part that is wrong, once: the others would read the same."""
+    """Report the first invalid part only, since the message is the same for all."""
     for part in value.split("."):
         faults = tuple(syntax(part))
         if faults:

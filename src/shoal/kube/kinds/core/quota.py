@@ -24,7 +24,7 @@ _POD_RESOURCES = _POD_COUNTS | {
     "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory",
 }  # fmt: skip
 _CLAIM_RESOURCES = frozenset({"persistentvolumeclaims", "requests.storage"})
-# scope: the standard resources that it can be applied to
+# scope -> the standard resources that it applies to
 _SCOPES = {
     "Terminating": _POD_RESOURCES,
     "NotTerminating": _POD_RESOURCES,
@@ -194,7 +194,7 @@ def _check_limit_item(item: Obj, kind: str, path: str, errors: Errors) -> None:
 
 
 def _check_limit_order(name: str, amounts: dict[str, Quantity], path: str, errors: Errors) -> None:
-    """Minimum, default request, default limit, maximum: in this order."""
+    """Minimum, default request, default limit and maximum must be in this order."""
     words = {"min": "min", "max": "max", "defaultRequest": "default request", "default": "default"}
     for low, high, reported in (
         ("min", "max", "min"),

@@ -1,4 +1,4 @@
-"""Names and amounts of resources: what containers may ask for, what quotas may count, and sums over a pod."""
+"""Names and amounts of resources in containers and quotas, and totals of a pod."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _is_quota_huge_page(name: str) -> bool:
 
 
 def is_native(name: str) -> bool:
-    """Whether Kubernetes itself defines the resource: no domain, or one under kubernetes.io."""
+    """Whether Kubernetes defines the resource: it has no domain, or one under kubernetes.io."""
     return "/" not in name or "kubernetes.io/" in name
 
 
@@ -80,7 +80,7 @@ def resource_name_faults(name: str) -> tuple[str, ...]:
 
 @memo(1024)
 def container_resource_faults(name: str) -> tuple[str, ...]:
-    """What keeps a name from being a resource of a container."""
+    """Why a name cannot be a resource of a container."""
     faults = resource_name_faults(name)
     if "/" not in name:
         if name not in STANDARD_CONTAINER and not is_huge_page(name):
@@ -92,7 +92,7 @@ def container_resource_faults(name: str) -> tuple[str, ...]:
 
 @memo(1024)
 def quota_resource_faults(name: str) -> tuple[str, ...]:
-    """What keeps a name from being a resource of a quota."""
+    """Why a name cannot be a resource of a quota."""
     faults = resource_name_faults(name)
     if "/" not in name and name not in STANDARD_QUOTA and not _is_quota_huge_page(name):
         return (*faults, "must be a standard resource for quota")
@@ -100,12 +100,12 @@ def quota_resource_faults(name: str) -> tuple[str, ...]:
 
 
 def is_pod_level(name: str) -> bool:
-    """Whether the resource may be asked for by a pod as a whole."""
+    """Whether the resource can be requested for a whole pod."""
     return name in ("cpu", "memory") or is_huge_page(name)
 
 
 def round_up_to_milli(resources: dict[str, str] | None) -> None:
-    """Amounts finer than a thousandth are rounded up, in place, as the API has always stored them."""
+    """Round amounts up to thousandths, in place, as Kubernetes stores them."""
     if not resources:
         return
     for name, text in resources.items():
@@ -123,7 +123,7 @@ def _milli_text(text: str) -> str:
 
 
 def check_resource_amount(name: str, text: str, path: str, errors: Errors) -> Quantity:
-    """The amount, which may not be negative and for counted resources must be whole."""
+    """The amount may not be negative; for counted resources it must be whole."""
     try:
         amount = parse_quantity(text)
     except (ValueError, TypeError):
@@ -241,8 +241,8 @@ def _raise_to(total: dict[str, Quantity], floor: Mapping[str, Quantity]) -> None
 
 
 def aggregate(spec: Obj, field: str) -> dict[str, Quantity]:
-    """The ``requests`` or ``limits`` all containers of a pod need at once: the sum of those that run side by side, or
-    more if an init container needs more. Sidecars count beside everything that starts after them."""
+    """The total ``requests`` or ``limits`` of a pod: the sum over containers that run at the same time, or the need of
+    an init container if that is larger. Sidecars count together with everything that starts after them."""
     total: dict[str, Quantity] = {}
     for container in spec.get("containers") or ():
         _add(total, (container.get("resources") or {}).get(field))

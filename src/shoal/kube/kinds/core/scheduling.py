@@ -32,7 +32,7 @@ def check_affinity(affinity: Obj, path: str, errors: Errors) -> None:
 
 
 def check_node_selector(selector: Obj, path: str, errors: Errors) -> None:
-    """A selector of nodes that must match; also that of persistent volumes."""
+    """A required node selector; persistent volumes have one too."""
     terms = selector.get("nodeSelectorTerms")
     if not terms:
         errors.append(required(f"{path}.nodeSelectorTerms", "must have at least one node selector term"))
@@ -92,7 +92,7 @@ def _check_preferred_nodes(terms: list[Obj], path: str, errors: Errors) -> None:
     for index, term in enumerate(terms):
         where = f"{path}[{index}]"
         _check_weight(term.get("weight", 0), f"{where}.weight", errors)
-        # A preference that can never match does no harm, so its values are not checked.
+        # A preference that can never match is harmless, so its values are not checked.
         check_node_selector_term(term.get("preference") or {}, f"{where}.preference", errors, check_values=False)
 
 
@@ -194,7 +194,7 @@ def check_spread_constraints(constraints: list[Obj], path: str, errors: Errors) 
 
 
 def merge_label_keys(pod: Obj) -> None:
-    """Put the pod's own values of ``matchLabelKeys`` into the selectors that name them, in place."""
+    """Add the values of the pod's labels named in ``matchLabelKeys`` to the selectors, in place."""
     spec, labels = pod.get("spec") or {}, (pod.get("metadata") or {}).get("labels") or {}
     for constraint in spec.get("topologySpreadConstraints") or ():
         _merge_keys(constraint, labels)
@@ -231,7 +231,7 @@ def check_scheduling_gates(gates: list[Obj], path: str, errors: Errors) -> None:
 
 
 def check_taints(taints: list[Obj], path: str, errors: Errors) -> None:
-    """Taints of a node: at most one of a key and effect."""
+    """Taints of a node: at most one per key and effect."""
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
         where = f"{path}[{index}]"
@@ -250,7 +250,7 @@ def check_taints(taints: list[Obj], path: str, errors: Errors) -> None:
 
 
 def check_only_added_tolerations(new: list[Obj], old: list[Obj], path: str, errors: Errors) -> None:
-    """On update, tolerations may be added and ``tolerationSeconds`` changed, no more."""
+    """On update, tolerations may only be added, and ``tolerationSeconds`` may change."""
     kept = [_without_seconds(toleration) for toleration in new]
     if any(_without_seconds(toleration) not in kept for toleration in old):
         detail = "existing toleration can not be modified except its tolerationSeconds"

@@ -27,7 +27,7 @@ _DNS = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
 _DOMAIN = re.compile(rf"{_DNS}(?:\.{_DNS})*")
 _BAD_USER = re.compile(r'["/\\:;|=,+*?<>@\[\]]')
 _DOTS_OR_SPACES = re.compile(r"[. ]+")
-# What a Windows pod may not have, because it means something on Linux only.
+# Fields that Windows pods may not have, because only Linux has them.
 _LINUX_POD_FIELDS = (
     "appArmorProfile", "seLinuxOptions", "seccompProfile", "fsGroup", "fsGroupChangePolicy", "sysctls", "runAsUser",
     "runAsGroup", "supplementalGroups", "supplementalGroupsPolicy", "seLinuxChangePolicy",
@@ -191,7 +191,7 @@ def _check_windows_user(name: str, path: str, errors: Errors) -> None:
 
 
 def check_os_fields(spec: Obj, os_name: str, path: str, errors: Errors) -> None:
-    """What the operating system that a pod names does not have."""
+    """Fields that do not exist on the operating system of the pod."""
     if os_name == "linux":
         _check_linux(spec, path, errors)
     elif os_name == "windows":
@@ -208,7 +208,7 @@ def _security_contexts(spec: Obj, path: str) -> list[tuple[Obj, str]]:
 
 
 def check_host_process(spec: Obj, path: str, errors: Errors) -> None:
-    """Windows containers that run as processes of the node: all of a pod or none, and in the node's network."""
+    """Host process containers on Windows: all containers of the pod or none, and in the host network."""
     pod_wide = ((spec.get("securityContext") or {}).get("windowsOptions") or {}).get("hostProcess")
     own = [((c.get("windowsOptions") or {}).get("hostProcess"), where) for c, where in _security_contexts(spec, path)]
     if pod_wide is None and not any(flag for flag, _ in own):

@@ -1,7 +1,7 @@
 """Services: defaults, preparation of updates, and rules.
 
-Allocation itself is the server's: it asks ``needs_cluster_ip``, ``needs_node_ports`` and their like between prepare and
-validate, and writes the addresses and ports that it found into the spec.
+The server allocates addresses and ports: between prepare and validate it calls ``needs_cluster_ip``,
+``needs_node_ports`` and similar functions, and writes the allocated values into the spec.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _spec(service: Obj) -> Obj:
 
 
 def has_cluster_ip(service: Obj) -> bool:
-    """Whether services of this type have a cluster IP, be it ``None``."""
+    """Whether services of this type have a cluster IP, which can be ``None``."""
     return _spec(service).get("type") != "ExternalName"
 
 
@@ -44,7 +44,7 @@ def needs_cluster_ip(service: Obj) -> bool:
 
 
 def needs_node_ports(service: Obj) -> bool:
-    """Whether every port of the service has to have a node port."""
+    """Whether every port of the service needs a node port."""
     spec = _spec(service)
     if spec.get("type") == "LoadBalancer":
         return spec.get("allocateLoadBalancerNodePorts") is not False
@@ -52,13 +52,13 @@ def needs_node_ports(service: Obj) -> bool:
 
 
 def requested_node_ports(service: Obj) -> list[tuple[str, int]]:
-    """Protocol and number of the node ports that the service names itself."""
+    """Protocol and number of the node ports in the spec."""
     ports = _spec(service).get("ports") or ()
     return [(port.get("protocol", "TCP"), port["nodePort"]) for port in ports if port.get("nodePort")]
 
 
 def needs_health_check_port(service: Obj) -> bool:
-    """Whether the service has a node port for health checks, found for it unless it names one."""
+    """Whether the service has a node port for health checks, which is allocated unless the spec has one."""
     spec = _spec(service)
     return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
 
@@ -123,7 +123,7 @@ def prepare_update(new: Obj, old: Obj) -> None:
 
 
 def _keep_allocated(new: Obj, old: Obj) -> None:
-    """Addresses and ports that a writer leaves out stay as they are."""
+    """Keep allocated addresses and ports that an update omits."""
     spec, before = new["spec"], _spec(old)
     if has_cluster_ip(old) and has_cluster_ip(new):
         for field in ("clusterIP", "clusterIPs"):
@@ -142,7 +142,7 @@ def _keep_allocated(new: Obj, old: Obj) -> None:
 
 
 def _normalize_cluster_ips(spec: Obj, before: Obj) -> None:
-    """``clusterIP`` is the first of ``clusterIPs``; clients that know only the one must not trip over the other."""
+    """``clusterIP`` is the first of ``clusterIPs``: if a client changes only one of them, change the other too."""
     address, was = spec.get("clusterIP") or "", before.get("clusterIP") or ""
     addresses, were = spec.get("clusterIPs") or [], before.get("clusterIPs") or []
     if were and not addresses and address == was:
@@ -155,7 +155,8 @@ def _normalize_cluster_ips(spec: Obj, before: Obj) -> None:
 
 
 def _init_ip_families(spec: Obj, before: Obj | None) -> None:
-    """Families of a cluster that has one; what such a cluster cannot do is left to validation."""
+    """Set the families, for a cluster with one family of addresses; validation refuses what such a cluster cannot
+    do."""
     if spec.get("type") == "ExternalName":
         return
     bare = spec.get("clusterIP") == "None" and not spec.get("selector")
@@ -168,7 +169,7 @@ def _init_ip_families(spec: Obj, before: Obj | None) -> None:
                 spec[field] = spec[field][:1]
     families = list(spec.get("ipFamilies") or ())
     named = families_of(spec.get("clusterIPs") or ())
-    if len(set(named)) == len(named):  # two of one family are a fault of the addresses, not of the families
+    if len(set(named)) == len(named):  # two addresses of one family are reported as an error of the addresses
         families += named[len(families) :]
     if not families:
         families = [_IP_FAMILY]
@@ -178,7 +179,7 @@ def _init_ip_families(spec: Obj, before: Obj | None) -> None:
 
 
 def _drop_what_the_type_lacks(new: Obj, old: Obj) -> None:
-    """A change of type drops what only the old type has, if the writer has not changed it as well."""
+    """On a change of type, remove fields that only the old type has, unless the update changes them too."""
     spec, before = new["spec"], _spec(old)
 
     def drop_if_kept(*fields: str) -> None:

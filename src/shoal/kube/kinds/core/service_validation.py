@@ -45,7 +45,7 @@ def is_headless(service: Obj) -> bool:
 
 
 def families_of(addresses: Iterable[str]) -> list[str]:
-    """The families of addresses, up to the first that is none."""
+    """The families of addresses, up to the first invalid one."""
     found = []
     for address in addresses:
         parsed = parse_ip(address)
@@ -237,7 +237,7 @@ def _check_addresses(addresses: list[str], before: list[str], errors: Errors) ->
 
 
 def _check_configured(service: Obj, errors: Errors) -> None:
-    """What a cluster with one family of addresses cannot do."""
+    """Settings that a cluster with one family of addresses does not support."""
     spec = service.get("spec") or {}
     policy, families = spec.get("ipFamilyPolicy"), spec.get("ipFamilies") or []
     if policy == "SingleStack":

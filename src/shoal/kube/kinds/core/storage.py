@@ -73,7 +73,7 @@ def _check_local(source: Obj, path: str, errors: Errors) -> None:
 
 
 def _check_named_secret(check: Callable[[Obj, str, Errors], None]) -> Callable[[Obj, str, Errors], None]:
-    """Outside a namespace, a secret is named together with its own."""
+    """A reference to a secret from an object without a namespace includes the namespace of the secret."""
 
     def checked(source: Obj, path: str, errors: Errors) -> None:
         check(source, path, errors)
@@ -213,7 +213,7 @@ def _validate_volume_update(new: Obj, old: Obj) -> list[FieldError]:
 
 
 def _same_affinity(new: Obj | None, old: Obj) -> bool:
-    """Labels may be renamed from their beta to their final name."""
+    """Whether two affinities are equal; a label may change from its beta name to its final name."""
     if new == old:
         return True
     terms = ((new or {}).get("required") or {}).get("nodeSelectorTerms") or []
@@ -241,8 +241,9 @@ def _default_claim(claim: Obj) -> None:
     default_claim_spec(claim.setdefault("spec", {}))
 
 
-def _drop_odd_source(spec: Obj) -> None:
-    """Of old clients, only claims and snapshots are taken as a source; anything else is dropped without a word."""
+def _drop_unsupported_source(spec: Obj) -> None:
+    """Remove a ``dataSource`` that is neither a claim nor a snapshot if there is no ``dataSourceRef``, as Kubernetes
+    does."""
     source = spec.get("dataSource")
     if source is None or spec.get("dataSourceRef") is not None:
         return
@@ -255,8 +256,8 @@ def _prepare_claim(claim: Obj) -> None:
     claim["status"] = {"phase": "Pending"}
     spec = claim.setdefault("spec", {})
     if (spec.get("dataSourceRef") or {}).get("namespace"):
-        del spec["dataSourceRef"]  # sources in other namespaces are not served
-    _drop_odd_source(spec)
+        del spec["dataSourceRef"]  # sources in other namespaces are not supported
+    _drop_unsupported_source(spec)
     merge_data_source(spec)
 
 
@@ -265,7 +266,7 @@ def _prepare_claim_update(new: Obj, old: Obj) -> None:
         new["status"] = old["status"]
     spec, before = new.setdefault("spec", {}), old.get("spec") or {}
     if before.get("dataSource") is None and before.get("dataSourceRef") is None:
-        _drop_odd_source(spec)
+        _drop_unsupported_source(spec)
     merge_data_source(spec)
 
 

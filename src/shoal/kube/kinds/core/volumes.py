@@ -36,7 +36,7 @@ _ISCSI_NAMES = {
     "eui": re.compile(r"eui.[A-Za-z0-9]{16}"),
     "naa": re.compile(r"naa.[A-Za-z0-9]{32}"),
 }
-# Upstream reports some sources under another name than the field's.
+# Kubernetes reports some sources under another name than that of the field.
 _REPORTED_AS = {"gcePersistentDisk": "persistentDisk"}
 _FORBIDDEN_AS = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
 
@@ -302,7 +302,7 @@ def _check_image(source: Obj, path: str, errors: Errors) -> None:
     check_required_enum(source.get("pullPolicy"), PULL_POLICIES, f"{path}.pullPolicy", errors)
 
 
-# In the order in which a volume with several sources is reported.
+# The order in which Kubernetes reports several sources of a volume.
 SOURCES: Final[dict[str, Callable[[Obj, str, Errors], None]]] = {
     "emptyDir": _check_empty_dir,
     "hostPath": check_host_path,

@@ -1,4 +1,4 @@
-"""resource.k8s.io: claims for devices, their templates and classes, and the slices that offer devices."""
+"""resource.k8s.io: device claims, their templates, device classes, and the slices that list devices."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def _validate_frozen_spec(new: Obj, old: Obj) -> list[FieldError]:
 
 
 def _prepare_claim_status(new: Obj, old: Obj) -> None:
-    """A status write changes no metadata, and devices that are no longer allocated drop out of it."""
+    """Keep the metadata, and remove devices that are no longer allocated from the status."""
     new["metadata"] = {**old["metadata"], **{k: v for k, v in new["metadata"].items() if k in _STATUS_METADATA}}
     status = read(new, "status")
     devices = status.get("devices")

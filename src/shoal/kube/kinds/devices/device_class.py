@@ -1,4 +1,4 @@
-"""DeviceClass: a kind of device, by expressions and configuration."""
+"""DeviceClass: a category of devices, selected by expressions, with configuration."""
 
 from __future__ import annotations
 

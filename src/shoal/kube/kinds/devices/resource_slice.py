@@ -34,7 +34,7 @@ def _check_pool(pool: Obj, errors: Errors) -> None:
 
 
 def _check_nodes(owner: Obj, choices: tuple[str, ...], path: str, errors: Errors) -> None:
-    """Exactly one way to say which nodes reach the devices."""
+    """Exactly one of the fields that select the nodes of the devices must be set."""
     chosen = []
     node = owner.get("nodeName")
     if node == "":

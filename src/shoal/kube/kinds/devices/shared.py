@@ -12,7 +12,7 @@ from shoal.kube.kinds.storage import check_driver_name
 from shoal.kube.names import is_c_identifier, is_dns1123_subdomain
 from shoal.kube.objects import Obj
 
-MAX_LIST: Final = 32  # requests, constraints, configurations, selectors and results alike
+MAX_LIST: Final = 32  # the limit of requests, constraints, configurations, selectors and results
 _MAX_EXPRESSION: Final = 10 * 1024
 _MAX_DOMAIN: Final = 63
 _MAX_IDENTIFIER: Final = 32
@@ -20,7 +20,7 @@ _MAX_POOL_NAME: Final = 253
 
 
 def check_set(items: list[Any], limit: int, key: Callable[[Any], Any], path: str, errors: Errors) -> None:
-    """Not too many, and none twice."""
+    """A list without duplicates and of limited length."""
     if len(items) > limit:
         errors.append(too_many(path, len(items), limit))
     seen = set()
@@ -68,7 +68,7 @@ def check_full_name(name: str, path: str, errors: Errors) -> None:
 
 
 def check_attribute_name(name: str, path: str, errors: Errors) -> None:
-    """An identifier, by itself or with the domain of whoever defines it."""
+    """An identifier, optionally with a domain."""
     if not name:
         errors.append(required(path))
         return

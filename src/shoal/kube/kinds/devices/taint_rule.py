@@ -1,4 +1,4 @@
-"""DeviceTaintRule: a taint on all devices that a selector names."""
+"""DeviceTaintRule: a taint on all devices that a selector matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What webhooks and policies share: which requests they are about, and expressions that narrow it down."""
+"""Rules that webhooks and policies share: the requests that they apply to, and expressions that narrow them down."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def default_rules(rules: Sequence[Obj] | None) -> None:
 
 
 def default_match(match: Obj) -> None:
-    """MatchResources of policies; webhooks have the same fields in themselves."""
+    """Set the defaults of the MatchResources of a policy; webhooks have the same fields at their top level."""
     match.setdefault("matchPolicy", "Equivalent")
     match.setdefault("namespaceSelector", {})
     match.setdefault("objectSelector", {})
@@ -45,8 +45,8 @@ def default_match(match: Obj) -> None:
 def check_expression(
     text: str, path: str, errors: Errors, variables: tuple[str, ...], returns: tuple[str, ...] = ()
 ) -> None:
-    """Whether a text is an expression over these variables, with a value of one of these types."""
-    from shoal.kube.cel import CompileError, Env, compile  # only for those who write such
+    """The text must be an expression over these variables, with a value of one of these types."""
+    from shoal.kube.cel import CompileError, Env, compile  # large, and only needed here
 
     try:
         found = str(compile(text, Env.dynamic(*variables)).type)
@@ -61,7 +61,7 @@ def check_expression(
 def check_about_request(
     text: str, path: str, errors: Errors, scope: VariableScope, returns: tuple[str, ...] = ()
 ) -> None:
-    """Whether a text is an expression about a request, with a value of one of these types."""
+    """As ``check_expression``, with the variables of a request."""
     from shoal.kube.cel import CompileError, compile
     from shoal.kube.cel.admission import returning
 

@@ -94,7 +94,7 @@ def _check_param_kind(kind: Obj, path: str, errors: Errors) -> None:
 
 def _check_variables(spec: Obj, errors: Errors, *, always: bool) -> VariableScope:
     """The scope of a policy's expressions; ``variables`` is in it if there are any, or ``always``."""
-    from shoal.kube.cel import CompileError  # only for those who write policies
+    from shoal.kube.cel import CompileError  # large, and only needed here
     from shoal.kube.cel.admission import Variables, VariableScope
 
     scope = VariableScope(params=spec.get("paramKind") is not None)
@@ -157,7 +157,7 @@ def _check_audit_annotation(annotation: Obj, name: str, scope: VariableScope, pa
 
 
 def _check_common(spec: Obj, old: Obj | None, errors: Errors) -> None:
-    """What both kinds of policy say about which requests they are for."""
+    """The fields of both kinds of policy that select requests."""
     check_required_enum(spec.get("failurePolicy"), FAILURE_POLICIES, "spec.failurePolicy", errors)
     kind = spec.get("paramKind")
     if kind is not None:
@@ -226,7 +226,7 @@ def _check_mutation(mutation: Obj, scope: VariableScope, path: str, errors: Erro
 
 
 def _check_operations(match: Obj | None, path: str, errors: Errors) -> None:
-    """Only requests that bring an object can be changed."""
+    """A mutating policy can match only requests with an object."""
     for rule in (match or {}).get("resourceRules") or ():
         for operation in rule.get("operations") or ():
             if operation not in _MUTATING_OPERATIONS:

@@ -23,7 +23,7 @@ from shoal.kube.webhooks import client_config_errors
 
 _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 _SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
-_OLD_SIDE_EFFECTS: Final = ("None", "NoneOnDryRun", "Some", "Unknown")  # kept where an object already has them
+_OLD_SIDE_EFFECTS: Final = ("None", "NoneOnDryRun", "Some", "Unknown")  # accepted if the old object already has them
 
 
 def _default_hook(hook: Obj) -> None:
@@ -102,7 +102,7 @@ def _check_hook(hook: Obj, path: str, errors: Errors, *, effects: tuple[str, ...
 
 
 def _check(obj: Obj, old: Obj | None) -> list[FieldError]:
-    """What an object already had and is no longer allowed stays allowed for it."""
+    """Values that the old object already has are accepted, even if they are no longer allowed."""
     errors: Errors = []
     hooks, before = obj.get("webhooks") or [], (old or {}).get("webhooks") or []
     clean = all(hook.get("sideEffects") in _SIDE_EFFECTS for hook in before)

@@ -53,7 +53,7 @@ def _validate_service_cidr_update(new: Obj, old: Obj) -> list[FieldError]:
 
 
 def _address_name(name: str) -> list[str]:
-    """An IPAddress is named by the address it stands for, in its one canonical spelling."""
+    """The name of an IPAddress is the address in canonical form."""
     return list(is_ip(name))
 
 

@@ -1,7 +1,7 @@
 """EndpointSlice: addresses behind a service.
 
-``endpoint_slice_rules`` makes the rules; with ``loopback_allowed`` addresses such as 127.0.0.1 pass, which a cluster
-whose pods run on the loopback interface needs. Others refuse them, since a pod could reach into its node with one.
+``endpoint_slice_rules`` returns the rules. ``loopback_allowed`` accepts addresses such as 127.0.0.1, for clusters whose
+pods run on the loopback interface. Other clusters refuse them, because a pod could reach its node with one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MULTICAST: Final = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_ne
 
 
 def check_endpoint_ip(text: str, path: str, errors: Errors, *, loopback_allowed: bool = False) -> None:
-    """An address that traffic can be sent to; the text is known to be an address."""
+    """Refuse addresses that endpoints cannot have, such as link-local ones; the text is a valid address."""
     address = parse_ip(text)
     if address is None:
         return
@@ -165,7 +165,7 @@ def _default(obj: Obj) -> None:
 
 
 def _prepare_create(obj: Obj) -> None:
-    """The topology of old versions is not kept."""
+    """Remove the topology fields of old versions."""
     for endpoint in obj.get("endpoints") or ():
         endpoint.pop("deprecatedTopology", None)
 

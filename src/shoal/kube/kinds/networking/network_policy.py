@@ -54,7 +54,7 @@ def _check_port(port: Obj, path: str, errors: Errors) -> None:
 
 
 def _check_block(block: Obj, known: Collection[str], path: str, errors: Errors) -> None:
-    """``known`` are networks the policy already had: they stay allowed, whatever they look like."""
+    """``known`` are the networks of the old policy: they are accepted in any spelling."""
     cidr = block.get("cidr")
     if not cidr:
         errors.append(required(f"{path}.cidr"))
