@@ -1,8 +1,7 @@
 """Discovery: the documents under ``/api`` and ``/apis`` that list the served resources.
 
-Built from the resources that are served, in both forms clients ask for: one document per group version, and the
-aggregated form (``apidiscovery.k8s.io/v2``) that tells everything in two answers. Documents are made on first use,
-kept as bytes and dropped when the set of resources changes.
+There are two forms: one document per group version, and the aggregated form (``apidiscovery.k8s.io/v2``) with all
+resources in two documents. Documents are built on first use, cached as bytes, and dropped when the resources change.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def etag(body: bytes) -> str:
 def wants_aggregated(accept: str) -> bool:
     """Whether the first acceptable of the media types in an ``Accept`` header is aggregated discovery in JSON.
 
-    Parameters may come in any order. Types that this server cannot write are passed over.
+    Parameters may be in any order. Types that this server does not support are skipped.
     """
     clauses = []
     for clause in accept.split(","):
@@ -112,18 +111,18 @@ class DiscoveryDocument:
 
 
 class DiscoveryDocuments:
-    """The discovery documents of a set of resources. ``server_address`` is what ``/api`` tells, host and port."""
+    """The discovery documents of a set of resources. ``server_address`` is the host and port in ``/api``."""
 
     def __init__(self, resources: Iterable[Resource] = BUILTIN, *, server_address: str = "") -> None:
         self._server_address = server_address
         self._resources: tuple[Resource, ...] = ()
         self._groups: dict[str, dict[str, list[Resource]]] = {}  # group → version → resources, all in listing order
-        self._stored_as: dict[str, Resource] = {}  # storage key → the version objects are stored in
+        self._stored_as: dict[str, Resource] = {}  # storage key → the stored version
         self._documents: dict[tuple[str, bool], DiscoveryDocument] = {}
         self.set_resources(resources)
 
     def set_resources(self, resources: Iterable[Resource]) -> None:
-        """Serve exactly these from now on. The first version of a kind is the stored one."""
+        """Replace the served resources. Objects of a kind are stored in its first version."""
         wanted = tuple(resources)
         if wanted == self._resources:
             return
@@ -135,12 +134,12 @@ class DiscoveryDocuments:
         self._documents.clear()
 
     def group_versions(self) -> list[tuple[str, str]]:
-        """Every group and version served, the preferred version of a group first; the core group leads."""
+        """Every served group and version: the core group first, and the preferred version of a group first."""
         return [(group, version) for group, versions in self._groups.items() for version in versions]
 
     def get(self, path: str, *, aggregated: bool = False) -> DiscoveryDocument | None:
         """The document at ``/api``, ``/apis``, ``/api/v1``, ``/apis/<group>`` or ``/apis/<group>/<version>``; None if
-        nothing is there. Only the first two have an aggregated form, the others ignore the wish."""
+        there is none. Only the first two have an aggregated form; for others ``aggregated`` is ignored."""
         path = path.rstrip("/")
         key = path, aggregated and path in ("/api", "/apis")
         document = self._documents.get(key)

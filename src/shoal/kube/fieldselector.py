@@ -1,7 +1,7 @@
 """Field selectors: ``metadata.name=web,status.phase!=Failed``, with ``\\\\``, ``\\,`` and ``\\=`` as escapes.
 
-``parse`` reads the text, ``check`` refuses fields that a kind does not offer, ``matches`` decides about the selectable
-fields of one object. A field that an object lacks counts as the empty text.
+``parse`` reads the text, ``check`` refuses fields that a kind does not support, ``matches`` takes the selectable fields
+of one object. An absent field has the empty text as its value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Requirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """All requirements must hold; none at all select everything."""
+    """All requirements must hold; without any, every object is selected."""
 
     requirements: tuple[Requirement, ...] = ()
     matches: Matcher = field(init=False, compare=False, repr=False)
@@ -46,8 +46,8 @@ class FieldSelector:
         return not self.requirements
 
     def check(self, supported: Collection[str], *, kind: str = "", generic: bool = False) -> None:
-        """Refuses a field that is not among ``supported``. ``kind`` is named where that kind's own message does so;
-        ``generic`` words the refusal as for kinds that offer name and namespace only."""
+        """Refuse fields that are not in ``supported``. As in Kubernetes, the message includes ``kind`` for some kinds;
+        ``generic`` selects the message of kinds that support only name and namespace."""
         for requirement in self.requirements:
             if requirement.field not in supported:
                 raise BadRequest(_refusal(requirement.field, kind, generic))
@@ -103,7 +103,7 @@ EVERYTHING = FieldSelector()
 
 
 def escape(value: str) -> str:
-    """A value as it must be written in a selector."""
+    """A value with the escapes of a selector."""
     return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
 
 
@@ -126,7 +126,7 @@ def _unescape(value: str) -> str:
 
 
 def _terms(text: str) -> list[str]:
-    """The parts between commas that no backslash protects."""
+    """The parts between commas that are not escaped."""
     terms, start, escaped = [], 0, False
     for position, character in enumerate(text):
         if escaped:

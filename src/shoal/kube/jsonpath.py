@@ -1,8 +1,8 @@
 """The subset of JSONPath that Kubernetes uses: printer columns, selectable fields, scale paths.
 
 ``.spec.replicas``, ``.metadata.labels.app\\.io/x``, ``.a['b.c']``, ``.items[0]``, ``[-1]``, ``[*]`` and filters such as
-``[?(@.type=="Ready")]``. ``compile`` gives a function from an object to the list of what is found there; what is
-missing is not found, and that is no error. A path that cannot be read is a ``ValueError``.
+``[?(@.type=="Ready")]``. ``compile`` returns a function from an object to the list of values at the path; absent fields
+are not an error. An invalid path raises ``ValueError``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 @lru_cache(maxsize=2048)
 def compile(path: str) -> Finder:
-    """The finder of a path."""
+    """A function that returns the values at the path."""
     if len(path) > MAX_LENGTH:
         raise ValueError("the path is too long")
     text = path.strip()
@@ -49,7 +49,7 @@ def compile(path: str) -> Finder:
 
 
 def names(path: str) -> tuple[str, ...] | None:
-    """The field names of a path that has nothing but names, which scale and selectable fields ask for; else None."""
+    """The field names of a path that consists of names only, as scale and selectable fields require; else None."""
     try:
         return _plain_names(path)
     except ValueError:

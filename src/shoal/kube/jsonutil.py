@@ -20,11 +20,11 @@ dumps = orjson.dumps
 
 
 def loads(body: bytes | bytearray | memoryview | str) -> Any:
-    """The value of a JSON text; ``BadRequest`` for anything that is not one."""
+    """The value of a JSON text; raises ``BadRequest`` if the text is invalid."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        if "limit" in str(error):  # the parser's own, which is far beyond ours
+        if "limit" in str(error):  # the parser's own limit, which is far above this one
             raise BadRequest(_TOO_DEEP) from None
         raise BadRequest(f"the body of the request is not valid JSON: {error}") from None
     if isinstance(body, memoryview):
@@ -55,7 +55,7 @@ def kind_of(value: Any) -> str:
 
 
 def is_deeper_than(value: Any, limit: int) -> bool:
-    """Whether objects and arrays are nested in more than ``limit`` levels; works level by level, without recursion."""
+    """Whether objects and arrays are nested deeper than ``limit`` levels; without recursion."""
     level = [value] if value.__class__ in (dict, list) else []
     depth = 0
     while level:
@@ -72,10 +72,10 @@ def is_deeper_than(value: Any, limit: int) -> bool:
 
 
 def find_duplicate_fields(body: bytes, parsed: Any) -> list[str]:
-    """Paths of keys that ``body`` has more than once in one object, such as ``spec.containers[0].name``.
+    """Paths of keys that occur more than once in one object, such as ``spec.containers[0].name``.
 
-    Colons outside of texts are exactly the keys, so equal numbers of colons before and after decoding mean that no key
-    was lost; only a colon written as an escape could make up for one.
+    Outside of texts every colon follows a key, so an equal number of colons before and after decoding means that no key
+    was dropped; only an escaped colon in a text could hide one.
     """
     if body.count(b":") == orjson.dumps(parsed).count(b":") and b"\\u003" not in body:
         return []
@@ -88,7 +88,7 @@ def find_duplicate_fields(body: bytes, parsed: Any) -> list[str]:
 
 
 def _no_number(_: str) -> None:
-    """Numbers do not matter to keys, and Python refuses to read very long ones."""
+    """Numbers are not needed to find keys, and Python refuses to parse very long ones."""
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -1,8 +1,8 @@
 """Label selectors: the query grammar, the LabelSelector object, and matching.
 
 ``parse`` reads the text of a ``labelSelector`` query, ``from_object`` the LabelSelector of a spec, ``from_set`` the
-plain map of a Service. All give a frozen ``Selector`` whose ``matches`` is a closure made for its requirements. Faults
-of a query are ``BadRequest``; faults of an object are field errors (``validate_label_selector``).
+plain map of a Service. All return a frozen ``Selector`` whose ``matches`` is a closure for its requirements. An invalid
+query raises ``BadRequest``; ``validate_label_selector`` returns the field errors of an object.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on one label; ``values`` are sorted and without repeats."""
+    """One condition on one label; ``values`` are sorted and without duplicates."""
 
     key: str
     operator: str
@@ -52,7 +52,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """All requirements must hold; none at all select everything. ``nothing`` selects no object whatever."""
+    """All requirements must hold; without any, every object is selected. With ``nothing``, no object is selected."""
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False
@@ -143,7 +143,7 @@ def _compile_one(requirement: Requirement) -> Matcher:
         return _compile_order(key, operator, requirement.values)
     values = frozenset(requirement.values)
     if operator in (NOT_IN, NOT_EQUALS):
-        return lambda labels: labels.get(key) not in values  # a label that is missing is in no set
+        return lambda labels: labels.get(key) not in values  # an absent label is in no set
     return lambda labels: labels.get(key) in values
 
 
@@ -217,7 +217,8 @@ def _scan(text: str) -> list[_Token]:
 
 
 class _Parser:
-    """Reads requirements off a list of tokens. ``in`` and ``notin`` are words unless an operator is due."""
+    """Parses requirements from a list of tokens. ``in`` and ``notin`` are keys or values unless an operator is
+    expected."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _scan(text)
@@ -294,7 +295,7 @@ class _Parser:
                 self._take()
                 values.append(text)
             elif kind in (",", ")"):
-                values.append("")  # "(,a)", "(a,,b)", "(a,)" and "()" all name the empty value
+                values.append("")  # "(,a)", "(a,,b)", "(a,)" and "()" all contain the empty value
             else:
                 wanted = "',', or identifier" if values else "',', ')' or identifier"
                 raise ValueError(f"found '{text}', expected: {wanted}")
@@ -321,12 +322,12 @@ def _selector(requirements: Iterable[Requirement]) -> Selector:
 
 
 def from_set(labels: Labels | None) -> Selector:
-    """The selector that asks for exactly these labels; an empty map selects everything."""
+    """The selector that requires these labels; an empty map selects everything."""
     return _selector(Requirement(key, EQUALS, (value,)) for key, value in (labels or {}).items())
 
 
 def from_object(selector: Mapping[str, Any] | None) -> Selector:
-    """The selector of a LabelSelector: a missing one selects nothing, an empty one everything."""
+    """The selector of a LabelSelector: an absent one selects nothing, an empty one everything."""
     if selector is None:
         return NOTHING
     try:
@@ -343,7 +344,7 @@ def from_object(selector: Mapping[str, Any] | None) -> Selector:
 
 
 def validate_labels(labels: Labels | None, path: str) -> list[FieldError]:
-    """Faults of a map of labels."""
+    """Errors of a map of labels."""
     faults: list[FieldError] = []
     for key, value in (labels or {}).items():
         faults += (invalid(path, key, text) for text in is_qualified_name(key))
@@ -352,7 +353,7 @@ def validate_labels(labels: Labels | None, path: str) -> list[FieldError]:
 
 
 def validate_label_selector(selector: Mapping[str, Any] | None, path: str) -> list[FieldError]:
-    """Faults of a LabelSelector object."""
+    """Errors of a LabelSelector object."""
     if not selector:
         return []
     faults = validate_labels(selector.get("matchLabels"), f"{path}.matchLabels")

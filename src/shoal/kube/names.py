@@ -1,7 +1,7 @@
 """The syntax of names, label keys and values, ports, paths and addresses.
 
-Every check returns the texts of what is wrong, worded as Kubernetes words them, and an empty tuple when all is well.
-Checks of texts that come back again and again (label keys and values, addresses) are answered from bounded caches.
+Every check returns error texts, in the words of Kubernetes, or an empty tuple. Checks of frequent texts (label keys and
+values, addresses) have bounded caches.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ _PERCENT_FAULT = _regex_fault(
 
 
 def _size(value: str) -> int:
-    """Length in bytes: limits count UTF-8."""
+    """Length in bytes of UTF-8, which limits refer to."""
     return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
 
 
@@ -218,7 +218,7 @@ def is_qualified_name(value: str) -> Faults:
 
 
 def is_prefixed_label_key(value: str) -> Faults:
-    """A label key whose prefix is not optional."""
+    """A label key with a prefix."""
     faults = is_qualified_name(value)
     if not faults and "/" not in value:
         return ("must include a prefix (e.g. 'example.com/key')",)
@@ -240,7 +240,7 @@ _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 
 
 def is_finalizer_name(value: str) -> Faults:
-    """The syntax every kind asks of ``metadata.finalizers``."""
+    """The syntax of ``metadata.finalizers`` in every kind."""
     return is_qualified_name(value)
 
 
@@ -275,19 +275,19 @@ def is_http_header_name(value: str) -> Faults:
 
 
 def is_http_path(value: str) -> Faults:
-    """Characters a path may have by RFC 3986."""
+    """The characters of a path, by RFC 3986."""
     return () if _is_http_path_text(value) else (_regex_fault("Invalid path", _HTTP_PATH),)
 
 
 def _dots_fault(value: str) -> Faults:
-    """Names that a file system would read as the folder above."""
+    """Refuse names that a file system reads as the current or the parent folder."""
     if value in (".", ".."):
         return (f"must not be '{value}'",)
     return ("must not start with '..'",) if value.startswith("..") else ()
 
 
 def is_env_var_name_strict(value: str) -> Faults:
-    """A name every shell takes; what envFrom without relaxed rules asks for."""
+    """A name that every shell accepts; envFrom requires it unless the relaxed rule applies."""
     faults = () if _is_env_name(value) else (_ENV_NAME_FAULT,)
     return faults + _dots_fault(value)
 
@@ -310,7 +310,7 @@ def is_config_map_key(value: str) -> Faults:
 
 
 def is_path_segment_name(value: str) -> Faults:
-    """A name that can stand in a URL path: what RBAC objects and leases of other systems use."""
+    """A name that can be a segment of a URL path, as of RBAC objects."""
     if value in (".", ".."):
         return (f"may not be '{value}'",)
     return is_path_segment_prefix(value)
@@ -339,7 +339,7 @@ def parse_ip(value: str) -> IPAddress | None:
 
 
 def _has_leading_zeros(value: str) -> bool:
-    """Whether only leading zeros keep a dotted address from being one."""
+    """Whether a dotted address is invalid only because of leading zeros."""
     head, colon, tail = value.rpartition(":")
     if not _is_leading_zero_v4(tail) or len(value) > 64:
         return False
@@ -348,7 +348,7 @@ def _has_leading_zeros(value: str) -> bool:
 
 @memo(8192)
 def is_ip_legacy(value: str) -> Faults:
-    """The rule of fields older than strict checking: any spelling without ambiguity."""
+    """For fields that are older than strict checking: any unambiguous spelling."""
     address = parse_ip(value)
     if address is None:
         return ("must not have leading 0s",) if _has_leading_zeros(value) else (_IP_FAULT,)
@@ -359,7 +359,7 @@ def is_ip_legacy(value: str) -> Faults:
 
 @memo(8192)
 def is_ip(value: str) -> Faults:
-    """The rule of newer fields: the canonical spelling only."""
+    """For newer fields: only the canonical spelling."""
     faults = is_ip_legacy(value)
     if faults:
         return faults
@@ -369,7 +369,7 @@ def is_ip(value: str) -> Faults:
 
 @memo(4096)
 def parse_cidr(value: str) -> IPNetwork | None:
-    """The network of an ``address/length`` text, with the bits past the length cleared; None if it is none."""
+    """The network of an ``address/length`` text, with host bits cleared; None if the text is invalid."""
     address, slash, length = value.partition("/")
     parsed = parse_ip(address)
     if not slash or parsed is None or not length.isdecimal() or not length.isascii():

@@ -1,8 +1,8 @@
 """Resource quantities (``500m``, ``1Gi``, ``2e3``): parsing, exact arithmetic and the canonical text.
 
-A quantity is a whole number times a power of ten, never a float. It remembers the family of suffixes it was written
-in and is printed in that family again, with the largest suffix that loses nothing. ``canonical`` is called for every
-quantity of every object and answers from a bounded cache.
+A quantity is a whole number times a power of ten, never a float. It is printed with a suffix of the family in which it
+was written, the largest that is exact. ``canonical`` is called for every quantity of every object and has a bounded
+cache.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SUFFIX_ERROR = "unable to parse quantity's suffix"
 
 MAX_INT64 = 2**63 - 1
 _NANO = -9
-_MAX_DIGITS = 400  # far past any use; keeps hostile input from costing time
-_FAST_DIGITS = 18  # decimal digits that surely fit an int64
+_MAX_DIGITS = 400  # far more than any use needs; limits the cost of hostile input
+_FAST_DIGITS = 18  # this many decimal digits always fit an int64
 
 
 class Format(Enum):
@@ -38,7 +38,7 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_NAME = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY_NAMES = ("", *_BINARY)
 
-# The whole number part may be empty (".5") and so may the fraction ("1."): the published expression says the same.
+# The integer part may be empty (".5"), and so may the fraction ("1."), as in Kubernetes' expression.
 _SHAPE = re.compile(r"([+-]?)0*+([0-9]*+)(?:\.([0-9]*+))?+([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 
@@ -49,9 +49,9 @@ class Quantity:
     """``mantissa * 10**scale``, printed in the suffixes of ``format``; equal when the amounts are equal."""
 
     mantissa: int
-    scale: int = 0  # never below -9: a billionth is the smallest part
+    scale: int = 0  # at least -9: a billionth is the smallest unit
     format: Format = Format.DECIMAL_SI
-    text: str = field(default="", repr=False)  # the text it was parsed from, if that already is canonical
+    text: str = field(default="", repr=False)  # the text it was parsed from, if that is canonical
 
     def __str__(self) -> str:
         return self.text or _render(self)
@@ -176,7 +176,7 @@ def _render(quantity: Quantity) -> str:
         return "0"
     if quantity.format is Format.BINARY_SI:
         exact = quantity.value()
-        # Below 1024 and with parts of a unit the decimal form is the one that hides nothing.
+        # Below 1024, and for fractions, only the decimal form is exact.
         if abs(quantity.nano()) >= 1024 * 10**9 and quantity == Quantity(exact):
             return _render_binary(exact)
     return _render_decimal(quantity)
@@ -197,7 +197,7 @@ def _render_decimal(quantity: Quantity) -> str:
         exponent += 1
     excess = exponent % 3
     if quantity.format is not Format.DECIMAL_EXPONENT and exponent > 18:
-        excess = exponent - 18  # there is no suffix past E, so the rest stays in the number
+        excess = exponent - 18  # there is no suffix after E: the rest stays in the number
     amount *= 10**excess
     exponent -= excess
     if quantity.format is Format.DECIMAL_EXPONENT:

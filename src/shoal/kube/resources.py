@@ -1,7 +1,7 @@
-"""The built-in resources: one row each, with what discovery shows and how the generic verbs treat its objects.
+"""The built-in resources: one row each, with its discovery data and the options of the generic verbs.
 
-The schema package knows kinds and fields but not plurals, scopes, short names or update rules; those are facts of the
-API and stand here as a table. A custom resource definition makes a ``Resource`` of the same shape at run time.
+The schema package has kinds and fields, but no plurals, scopes, short names or update rules; this table has them. A
+custom resource definition becomes a ``Resource`` at run time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ READ_WRITE: Final = ("get", "patch", "update")
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """``pods/eviction``: what follows the object's name. The kind may live in another group (Scale, Eviction)."""
+    """A subresource such as ``pods/eviction``. Its kind may be of another group (Scale, Eviction)."""
 
     name: str
     kind: str
@@ -45,8 +45,8 @@ class Resource:
     status_on_create: bool = False  # a create may carry status (nodes register with theirs)
     blind_update: bool = True  # a PUT without resourceVersion is allowed
     create_on_update: bool = False  # a PUT of an absent object creates it
-    returns_deleted: bool = False  # DELETE answers with the object instead of a Status
-    stored: bool = True  # False: reviews, answered and forgotten
+    returns_deleted: bool = False  # DELETE returns the object instead of a Status
+    stored: bool = True  # False for reviews, which are answered and not stored
     custom: bool = False
     preferred: bool = True  # False: another version of the same kind is preferred
     storage_key: str = field(default="")

@@ -36,22 +36,22 @@ def _no_warnings(obj: Obj) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecAlone:
-    """For kinds that come in many copies of one spec (pods): which of their rules look at the spec alone, so that the
-    first object's result holds for all others. The rest is what has to be asked of each object."""
+    """For kinds with many objects of the same spec (pods): rules that depend on the spec alone are evaluated once per
+    spec, the others (``*_rest``) for each object."""
 
-    applies: Callable[[Obj], bool]  # False where something in this spec is judged together with the metadata
+    applies: Callable[[Obj], bool]  # False if rules of this spec depend on the metadata
     validate_rest: Callable[[Obj], list[FieldError]]
     warnings_rest: Callable[[Obj], list[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindRules:
-    """The rules of one kind in one version; what is left out is the generic behaviour (metadata is validated, status
-    dropped on create and kept on update, generation counted, by the server and not here)."""
+    """The rules of one kind in one version. The server does what all kinds have in common: it validates metadata, drops
+    the status on create, keeps it on update, and counts the generation."""
 
     default: Callable[[Obj], None] = _nothing  # fill in absent fields, in place
-    prepare_create: Callable[[Obj], None] = _nothing  # wipe what clients may not set, derive fields, in place
-    prepare_update: Callable[[Obj, Obj], None] = _nothing_on_update  # (new, old): carry over what is kept, in place
+    prepare_create: Callable[[Obj], None] = _nothing  # reset fields that clients may not set, derive fields, in place
+    prepare_update: Callable[[Obj, Obj], None] = _nothing_on_update  # (new, old): restore kept fields, in place
     prepare_status: Callable[[Obj, Obj], None] = _nothing_on_update  # (new, old) on /status; spec is already old's
     validate_create: Callable[[Obj], list[FieldError]] = _valid
     validate_update: Callable[[Obj, Obj], list[FieldError]] = _valid_update  # (new, old)
@@ -61,7 +61,7 @@ class KindRules:
     selectable: dict[str, Callable[[Obj], str]] = field(default_factory=dict)  # field selectors beyond metadata.*
     all_fields: Callable[[Obj], dict[str, str]] | None = None  # every selectable field at once, where speed matters
     spec_alone: SpecAlone | None = None
-    indexed_fields: tuple[str, ...] = ()  # selectable ones worth an index (spec.nodeName)
+    indexed_fields: tuple[str, ...] = ()  # selectable fields with an index (spec.nodeName)
     subresource_prepare: dict[str, Callable[[Obj, Obj], None]] = field(default_factory=dict)  # (new, old), in place
     subresource_validation: dict[str, Callable[[Obj, Obj], list[FieldError]]] = field(default_factory=dict)
 

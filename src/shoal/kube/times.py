@@ -31,7 +31,7 @@ _MAX_NS = 2**63 - 1
 
 
 def parse_time(text: str) -> datetime:
-    """The moment of an RFC 3339 text, in UTC and to the microsecond; ``ValueError`` if it is none."""
+    """The time in an RFC 3339 text, in UTC with microseconds; raises ``ValueError`` if the text is invalid."""
     matched = _RFC3339.fullmatch(text)
     if matched is None:
         raise ValueError(f'parsing time "{text[:64]}" as "2006-01-02T15:04:05Z07:00": cannot parse')
@@ -51,12 +51,12 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_epoch(text: str) -> float:
-    """The moment of an RFC 3339 text in seconds since 1970."""
+    """The time in an RFC 3339 text, in seconds since 1970."""
     return parse_time(text).timestamp()
 
 
 def normalize_time(text: str) -> str:
-    """The text with whole seconds in UTC, as creationTimestamp and its like are stored."""
+    """The text with whole seconds in UTC, the form of Time fields such as creationTimestamp."""
     if _SECONDS.fullmatch(text):
         datetime.fromisoformat(text)  # raises ValueError on 30 February
         return text
@@ -64,7 +64,7 @@ def normalize_time(text: str) -> str:
 
 
 def normalize_micro_time(text: str) -> str:
-    """The text with exactly six fraction digits in UTC, as Lease and Event times are stored."""
+    """The text with six fraction digits in UTC, the form of MicroTime fields of Leases and Events."""
     if _MICROS.fullmatch(text):
         datetime.fromisoformat(text)
         return text
@@ -88,7 +88,7 @@ def _epoch_second_text(second: int) -> str:
 
 
 def format_time(epoch_s: float) -> str:
-    """Seconds since 1970 as a Time; the fraction is cut off."""
+    """Seconds since 1970 as a Time, rounded down."""
     return _epoch_second_text(int(epoch_s // 1))
 
 
@@ -99,7 +99,7 @@ def format_micro_time(epoch_s: float) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of a duration such as ``1h30m`` or ``-1.5s``; ``ValueError`` if it is none."""
+    """Nanoseconds of a duration such as ``1h30m`` or ``-1.5s``; raises ``ValueError`` if the text is invalid."""
     wrong = f'time: invalid duration "{text[:64]}"'
     sign, rest = (-1, text[1:]) if text[:1] == "-" else (1, text[1:] if text[:1] == "+" else text)
     if rest == "0":
@@ -126,7 +126,7 @@ _UNIT = re.compile(r"[^\d.]*", re.ASCII)
 
 
 def _duration_fault(rest: str, position: int, text: str) -> str:
-    """What is wrong at ``position``: no number, no unit, or a unit nobody knows."""
+    """The error at ``position``: no number, no unit, or an unknown unit."""
     number = _NUMBER.match(rest, position)
     if number is None:
         return f'time: invalid duration "{text[:64]}"'

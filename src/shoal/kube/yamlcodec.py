@@ -1,8 +1,8 @@
-"""YAML request bodies to JSON values with the meaning Kubernetes gives them, and objects to YAML.
+"""Decodes YAML request bodies to JSON values as Kubernetes does, and encodes objects as YAML.
 
 Scalars follow YAML 1.1 as Go's decoder reads it: ``yes``, ``on`` and ``y`` are true, ``0777`` is octal, times stay
-texts, there are no base-60 numbers. Keys become texts. Only the first document counts. Aliases are expanded into copies
-under a limit. Whatever cannot be read is a ``BadRequest``.
+texts, there are no base-60 numbers. Keys become texts. Only the first document is read. Aliases are expanded into
+copies, up to a limit. Invalid YAML raises ``BadRequest``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shoal.errors import BadRequest, TooLarge
 from shoal.kube import jsonutil
 from shoal.kube.jsonutil import MAX_DEPTH
 
-MAX_EVENTS = 200_000  # of the parser: what takes a second; JSON of the same size takes a fraction of that
+MAX_EVENTS = 200_000  # the parser takes about a second for this; JSON of the same size takes a fraction
 MAX_ALIASED = 100_000  # values that aliases may add to a document
 
 _CONSTANTS: dict[str, Any] = {
@@ -39,19 +39,19 @@ _RESOLVED_TAGS = frozenset(_PREFIX + name for name in ("bool", "int", "float", "
 
 
 class Decoded(NamedTuple):
-    """A value and what strict decoding would hold against it (``line 3: key "a" already set in map``)."""
+    """A value and the errors that strict decoding reports (``line 3: key "a" already set in map``)."""
 
     value: Any
     duplicates: list[str]
 
 
 def loads(body: bytes) -> Any:
-    """The JSON value of a YAML body; of keys that are repeated the last one counts."""
+    """The JSON value of a YAML body; of duplicate keys the last one counts."""
     return decode(body).value
 
 
 def loads_object(body: bytes, faults: list[str] | None = None) -> dict[str, Any]:
-    """As ``loads``, for bodies that must be an object; repeated keys are added to ``faults``."""
+    """As ``loads``, for bodies that must be an object; duplicate keys are added to ``faults``."""
     value, duplicates = decode(body)
     if value.__class__ is not dict:
         raise BadRequest(f"the body of the request must be an object, not {jsonutil.kind_of(value)}")
@@ -61,7 +61,7 @@ def loads_object(body: bytes, faults: list[str] | None = None) -> dict[str, Any]
 
 
 def decode(body: bytes) -> Decoded:
-    """As ``loads``, with the repeated keys."""
+    """As ``loads``, with the duplicate keys."""
     if body.lstrip()[:1] == b"{":
         try:
             value = jsonutil.loads(body)
@@ -99,7 +99,7 @@ def _too_deep() -> BadRequest:
 
 
 def resolve(text: str) -> Any:
-    """What a plain scalar stands for."""
+    """The value of a plain scalar."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if text[0] not in _MAY_BE_NUMBER:
@@ -144,7 +144,7 @@ class _Frame:
         self.line = line
         self.size_before = size_before
         self.key: Any = _NO_KEY
-        self.explicit: set[str] = set()  # keys written out; what a merge brings does not count and never wins
+        self.explicit: set[str] = set()  # explicit keys; keys of a merge are not among them and never override them
 
 
 _NO_KEY: Any = object()
@@ -152,7 +152,7 @@ _MERGE: Any = object()
 
 
 class _Builder:
-    """Makes values of events, without recursion."""
+    """Builds values from events, without recursion."""
 
     def __init__(self) -> None:
         self.value: Any = None

@@ -2,7 +2,7 @@
 
 Three passes, each only if the one before found no error that would mislead it: the JSON types of the schema document
 (``shape_errors``), the structural rules (``structural_errors``), and the keywords of each node (``keyword_errors``).
-Defaults are checked in ``defaults.py``, rules in ``rule_checks.py``.
+Defaults are checked in ``defaults.py``, rules in ``schema_validation.py``.
 """
 
 from __future__ import annotations

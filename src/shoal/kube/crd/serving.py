@@ -1,6 +1,6 @@
-"""One served version of a custom resource: everything the server asks of a kind, in the form built-in kinds have.
+"""One served version of a custom resource, with the same interface as built-in kinds.
 
-``ServedVersion`` is made once per version when the definition is established; its parts are cheap to use per request.
+``ServedVersion`` is built once per version when the definition is established, so that requests only use it.
 """
 
 from __future__ import annotations

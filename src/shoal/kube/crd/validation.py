@@ -201,7 +201,7 @@ def _unchanged(version: Map, old: Map) -> bool:
 
 
 def _root_errors(schema: Map, path: str) -> list[FieldError]:
-    """With a status subresource the status is cut out of the schema, which must then lose nothing at the root."""
+    """With a status subresource, the schema of the status is used alone: keywords at the root would be lost."""
     if schema.get("type") and schema["type"] != "object":
         text = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
         return [invalid(f"{path}.type", schema["type"], text)]

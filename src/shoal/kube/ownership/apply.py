@@ -1,7 +1,7 @@
-"""Server-side apply: a manager states the fields it wants, and owns exactly those afterwards.
+"""Server-side apply: a manager sends the fields that it wants, and then owns exactly these.
 
-The applied configuration is laid over the stored object. A field whose value would change while another manager owns it
-is a conflict, unless the request forces; fields this manager stated before but no longer does are removed if no other
+The applied configuration is merged into the stored object. A change of a field that another manager owns is a conflict,
+unless the request has ``force``. Fields that this manager applied before and no longer does are removed if no other
 manager owns them. The caller sets defaults afterwards; no manager owns them.
 """
 
@@ -34,12 +34,12 @@ from shoal.kube.schema.model import Form, Type
 BEFORE_FIRST_APPLY = "before-first-apply"
 _UNTYPED = "failed to create typed patch object"
 _NO_KEYS = "associative list with keys has an element that omits all key fields"
-# What identifies an object is stated by every configuration.
+# Every configuration contains the fields that identify the object.
 _IDENTITY: FieldSet = {"f:apiVersion": {}, "f:kind": {}, "f:metadata": {}}
 
 
 def prepare(applied: dict[str, Any], type_: Type) -> None:
-    """Check and canonicalise a configuration as it came from the client; ``BadRequest`` if it cannot be applied."""
+    """Check and canonicalise a configuration from a client; raises ``BadRequest`` if it cannot be applied."""
     metadata = applied.get("metadata")
     if metadata.__class__ is dict and metadata.get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
@@ -69,7 +69,7 @@ class _BadItem(Exception):
 
 
 def _check_items(value: Any, type_: Type) -> None:
-    """A configuration must not state an item of an associative list twice, or one without its keys."""
+    """A configuration must not contain an item of an associative list twice, or one without its keys."""
     element = ""
     try:
         if value.__class__ is list:
@@ -109,10 +109,10 @@ def apply(
     subresource: str = "",
     reset_fields: FieldSet | None = None,
 ) -> dict[str, Any]:
-    """The object that applying a prepared configuration makes of ``live``, with its new managedFields.
+    """Apply a prepared configuration to ``live``; return the new object with its managedFields.
 
-    ``live`` is not changed, ``applied`` is used up. ``Conflict`` if other managers' fields would change and the
-    request does not force.
+    ``live`` is not changed; parts of ``applied`` become parts of the result. Raises ``Conflict`` if fields of other
+    managers would change and the request has no ``force``.
     """
     request = _Request(type_, manager, api_version, subresource, now, reset_fields)
     if live is None:
@@ -126,7 +126,7 @@ def apply(
 
 
 def _apply_as_kubectl(request: _Request, live: dict[str, Any], applied: dict[str, Any]) -> dict[str, Any]:
-    """Without force, but taking over what client-side apply owned."""
+    """Apply without force, but take over the fields that client-side apply owns."""
     try:
         return request.update(live, deep_copy(applied), force=False)
     except _Conflicts as conflicts:
@@ -197,10 +197,10 @@ class _Request:
         return fieldset.recursive_difference(fields, self.reset_fields) if self.reset_fields else fields
 
     def _pruned(self, merged: dict[str, Any], last: FieldSet, managers: Managers) -> dict[str, Any]:
-        """``merged`` without the fields that this manager stated last time and no manager owns now.
+        """``merged`` without the fields that this manager applied last time and no manager owns now.
 
-        Removing an item removes everything in it, so there are three steps: remove everything stated last time, restore
-        owned fields, then remove from the whole the fields that are still missing and were stated.
+        Removing an item removes everything in it, so there are three steps: remove everything that was applied, restore
+        owned fields, then remove from the object the fields that are still missing and were applied.
         """
         type_ = self.type
 
@@ -219,7 +219,7 @@ class _Request:
         return {} if result is GONE else result
 
     def _settle(self, managers: Managers, changes: Comparison, *, force: bool) -> None:
-        """Remove changed fields from other managers if the request forces; else raise the conflicts."""
+        """With ``force``, remove changed fields from other managers; otherwise raise the conflicts."""
         changed, removed = changes
         if self.reset_fields:
             changed = fieldset.recursive_difference(changed, self.reset_fields)
@@ -251,7 +251,7 @@ class _Conflicts(Exception):
         self.by_manager = by_manager
 
     def forgive(self, fields: FieldSet) -> None:
-        """Forget the conflicts over ``fields``."""
+        """Drop the conflicts about ``fields``."""
         left = {who: (version, fieldset.difference(what, fields)) for who, (version, what) in self.by_manager.items()}
         self.by_manager = {who: rest for who, rest in left.items() if rest[1]}
 

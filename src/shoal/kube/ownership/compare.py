@@ -1,12 +1,12 @@
-"""Objects turned into field sets: all fields of one object, the fields of an applied one, the changes between two.
+"""Computes field sets of objects: all fields, the fields of an applied configuration, the changes between two objects.
 
-Three readings of the same tree, which differ in when a container itself is a member:
+The three functions differ in whether a container itself is a member:
 
 - ``fields_of``: all fields of a created object; new containers are members too.
-- ``applied_fields``: what an applied configuration mentions; structs are named by their fields alone.
-- ``compare``: what an update changed or added, and what it removed. Equal subtrees are skipped by ``==``.
+- ``applied_fields``: the fields of an applied configuration; of a struct only its fields are members.
+- ``compare``: what an update changed, added and removed. Equal subtrees are skipped by ``==``.
 
-Each type is compiled once into three functions. Fields that are never owned are left out.
+Each type is compiled once into three functions. Fields that are never owned are omitted.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class ComparePlan:
     """The compiled form of a type that is not a leaf."""
 
     kind: type  # dict or list: values of other classes are leaves
-    added: Read  # node of a value that is new as a whole
+    added: Read  # node of a new value
     applied: Read  # node of a value in an applied configuration, without a mark for the value itself
-    diff: Diff  # changed and removed nodes between two values that were both there
+    diff: Diff  # changed and removed nodes between two present values
 
 
 class Comparison(NamedTuple):
@@ -55,7 +55,7 @@ def fields_of(obj: dict[str, Any], type_: Type) -> FieldSet:
 
 
 def applied_fields(obj: dict[str, Any], type_: Type) -> FieldSet:
-    """The fields an applied configuration mentions."""
+    """The fields of an applied configuration."""
     return _root_plan(type_).applied(obj)
 
 
@@ -101,7 +101,7 @@ def _plan(type_: Type) -> ComparePlan | None:
 
 
 def _compile_root(type_: Type) -> ComparePlan:
-    """The plan of a whole object: some fields of it and of its metadata are never recorded."""
+    """The plan of a whole object, without the fields of it and of its metadata that are never recorded."""
     if type_.form is not Form.STRUCT:
         type_ = _UNKNOWN_OBJECT
     fields = _Fields()
@@ -209,7 +209,7 @@ def _struct(fields: _Fields, present: frozenset[str]) -> ComparePlan:
 
 
 def _descend(name: str, plan: ComparePlan, before: Any, after: Any, changed: FieldSet, removed: FieldSet) -> None:
-    """Record the differences below ``name``, where there was something before and is something after."""
+    """Record the differences below ``name``, which both objects have."""
     kind = plan.kind
     if before.__class__ is kind and after.__class__ is kind:
         below, gone = plan.diff(before, after)
@@ -217,7 +217,7 @@ def _descend(name: str, plan: ComparePlan, before: Any, after: Any, changed: Fie
         below, gone = plan.diff(kind(), after) if after else ({SELF: {}}, {})
     elif after is None and before.__class__ is kind:
         below, gone = plan.diff(before, kind())
-    else:  # scalars, or a value of unknown type that changed its kind
+    else:  # scalars, or a value of unknown type that changed its class
         below = {SELF: {}, **plan.added(after)}
         gone = plan.added(before)
         gone.pop(SELF, None)
@@ -287,7 +287,7 @@ def _list(type_: Type) -> ComparePlan:
         for item in value:
             name = identify(item)
             if name in node:
-                node[name] = {}  # items that cannot be told apart are owned as one
+                node[name] = {}  # duplicate items are owned together
             elif read is None or item.__class__ is not dict or not item:
                 node[name] = {}
             else:
@@ -336,7 +336,7 @@ def _index(items: list[Any], identify: Callable[[Any], str]) -> dict[str, list[A
 def _diff_items(
     name: str, old: list[Any], new: list[Any], element: ComparePlan | None, changed: FieldSet, removed: FieldSet
 ) -> None:
-    """Differences between the items of one name; more than one of a name count as one value."""
+    """Differences between the items of one name; several items of one name count as one value."""
     if element is None or (len(old) > 1 and len(new) > 1):
         changed[name] = {}
     elif len(old) == 1 and len(new) == 1:

@@ -1,7 +1,7 @@
-"""How lists and structs are cut into path elements, by type.
+"""Path elements of lists and structs, by type.
 
-Knows three things: what a list item is called in a field set, which values are owned as a whole, and which structs
-are always there. The last matters for the ``.`` of a struct: nobody creates what is never absent.
+This module decides the element of a list item, which values are owned as a whole, and which structs are always present.
+A struct that is always present is never created, so no manager owns its ``.``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 from shoal.kube.ownership.fieldset import SELF, FieldSet, key_element, value_element
 from shoal.kube.schema.model import ANY, Form, Type
 
-# Structs held by value rather than by pointer upstream: an object that leaves them out has them all the same. Only
-# those count that can be reached from the root through other such structs.
+# Structs that Go holds by value and not by pointer: they are present even in objects that omit them. Only those are
+# listed that can be reached from the root through other such structs.
 _ALWAYS_PRESENT = {
     "CronJobSpec": {"jobTemplate"},
     "CustomResourceDefinitionSpec": {"names"},
@@ -45,7 +45,7 @@ _ALWAYS_PRESENT = {
 _ROOT_PRESENT = frozenset({"metadata", "spec", "status"})
 _BUILT_IN = "io.k8s."
 
-# Never recorded for anybody: the server's own, and what names the object.
+# Never recorded: fields of the server, and fields that identify the object.
 UNRECORDED_ROOT = frozenset({"apiVersion", "kind"})
 UNRECORDED_METADATA = frozenset(
     {
@@ -63,7 +63,7 @@ UNRECORDED_METADATA = frozenset(
 
 
 def always_present(type_: Type, *, root: bool) -> frozenset[str]:
-    """The fields of a struct that are there even if the object does not show them."""
+    """The fields of a struct that are present even if the object omits them."""
     if not is_built_in(type_):
         return frozenset({"metadata"}) if root else frozenset()
     names = type_.required | _ALWAYS_PRESENT.get(type_.name.rsplit(".", 1)[-1], frozenset())
@@ -83,7 +83,7 @@ def is_leaf(type_: Type) -> bool:
 
 
 def field_type(type_: Type, name: str) -> Type:
-    """The type of what lies under ``name`` in a struct, a map or a value of unknown type."""
+    """The type of the value at ``name`` in a struct, a map or a value of unknown type."""
     if type_.form is Form.MAP:
         return type_.element
     field = type_.fields.get(name)
@@ -95,7 +95,8 @@ def is_built_in(type_: Type) -> bool:
 
 
 def fit_to_schema(fields: FieldSet, type_: Type) -> FieldSet:
-    """A set that was written when parts of the type were owned field by field which are owned as a whole now."""
+    """Adapt a set to the current type: parts that are now owned as a whole may have been owned field by field
+    before."""
     if type_.form is Form.ANY or not fields:
         return fields
     fitted: FieldSet = {}
@@ -114,7 +115,7 @@ _identifiers: dict[Type, Identify] = {}
 
 
 def identifier(type_: Type) -> Identify:
-    """The function that names the items of a list that is not atomic."""
+    """The function that returns the element of an item of a list that is not atomic."""
     known = _identifiers.get(type_)
     if known is None:
         if len(_identifiers) >= _MAX_IDENTIFIERS:  # custom resources come and go
@@ -162,5 +163,5 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 def _is_plain(text: str) -> bool:
-    """Whether JSON writes the text as it is."""
+    """Whether the text needs no escapes in JSON."""
     return _PLAIN.issuperset(text)

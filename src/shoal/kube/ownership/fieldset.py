@@ -1,11 +1,11 @@
-"""Sets of fields in the shape FieldsV1 has on the wire, so that reading and writing managedFields converts nothing.
+"""Sets of fields in the form of FieldsV1, so that reading and writing managedFields needs no conversion.
 
 A set is a dict from path elements to nodes; a node is again a dict. ``f:name`` is a field, ``k:{"name":"x"}`` an item
 of an associative list, ``v:"x"`` an item of a set, ``i:0`` an index. A node that is empty, or that has the key ``.``,
-stands for a member of the set; the other keys of a node are the elements below it. The empty dict at the root is the
-empty set: the whole object is never owned.
+is a member of the set; the other keys of a node are the elements below it. The empty dict at the root is the empty set:
+the whole object is never owned.
 
-Sets are values: no function here changes its arguments, and results share parts with them.
+Sets are immutable: no function changes its arguments, and results share parts with them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SELF = "."
 
 
 def from_json(value: Any) -> FieldSet:
-    """Check and tidy a FieldsV1 value that came from outside; ``ValueError`` if it is none.
+    """Check and normalize a FieldsV1 value of a client; raises ``ValueError`` if it is invalid.
 
-    Kinds of path elements that are not known are dropped, as are nodes that say nothing.
+    Unknown kinds of path elements are dropped, and so are nodes without meaning.
     """
     if value.__class__ is not dict:
         raise ValueError("fieldsV1 must be a JSON object")
@@ -56,7 +56,7 @@ def _tidy(node: Any) -> FieldSet:
 
 
 def _canonical_element(text: str) -> str:
-    """The element as we write it, empty if it is of no kind we know."""
+    """The element in canonical form; empty if its kind is unknown."""
     if len(text) < 2 or text[1] != ":":
         raise ValueError(f"{text!r} is not a path element")
     kind = text[0]
@@ -88,7 +88,7 @@ def value_element(value: Any) -> str:
 
 
 def _json_text(value: Any) -> str:
-    """JSON as Kubernetes writes it into path elements: sorted, compact, safe to embed in HTML."""
+    """JSON as in Kubernetes' path elements: sorted, compact, with HTML characters escaped."""
     text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
     if "&" in text or "<" in text or ">" in text:
         text = text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
@@ -96,7 +96,7 @@ def _json_text(value: Any) -> str:
 
 
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
-    """Everything in either set."""
+    """The union of two sets."""
     if not right or left is right:
         return left
     if not left:
@@ -125,7 +125,7 @@ def _as_member(node: FieldSet) -> FieldSet:
 
 
 def difference(left: FieldSet, right: FieldSet) -> FieldSet:
-    """Everything in ``left`` that is not in ``right``; ``left`` itself if they have nothing in common."""
+    """The members of ``left`` that are not in ``right``; ``left`` itself if they have none in common."""
     if not left or not right:
         return left
     changed: FieldSet = {}
@@ -148,7 +148,7 @@ def difference(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def _node_difference(left: FieldSet, right: FieldSet) -> FieldSet | None:
-    """What remains of a node; ``None`` if nothing does, the node itself if nothing is taken away."""
+    """The rest of a node; ``None`` if nothing is left, the node itself if nothing is removed."""
     right_is_member = not right or SELF in right
     if not left:
         return None if right_is_member else left
@@ -166,7 +166,7 @@ def _collapsed(node: FieldSet) -> FieldSet:
 
 
 def recursive_difference(left: FieldSet, right: FieldSet) -> FieldSet:
-    """Everything in ``left`` that is neither in ``right`` nor below a member of it."""
+    """The members of ``left`` that are neither in ``right`` nor below a member of it."""
     if not left or not right:
         return left
     result: FieldSet = {}
@@ -184,7 +184,7 @@ def recursive_difference(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
-    """Everything in both sets."""
+    """The intersection of two sets."""
     common: FieldSet = {}
     if left and right:
         for key, left_node in left.items():
@@ -205,7 +205,7 @@ def _node_intersection(left: FieldSet, right: FieldSet) -> FieldSet | None:
 
 
 def iterate(fields: FieldSet) -> Iterator[str]:
-    """The members as Kubernetes prints them: ``.spec.containers[name="x"].image``; members before what is below."""
+    """The members as Kubernetes prints them, parents first: ``.spec.containers[name="x"].image``."""
     yield from _iterate(fields, "")
 
 

@@ -1,7 +1,7 @@
 """The annotation of client-side ``kubectl apply``, for objects that move to server-side apply.
 
-When ``kubectl`` applies on the server, fields that still have the value its annotation records count as its own, so
-the move meets no conflicts; and the annotation, where present, is kept in step.
+When ``kubectl`` uses server-side apply, it owns the fields that still have the value in its annotation, so that the
+move causes no conflicts. If the annotation exists, it is updated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_ANNOTATIONS_BYTES = 256 * 1024
 
 
 def owned_fields(live: dict[str, Any], type_: Type, api_version: str) -> FieldSet:
-    """The fields the annotation of ``live`` records with the value they have."""
+    """The fields whose value in ``live`` is the one in its annotation."""
     text = ((live.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION)
     try:
         recorded = orjson.loads(text) if text else None
@@ -42,7 +42,7 @@ def text_of(applied: dict[str, Any]) -> str:
 
 
 def sync(obj: dict[str, Any], text: str) -> None:
-    """Bring the annotation up to date if the object has it and the text is not too long for one."""
+    """Update the annotation if the object has one and the text is not too long."""
     annotations = obj["metadata"].get("annotations") or {}
     if annotations.get(ANNOTATION) and len(text) < _MAX_ANNOTATIONS_BYTES:
         annotations[ANNOTATION] = text

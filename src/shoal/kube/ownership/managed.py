@@ -2,7 +2,7 @@
 
 An entry is identified by manager, operation and subresource, and an Update also by its API version. The fields a
 write changes go to the entry of its manager; every other entry loses them. Entries of other API versions are treated
-as if their fields had the same names, which is what conversion without rules means.
+as if their fields had the same names.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def manager_id(manager: str, operation: str, api_version: str, subresource: str 
 
 
 def decode(entries: Any, *, trusted: bool = True) -> Managers:
-    """The managers of a managedFields list; ``ValueError`` if it is not a good one.
+    """The managers of a managedFields list; raises ``ValueError`` if it is invalid.
 
-    ``trusted`` entries were written by ``encode`` and are not looked into.
+    ``trusted`` entries were written by ``encode`` and are not checked.
     """
     managers: Managers = {}
     for entry in entries or ():
@@ -74,7 +74,7 @@ def decode(entries: Any, *, trusted: bool = True) -> Managers:
 
 
 def encode(managers: Managers) -> list[dict[str, Any]]:
-    """The managedFields list: appliers first, oldest first."""
+    """The managedFields list: Apply entries first, then by time."""
     if len(managers) > 1:
         ordered = sorted(managers.items(), key=_order)
     else:
@@ -109,11 +109,11 @@ def update_managers(
     reset_fields: FieldSet | None = None,
     known: FieldSet | None = None,
 ) -> None:
-    """Set ``metadata.managedFields`` of ``new``, the object a create, update or patch is about to store.
+    """Set ``metadata.managedFields`` of ``new``, which a create, update or patch is about to store.
 
     ``old`` is the stored object, ``None`` for a create. ``now`` is a Time. ``reset_fields`` are the fields this
-    endpoint does not write (``status`` on the main resource), which nobody gets or loses here. ``known`` are fields
-    of parts that were left out of ``new`` because they need not be looked at again.
+    endpoint does not write (``status`` on the main resource); their owners do not change. ``known`` are fields of
+    parts that the caller removed from ``new`` because their fields are already known.
     """
     metadata = new.setdefault("metadata", {})
     requested = metadata.pop("managedFields", None)
@@ -142,7 +142,7 @@ def update_managers(
 
 
 def _starting_point(live: Any, requested: Any, *, ignore_requested: bool) -> Managers:
-    """The managers before this write: as the request sets them, if it does and may, else as stored."""
+    """The managers before this write: those of the request if it may set them, else the stored ones."""
     if requested is not None and not ignore_requested and requested != live:
         if is_reset(requested):
             return {}
@@ -159,14 +159,14 @@ def _starting_point(live: Any, requested: Any, *, ignore_requested: bool) -> Man
 
 
 def is_reset(entries: Any) -> bool:
-    """Whether a request's managedFields ask to forget everything: an empty list, or one empty entry."""
+    """Whether a request resets managedFields: with an empty list, or with one empty entry."""
     if entries.__class__ is not list:
         return False
     return not entries or (len(entries) == 1 and entries[0].__class__ is dict and not any(entries[0].values()))
 
 
 def fit_managers(managers: Managers, type_: Type) -> None:
-    """Bring entries in line with a custom resource's schema, which may have changed since they were written."""
+    """Adapt entries to the schema of a custom resource, which may have changed since they were written."""
     if is_built_in(type_):
         return
     for identity, entry in managers.items():
@@ -221,7 +221,8 @@ def cap_update_managers(managers: Managers) -> None:
 
 
 def keep_times_of_no_change(old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Give ``new`` the entry times of ``old`` if they are all that differs, so that a write without effect has none."""
+    """Give ``new`` the entry times of ``old`` if nothing else differs, so that a write without changes stores
+    nothing."""
     before = (old.get("metadata") or {}).get("managedFields")
     metadata = new.get("metadata") or {}
     after = metadata.get("managedFields")

@@ -1,7 +1,7 @@
-"""Objects merged and cut by type: the two operations server-side apply does on objects.
+"""The two operations of server-side apply on objects, by type.
 
-``merge`` lays an applied configuration over an object; items of associative lists meet by their keys. ``remove`` takes
-the fields of a set out of an object.
+``merge`` merges an applied configuration into an object; items of associative lists are matched by their keys.
+``remove`` removes the fields of a set from an object.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GONE = object()
 
 
 def merge(target: dict[str, Any], config: dict[str, Any], type_: Type) -> None:
-    """Lay ``config`` over ``target``, in place; parts of ``config`` become parts of ``target``."""
+    """Merge ``config`` into ``target``, in place; parts of ``config`` become parts of ``target``."""
     typed = type_.form is Form.STRUCT
     fields = type_.fields
     for key, value in config.items():
@@ -48,7 +48,7 @@ def _merged(current: Any, value: Any, type_: Type) -> Any:
 
 
 def _merged_list(current: list[Any], value: list[Any], type_: Type) -> list[Any]:
-    """Both lists in one; the order of ``value`` wins, and what only ``current`` has stays where it can."""
+    """The merged list, in the order of ``value``; items that only ``current`` has keep their position if possible."""
     identify = identifier(type_)
     left = [identify(item) for item in current]
     right = [identify(item) for item in value]
@@ -62,7 +62,7 @@ def _merged_item(current: Any, value: Any, element: Type) -> Any:
 
 
 class _Side:
-    """One of the two lists, with the items by name; items of one name cannot be told apart and merge with nothing."""
+    """One of the two lists, with its items by name; duplicate items are not merged."""
 
     def __init__(self, names: list[str], items: list[Any]) -> None:
         self.names = names
@@ -96,7 +96,7 @@ def _woven(left: _Side, right: _Side, element: Type) -> list[Any]:
                 there += 1
                 continue
             if name in right.by_name and shared and shared[-1] != name:
-                here += 1  # its turn comes where the configuration has it
+                here += 1  # it is added at its position in the configuration
                 continue
         if name is not None:
             if name not in right.by_name:
@@ -112,7 +112,7 @@ def _woven(left: _Side, right: _Side, element: Type) -> list[Any]:
 
 
 def remove(value: Any, type_: Type, fields: FieldSet) -> Any:
-    """``value`` without the members of ``fields``; ``GONE`` if that leaves nothing. Shares what it does not change."""
+    """``value`` without the members of ``fields``; ``GONE`` if nothing is left. Unchanged parts are shared."""
     if value.__class__ is dict and type_.form is not Form.LIST and not (type_.form is not Form.ANY and is_leaf(type_)):
         return _without_keys(value, type_, fields)
     if value.__class__ is list and type_.form is Form.LIST and not is_leaf(type_):
@@ -149,7 +149,7 @@ def _without_items(value: list[Any], type_: Type, identify: Identify, fields: Fi
 
 
 def with_named_fields(fields: FieldSet, type_: Type = ANY) -> FieldSet:
-    """The set with every struct field as a member that has members below it."""
+    """The set, plus every struct field that has members below it."""
     named: FieldSet = {}
     for element, node in fields.items():
         if not node or element == SELF:

@@ -1,4 +1,4 @@
-"""JSON Patch (RFC 6902), with the limits and answers of the Kubernetes API server.
+"""JSON Patch (RFC 6902), with the limits and errors of the Kubernetes API server.
 
 A patch that is not a list of operations is a ``BadRequest``; an operation that fails, a ``test`` included, is
 ``Invalid``. The document passed in is not changed: containers are copied when an operation first changes them.
@@ -23,7 +23,7 @@ class _Failed(Exception):
 
 
 def apply(doc: Any, operations: Any) -> Any:
-    """``doc`` with the operations carried out one after the other."""
+    """``doc`` after all operations, in order."""
     _check_shape(operations)
     patched = _Document(doc)
     for operation in operations:
@@ -55,14 +55,14 @@ def _reject(detail: str) -> NoReturn:
 
 
 class _Document:
-    """The document under change."""
+    """The document that is being changed."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
-        # Containers made here, which may be changed. Kept alive, since an id is only good as long as its object is.
+        # Containers created here, which may be changed; kept alive, because the id of a dead object can be reused.
         self._own: dict[int, Any] = {}
         self._copied_bytes = 0
-        self.grew = False  # a container was put somewhere, so that the nesting may be deeper now
+        self.grew = False  # a container was added, so the nesting may be deeper now
 
     def carry_out(self, operation: dict[str, Any]) -> None:
         kind = operation.get("op")
@@ -110,7 +110,7 @@ class _Document:
         parent, key = self._locate(path, "replace", change=True)
         self.grew |= isinstance(value, dict | list)
         if isinstance(parent, dict):
-            parent[key] = value  # also if there was none: the Kubernetes server is that lenient
+            parent[key] = value  # even if it was absent, as in Kubernetes
         else:
             parent[_index(key, len(parent))] = value
 
@@ -140,7 +140,8 @@ class _Document:
         self._add(path, copied, kind)
 
     def _locate(self, path: str, kind: str, *, change: bool) -> tuple[Any, str]:
-        """The container and key a path ends in; with ``change`` all containers on the way may be changed after."""
+        """The container and key at the end of a path; with ``change``, all containers on the path are copied for
+        changes."""
         parts = path.split("/")
         if len(parts) < 2 or parts[0]:
             raise _Failed(f'{kind} operation does not apply: doc is missing path: "{path}": missing value')
@@ -180,7 +181,7 @@ def _get(container: Any, key: str) -> Any:
 
 
 def _index(key: str, length: int) -> int:
-    """A position in a list; negative ones count from the end, as the Kubernetes server takes them."""
+    """A position in a list; negative ones count from the end, as in Kubernetes."""
     digits = key[1:] if key[:1] in ("-", "+") else key
     if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
         raise _Failed(f"value was not a proper array index: '{key}'")

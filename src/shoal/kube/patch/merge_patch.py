@@ -1,6 +1,6 @@
 """JSON Merge Patch (RFC 7386): objects merge, null removes, everything else replaces.
 
-``apply`` works in place: the caller passes a document it has just decoded, so only the touched path costs anything.
+``apply`` works in place, on a document that the caller has just decoded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The order of a list after a strategic merge.
 
-Items the patch names come in the order the patch wants, the others in the order they had; where the two meet, an item
-the server had before stays in front of the items that followed it.
+Items of the patch are in the order of the patch, the others in their former order. Between the two, an item of the
+server stays before the items that followed it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NONE = object()
 
 
 def identity(item: Any, merge_key: str) -> Hashable:
-    """What tells an item from others: its merge key, or the item itself if it is a scalar."""
+    """The identity of an item: its merge key, or the item itself if it is a scalar."""
     value = item
     if merge_key:
         if item.__class__ is not dict:
@@ -29,7 +29,7 @@ def identity(item: Any, merge_key: str) -> Hashable:
 
 
 def kind_of(*lists: list[Any]) -> type:
-    """The one class all items of the lists have."""
+    """The class that all items of the lists have."""
     kinds: set[type] = {item.__class__ for items in lists for item in items}
     if list in kinds:
         raise Invalid("the server rejected our request due to an error in our request")
@@ -39,7 +39,7 @@ def kind_of(*lists: list[Any]) -> type:
 
 
 def arrange(merged: list[Any], wanted: list[Any], live: list[Any], merge_key: str) -> list[Any]:
-    """``merged`` sorted by ``wanted`` where it says something, and by ``live`` where it does not."""
+    """``merged`` in the order of ``wanted``, and of ``live`` for items that ``wanted`` does not have."""
     wanted_at = _positions(wanted, merge_key)
     live_at = _positions(live, merge_key)
     named = [(identity(item, merge_key), item) for item in merged]

@@ -1,11 +1,11 @@
 """Kubernetes' strategic merge patch: a merge patch that knows which lists merge by key.
 
-Objects merge, null removes. A list merges if its field says so: objects by their merge key, scalars as a set; any
-other list is replaced. Directives change that: ``$patch`` (delete, replace, merge) in an object or list item,
-``$deleteFromPrimitiveList/<field>``, ``$setElementOrder/<field>`` and ``$retainKeys``. They steer the merge and never
-become part of the result.
+Objects merge, null removes. A list merges if its field has a merge strategy: objects by their merge key, scalars as a
+set; any other list is replaced. Directives change that: ``$patch`` (delete, replace, merge) in an object or list item,
+``$deleteFromPrimitiveList/<field>``, ``$setElementOrder/<field>`` and ``$retainKeys``. They never become part of the
+result.
 
-``apply`` works in place on a document that was just decoded, and uses up the patch.
+``apply`` changes the document and the patch, which the caller has just decoded.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _directed_object(patch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _put(target: dict[str, Any], key: str, value: Any) -> None:
-    """Take a value that meets nothing to merge with."""
+    """Add a value that has no counterpart to merge with."""
     if value.__class__ in _CONTAINERS:
         drop_nulls(value)
         value, keep = _without_directives(value)
@@ -89,7 +89,7 @@ def _put(target: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _without_directives(value: Any) -> tuple[Any, bool]:
-    """The value without directives, and whether it remains at all: an object with ``$patch`` does not."""
+    """The value without directives, and whether it is kept: an object with ``$patch`` is not."""
     if value.__class__ is dict:
         if PATCH in value:
             return None, False
@@ -140,7 +140,7 @@ def _retain_keys(target: dict[str, Any], patch: dict[str, Any]) -> None:
 
 
 def _set_orders(target: dict[str, Any], patch: dict[str, Any], type_: Type) -> None:
-    """Merge the lists whose order the patch fixes, and take them out of the patch."""
+    """Merge the lists whose order the patch sets, and remove them from the patch."""
     for key in [key for key in patch if key.startswith(SET_ORDER)]:
         order = patch.pop(key)
         if order.__class__ is not list:
@@ -169,7 +169,7 @@ def _set_orders(target: dict[str, Any], patch: dict[str, Any], type_: Type) -> N
 
 
 def _with_places_filled(live: list[Any], merged: list[Any], merge_key: str) -> list[Any]:
-    """The order of the live list, where new items count as standing in the places of deleted ones, at the end."""
+    """The order of the live list, in which new items take the positions of deleted ones, then follow at the end."""
     kept = {identity(item, merge_key) for item in merged}
     remaining = [item for item in live if identity(item, merge_key) in kept]
     if len(remaining) == len(live):
@@ -180,7 +180,7 @@ def _with_places_filled(live: list[Any], merged: list[Any], merge_key: str) -> l
 
 
 def _check_order(patched: list[Any], order: list[Any], merge_key: str) -> None:
-    """The patch list has to follow the order it asks for, apart from deletions."""
+    """The list in the patch must have the order that the patch sets, apart from deletions."""
     if not order or not patched:
         return
     wanted = iter(order)
@@ -232,7 +232,7 @@ def _merge_objects(current: list[Any], patch: list[Any], field: Field) -> list[A
 
 
 def _directed_items(current: list[Any], patch: list[Any], merge_key: str) -> tuple[list[Any], list[Any]]:
-    """Carry out the ``$patch`` of list items: what remains of the list, and of the patch."""
+    """Execute the ``$patch`` of list items; return the rest of the list and of the patch."""
     directed = [item for item in patch if PATCH in item]
     if not directed:
         return current, patch

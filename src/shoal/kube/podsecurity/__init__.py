@@ -1,4 +1,4 @@
-"""The pod security standards: what privileged, baseline and restricted mean for a pod, in every version."""
+"""The pod security standards privileged, baseline and restricted, in every version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The baseline standard: nothing that is known to lead out of a container."""
+"""The baseline standard: no known privilege escalation out of a container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which checks make a standard in which version, and what they say of a pod."""
+"""The checks of each standard in each version, and their findings for a pod."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_ANNOTATIONS: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rule:
-    """A check through the versions; from ``replaces_from`` on it stands for a check of the baseline standard."""
+    """A check in all versions; from ``replaces_from`` on it replaces a check of the baseline standard."""
 
     id: str
     since: tuple[tuple[int, Check], ...]  # minor version -> the check from then on, ascending
@@ -32,7 +32,7 @@ class _Rule:
         return found
 
 
-# Each list in the order in which findings are told: by id.
+# Each list is in the order of findings in messages: by id.
 _BASELINE: Final = (
     _Rule(id="appArmorProfile", since=((0, baseline.app_armor_profile),)),
     _Rule(id="capabilities_baseline", since=((0, baseline.capabilities),)),
@@ -102,7 +102,7 @@ def _checks(standard: Standard) -> tuple[Check, ...]:
 
 
 def findings(standard: Standard, metadata: Obj, spec: Obj) -> list[Violation]:
-    """Everything in which a pod falls short of a standard."""
+    """All violations of a standard by a pod."""
     annotations = metadata.get("annotations") or _NO_ANNOTATIONS
     return [found for check in _checks(standard) if (found := check(annotations, spec)) is not None]
 

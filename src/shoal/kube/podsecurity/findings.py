@@ -12,7 +12,7 @@ _NOTHING: Final[Obj] = {}
 
 
 class Violation(NamedTuple):
-    """Why a pod does not meet a standard: a few words for lists, and the particulars."""
+    """Why a pod does not meet a standard: a short text for lists, and the details."""
 
     reason: str
     detail: str

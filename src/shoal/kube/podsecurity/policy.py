@@ -12,7 +12,7 @@ from shoal.errors import FieldError, invalid
 PREFIX: Final = "pod-security.kubernetes.io/"
 PRIVILEGED, BASELINE, RESTRICTED = "privileged", "baseline", "restricted"
 LEVELS: Final = (PRIVILEGED, BASELINE, RESTRICTED)  # in order of strictness
-LATEST: Final = 1_000_000  # a minor version that is newer than any
+LATEST: Final = 1_000_000  # newer than every minor version
 _BAD_LEVEL: Final = f"must be one of {', '.join(LEVELS)}"
 _BAD_VERSION: Final = 'must be "latest" or "v1.x"'
 _is_version = re.compile(r"v1\.([0-9]|[1-9][0-9]*)", re.ASCII).fullmatch
@@ -31,7 +31,7 @@ class Standard:
 
 @dataclass(frozen=True, slots=True)
 class PodSecurityLevels:
-    """What is refused, noted in the audit log and warned about in a namespace."""
+    """The standards of a namespace: enforced, noted in the audit log, and warned about."""
 
     enforce: Standard = Standard()
     audit: Standard = Standard()
@@ -46,8 +46,8 @@ EVERYTHING_ALLOWED: Final = PodSecurityLevels()
 
 
 def policy_of(labels: Mapping[str, str] | None) -> tuple[PodSecurityLevels, list[FieldError]]:
-    """The policy of a namespace with these labels, and what is wrong with them. A level that cannot be read counts as
-    the strictest where it is enforced and as the laxest where it is only spoken of."""
+    """The policy of a namespace with these labels, and the errors of the labels. An invalid level counts as restricted
+    if it is enforced, and as privileged for audit and warnings."""
     if not labels:
         return EVERYTHING_ALLOWED, []
     errors: list[FieldError] = []

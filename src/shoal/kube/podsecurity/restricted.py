@@ -1,4 +1,4 @@
-"""The restricted standard: what baseline asks for, and today's good practice for hardening."""
+"""The restricted standard: baseline plus current practice for hardening pods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REFUSED_VOLUMES: Final = (
 
 
 def not_on_windows(check: Check) -> Check:
-    """Pods that say they run on Windows cannot set what the check asks for."""
+    """Skip the check for Windows pods, which cannot have its fields."""
 
     def checked(annotations: Annotations, spec: Obj) -> Violation | None:
         return None if (spec.get("os") or {}).get("name") == "windows" else check(annotations, spec)

@@ -1,4 +1,4 @@
-"""Resource quotas: what objects use, whether one more fits, and how much is used in all."""
+"""Resource quotas: the usage of objects, whether a write fits, and the total usage."""
 
 from __future__ import annotations
 

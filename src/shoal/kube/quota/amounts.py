@@ -25,7 +25,7 @@ def total(left: Mapping[str, Quantity], right: Mapping[str, Quantity]) -> Amount
 
 
 def growth(new: Mapping[str, Quantity], old: Mapping[str, Quantity]) -> Amounts:
-    """By how much each amount is larger than before; nothing where it is not."""
+    """The increase of each amount; amounts that did not increase are omitted."""
     return {name: amount - old.get(name, ZERO) for name, amount in new.items() if amount > old.get(name, ZERO)}
 
 

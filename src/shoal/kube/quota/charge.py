@@ -1,4 +1,4 @@
-"""Whether a write fits into the quotas of its namespace, what they say afterwards, and counting from the start."""
+"""Charges writes to the quotas of their namespace, and counts the usage of all objects."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def matches(quota: Obj, evaluator: Evaluator, obj: Obj) -> bool:
 def charge(
     quotas: Sequence[Obj], resource: str, new: Obj, old: Obj | None, *, now: float, enforced: bool = True
 ) -> dict[int, dict[str, str]]:
-    """What ``used`` becomes, by index of the quotas that change. Raises QuotaRefused when there is not enough left; not
-    enforced are reports of what is used already."""
+    """The new ``used`` of the quotas that change, by their index. Raises QuotaRefused if a quota would be exceeded;
+    ``enforced`` is False for writes that only report existing usage."""
     evaluator = evaluator_of(resource)
     concerned = [index for index, quota in enumerate(quotas) if matches(quota, evaluator, new)]
     for index in concerned:
@@ -83,8 +83,7 @@ def _spend(quota: Obj, usage: Amounts, enforced: bool) -> dict[str, str] | None:
 
 
 class Count:
-    """Adds up what the objects of a namespace use of what a quota limits. Names that no resource stands for are left
-    out."""
+    """Adds up the usage of the objects of a namespace under a quota. Limits of unknown resources are omitted."""
 
     def __init__(self, spec: Obj) -> None:
         hard = spec.get("hard") or {}

@@ -1,4 +1,4 @@
-"""How each kind of object counts towards quotas: pods, services and claims by what they say, all others by number."""
+"""The quota usage of each kind of object: pods, services and claims by content, all others by number."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _ALIASES: Final = frozenset({"configmaps", "resourcequotas", "replicationcontrol
 class Evaluator(Protocol):
     """How quotas evaluate one kind of object."""
 
-    reads: bool  # whether usage depends on what an object says
+    reads: bool  # whether usage depends on the content of an object
 
     def tracks(self, name: str) -> bool:
-        """Whether the resource of this name is used by objects of this kind."""
+        """Whether objects of this kind use the resource."""
 
     def usage(self, obj: Obj, now: float) -> Amounts: ...
 
     def in_scope(self, selector: Obj, obj: Obj) -> bool:
-        """Whether the object belongs to what one selector of a quota is limited to."""
+        """Whether the object matches one scope selector of a quota."""
 
     def unspecified(self, names: Iterable[str], obj: Obj) -> str:
-        """What an object under a quota on ``names`` should have said and has not, in words."""
+        """A text about the resources in ``names`` that an object must specify and does not; empty if there are none."""
 
     def changes(self, new: Obj, old: Obj, subresource: str) -> bool:
         """Whether an update may use more than before."""
@@ -138,7 +138,7 @@ def _storage_class(claim: Obj) -> str:
 
 
 def _storage(claim: Obj) -> Quantity | None:
-    """Whole bytes; what is allocated counts while it is more than what is asked for."""
+    """Whole bytes: the larger of the allocated and the requested size."""
     requests = ((claim.get("spec") or {}).get("resources") or {}).get("requests") or {}
     if "storage" not in requests:
         return None
@@ -228,7 +228,7 @@ def _reaches_other_namespaces(affinity: Obj) -> bool:
 
 
 def _selects(selector: Obj, name: str | None) -> bool:
-    """Whether a selector over names of classes fits one of them, or none at all."""
+    """Whether a selector over class names matches one of these names, or their absence."""
     values = selector.get("values") or ()
     match selector.get("operator"):
         case "In":
@@ -251,7 +251,7 @@ _SPECIAL: Final[dict[str, Evaluator]] = {
 
 @lru_cache(maxsize=4096)
 def evaluator_of(resource: str) -> Evaluator:
-    """For a resource as ``deployments.apps``."""
+    """The evaluator of a resource such as ``deployments.apps``."""
     return _SPECIAL.get(resource) or _Counted(resource)
 
 

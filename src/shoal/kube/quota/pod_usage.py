@@ -16,7 +16,7 @@ _OVER: Final = ("Failed", "Succeeded")
 
 
 def is_charged(pod: Obj, now: float) -> bool:
-    """Whether a pod uses anything: not when it is over, nor when its deletion should have happened by now."""
+    """Whether a pod counts: not if it has ended, nor if its deletion is overdue."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     if status.get("phase") in _OVER:
         return False
@@ -53,7 +53,7 @@ def container_usage(container: Obj) -> Amounts:
 
 
 def has_own_resources(spec: Obj) -> bool:
-    """Whether a pod asks for resources as a whole, so that its containers need not."""
+    """Whether a pod has requests or limits of its own, so that its containers need none."""
     own = spec.get("resources") or {}
     return any(is_pod_level(name) for field in ("requests", "limits") for name in own.get(field) or ())
 
@@ -84,7 +84,7 @@ _Granted = Callable[[Obj, Obj, str], Any]  # container, its status, requests or 
 
 
 def _of_containers(pod: Obj, field: str, granted: tuple[_Granted, ...]) -> Amounts:
-    """The largest of what is asked for and what was granted, which differ while a pod is resized."""
+    """The larger of requested and granted resources, which differ while a pod is resized."""
     spec, status = pod["spec"], pod.get("status") or {}
     statuses = {
         known.get("name", ""): known

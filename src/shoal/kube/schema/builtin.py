@@ -1,7 +1,7 @@
 """The built-in types, built on demand from the compiled table.
 
-A server that handles ten kinds builds the types of ten kinds: constructing all 860 would cost more than the rest of
-the start-up together.
+A server builds only the types of the kinds that it handles: building all 860 would take longer than the rest of the
+start-up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shoal.kube.schema.model import ANY, Field, Form, Type
 _GENERATED = Path(__file__).parent / "generated"
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 
-# Definitions whose JSON form says less than their meaning.
+# Definitions whose JSON type is less specific than their meaning.
 _SCALARS = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": Form.QUANTITY,
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": Form.INT_OR_STRING,
@@ -32,7 +32,7 @@ _SCALARS = {
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray": Form.ANY,
 }
 _PLAIN = {"string": Form.STRING, "integer": Form.INTEGER, "number": Form.NUMBER, "boolean": Form.BOOLEAN}
-# The package's schemas leave out defaults; these are the ones that identify list items.
+# The package's schemas have no defaults; these are the ones of keys of list items.
 _KEY_DEFAULTS = {"protocol": "TCP"}
 
 
@@ -133,7 +133,7 @@ def _schema_type(schema: dict[str, Any]) -> Type:
 
 
 def _atomic_twin(target: Type) -> Type:
-    """A struct that is owned field by field elsewhere but as a whole in this place (an object reference, mostly)."""
+    """A struct that is owned field by field elsewhere but as a whole here, such as an object reference."""
     twin = Type(Form.STRUCT, target.name)
     twin.fields, twin.required, twin.atomic = target.fields, target.required, True
     return twin
