@@ -24,12 +24,12 @@ def unfit(nodes: int, refusals: Mapping[NodeRefusal, int], before: str = "", aft
 
 
 def histogram(nodes: int, reasons: Mapping[str, int], before: str = "", after: str = "") -> str:
-    said = f"0/{nodes} nodes are available:"
+    text = f"0/{nodes} nodes are available:"
     if before:
-        said += f" {before}."
+        text += f" {before}."
     elif reasons:
-        said += f" {', '.join(sorted(f'{count} {reason}' for reason, count in reasons.items()))}."
-    return f"{said} {after}" if after else said
+        text += f" {', '.join(sorted(f'{count} {reason}' for reason, count in reasons.items()))}."
+    return f"{text} {after}" if after else text
 
 
 def gated(gates: list[str]) -> str:

@@ -88,12 +88,12 @@ def _postgres(url: str, attrs_of: Callable[[Key, bytes], Attrs], events: str, un
         raise ConfigError(
             f"events {redact(events)!r} is not supported; use redis://host:port, rediss:// or unix://path"
         )
-    patience = LinkTimeouts(
+    timeouts = LinkTimeouts(
         limit_s=unavailable_after_s,
         connect_s=min(3.0, unavailable_after_s),
         statement_s=min(3.0, unavailable_after_s / 2),
     )
-    return PostgresJournal(url, attrs_of, events=events, patience=patience)
+    return PostgresJournal(url, attrs_of, events=events, timeouts=timeouts)
 
 
 __all__ = [

@@ -91,7 +91,7 @@ class PostgresSource:
                 await connection.execute("UPDATE shoal.counter SET frozen = $1", self._before)
         except (*AWAY, asyncpg.PostgresError) as error:
             raise ShoalError(
-                f"store {self._shown} still refuses writes: {_said(error)}; run `shoal store thaw {self._shown}`"
+                f"store {self._shown} still refuses writes: {_reason_of(error)}; run `shoal store thaw {self._shown}`"
             ) from error
         finally:
             await _close(connection)
@@ -241,8 +241,10 @@ def _explained(shown_url: str) -> Iterator[None]:
     try:
         yield
     except (*AWAY, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise ShoalError(f"store {shown_url}: {_said(error)}; check the address, the user and the server") from error
+        raise ShoalError(
+            f"store {shown_url}: {_reason_of(error)}; check the address, the user and the server"
+        ) from error
 
 
-def _said(error: BaseException) -> str:
+def _reason_of(error: BaseException) -> str:
     return str(error) or type(error).__name__

@@ -56,7 +56,7 @@ class SqliteSource:
             else:
                 self._control = await _control_of(self._path, self._url)
                 await self._ask("freeze", reason)
-                self._connection = _open_as_it_lies(self._path)
+                self._connection = _open_immutable(self._path)
             return _head(self._connection, self._url)
 
     async def rows(self) -> AsyncIterator[list[Row]]:
@@ -140,7 +140,7 @@ class SqliteTarget:
             run("INSERT INTO floor VALUES (?, ?)", ((resource, head.revision) for resource in head.resources))
             self._connection.close()
             _sync(self._work)
-            self._connection = _open_as_it_lies(self._work)
+            self._connection = _open_immutable(self._work)
 
     async def rows(self) -> AsyncIterator[list[Row]]:
         assert self._connection is not None
@@ -225,7 +225,7 @@ def _meta(connection: sqlite3.Connection) -> dict[str, object]:
     return dict(connection.execute("SELECT name, value FROM meta").fetchall())
 
 
-def _open_as_it_lies(path: Path) -> sqlite3.Connection:
+def _open_immutable(path: Path) -> sqlite3.Connection:
     """Open a file that does not change, without locks and without its write-ahead log."""
     return sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True, isolation_level=None)
 

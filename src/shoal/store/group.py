@@ -200,7 +200,7 @@ class LogStore:
         touched = self._keep(events)
         for ring, group in touched.items():
             for on_events, _ in ring.subscribers:
-                self._tell(on_events, group)
+                self._notify(on_events, group)
             if ring.waiters:
                 ring.wake()
         self._wake_reached()
@@ -221,9 +221,9 @@ class LogStore:
             events = grouped.get(ring.resource, ())
             for on_events, on_reset in ring.subscribers:
                 if on_reset is not None:
-                    self._tell(on_reset)
+                    self._notify(on_reset)
                 elif events:
-                    self._tell(on_events, events)
+                    self._notify(on_events, events)
         self._wake_reached()
 
     def fail(self, error: BaseException) -> None:
@@ -264,7 +264,7 @@ class LogStore:
             if revision <= self._revision and not waiter.done():
                 waiter.set_result(None)
 
-    def _tell(self, call: Callable[..., None], *arguments: Sequence[Event]) -> None:
+    def _notify(self, call: Callable[..., None], *arguments: Sequence[Event]) -> None:
         try:
             call(*arguments)
         except Exception as error:

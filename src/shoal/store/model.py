@@ -153,8 +153,8 @@ class StoreReadOnly(Exception):
 
 
 class StoreUnavailable(Exception):
-    """The database has not responded within the patience of writes and fresh reads; try again. A write in flight may or
-    may not have happened; if it did, it becomes visible."""
+    """The database has not responded within the time limit of writes and fresh reads; try again. A write in flight may
+    or may not have happened; if it did, it becomes visible."""
 
 
 class StorePage(msgspec.Struct, frozen=True):

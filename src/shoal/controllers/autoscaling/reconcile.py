@@ -20,7 +20,7 @@ PERIOD_S = 15.0
 
 
 @dataclass(slots=True)
-class _Look:
+class _Evaluation:
     """The findings of one evaluation, from which the status is made."""
 
     hpa: Obj
@@ -31,7 +31,7 @@ class _Look:
     desired: int = 0
     scaled_at: str = ""
 
-    def say(self, kind: str, status: str, reason: str, message: str) -> None:
+    def set_condition(self, kind: str, status: str, reason: str, message: str) -> None:
         before = next((each for each in self.conditions if each["type"] == kind), None)
         same = before is not None and before["status"] == status
         at = before["lastTransitionTime"] if before is not None and same else format_time(self.now)
@@ -75,11 +75,13 @@ class Autoscaler:
         uid = self._uids[key] = hpa["metadata"]["uid"]
         history = self._histories.setdefault(uid, ScaleHistory())
         before = hpa.get("status") or {}
-        look = _Look(hpa, self._context.clock.wall_s(), [dict(each) for each in before.get("conditions") or ()])
-        look.current, look.desired = before.get("currentReplicas", 0), before.get("desiredReplicas", 0)
-        look.scaled_at = before.get("lastScaleTime") or ""
-        await self._look(look, history)
-        status = look.status()
+        evaluation = _Evaluation(
+            hpa, self._context.clock.wall_s(), [dict(each) for each in before.get("conditions") or ()]
+        )
+        evaluation.current, evaluation.desired = before.get("currentReplicas", 0), before.get("desiredReplicas", 0)
+        evaluation.scaled_at = before.get("lastScaleTime") or ""
+        await self._evaluate(evaluation, history)
+        status = evaluation.status()
         if status != before:
             try:
                 await self._resource.replace_status({**hpa, "status": status})
@@ -87,64 +89,64 @@ class Autoscaler:
                 return DONE
         return Result(after_s=PERIOD_S)
 
-    def _event(self, look: _Look, warning: bool, reason: str, message: str) -> None:
+    def _event(self, evaluation: _Evaluation, warning: bool, reason: str, message: str) -> None:
         kind = EventType.WARNING if warning else EventType.NORMAL
-        self._context.events.record(look.hpa, kind, reason, message)
+        self._context.events.record(evaluation.hpa, kind, reason, message)
 
-    async def _look(self, look: _Look, history: ScaleHistory) -> None:
-        spec, namespace = look.hpa["spec"], look.hpa["metadata"]["namespace"]
+    async def _evaluate(self, evaluation: _Evaluation, history: ScaleHistory) -> None:
+        spec, namespace = evaluation.hpa["spec"], evaluation.hpa["metadata"]["namespace"]
         reference = spec["scaleTargetRef"]
         try:
             resource = await self._context.client.by_kind(reference["kind"], reference.get("apiVersion", ""))
             scale = await resource.get_subresource(reference["name"], "scale", namespace)
         except (ApiError, TransportError) as error:
-            self._event(look, True, "FailedGetScale", str(error))
+            self._event(evaluation, True, "FailedGetScale", str(error))
             message = f"the HPA controller was unable to get the target's current scale: {error}"
-            look.say("AbleToScale", "False", "FailedGetScale", message)
+            evaluation.set_condition("AbleToScale", "False", "FailedGetScale", message)
             return
         message = "the HPA controller was able to get the target's current scale"
-        look.say("AbleToScale", "True", "SucceededGetScale", message)
-        look.current = (scale.get("spec") or {}).get("replicas", 0)
-        decided = await self._decide(look, scale, history)
+        evaluation.set_condition("AbleToScale", "True", "SucceededGetScale", message)
+        evaluation.current = (scale.get("spec") or {}).get("replicas", 0)
+        decided = await self._decide(evaluation, scale, history)
         if decided is None:
-            look.desired = look.current
+            evaluation.desired = evaluation.current
             return
-        look.desired, why = decided
-        if look.desired != look.current:
-            await self._scale(look, resource, scale, why, history)
+        evaluation.desired, why = decided
+        if evaluation.desired != evaluation.current:
+            await self._scale(evaluation, resource, scale, why, history)
 
-    async def _decide(self, look: _Look, scale: Obj, history: ScaleHistory) -> tuple[int, str] | None:
+    async def _decide(self, evaluation: _Evaluation, scale: Obj, history: ScaleHistory) -> tuple[int, str] | None:
         """The new number of replicas and the reason; None if the metrics give no result."""
-        spec, current = look.hpa["spec"], look.current
+        spec, current = evaluation.hpa["spec"], evaluation.current
         least, most = spec.get("minReplicas", 1), spec["maxReplicas"]
         if current == 0 and least != 0:
             message = "scaling is disabled since the replica count of the target is zero"
-            look.say("ScalingActive", "False", "ScalingDisabled", message)
+            evaluation.set_condition("ScalingActive", "False", "ScalingDisabled", message)
             return 0, ""
         if current > most:
             return most, "Current number of replicas above Spec.MaxReplicas"
         if current < least:
             return least, "Current number of replicas below Spec.MinReplicas"
-        best = await self._propose(look, scale)
+        best = await self._propose(evaluation, scale)
         if best is None:
             return None
         why = f"{best.name} above target" if best.replicas > current else "All metrics below target"
-        limited = limit(spec, current, best.replicas, history, look.now)
-        look.say("AbleToScale", *limited.able)
-        look.say("ScalingLimited", *limited.limited)
+        limited = limit(spec, current, best.replicas, history, evaluation.now)
+        evaluation.set_condition("AbleToScale", *limited.able)
+        evaluation.set_condition("ScalingLimited", *limited.limited)
         return limited.replicas, why
 
-    async def _propose(self, look: _Look, scale: Obj) -> Proposal | None:
+    async def _propose(self, evaluation: _Evaluation, scale: Obj) -> Proposal | None:
         """The highest proposal. If one of several metrics is unavailable, the others can still scale up."""
         selector = (scale.get("status") or {}).get("selector") or ""
         if not selector:
             message = "the HPA target's scale is missing a selector"
-            self._event(look, True, "SelectorRequired", "selector is required")
-            look.say("ScalingActive", "False", "InvalidSelector", message)
+            self._event(evaluation, True, "SelectorRequired", "selector is required")
+            evaluation.set_condition("ScalingActive", "False", "InvalidSelector", message)
             return None
-        spec, namespace = look.hpa["spec"], look.hpa["metadata"]["namespace"]
+        spec, namespace = evaluation.hpa["spec"], evaluation.hpa["metadata"]["namespace"]
         target = ScaleTarget(
-            namespace=namespace, selector=selector, replicas=look.current,
+            namespace=namespace, selector=selector, replicas=evaluation.current,
             present=(scale.get("status") or {}).get("replicas", 0),
             pods=self._pods.select(parse(selector), namespace=namespace),
         )  # fmt: skip
@@ -153,38 +155,42 @@ class Autoscaler:
         faults: list[MetricError] = []
         for metric in spec.get("metrics") or ():
             try:
-                found.append(await self._proposals.of(metric, target, tolerance, look.now))
+                found.append(await self._proposals.of(metric, target, tolerance, evaluation.now))
             except MetricError as fault:
                 faults.append(fault)
-                self._event(look, True, fault.reason, str(fault))
-        look.metrics = [each.status for each in found]
+                self._event(evaluation, True, fault.reason, str(fault))
+        evaluation.metrics = [each.status for each in found]
         best = max(found, key=lambda each: each.replicas, default=None)
-        if best is None or (faults and best.replicas < look.current):
-            self._cannot(look, faults, len(found) + len(faults))
+        if best is None or (faults and best.replicas < evaluation.current):
+            self._cannot(evaluation, faults, len(found) + len(faults))
             return None
         message = f"the HPA was able to successfully calculate a replica count from {best.name}"
-        look.say("ScalingActive", "True", "ValidMetricFound", message)
+        evaluation.set_condition("ScalingActive", "True", "ValidMetricFound", message)
         return best
 
-    def _cannot(self, look: _Look, faults: list[MetricError], total: int) -> None:
+    def _cannot(self, evaluation: _Evaluation, faults: list[MetricError], total: int) -> None:
         first = faults[0] if faults else MetricError("there are no metrics", "InvalidMetricSourceType")
         message = f"the HPA was unable to compute the replica count: {first}"
-        look.say("ScalingActive", "False", first.reason, message)
+        evaluation.set_condition("ScalingActive", "False", first.reason, message)
         text = f"invalid metrics ({len(faults)} invalid out of {total}), first error is: {first}"
-        self._event(look, True, "FailedComputeMetricsReplicas", text)
+        self._event(evaluation, True, "FailedComputeMetricsReplicas", text)
 
-    async def _scale(self, look: _Look, resource: ResourceClient, scale: Obj, why: str, history: ScaleHistory) -> None:
+    async def _scale(
+        self, evaluation: _Evaluation, resource: ResourceClient, scale: Obj, why: str, history: ScaleHistory
+    ) -> None:
         try:
-            wanted = {**scale, "spec": {**(scale.get("spec") or {}), "replicas": look.desired}}
+            wanted = {**scale, "spec": {**(scale.get("spec") or {}), "replicas": evaluation.desired}}
             await resource.replace(wanted, subresource="scale")
         except (ApiError, TransportError) as error:
-            self._event(look, True, "FailedRescale", f"New size: {look.desired}; reason: {why}; error: {error}")
+            self._event(
+                evaluation, True, "FailedRescale", f"New size: {evaluation.desired}; reason: {why}; error: {error}"
+            )
             message = f"the HPA controller was unable to update the target scale: {error}"
-            look.say("AbleToScale", "False", "FailedUpdateScale", message)
-            look.desired = look.current
+            evaluation.set_condition("AbleToScale", "False", "FailedUpdateScale", message)
+            evaluation.desired = evaluation.current
             return
-        message = f"the HPA controller was able to update the target scale to {look.desired}"
-        look.say("AbleToScale", "True", "SucceededRescale", message)
-        self._event(look, False, "SuccessfulRescale", f"New size: {look.desired}; reason: {why}")
-        remember(look.hpa["spec"], history, look.current, look.desired, look.now)
-        look.scaled_at = format_time(look.now)
+        message = f"the HPA controller was able to update the target scale to {evaluation.desired}"
+        evaluation.set_condition("AbleToScale", "True", "SucceededRescale", message)
+        self._event(evaluation, False, "SuccessfulRescale", f"New size: {evaluation.desired}; reason: {why}")
+        remember(evaluation.hpa["spec"], history, evaluation.current, evaluation.desired, evaluation.now)
+        evaluation.scaled_at = format_time(evaluation.now)

@@ -133,7 +133,7 @@ class CronJobController:
             text = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew"
             self._warn(cron, "TooManyMissedTimes", text)
         if isinstance(decided, NoStart):
-            self._tell_skipped(cron, decided)
+            self._record_skipped(cron, decided)
             return active, None
         for reference in decided.replaces:
             await self._replace(cron, reference)
@@ -143,7 +143,7 @@ class CronJobController:
             return left, None
         return [*left, job_reference(job)], decided.at
 
-    def _tell_skipped(self, cron: Obj, decided: NoStart) -> None:
+    def _record_skipped(self, cron: Obj, decided: NoStart) -> None:
         if decided.why is Skip.TOO_LATE:
             at = datetime.fromtimestamp(decided.at, UTC).strftime("%a, %d %b %Y %H:%M:%S +0000")
             self._warn(cron, "MissSchedule", f"Missed scheduled time to start a job: {at}")

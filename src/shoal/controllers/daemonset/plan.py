@@ -23,7 +23,7 @@ from shoal.kube.objects import Obj
 _NOWHERE: Final = Fit(False, False)
 
 
-def sites_of(owner: Obj, nodes: Iterable[Obj], pods: Iterable[Obj]) -> list[NodeSlot]:
+def slots_of(owner: Obj, nodes: Iterable[Obj], pods: Iterable[Obj]) -> list[NodeSlot]:
     """All nodes with the pods on them or pinned to them, by node name."""
     grouped: dict[str, list[Obj]] = {}
     for pod in pods:
@@ -31,13 +31,13 @@ def sites_of(owner: Obj, nodes: Iterable[Obj], pods: Iterable[Obj]) -> list[Node
             grouped.setdefault(node_of(pod), []).append(pod)
     spec = owner["spec"]["template"]["spec"]
     tolerations = tolerations_of(spec)
-    sites = []
+    slots = []
     for node in nodes:
         name = node["metadata"]["name"]
         found = sorted(grouped.pop(name, ()), key=_seniority)
-        sites.append(NodeSlot(name, True, fit(spec, tolerations, node), tuple(found)))
-    sites += [NodeSlot(name, False, _NOWHERE, tuple(sorted(pods, key=_seniority))) for name, pods in grouped.items()]
-    return sorted(sites, key=lambda site: site.name)
+        slots.append(NodeSlot(name, True, fit(spec, tolerations, node), tuple(found)))
+    slots += [NodeSlot(name, False, _NOWHERE, tuple(sorted(pods, key=_seniority))) for name, pods in grouped.items()]
+    return sorted(slots, key=lambda slot: slot.name)
 
 
 def _seniority(pod: Obj) -> tuple[bool, str, str]:
@@ -46,21 +46,21 @@ def _seniority(pod: Obj) -> tuple[bool, str, str]:
 
 
 def plan(
-    owner: Obj, sites: Sequence[NodeSlot], mark: str, *, waits_s: Callable[[str], float], now: float
+    owner: Obj, slots: Sequence[NodeSlot], mark: str, *, waits_s: Callable[[str], float], now: float
 ) -> DaemonSetPlan:
     """``mark`` is the hash of the template; ``waits_s`` returns the remaining backoff of a failed pod on a node."""
     step = _Step(owner, mark, waits_s, now)
-    for site in sites:
-        step.manage(site)
+    for slot in slots:
+        step.manage(slot)
     if not step.nodes and not step.deleted and _rolls(owner):
-        step.nodes, step.deleted = plan_rolling(owner, sites, mark, now)
+        step.nodes, step.deleted = plan_rolling(owner, slots, mark, now)
     return DaemonSetPlan(
         nodes=tuple(step.nodes),
         deleted=tuple(step.deleted),
         failed_on=tuple(step.failed_on),
         remarks=tuple(step.remarks),
-        status=plan_status(owner, sites, mark, now),
-        recheck_s=step.recheck_s(sites),
+        status=plan_status(owner, slots, mark, now),
+        recheck_s=step.recheck_s(slots),
     )
 
 
@@ -79,19 +79,19 @@ class _Step:
         self.failed_on: list[str] = []
         self.remarks: list[EventNote] = []
 
-    def manage(self, site: NodeSlot) -> None:
+    def manage(self, slot: NodeSlot) -> None:
         """One pod on each eligible node, none elsewhere."""
-        if not site.present:
-            self.deleted += [pod for pod in site.pods if not pod["spec"].get("nodeName") and not is_terminating(pod)]
-        elif not site.fit.stays:
-            self.deleted += [pod for pod in site.pods if not is_terminating(pod)]
-        elif not site.pods:
-            if site.fit.runs:
-                self.nodes.append(site.name)
+        if not slot.present:
+            self.deleted += [pod for pod in slot.pods if not pod["spec"].get("nodeName") and not is_terminating(pod)]
+        elif not slot.fit.stays:
+            self.deleted += [pod for pod in slot.pods if not is_terminating(pod)]
+        elif not slot.pods:
+            if slot.fit.runs:
+                self.nodes.append(slot.name)
         else:
-            running = [pod for pod in site.pods if not is_terminating(pod) and not self._ended(site.name, pod)]
+            running = [pod for pod in slot.pods if not is_terminating(pod) and not self._ended(slot.name, pod)]
             if self._surges:
-                self._settle_surge(site, running)
+                self._settle_surge(slot, running)
             else:
                 self.deleted += running[1:]
 
@@ -115,11 +115,11 @@ class _Step:
         self.deleted.append(pod)
         return True
 
-    def _settle_surge(self, site: NodeSlot, running: list[Obj]) -> None:
+    def _settle_surge(self, slot: NodeSlot, running: list[Obj]) -> None:
         """An old and a new pod may be together on a node until the new one is available or the old one is not ready."""
         if len(running) <= 1:
-            if not running and site.fit.runs:
-                self.nodes.append(site.name)
+            if not running and slot.fit.runs:
+                self.nodes.append(slot.name)
             return
         new = next((pod for pod in running if self._is_new(pod)), None)
         old = next((pod for pod in running if not self._is_new(pod)), None)
@@ -131,8 +131,8 @@ class _Step:
     def _is_new(self, pod: Obj) -> bool:
         return is_updated(pod, self._mark)
 
-    def recheck_s(self, sites: Sequence[NodeSlot]) -> float | None:
-        pods = [pod for site in sites for pod in site.pods] if self._min_ready_s else []
+    def recheck_s(self, slots: Sequence[NodeSlot]) -> float | None:
+        pods = [pod for slot in slots for pod in slot.pods] if self._min_ready_s else []
         available_s = next_availability_s(pods, self._min_ready_s, self._now)
         waits = self._waits if available_s is None else [*self._waits, available_s]
         return min(waits, default=None)
@@ -142,18 +142,18 @@ def is_updated(pod: Obj, mark: str) -> bool:
     return (pod["metadata"].get("labels") or {}).get(REVISION_LABEL) == mark
 
 
-def plan_status(owner: Obj, sites: Sequence[NodeSlot], mark: str, now: float) -> Obj:
+def plan_status(owner: Obj, slots: Sequence[NodeSlot], mark: str, now: float) -> Obj:
     min_ready_s = owner["spec"].get("minReadySeconds") or 0
     desired = current = misscheduled = ready = available = updated = 0
-    for site in sites:
-        if not site.present:
+    for slot in slots:
+        if not slot.present:
             continue
-        if not site.fit.runs:
-            misscheduled += bool(site.pods)
+        if not slot.fit.runs:
+            misscheduled += bool(slot.pods)
             continue
         desired += 1
-        if site.pods:
-            first = site.pods[0]
+        if slot.pods:
+            first = slot.pods[0]
             current += 1
             updated += is_updated(first, mark)
             ready += is_ready(first)

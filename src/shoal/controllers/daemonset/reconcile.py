@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shoal.controllers.context import ControllerContext
 from shoal.controllers.daemonset.backoff import FailedPods, Key
 from shoal.controllers.daemonset.model import DaemonSetPlan
-from shoal.controllers.daemonset.plan import plan, pods_for, sites_of
+from shoal.controllers.daemonset.plan import plan, pods_for, slots_of
 from shoal.controllers.pods.claims import Claimer
 from shoal.controllers.pods.control import BURST, Failure, PodControl, namespace_ends
 from shoal.controllers.pods.expectations import RECHECK_S, Expectations
@@ -62,7 +62,7 @@ class DaemonSetController:
         pods = await self._claimer.claim(owner, reference, selector_of(owner))
         now_s = self._clock.monotonic()
         decided = plan(
-            owner, sites_of(owner, self.nodes.cache, pods), mark, now=self._clock.wall_s(),
+            owner, slots_of(owner, self.nodes.cache, pods), mark, now=self._clock.wall_s(),
             waits_s=lambda node: self._failed.remaining_s(_failed_key(owner, node), now_s),
         )  # fmt: skip
         failure = await self._act(owner, reference, mark, decided)

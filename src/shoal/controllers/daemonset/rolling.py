@@ -35,9 +35,9 @@ def limits_of(owner: Obj, desired: int) -> tuple[int, int]:
     return surge, unavailable
 
 
-def plan_rolling(owner: Obj, sites: Sequence[NodeSlot], mark: str, now: float) -> Step:
-    concerned = [site for site in sites if site.fit.runs or site.pods]
-    surge, unavailable = limits_of(owner, sum(site.fit.runs for site in sites))
+def plan_rolling(owner: Obj, slots: Sequence[NodeSlot], mark: str, now: float) -> Step:
+    concerned = [slot for slot in slots if slot.fit.runs or slot.pods]
+    surge, unavailable = limits_of(owner, sum(slot.fit.runs for slot in slots))
     step = _Rolling(owner, mark, now)
     if surge == 0:
         return [], step.replaced(concerned, unavailable)
@@ -52,18 +52,18 @@ class _Rolling:
     def _available(self, pod: Obj | None) -> bool:
         return pod is not None and is_available(pod, self._min_ready_s, self._now)
 
-    def _pair(self, site: NodeSlot) -> tuple[Obj | None, Obj | None, bool]:
+    def _pair(self, slot: NodeSlot) -> tuple[Obj | None, Obj | None, bool]:
         """The new and the old pod of a node, and whether there are only these."""
-        pods = [pod for pod in site.pods if not is_terminating(pod)]
+        pods = [pod for pod in slot.pods if not is_terminating(pod)]
         new = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(REVISION_LABEL) == self._mark]
         old = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(REVISION_LABEL) != self._mark]
         return new[0] if new else None, old[0] if old else None, len(new) <= 1 and len(old) <= 1
 
-    def replaced(self, sites: Sequence[NodeSlot], most: int) -> list[Obj]:
+    def replaced(self, slots: Sequence[NodeSlot], most: int) -> list[Obj]:
         """Old pods to delete: those that are not available, and others within the limit of unavailable pods."""
         unavailable, broken, candidates = 0, [], []
-        for site in sites:
-            new, old, alone = self._pair(site)
+        for slot in slots:
+            new, old, alone = self._pair(slot)
             if not alone or (new is None) == (old is None):
                 unavailable += 1
             elif new is not None:
@@ -75,15 +75,15 @@ class _Rolling:
                 unavailable += 1
         return broken + candidates[: max(0, most - unavailable)]
 
-    def surged(self, sites: Sequence[NodeSlot], most: int) -> Step:
+    def surged(self, slots: Sequence[NodeSlot], most: int) -> Step:
         """Nodes to get a new pod beside the old one, and old pods that have been replaced or may not stay."""
         surplus = available = 0
         urgent: list[str] = []
         candidates: list[str] = []
         replaced: list[Obj] = []
         unwanted: list[Obj] = []
-        for site in sites:
-            new, old, alone = self._pair(site)
+        for slot in slots:
+            new, old, alone = self._pair(slot)
             if not alone:
                 surplus += 1
                 continue
@@ -95,9 +95,9 @@ class _Rolling:
                     replaced.append(old)
                 else:
                     surplus += 1
-            elif not site.fit.runs:
+            elif not slot.fit.runs:
                 (unwanted if self._available(old) else replaced).append(old)
             else:
-                (candidates if self._available(old) else urgent).append(site.name)
-        spare = available - sum(site.fit.runs for site in sites)
+                (candidates if self._available(old) else urgent).append(slot.name)
+        spare = available - sum(slot.fit.runs for slot in slots)
         return urgent + candidates[: max(0, most - surplus)], replaced + unwanted[: max(0, spare)]

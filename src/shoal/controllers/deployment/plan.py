@@ -98,20 +98,20 @@ class _Step:
         grown = self._resize({self._new: size})
         if not grown and not self._resize(scale_down_old(self.family, self.bounds)):
             self._clean_if_complete()
-        return self._judged()
+        return self._with_progress()
 
     def recreated(self, old_pods_run: bool) -> DeploymentPlan:
         """A step of Recreate: scale all old ReplicaSets to 0; scale up the new one when none of their pods runs."""
         family = self.family
         if self._resize({name_of(each): 0 for each in family.active_old}):
-            return self._judged()
+            return self._with_progress()
         if old_pods_run or any(actual_of(each) for each in family.old):
-            return self._judged()
+            return self._with_progress()
         if not self._new:
             self._create(self.bounds.replicas)
         self._resize({self._new: self.bounds.replicas})
         self._clean_if_complete()
-        return self._judged()
+        return self._with_progress()
 
     # parts of steps
 
@@ -171,7 +171,7 @@ class _Step:
 
     # the end
 
-    def _judged(self) -> DeploymentPlan:
+    def _with_progress(self) -> DeploymentPlan:
         status, recheck_s = reports.plan_rollout_status(self.deployment, self.family, self._conditions, self.now)
         return self._decision(status, recheck_s)
 
@@ -194,7 +194,7 @@ def _is_empty(replica_set: Obj) -> bool:
     return observed and not actual_of(replica_set) and not replicas_of(replica_set)
 
 
-def is_the_wanted(deployment: Obj, found: Obj) -> bool:
+def is_desired(deployment: Obj, found: Obj) -> bool:
     """Whether a ReplicaSet with the name of the new one is the new one, or a hash collision."""
     family = family_of(deployment, (found,))
     owners = found["metadata"].get("ownerReferences") or ()

@@ -13,7 +13,7 @@ from shoal.controllers.deployment.model import (
     DeploymentPlan,
     UpdateReplicaSet,
 )
-from shoal.controllers.deployment.plan import is_the_wanted, plan
+from shoal.controllers.deployment.plan import is_desired, plan
 from shoal.controllers.deployment.replicasets import family_of
 from shoal.controllers.deployment.status import CREATE_FAILED, creation_failed
 from shoal.controllers.pods.claims import Claimer
@@ -77,7 +77,7 @@ class DeploymentController:
             case UpdateReplicaSet(changed, before):
                 answer = await self._sets.replace(changed)
                 self._wrote(deployment, answer)
-                self._tell_scaled(deployment, answer, before)
+                self._record_scaled(deployment, answer, before)
             case DeleteReplicaSet(old):
                 await self._delete(deployment, old)
             case _:
@@ -90,7 +90,7 @@ class DeploymentController:
             answer = await self._sets.create(made)
         except AlreadyExists:
             found = await self._sets.get(name, namespace)
-            if is_the_wanted(deployment, found):
+            if is_desired(deployment, found):
                 self._wrote(deployment, found)  # the cache lags
                 return True
             await self._collided(deployment)
@@ -103,7 +103,7 @@ class DeploymentController:
             await self._write_status(deployment, status)
             raise
         self._wrote(deployment, answer)
-        self._tell_scaled(deployment, answer, 0)
+        self._record_scaled(deployment, answer, 0)
         return True
 
     async def _collided(self, deployment: Obj) -> None:
@@ -119,7 +119,7 @@ class DeploymentController:
             return
         self._expectations.deleted(deployment["metadata"]["uid"], self.replica_sets.cache, old)
 
-    def _tell_scaled(self, deployment: Obj, replica_set: Obj, before: int) -> None:
+    def _record_scaled(self, deployment: Obj, replica_set: Obj, before: int) -> None:
         size = replicas_of(replica_set)
         if size == before:
             return

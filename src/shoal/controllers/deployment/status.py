@@ -137,12 +137,12 @@ def plan_rollout_status(
     if deadline_s is None:
         conditions = without_condition(conditions, PROGRESSING)
     else:
-        conditions = _judged(deployment, family.new, status, deadline_s, now)
+        conditions = _with_progress(deployment, family.new, status, deadline_s, now)
     status["conditions"] = _with_failures(conditions, family)
     return status, _recheck_s(deployment, status, deadline_s, now)
 
 
-def _judged(deployment: Obj, new: Obj | None, status: Obj, deadline_s: int, now: float) -> list[Obj]:
+def _with_progress(deployment: Obj, new: Obj | None, status: Obj, deadline_s: int, now: float) -> list[Obj]:
     conditions: list[Obj] = status["conditions"]
     known = find_condition(conditions, PROGRESSING)
     finished = known is not None and known.get("reason") == COMPLETE

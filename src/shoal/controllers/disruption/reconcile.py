@@ -48,7 +48,7 @@ class Budgets:
         except NoScale as error:
             await self._fail(budget, f"Failed to calculate the number of expected pods: {error}", now_s)
             raise
-        self._tell_failed(key, pods, leaving.failed)
+        self._record_failed(key, pods, leaving.failed)
         wanted = expected(budget["spec"], len(pods), scale)
         await self._write(budget, status(budget, wanted, healthy(pods, leaving.pods), leaving.pods, now_s))
         return DONE if leaving.recheck_s is None else Result(after_s=leaving.recheck_s + 1.0)
@@ -62,7 +62,7 @@ class Budgets:
             self._event(budget, EventType.WARNING, "UnmanagedPods", message)
         return scale
 
-    def _tell_failed(self, key: ObjectKey, pods: tuple[Obj, ...], failed: tuple[str, ...]) -> None:
+    def _record_failed(self, key: ObjectKey, pods: tuple[Obj, ...], failed: tuple[str, ...]) -> None:
         for pod in pods:
             if pod["metadata"]["name"] in failed:
                 message = f"Pod was expected by PDB {key} to be deleted but it wasn't"

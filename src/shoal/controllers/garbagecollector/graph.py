@@ -52,7 +52,7 @@ class Graph:
         if new.deleting and (old is None or not old.deleting or old.finalizers != new.finalizers):
             if new.waits:
                 due.update(self._dependents.get(new.uid, {}))
-            if new.waits or new.lets_go:
+            if new.waits or new.orphans_dependents:
                 due[new.uid] = None
         return list(due)
 
@@ -60,7 +60,7 @@ class Graph:
         kept = {each.uid for each in new.owners}
         for reference in old.owners if old is not None else ():
             if reference.uid not in kept:
-                self._cut(reference.uid, new.uid)
+                self._remove_dependent(reference.uid, new.uid)
             self._wake_waiting(reference.uid, due)
         for reference in new.owners:
             self._dependents.setdefault(reference.uid, {})[new.uid] = None
@@ -70,7 +70,7 @@ class Graph:
         if old is not None:
             due[new.uid] = None  # the removed reference may have been what kept it
 
-    def _cut(self, owner: str, dependent: str) -> None:
+    def _remove_dependent(self, owner: str, dependent: str) -> None:
         found = self._dependents.get(owner)
         if found is not None:
             found.pop(dependent, None)
@@ -91,7 +91,7 @@ class Graph:
         node = self._nodes.pop(uid, None)
         due = dict.fromkeys(self._dependents.get(uid, ()))
         for reference in node.owners if node is not None else ():
-            self._cut(reference.uid, uid)
+            self._remove_dependent(reference.uid, uid)
             self._wake_waiting(reference.uid, due)
         return list(due)
 

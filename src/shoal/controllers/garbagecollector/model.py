@@ -76,7 +76,7 @@ class GraphNode:
         return self.deleting and FOREGROUND in self.finalizers
 
     @property
-    def lets_go(self) -> bool:
+    def orphans_dependents(self) -> bool:
         """Whether it is being deleted and its dependents must be orphaned first."""
         return self.deleting and ORPHAN in self.finalizers
 

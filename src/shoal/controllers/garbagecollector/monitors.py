@@ -23,7 +23,7 @@ from shoal.kube.objects import Obj
 from shoal.reconcile import Cache, Change, ChangeType, Informer
 
 DISCOVERY_S = 30.0
-LOOK_AGAIN_S = 1.0
+REDISCOVER_S = 1.0
 SYNC_LIMIT_S = 30.0  # a resource that cannot be listed delays the others at most this long
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "ownerReferences", "finalizers", "deletionTimestamp")
 _IGNORED = (("", "events"), ("events.k8s.io", "events"))  # many, short-lived, and never owned
@@ -31,7 +31,7 @@ _IGNORED = (("", "events"), ("events.k8s.io", "events"))  # many, short-lived, a
 log = get_logger("controllers.garbagecollector")
 
 
-def essence(obj: Obj) -> Obj:
+def graph_metadata(obj: Obj) -> Obj:
     """A transform that keeps only the metadata that the graph needs."""
     about = obj["metadata"]
     return {"metadata": {name: about[name] for name in _KEPT if name in about}}
@@ -70,13 +70,13 @@ class Monitors:
         self._enqueue = enqueue
         self._monitors: dict[ResourceType, _Monitor] = {}
         self._kinds: dict[tuple[str, str], ResourceType] = {}  # (group, kind) -> resource, including unwatched ones
-        self._look = asyncio.Event()  # a new kind may have been defined
+        self._discovery_due = asyncio.Event()  # a new kind may have been defined
         self._discovered = asyncio.Event()
-        self._looked_s = -LOOK_AGAIN_S
+        self._discovered_s = -REDISCOVER_S
         self._discovering = asyncio.Lock()
         self._stopping = False
         definitions = context.informer("customresourcedefinitions", "apiextensions.k8s.io")
-        definitions.cache.add_handler(lambda _: self._look.set())
+        definitions.cache.add_handler(lambda _: self._discovery_due.set())
 
     def resource_of(self, group: str, kind: str) -> ResourceType | None:
         return self._kinds.get((group, kind))
@@ -94,15 +94,15 @@ class Monitors:
             except TimeoutError:
                 log.warning("resource could not be listed; its objects are not collected", after_s=SYNC_LIMIT_S)
 
-    async def look_again(self) -> None:
+    async def rediscover(self) -> None:
         """Run discovery now for an unknown kind. Concurrent calls share one request."""
-        if self._context.clock.monotonic() - self._looked_s >= LOOK_AGAIN_S:
+        if self._context.clock.monotonic() - self._discovered_s >= REDISCOVER_S:
             await self._discover()
 
     async def run(self) -> None:
         try:
             while not self._stopping:
-                self._look.clear()
+                self._discovery_due.clear()
                 try:
                     await self._discover()
                 except (ApiError, TransportError) as error:
@@ -113,18 +113,18 @@ class Monitors:
 
     def stop(self) -> None:
         self._stopping = True
-        self._look.set()
+        self._discovery_due.set()
 
     async def _pause(self) -> None:
-        timer = self._context.clock.call_later(DISCOVERY_S, self._look.set)
+        timer = self._context.clock.call_later(DISCOVERY_S, self._discovery_due.set)
         try:
-            await self._look.wait()
+            await self._discovery_due.wait()
         finally:
             timer.cancel()
 
     async def _discover(self) -> None:
         async with self._discovering:
-            self._looked_s = self._context.clock.monotonic()
+            self._discovered_s = self._context.clock.monotonic()
             await self._follow(await discover(self._context.client))
 
     async def _follow(self, found: Discovered) -> None:
@@ -143,7 +143,7 @@ class Monitors:
         if shared is None:
             informer = Informer(
                 MetadataClient(self._context.client, resource), clock=self._context.clock, random=self._context.random,
-                transform=essence,
+                transform=graph_metadata,
             )  # fmt: skip
             task = asyncio.create_task(informer.run(), name=f"garbage-collector/{resource.qualified}")
         else:

@@ -14,7 +14,7 @@ class OwnerState(StrEnum):
     SOLID = "solid"  # exists: its dependents stay
     ABSENT = "absent"
     WAITING = "waiting"  # exists, in foreground deletion: waits for its dependents
-    UNTOLD = "untold"  # a namespaced owner of a cluster-scoped object: its namespace is unknown
+    UNRESOLVABLE = "unresolvable"  # a namespaced owner of a cluster-scoped object: its namespace is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +79,18 @@ def deletion_step(graph: Graph, item: GraphNode) -> Action | None:
     """The next step of an object that is being deleted; None if it is not."""
     if not item.deleting:
         return None
-    if item.lets_go:
+    if item.orphans_dependents:
         dependents = graph.dependents(item.uid)
         return Orphan(dependents) if dependents else ReleaseObject(ORPHAN)
     if not item.waits:
         return KEEP
     blockers = graph.blockers(item.uid)
-    if not blockers or _in_knot(graph, item):
+    if not blockers or _in_waiting_cycle(graph, item):
         return ReleaseObject(FOREGROUND)
     return DeleteDependents(tuple(each.uid for each in blockers if not each.waits))
 
 
-def _in_knot(graph: Graph, item: GraphNode) -> bool:
+def _in_waiting_cycle(graph: Graph, item: GraphNode) -> bool:
     """Whether ``item`` is in a cycle of waiting objects that wait only for each other."""
     waited_for = {item.uid: graph.blockers(item.uid)}
     to_see = list(waited_for[item.uid])
@@ -119,7 +119,7 @@ def _reaches(waited_for: dict[str, tuple[GraphNode, ...]], start: str, end: str)
 
 def decide(graph: Graph, item: GraphNode, states: Sequence[OwnerState]) -> Action:
     """The step of an object that is not being deleted; ``states`` are those of ``item.owners``, in order."""
-    if not states or OwnerState.UNTOLD in states:
+    if not states or OwnerState.UNRESOLVABLE in states:
         return KEEP
     if OwnerState.SOLID in states:
         pairs = zip(item.owners, states, strict=True)

@@ -59,7 +59,7 @@ class Collector:
         if action is None:
             action = decide(self._graph, item, await self._states(item))
         try:
-            await self._carry_out(item, action)
+            await self._execute(item, action)
         except NotFound:
             pass  # deleted meanwhile: the watch delivers it
         return DONE
@@ -79,12 +79,12 @@ class Collector:
         """Ask the server for the state of an owner that is not in the graph, or is there under another identity."""
         resource = self.monitors.resource_of(reference.group, reference.kind)
         if resource is None:
-            await self.monitors.look_again()
+            await self.monitors.rediscover()
             resource = self.monitors.resource_of(reference.group, reference.kind)
         if resource is None:
             raise UnknownKind(f"{reference.kind} of {reference.api_version}, which owns {item.name}, is not served")
         if resource.namespaced and not item.namespace:
-            return OwnerState.UNTOLD
+            return OwnerState.UNRESOLVABLE
         namespace = item.namespace if resource.namespaced else ""
         try:
             found = await MetadataClient(self._context.client, resource).get(reference.name, namespace)
@@ -110,7 +110,7 @@ class Collector:
 
     # actions
 
-    async def _carry_out(self, item: GraphNode, action: Action) -> None:
+    async def _execute(self, item: GraphNode, action: Action) -> None:
         match action:
             case KeepObject():
                 return
@@ -157,7 +157,7 @@ class Collector:
     async def _orphan(self, owner: GraphNode, dependents: tuple[GraphNode, ...]) -> None:
         gate = asyncio.Semaphore(_AT_ONCE)
 
-        async def cut_off(dependent: GraphNode) -> None:
+        async def remove_reference(dependent: GraphNode) -> None:
             rest = tuple(each for each in dependent.owners if each.uid != owner.uid)
             async with gate:
                 try:
@@ -165,7 +165,7 @@ class Collector:
                 except NotFound:
                     pass
 
-        tasks = [asyncio.create_task(cut_off(each), name=f"orphan/{each.name}") for each in dependents]
+        tasks = [asyncio.create_task(remove_reference(each), name=f"orphan/{each.name}") for each in dependents]
         try:
             results = await asyncio.gather(*tasks, return_exceptions=True)
         finally:

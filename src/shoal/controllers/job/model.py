@@ -31,12 +31,12 @@ class JobBackoff:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a job is over. ``told``: its status already has the reason, perhaps not yet the final condition."""
+    """Why a job is over. ``recorded``: its status already has the reason, perhaps not yet the final condition."""
 
     success: bool
     reason: str
     message: str
-    told: bool = False
+    recorded: bool = False
 
     @property
     def interim(self) -> str:

@@ -60,7 +60,7 @@ def observe(job: Obj, pods: Sequence[Obj], released: frozenset[str], backoff: Jo
     new_failed = _new(job, pods, held, counted_badly, lambda pod: is_failed(pod, job))
     succeeded = (status.get("succeeded") or 0) + len(counted_well) + len(new_succeeded)
     failed = (status.get("failed") or 0) + len(counted_badly) + _counting(spec.get("podFailurePolicy"), new_failed)
-    ending = _told_ending(job) or _failure(job, pods, failed, now)
+    ending = _recorded_ending(job) or _failure(job, pods, failed, now)
     completed, failed_indexes = EMPTY, None
     delayed: dict[int, Obj] = {}
     if is_indexed(job):
@@ -160,13 +160,13 @@ def _delayed(
 # the end
 
 
-def _told_ending(job: Obj) -> Ending | None:
+def _recorded_ending(job: Obj) -> Ending | None:
     """The ending that an earlier pass has decided, which is final."""
     conditions = (job.get("status") or {}).get("conditions") or ()
     for kind, success in (("SuccessCriteriaMet", True), ("FailureTarget", False)):
         condition = find_condition(conditions, kind)
         if condition is not None and condition["status"] == "True":
-            return Ending(success, condition.get("reason") or "", condition.get("message") or "", told=True)
+            return Ending(success, condition.get("reason") or "", condition.get("message") or "", recorded=True)
     return None
 
 

@@ -157,7 +157,7 @@ class JobController:
         if not same_status(finished or status, job.get("status")):
             job = await self._write(uid, job, finished or status)
         if finished is not None and ending is not None:
-            self._tell(job, ending)
+            self._record_ending(job, ending)
         if failure is not None:
             raise failure
 
@@ -166,7 +166,7 @@ class JobController:
         self._expectations.wrote(uid, self.jobs.cache, answer)
         return answer
 
-    def _tell(self, job: Obj, ending: Ending) -> None:
+    def _record_ending(self, job: Obj, ending: Ending) -> None:
         if not ending.success:
             self._events.record(job, EventType.WARNING, ending.reason, ending.message)
             return

@@ -78,7 +78,7 @@ def track(view: JobView, status: Obj, ending: Ending | None, now: float) -> Trac
     limited = False
     for pod in _ordered(view) if indexed else view.pods:
         uid = pod["metadata"]["uid"]
-        if uid not in view.held or not _may_go(view, pod, ending):
+        if uid not in view.held or not _is_releasable(view, pod, ending):
             continue
         releases.append(pod)
         if phase_of(pod) == "Succeeded" and uid not in badly:
@@ -98,7 +98,7 @@ def track(view: JobView, status: Obj, ending: Ending | None, now: float) -> Trac
         _put(status, "completedIndexes", str(view.completed))
         if view.failed_indexes is not None:
             status["failedIndexes"] = str(view.failed_indexes)
-    if ending is not None and not ending.told:
+    if ending is not None and not ending.recorded:
         conditions = status.get("conditions") or []
         status["conditions"], _ = with_job_condition(
             conditions, ending.interim, "True", ending.reason, ending.message, now
@@ -110,7 +110,7 @@ def _ordered(view: JobView) -> list[Obj]:
     return sorted(view.pods, key=lambda pod: -1 if (index := index_of(pod)) is None else index)
 
 
-def _may_go(view: JobView, pod: Obj, ending: Ending | None) -> bool:
+def _is_releasable(view: JobView, pod: Obj, ending: Ending | None) -> bool:
     """Whether the finalizer can be removed once the pod is recorded."""
     if is_terminating(view.job) or ending is not None or phase_of(pod) == "Succeeded":
         return True
@@ -161,10 +161,10 @@ def conclude(status: Obj, ending: Ending, now: float) -> Obj | None:
 
 def same_status(one: Obj | None, other: Obj | None) -> bool:
     """Whether two statuses are equal, ignoring empty fields."""
-    return _said(one or {}) == _said(other or {})
+    return _values(one or {}) == _values(other or {})
 
 
-def _said(status: Obj) -> Obj:
+def _values(status: Obj) -> Obj:
     return {key: value for key, value in status.items() if key in ("ready", "terminating", "failedIndexes") or value}
 
 

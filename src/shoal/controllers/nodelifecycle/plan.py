@@ -108,7 +108,7 @@ def taints_of(node: Obj) -> list[Obj]:
     return list((node.get("spec") or {}).get("taints") or ())
 
 
-def settled_taints(node: Obj, now_s: float) -> list[Obj]:
+def condition_taints(node: Obj, now_s: float) -> list[Obj]:
     """The taints that follow from the node's conditions: NoSchedule for each bad one, and no NoExecute for a ready
     node. Foreign taints stay."""
     wanted = dict.fromkeys(_conditions_say(node))
@@ -129,15 +129,15 @@ def _taint(key: str, effect: str, now_s: float) -> Obj:
     return {"key": key, "effect": effect, "timeAdded": format_time(now_s)}
 
 
-def evicting_taints(node: Obj, now_s: float) -> list[Obj]:
+def eviction_taints(node: Obj, now_s: float) -> list[Obj]:
     """The node's taints with the NoExecute taint for its state, replacing the other one."""
     key = UNREACHABLE if ready_status(node) == UNKNOWN else NOT_READY
     if any(taint["key"] == key and taint["effect"] == NO_EXECUTE for taint in taints_of(node)):
         return taints_of(node)
-    return [*peaceful_taints(node), _taint(key, NO_EXECUTE, now_s)]
+    return [*without_eviction_taints(node), _taint(key, NO_EXECUTE, now_s)]
 
 
-def peaceful_taints(node: Obj) -> list[Obj]:
+def without_eviction_taints(node: Obj) -> list[Obj]:
     """The node's taints without the NoExecute taints of a lost node."""
     return [
         taint
@@ -147,10 +147,10 @@ def peaceful_taints(node: Obj) -> list[Obj]:
 
 
 def is_evicting(node: Obj) -> bool:
-    return len(peaceful_taints(node)) != len(taints_of(node))
+    return len(without_eviction_taints(node)) != len(taints_of(node))
 
 
-def swaps_at_once(node: Obj) -> bool:
+def has_other_eviction_taint(node: Obj) -> bool:
     """Whether it already has the other NoExecute taint: then it is swapped without waiting for the rate limit."""
     return is_evicting(node) and ready_status(node) != "True"
 

@@ -15,16 +15,16 @@ from shoal.controllers.nodelifecycle.plan import (
     READY,
     NodeHealth,
     condition_of,
-    evicting_taints,
+    condition_taints,
+    eviction_taints,
+    has_other_eviction_taint,
     is_evicting,
     is_lost,
     lost_conditions,
     observe,
-    peaceful_taints,
     ready_status,
-    settled_taints,
-    swaps_at_once,
     taints_of,
+    without_eviction_taints,
     zone_of,
 )
 from shoal.controllers.nodelifecycle.zones import Zones
@@ -68,7 +68,7 @@ class NodeTaints:
         if node is None:
             return DONE
         try:
-            await self._writer.set_taints(node, settled_taints(node, self._context.clock.wall_s()))
+            await self._writer.set_taints(node, condition_taints(node, self._context.clock.wall_s()))
         except NotFound:
             return DONE
         if ready_status(node) != "True" and condition_of(node, READY):
@@ -135,14 +135,14 @@ class NodeMonitor:
         return left_s if turn_s is None else min(turn_s, left_s)
 
     async def _round(self) -> None:
-        self._greet()
+        self._record_node_changes()
         self._view = {node["metadata"]["name"]: node for node in self._nodes}
-        lost = [node for node in self._view.values() if self._look(node)]
+        lost = [node for node in self._view.values() if self._is_newly_lost(node)]
         for start in range(0, len(lost), _AT_ONCE):
             await asyncio.gather(*(self._report_lost(node) for node in lost[start : start + _AT_ONCE]))
-        await self._judge_zones()
+        await self._update_zones()
 
-    def _greet(self) -> None:
+    def _record_node_changes(self) -> None:
         """Record events for added and deleted nodes."""
         names = {key.name for key in self._nodes.keys()}
         for name in self._signs.keys() - names:
@@ -158,7 +158,7 @@ class NodeMonitor:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": uid}}
         self._context.events.record(node, EventType.NORMAL, reason, message)
 
-    def _look(self, node: Obj) -> bool:
+    def _is_newly_lost(self, node: Obj) -> bool:
         """Whether the node is newly lost: no heartbeat for too long, and its conditions do not show it yet."""
         name, now_s = node["metadata"]["name"], self._context.clock.wall_s()
         lease = self._leases.get(ObjectKey("kube-node-lease", name)) or {}
@@ -186,7 +186,7 @@ class NodeMonitor:
         if was_ready:
             self._event(name, uid, "NodeNotReady", f"Node {name} status is now: NodeNotReady")
 
-    async def _judge_zones(self) -> None:
+    async def _update_zones(self) -> None:
         now_s = self._context.clock.monotonic()
         ready: dict[str, dict[str, bool]] = {}
         for name, node in self._view.items():
@@ -204,7 +204,7 @@ class NodeMonitor:
         for name, node in self._view.items():
             if ready_status(node) == "True" or not condition_of(node, READY):
                 continue
-            if swaps_at_once(node):
+            if has_other_eviction_taint(node):
                 await self._taint(name, self._evicting)
             elif not is_evicting(node):
                 self._zones.wait(zone_of(node), name)
@@ -212,7 +212,7 @@ class NodeMonitor:
     async def _leave_in_peace(self) -> None:
         for name, node in self._view.items():
             if is_evicting(node):
-                await self._taint(name, peaceful_taints)
+                await self._taint(name, without_eviction_taints)
 
     async def _drive_away(self) -> None:
         for name in self._zones.take(self._context.clock.monotonic()):
@@ -221,7 +221,7 @@ class NodeMonitor:
     def _evicting(self, node: Obj) -> list[Obj]:
         if ready_status(node) == "True":
             return taints_of(node)
-        return evicting_taints(node, self._context.clock.wall_s())
+        return eviction_taints(node, self._context.clock.wall_s())
 
     async def _taint(self, name: str, wanted: Callable[[Obj], list[Obj]]) -> None:
         """Write a node's taints. Retry a conflict at once, because the node's turn does not come again soon."""

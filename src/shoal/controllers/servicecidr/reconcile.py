@@ -42,12 +42,12 @@ class ServiceCidrController:
         if cidr is None:
             return DONE
         if is_terminating(cidr):
-            return await self._let_go(cidr)
+            return await self._release(cidr)
         if FINALIZER not in (cidr["metadata"].get("finalizers") or ()):
             patch = {"metadata": {"uid": cidr["metadata"]["uid"], "finalizers": [FINALIZER]}}
             cidr = await self._resource.patch(key.name, patch, type=PatchType.STRATEGIC)
         try:
-            await self._tell(cidr, blocked=False)
+            await self._write_ready(cidr, blocked=False)
         except (Conflict, NotFound):
             raise
         except ApiError:
@@ -56,10 +56,10 @@ class ServiceCidrController:
             raise
         return DONE
 
-    async def _let_go(self, cidr: Obj) -> Result:
+    async def _release(self, cidr: Obj) -> Result:
         """Release a range when none of its addresses is in use and every server has seen its deletion."""
         if not can_go(cidr, self.ranges.cache, self.addresses.cache):
-            await self._tell(cidr, blocked=True)
+            await self._write_ready(cidr, blocked=True)
             return DONE
         wait_s = deletion_wait_s(cidr, self._clock.wall_s())
         if wait_s > 0:
@@ -73,7 +73,7 @@ class ServiceCidrController:
                 pass
         return DONE
 
-    async def _tell(self, cidr: Obj, *, blocked: bool) -> None:
+    async def _write_ready(self, cidr: Obj, *, blocked: bool) -> None:
         status = with_range_condition(cidr, condition_of_range(self._clock.wall_s(), blocked=blocked))
         if status is not None:
             await self._resource.replace_status({**cidr, "status": status})

@@ -108,7 +108,7 @@ class StatefulSetController:
                 await self._delete_pod(owner, pod)
             case Refuse(pod, why):
                 refusal = Conflict(why)
-                self._tell_pod(owner, "Create", pod, refusal)
+                self._record_pod(owner, "Create", pod, refusal)
                 raise refusal
             case _:
                 assert_never(action)
@@ -122,15 +122,15 @@ class StatefulSetController:
             found = await self._pods.get(pod["metadata"]["name"], pod["metadata"]["namespace"])
             self._wrote(owner, found)
             if not _is_controlled(found, owner):
-                self._tell_pod(owner, "Create", pod, failure)
+                self._record_pod(owner, "Create", pod, failure)
                 raise
             return
         except (ApiError, TransportError) as failure:
             if not namespace_ends(failure):
-                self._tell_pod(owner, "Create", pod, failure)
+                self._record_pod(owner, "Create", pod, failure)
             raise
         self._wrote(owner, answer)
-        self._tell_pod(owner, "Create", pod, None)
+        self._record_pod(owner, "Create", pod, None)
 
     async def _create_claims(self, owner: Obj, pod: Obj, claims: tuple[Obj, ...]) -> None:
         for claim in claims:
@@ -140,10 +140,10 @@ class StatefulSetController:
                 continue
             except (ApiError, TransportError) as failure:
                 if not namespace_ends(failure):
-                    self._tell_claim(owner, claim, pod, failure)
+                    self._record_claim(owner, claim, pod, failure)
                 raise
             self._expectations.wrote(owner["metadata"]["uid"], self.claims.cache, answer)
-            self._tell_claim(owner, claim, pod, None)
+            self._record_claim(owner, claim, pod, None)
 
     async def _update_pod(self, owner: Obj, pod: Obj) -> None:
         try:
@@ -151,9 +151,9 @@ class StatefulSetController:
         except NotFound:
             return
         except ApiError as failure:
-            self._tell_pod(owner, "Update", pod, failure)
+            self._record_pod(owner, "Update", pod, failure)
             raise
-        self._tell_pod(owner, "Update", pod, None)
+        self._record_pod(owner, "Update", pod, None)
 
     async def _update_claim(self, owner: Obj, pod: Obj, claim: Obj) -> None:
         try:
@@ -161,7 +161,7 @@ class StatefulSetController:
         except NotFound:
             return
         except ApiError as failure:
-            self._tell_pod(owner, "Update", pod, failure)
+            self._record_pod(owner, "Update", pod, failure)
             raise
         self._expectations.wrote(owner["metadata"]["uid"], self.claims.cache, answer)
 
@@ -172,27 +172,29 @@ class StatefulSetController:
         except (NotFound, Conflict):
             return  # deleted, or another object has its name
         except (ApiError, TransportError) as failure:
-            self._tell_pod(owner, "Delete", pod, failure)
+            self._record_pod(owner, "Delete", pod, failure)
             raise
         self._expectations.deleted(owner["metadata"]["uid"], self.pods.cache, pod)
-        self._tell_pod(owner, "Delete", pod, None)
+        self._record_pod(owner, "Delete", pod, None)
 
     def _wrote(self, owner: Obj, pod: Obj) -> None:
         self._expectations.wrote(owner["metadata"]["uid"], self.pods.cache, pod)
 
-    def _tell_pod(self, owner: Obj, verb: str, pod: Obj, failure: Exception | None) -> None:
+    def _record_pod(self, owner: Obj, verb: str, pod: Obj, failure: Exception | None) -> None:
         what = f"{verb} Pod {pod['metadata']['name']} in StatefulSet {owner['metadata']['name']}"
-        self._tell(owner, verb, f"{what} successful" if failure is None else f"{what} failed error: {failure}", failure)
+        self._record(
+            owner, verb, f"{what} successful" if failure is None else f"{what} failed error: {failure}", failure
+        )
 
-    def _tell_claim(self, owner: Obj, claim: Obj, pod: Obj, failure: Exception | None) -> None:
+    def _record_claim(self, owner: Obj, claim: Obj, pod: Obj, failure: Exception | None) -> None:
         names = claim["metadata"]["name"], pod["metadata"]["name"], owner["metadata"]["name"]
         if failure is None:
-            self._tell(owner, "Create", "Create Claim {} Pod {} in StatefulSet {} success".format(*names), None)
+            self._record(owner, "Create", "Create Claim {} Pod {} in StatefulSet {} success".format(*names), None)
         else:
             text = "Create Claim {} for Pod {} in StatefulSet {} failed error: {}".format(*names, failure)
-            self._tell(owner, "Create", text, failure)
+            self._record(owner, "Create", text, failure)
 
-    def _tell(self, owner: Obj, verb: str, message: str, failure: Exception | None) -> None:
+    def _record(self, owner: Obj, verb: str, message: str, failure: Exception | None) -> None:
         if failure is None:
             self._events.record(owner, EventType.NORMAL, f"Successful{verb}", message)
         else:

@@ -97,7 +97,7 @@ def is_hostname(text: str) -> bool:
     return all(_HOST_LABEL.fullmatch(label) for label in front) and _TOP_LABEL.fullmatch(last) is not None
 
 
-def _sloppy(text: str) -> str:
+def _with_leading_zeros(text: str) -> str:
     """Leading zeros are read as decimal, as the older parsers did."""
     head, colon, tail = text.rpartition(":")
     octets = tail.split(".")
@@ -107,7 +107,7 @@ def _sloppy(text: str) -> str:
 
 
 def is_ipv4(text: str) -> bool:
-    return "." in text and names.parse_ip(_sloppy(text)) is not None
+    return "." in text and names.parse_ip(_with_leading_zeros(text)) is not None
 
 
 def is_ipv6(text: str) -> bool:
@@ -116,7 +116,7 @@ def is_ipv6(text: str) -> bool:
 
 def is_cidr(text: str) -> bool:
     address, slash, length = text.partition("/")
-    return bool(slash) and names.parse_cidr(f"{_sloppy(address)}/{length}") is not None
+    return bool(slash) and names.parse_cidr(f"{_with_leading_zeros(address)}/{length}") is not None
 
 
 def is_isbn10(text: str) -> bool:

@@ -24,8 +24,8 @@ from shoal.kube.ownership.managed import (
     Managers,
     encode,
     fit_managers,
-    lose,
     manager_id,
+    remove_fields,
 )
 from shoal.kube.ownership.managed import decode as decode_managers
 from shoal.kube.ownership.merge import GONE, merge, remove, with_named_fields
@@ -130,7 +130,7 @@ def _apply_as_kubectl(request: _Request, live: dict[str, Any], applied: dict[str
     try:
         return request.update(live, deep_copy(applied), force=False)
     except _Conflicts as conflicts:
-        conflicts.forgive(last_applied.owned_fields(live, request.type, request.api_version))
+        conflicts.drop(last_applied.owned_fields(live, request.type, request.api_version))
         if conflicts.by_manager:
             raise conflicts.as_error() from None
         return request.update(live, applied, force=True)
@@ -233,7 +233,7 @@ class _Request:
             if conflicts:
                 raise _Conflicts({who: (managers[who].api_version, what) for who, what in conflicts.items()})
         if changed or removed:
-            lose(managers, changed, removed, but=self.id)
+            remove_fields(managers, changed, removed, but=self.id)
 
     def _store(self, obj: dict[str, Any], managers: Managers) -> None:
         metadata = obj.setdefault("metadata", {})
@@ -250,7 +250,7 @@ class _Conflicts(Exception):
         super().__init__("conflicts")
         self.by_manager = by_manager
 
-    def forgive(self, fields: FieldSet) -> None:
+    def drop(self, fields: FieldSet) -> None:
         """Drop the conflicts about ``fields``."""
         left = {who: (version, fieldset.difference(what, fields)) for who, (version, what) in self.by_manager.items()}
         self.by_manager = {who: rest for who, rest in left.items() if rest[1]}

@@ -133,9 +133,9 @@ def update_managers(
         changed = fieldset.recursive_difference(changed, reset_fields)
         removed = fieldset.recursive_difference(removed, reset_fields)
     if changed or removed:
-        lose(managers, changed, removed)
+        remove_fields(managers, changed, removed)
     if changed:
-        _gain(managers, manager_id(manager, UPDATE, api_version, subresource), changed, api_version, now)
+        _add_fields(managers, manager_id(manager, UPDATE, api_version, subresource), changed, api_version, now)
         cap_update_managers(managers)
     if managers:
         metadata["managedFields"] = encode(managers)
@@ -175,7 +175,7 @@ def fit_managers(managers: Managers, type_: Type) -> None:
             managers[identity] = entry._replace(fields=fitted)
 
 
-def lose(managers: Managers, changed: FieldSet, removed: FieldSet, *, but: ManagerId | None = None) -> None:
+def remove_fields(managers: Managers, changed: FieldSet, removed: FieldSet, *, but: ManagerId | None = None) -> None:
     """Remove the fields from all managers except ``but``; remove managers without fields."""
     for identity, entry in list(managers.items()):
         if identity == but:
@@ -187,7 +187,7 @@ def lose(managers: Managers, changed: FieldSet, removed: FieldSet, *, but: Manag
             managers[identity] = entry._replace(fields=rest)
 
 
-def _gain(managers: Managers, identity: ManagerId, fields: FieldSet, api_version: str, now: str) -> None:
+def _add_fields(managers: Managers, identity: ManagerId, fields: FieldSet, api_version: str, now: str) -> None:
     previous = managers.get(identity)
     if previous is not None:
         fields = fieldset.union(previous.fields, fields)

@@ -54,7 +54,7 @@ def _merged_list(current: list[Any], value: list[Any], type_: Type) -> list[Any]
     right = [identify(item) for item in value]
     if left == right:
         return [_merged_item(old, new, type_.element) for old, new in zip(current, value, strict=True)]
-    return _woven(_Side(left, current), _Side(right, value), type_.element)
+    return _interleaved(_Side(left, current), _Side(right, value), type_.element)
 
 
 def _merged_item(current: Any, value: Any, element: Type) -> Any:
@@ -72,7 +72,7 @@ class _Side:
             self.by_name[name] = GONE if name in self.by_name else item
 
 
-def _woven(left: _Side, right: _Side, element: Type) -> list[Any]:
+def _interleaved(left: _Side, right: _Side, element: Type) -> list[Any]:
     shared = [name for name in right.names if name in left.by_name]
     shared.reverse()
     woven: list[Any] = []

@@ -33,6 +33,6 @@ def only(amounts: Mapping[str, Quantity], names: Container[str]) -> Amounts:
     return {name: amount for name, amount in amounts.items() if name in names}
 
 
-def words(amounts: Mapping[str, Quantity], names: Iterable[str]) -> str:
+def text_of(amounts: Mapping[str, Quantity], names: Iterable[str]) -> str:
     """``cpu=1,pods=2``."""
     return ",".join(f"{name}={amounts[name]}" for name in sorted(names) if name in amounts)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import ZERO
-from shoal.kube.quota.amounts import Amounts, growth, only, parse, show, total, words
+from shoal.kube.quota.amounts import Amounts, growth, only, parse, show, text_of, total
 from shoal.kube.quota.evaluators import Evaluator, evaluator_of, resources_behind
 
 
@@ -76,8 +76,8 @@ def _spend(quota: Obj, usage: Amounts, enforced: bool) -> dict[str, str] | None:
     over = [name for name in wanted if after[name] > hard[name]]
     if over and enforced:
         raise QuotaRefused(
-            f"exceeded quota: {quota['metadata']['name']}, requested: {words(wanted, over)}, "
-            f"used: {words(used, over)}, limited: {words(hard, over)}"
+            f"exceeded quota: {quota['metadata']['name']}, requested: {text_of(wanted, over)}, "
+            f"used: {text_of(used, over)}, limited: {text_of(hard, over)}"
         )
     return show(after)
 

@@ -73,7 +73,7 @@ class LogFollower:
         feed: Feed,
         replica: Replica,
         attrs_of: AttrsOf,
-        patience: LinkTimeouts,
+        timeouts: LinkTimeouts,
         ids: Ids,
         *,
         interval_s: float,
@@ -85,14 +85,14 @@ class LogFollower:
         self._feed = feed
         self._replica = replica
         self._attrs_of = attrs_of
-        self._patience = patience
+        self._timeouts = timeouts
         self._ids = ids
         self._interval_s = interval_s
         self._on_loaded = on_loaded
         self.incarnation = ""
         self._waiters: list[asyncio.Future[int]] = []
         self._wake = asyncio.Event()
-        self._heard = 0  # the newest revision named by hints
+        self._announced = 0  # the newest revision named by hints
         self._soon: asyncio.TimerHandle | None = None
         self._ended = False
         self.own_session = 0  # own notifications are ignored
@@ -100,7 +100,7 @@ class LogFollower:
 
     def begin(self, snapshot: LogSnapshot) -> None:
         self.incarnation = snapshot.loaded.incarnation
-        self._heard = 0
+        self._announced = 0
         self._feed.begin(snapshot.loaded.revision, snapshot.mark)
         self._on_loaded(snapshot)
 
@@ -114,16 +114,16 @@ class LogFollower:
         self._waiters.append(waiter)
         self._wake.set()
         # a timer and not asyncio.timeout: requests are not tasks
-        timer = loop.call_later(self._patience.limit_s, _give_up, waiter)
+        timer = loop.call_later(self._timeouts.limit_s, _give_up, waiter)
         try:
             return await waiter
         finally:
             timer.cancel()
 
-    def heard_of(self, revision: int, delay_s: float = 0.0) -> None:
+    def fetch_up_to(self, revision: int, delay_s: float = 0.0) -> None:
         """Fetch the revision unless it arrives otherwise within ``delay_s``."""
-        self._heard = max(self._heard, revision)
-        if self._heard <= self._feed.revision:
+        self._announced = max(self._announced, revision)
+        if self._announced <= self._feed.revision:
             return
         if delay_s <= 0.0:
             self._wake.set()
@@ -135,7 +135,7 @@ class LogFollower:
         if self._feed.revision == known:
             self._wake.set()
         else:  # rows arrive otherwise, so they may continue to
-            self.heard_of(self._heard, GAP_S)
+            self.fetch_up_to(self._announced, GAP_S)
 
     async def run(self) -> None:
         waiters: list[asyncio.Future[int]] = []
@@ -183,7 +183,7 @@ class LogFollower:
         except ValueError:
             return
         if pid != self.own_session:
-            self.heard_of(revision, self._notified_delay_s())
+            self.fetch_up_to(revision, self._notified_delay_s())
 
     async def _catch_up(self, connection: asyncpg.Connection) -> int:
         while True:
@@ -197,7 +197,7 @@ class LogFollower:
         newest = 0
         while True:
             known, known_mark = feed.revision, feed.mark
-            records = await self._statement.fetch(known, chunk, timeout=self._patience.statement_s)
+            records = await self._statement.fetch(known, chunk, timeout=self._timeouts.statement_s)
             revision, mark, incarnation = records[0][:3]
             newest = newest or revision
             if incarnation != self.incarnation:

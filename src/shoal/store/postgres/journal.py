@@ -50,13 +50,13 @@ class PostgresJournal:
         attrs_of: AttrsOf,
         *,
         events: str = "",
-        patience: LinkTimeouts | None = None,
+        timeouts: LinkTimeouts | None = None,
         ids: Ids | None = None,
     ) -> None:
         self._url = url
         self._attrs_of = attrs_of
         self._events = events
-        self._patience = patience or LinkTimeouts()
+        self._timeouts = timeouts or LinkTimeouts()
         self._ids = ids or Ids()
         self._server = self._ids.new_uid()
         self._tasks: list[asyncio.Task[None]] = []
@@ -64,16 +64,16 @@ class PostgresJournal:
 
     async def open(self, replica: Replica) -> Loaded:
         feed = self._feed = Feed(replica, self._attrs_of, self._published)
-        self._follow_link = PostgresLink(self._url, "follower", self._patience, self._prepare_follower)
+        self._follow_link = PostgresLink(self._url, "follower", self._timeouts, self._prepare_follower)
         self._follower = LogFollower(
-            self._follow_link, feed, replica, self._attrs_of, self._patience, self._ids,
+            self._follow_link, feed, replica, self._attrs_of, self._timeouts, self._ids,
             interval_s=_INTERVAL_HINTED_S if self._events else _INTERVAL_S, on_loaded=self._loaded,
             notified_delay_s=self._notified_delay_s,
         )  # fmt: skip
-        self._keep_link = PostgresLink(self._url, "keeper", self._patience, _nothing, {"synchronous_commit": "off"})
+        self._keep_link = PostgresLink(self._url, "keeper", self._timeouts, _nothing, {"synchronous_commit": "off"})
         self._keeper = Housekeeper(self._keep_link, self._server, lambda: feed.revision)
         self._writer = PostgresWriter(
-            self._url, feed, self._follower, self._patience, self._ids, lambda: self._keeper.others > 0
+            self._url, feed, self._follower, self._timeouts, self._ids, lambda: self._keeper.others > 0
         )
         if self._events:
             self._hints = Hints(
@@ -84,7 +84,7 @@ class PostgresJournal:
                 on_batch=self._hinted,
             )
         try:
-            async with asyncio.timeout(self._patience.limit_s + self._patience.connect_s):
+            async with asyncio.timeout(self._timeouts.limit_s + self._timeouts.connect_s):
                 snapshot = await self._first_load()
         except BaseException as error:
             await self._close_links()
@@ -110,7 +110,7 @@ class PostgresJournal:
 
     async def settle(self) -> None:
         try:
-            async with asyncio.timeout(self._patience.limit_s):
+            async with asyncio.timeout(self._timeouts.limit_s):
                 await self._keeper.settle()
         except AWAY:
             pass  # the keeper continues it
@@ -120,14 +120,14 @@ class PostgresJournal:
             self._hints.end()
         await cancel_all(*self._tasks)
         try:
-            async with asyncio.timeout(self._patience.connect_s):
+            async with asyncio.timeout(self._timeouts.connect_s):
                 await self._keeper.leave()
         except AWAY:
             pass  # other servers notice the silence, and the next load deletes the rest
         await self._close_links()
 
     async def _first_load(self) -> LogSnapshot:
-        deadline_s = asyncio.get_running_loop().time() + self._patience.limit_s
+        deadline_s = asyncio.get_running_loop().time() + self._timeouts.limit_s
         while True:
             try:
                 connection = await self._follow_link.get()
@@ -155,7 +155,7 @@ class PostgresJournal:
     def _hinted(self, newest: int, rows: Sequence[LogRow]) -> None:
         if rows:
             self._feed.hint(rows)
-        self._follower.heard_of(newest, GAP_S if rows else 0.0)
+        self._follower.fetch_up_to(newest, GAP_S if rows else 0.0)
 
     def _notified_delay_s(self) -> float:
         return GAP_S if self._hints is not None and self._hints.listening else 0.0

@@ -11,7 +11,7 @@ import asyncpg
 from shoal.base.backoff import Backoff
 from shoal.base.logs import get_logger
 
-# Every database error is retried until patience ends: none is worth ending a process that still serves reads.
+# Every database error is retried until the time limit: none is worth ending a process that still serves reads.
 AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 _BACKOFF = Backoff(base_s=0.05, cap_s=1.0, floor_s=0.02)
@@ -34,16 +34,16 @@ class PostgresLink:
         self,
         url: str,
         name: str,
-        patience: LinkTimeouts,
+        timeouts: LinkTimeouts,
         prepare: Callable[[asyncpg.Connection], Awaitable[None]],
         settings: dict[str, str] | None = None,
     ) -> None:
         """``prepare`` runs on every new connection before it is used."""
         self._url = url
         self._name = name
-        self._patience = patience
+        self._timeouts = timeouts
         self._prepare = prepare
-        limit_ms = str(round(patience.statement_s * 1000))
+        limit_ms = str(round(timeouts.statement_s * 1000))
         self._settings = {
             "application_name": f"shoal {name}",
             "jit": "off",  # compiling costs more than any statement here
@@ -63,9 +63,9 @@ class PostgresLink:
         connection = self._connection
         if connection is not None and not connection.is_closed():
             return connection
-        async with asyncio.timeout(self._patience.connect_s):
+        async with asyncio.timeout(self._timeouts.connect_s):
             connection = await asyncpg.connect(
-                self._url, server_settings=self._settings, timeout=self._patience.connect_s
+                self._url, server_settings=self._settings, timeout=self._timeouts.connect_s
             )
             self._connection = connection
             try:
@@ -98,6 +98,6 @@ class PostgresLink:
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_closed():
             try:
-                await connection.close(timeout=self._patience.connect_s)
+                await connection.close(timeout=self._timeouts.connect_s)
             except AWAY:
                 connection.terminate()

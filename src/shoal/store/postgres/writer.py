@@ -1,9 +1,9 @@
 """Commits batches over one connection, and resolves batches whose response is lost.
 
-A batch is retried until the database has decided it or patience ends. When a connection breaks, its batch may or may
-not have been committed, or may still be. So the next connection first terminates the old session and takes its lock,
-and only then looks for the batch's mark in the log. If it is there, the batch was committed; otherwise it is sent
-again.
+A batch is retried until the database has decided it or the time limit is reached. When a connection breaks, its batch
+may or may not have been committed, or may still be. So the next connection first terminates the old session and takes
+its lock, and only then looks for the batch's mark in the log. If it is there, the batch was committed; otherwise it is
+sent again.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _LOCK_SESSION = "SELECT pg_advisory_lock($1, $2)"
 
 class PostgresWriter:
     def __init__(
-        self, url: str, feed: Feed, follower: LogFollower, patience: LinkTimeouts, ids: Ids, notify: Callable[[], bool]
+        self, url: str, feed: Feed, follower: LogFollower, timeouts: LinkTimeouts, ids: Ids, notify: Callable[[], bool]
     ) -> None:
         """``notify`` returns whether other servers listen for notifications."""
         self._feed = feed
         self._follower = follower
-        self._patience = patience
+        self._timeouts = timeouts
         self._ids = ids
         self._number = new_mark(ids) & 0x7FFFFFFF
-        self._link = PostgresLink(url, "writer", patience, self._prepare)
+        self._link = PostgresLink(url, "writer", timeouts, self._prepare)
         self._failing_since_s: float | None = None
         self._notify = notify
 
@@ -56,7 +56,7 @@ class PostgresWriter:
         batch = OwnBatch(transactions, new_mark(self._ids))
         self._feed.sent(batch)
         try:
-            results = await self._commit(batch, encoded, since_s + self._patience.limit_s)
+            results = await self._commit(batch, encoded, since_s + self._timeouts.limit_s)
         except StoreUnavailable as error:
             self._failing_since_s = since_s
             return [error] * len(transactions)
@@ -93,7 +93,7 @@ class PostgresWriter:
         feed = self._feed
         records: Sequence[asyncpg.Record] = await self._statement.fetch(
             self._follower.incarnation, feed.revision, feed.mark, batch.mark, self._notify(),
-            encoded.op_ends, encoded.rq_ends, *encoded.ops, *encoded.rqs, timeout=self._patience.statement_s + 1.0,
+            encoded.op_ends, encoded.rq_ends, *encoded.ops, *encoded.rqs, timeout=self._timeouts.statement_s + 1.0,
         )  # fmt: skip
         return records
 
@@ -117,7 +117,7 @@ class PostgresWriter:
         except HistoryChanged:
             pass  # the follower will read the same rows
         if not batch.answer.done():
-            self._follower.heard_of(newest)
+            self._follower.fetch_up_to(newest)
             try:
                 async with asyncio.timeout_at(deadline_s):
                     await batch.answer
@@ -129,7 +129,7 @@ class PostgresWriter:
         """Wait before the next attempt; return StoreUnavailable if that one might end too late. An attempt is never
         aborted from here: the database times it out itself, so that it cannot be committed after it was refused."""
         await self._link.pause(error)
-        if asyncio.get_running_loop().time() + self._patience.statement_s > deadline_s:
+        if asyncio.get_running_loop().time() + self._timeouts.statement_s > deadline_s:
             raise StoreUnavailable(str(error) or "the database does not accept writes")
 
     async def _prepare(self, connection: asyncpg.Connection) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.controllers.daemonset.eligibility import node_of
 from shoal.controllers.daemonset.model import DaemonSetPlan
-from shoal.controllers.daemonset.plan import plan, pods_for, sites_of
+from shoal.controllers.daemonset.plan import plan, pods_for, slots_of
 from shoal.controllers.pods.template import controller_reference, hash_of
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
@@ -33,8 +33,8 @@ class World:
         return hash_of(self.owner["spec"]["template"], 0)
 
     def step(self) -> DaemonSetPlan:
-        sites = sites_of(self.owner, self.nodes.values(), self.pods.values())
-        decided = plan(self.owner, sites, self.mark, waits_s=lambda name: self.waits.get(name, 0.0), now=self.now)
+        slots = slots_of(self.owner, self.nodes.values(), self.pods.values())
+        decided = plan(self.owner, slots, self.mark, waits_s=lambda name: self.waits.get(name, 0.0), now=self.now)
         reference = controller_reference(self.owner, "apps/v1", "DaemonSet")
         for made in pods_for(self.owner, reference, self.mark, decided.nodes):
             self._numbers += 1

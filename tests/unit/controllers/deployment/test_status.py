@@ -15,7 +15,7 @@ from shoal.controllers.deployment.model import (
     REVISION_HISTORY,
     CreateReplicaSet,
 )
-from shoal.controllers.deployment.plan import is_the_wanted, plan
+from shoal.controllers.deployment.plan import is_desired, plan
 from shoal.controllers.deployment.replicasets import annotations_of_new, family_of, new_replica_set
 from shoal.controllers.deployment.status import creation_failed
 from shoal.kube.objects import Obj
@@ -247,11 +247,11 @@ def test_a_replica_set_that_is_refused_is_told() -> None:
 def test_a_name_that_another_template_has_is_a_collision() -> None:
     owner = make_deployment(2)
     mine = stored(new_replica_set(owner, 2, 1, bounds(owner)))
-    assert is_the_wanted(owner, mine)
+    assert is_desired(owner, mine)
     other = {**mine, "spec": make_set(owner, "app:2", 2)["spec"]}
-    assert not is_the_wanted(owner, other)
+    assert not is_desired(owner, other)
     foreign = {**mine, "metadata": {**mine["metadata"], "ownerReferences": []}}
-    assert not is_the_wanted(owner, foreign)
+    assert not is_desired(owner, foreign)
     again = new_replica_set({**owner, "status": {"collisionCount": 1}}, 2, 1, bounds(owner))
     assert again["metadata"]["name"] != mine["metadata"]["name"]
 

@@ -59,7 +59,7 @@ def graph_of(*nodes):
         ([WAITING], False, Remove(PropagationPolicy.BACKGROUND)),
         ([WAITING], True, Remove(PropagationPolicy.FOREGROUND)),
         ([WAITING, ABSENT], True, Remove(PropagationPolicy.FOREGROUND)),
-        ([OwnerState.UNTOLD, ABSENT], False, KEEP),
+        ([OwnerState.UNRESOLVABLE, ABSENT], False, KEEP),
     ],
 )
 def test_owners_decide_about_an_object(states, with_dependents, expected):

@@ -13,13 +13,13 @@ from shoal.controllers.nodelifecycle.plan import (
     UNREACHABLE,
     UNSCHEDULABLE,
     ZoneState,
-    evicting_taints,
+    condition_taints,
+    eviction_taints,
     is_lost,
     lost_conditions,
     observe,
-    peaceful_taints,
     rate,
-    settled_taints,
+    without_eviction_taints,
     zone_of,
     zone_state,
 )
@@ -79,25 +79,25 @@ def test_what_a_lost_node_said_is_not_known_any_more():
 
 def test_bad_conditions_keep_new_pods_away():
     node = a_node("False", MemoryPressure="True", DiskPressure="False", NetworkUnavailable="True", unschedulable=True)
-    assert keys(settled_taints(node, 0.0), NO_SCHEDULE) == {
+    assert keys(condition_taints(node, 0.0), NO_SCHEDULE) == {
         NOT_READY, "node.kubernetes.io/memory-pressure", "node.kubernetes.io/network-unavailable", UNSCHEDULABLE,
     }  # fmt: skip
-    assert keys(settled_taints(a_node("Unknown"), 0.0), NO_SCHEDULE) == {UNREACHABLE}
+    assert keys(condition_taints(a_node("Unknown"), 0.0), NO_SCHEDULE) == {UNREACHABLE}
 
 
 def test_a_node_that_is_well_again_has_only_the_taints_of_others():
-    taints = [OTHERS, *settled_taints(a_node("Unknown"), 0.0), {"key": UNREACHABLE, "effect": NO_EXECUTE}]
-    assert settled_taints(a_node("True", taints=taints), 0.0) == [OTHERS]
-    assert keys(settled_taints(a_node("Unknown", taints=taints), 0.0), NO_EXECUTE) == {UNREACHABLE}
+    taints = [OTHERS, *condition_taints(a_node("Unknown"), 0.0), {"key": UNREACHABLE, "effect": NO_EXECUTE}]
+    assert condition_taints(a_node("True", taints=taints), 0.0) == [OTHERS]
+    assert keys(condition_taints(a_node("Unknown", taints=taints), 0.0), NO_EXECUTE) == {UNREACHABLE}
 
 
 def test_the_taint_that_drives_pods_away_says_why_and_replaces_the_other():
-    unreachable = evicting_taints(a_node("Unknown", taints=[OTHERS]), 0.0)
+    unreachable = eviction_taints(a_node("Unknown", taints=[OTHERS]), 0.0)
     assert keys(unreachable, NO_EXECUTE) == {UNREACHABLE}
-    not_ready = evicting_taints(a_node("False", taints=unreachable), 0.0)
+    not_ready = eviction_taints(a_node("False", taints=unreachable), 0.0)
     assert keys(not_ready, NO_EXECUTE) == {NOT_READY}
-    assert evicting_taints(a_node("False", taints=not_ready), 9.0) == not_ready
-    assert peaceful_taints(a_node(taints=not_ready)) == [OTHERS]
+    assert eviction_taints(a_node("False", taints=not_ready), 9.0) == not_ready
+    assert without_eviction_taints(a_node(taints=not_ready)) == [OTHERS]
 
 
 TAINTS = st.builds(
@@ -114,8 +114,8 @@ TAINTS = st.builds(
     st.booleans(),
 )
 def test_settling_taints_twice_changes_nothing_and_touches_no_other_taint(ready, taints, cordoned):
-    settled = settled_taints(a_node(ready, taints=taints, unschedulable=cordoned), 0.0)
-    assert settled_taints(a_node(ready, taints=settled, unschedulable=cordoned), 5.0) == settled
+    settled = condition_taints(a_node(ready, taints=taints, unschedulable=cordoned), 0.0)
+    assert condition_taints(a_node(ready, taints=settled, unschedulable=cordoned), 5.0) == settled
     mine = [taint for taint in taints if taint["key"] == "mine" or taint["effect"] == "PreferNoSchedule"]
     assert [taint for taint in settled if taint in mine] == mine
 

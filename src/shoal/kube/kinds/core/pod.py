@@ -101,7 +101,7 @@ def _validate_create(pod: Obj) -> list[FieldError]:
     return errors
 
 
-def _judged_alone(pod: Obj) -> bool:
+def _spec_is_independent(pod: Obj) -> bool:
     """Whether the spec can be validated without the metadata. It cannot if it has ephemeral volumes, whose claims are
     named after the pod, or ``matchLabelKeys``, which refer to its labels."""
     spec = pod.get("spec") or {}
@@ -287,7 +287,7 @@ POD = KindRules(
         "status.nominatedNodeName": _status_text("nominatedNodeName"),
     },
     all_fields=_all_fields,
-    spec_alone=SpecAlone(applies=_judged_alone, validate_rest=_validate_rest, warnings_rest=metadata_warnings),
+    spec_alone=SpecAlone(applies=_spec_is_independent, validate_rest=_validate_rest, warnings_rest=metadata_warnings),
     indexed_fields=("spec.nodeName",),
     subresource_prepare={"ephemeralcontainers": prepare_ephemeral_containers, "resize": prepare_resize},
     subresource_validation={
