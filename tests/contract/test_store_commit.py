@@ -196,7 +196,7 @@ async def test_one_counter_increment_survives_per_acknowledged_compare_and_swap(
         assert sum(conflicts) > 0 and store.revision == 101
 
 
-async def test_cancelled_commits_disturb_nobody(backend: Any) -> None:
+async def test_cancelled_commits_do_not_affect_others(backend: Any) -> None:
     async with backend.opened() as store:
         tasks = [asyncio.ensure_future(store.commit([backend.put(f"p{i}")])) for i in range(100)]
         for i, task in enumerate(tasks):

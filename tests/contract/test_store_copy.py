@@ -115,7 +115,7 @@ async def test_objects_revisions_counter_and_fences_are_the_same(place: Place, f
 
 
 @pairs
-async def test_servers_of_the_source_go_on_reading_and_refuse_writes(place: Place, from_: str, to: str) -> None:
+async def test_servers_of_the_source_continue_to_read_and_refuse_writes(place: Place, from_: str, to: str) -> None:
     async with asyncio.timeout(60):
         source, target = place(from_, "a"), place(to, "b")
         async with running(source) as store:
@@ -216,7 +216,7 @@ async def write_once(store: LogStore) -> str | None:
 
 
 @pairs
-async def test_what_is_there_is_replaced_only_by_force(place: Place, from_: str, to: str) -> None:
+async def test_existing_content_is_replaced_only_by_force(place: Place, from_: str, to: str) -> None:
     async with asyncio.timeout(60):
         source, target = place(from_, "a"), place(to, "b")
         async with running(target) as store:
@@ -287,7 +287,9 @@ async def test_a_database_cannot_be_copied_onto_itself_by_another_name(place: Pl
             await store.commit([put("p1")])
 
 
-async def test_a_database_without_a_store_or_out_of_reach_is_named(place: Place, tmp_path: Path) -> None:
+async def test_the_error_names_a_database_without_a_store_or_that_cannot_be_reached(
+    place: Place, tmp_path: Path
+) -> None:
     empty = place("postgres", "a")
     with pytest.raises(ConfigError, match="this database contains no store"):
         await copy_store(empty, f"sqlite:///{tmp_path}/b.db")

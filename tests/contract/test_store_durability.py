@@ -204,7 +204,7 @@ async def test_a_second_process_is_refused_with_a_clear_error(filed: Any) -> Non
         pass  # the lock is free again
 
 
-async def test_files_and_urls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+async def test_the_error_names_a_file_or_url_that_cannot_be_used(tmp_path: Path) -> None:
     def opened(url: str) -> LogStore:
         return open_store(url, attrs_of=lambda key, value: Attrs())
 

@@ -1,4 +1,4 @@
-"""What several servers on one database promise, whatever happens to the database, to Redis and to the connections."""
+"""Guarantees of several servers on one database when the database, Redis or connections fail."""
 
 from __future__ import annotations
 
@@ -424,7 +424,9 @@ async def test_while_the_database_is_away_writes_and_fresh_reads_fail_after_thei
         assert [event.entry.key.name for event in watch.take()] == ["c"]
 
 
-async def test_a_database_that_hangs_is_given_up_and_found_again(own_postgres: PostgresServer, kind: Any) -> None:
+async def test_writes_fail_while_the_database_hangs_and_work_again_afterwards(
+    own_postgres: PostgresServer, kind: Any
+) -> None:
     async with serving(kind, url=own_postgres.create_database()) as servers:
         one = await servers.start(unavailable_after_s=0.8)
         await one.commit([servers.put("a")])
@@ -450,7 +452,7 @@ async def until_written(store: LogStore, put: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", ["mute", "deafen", "cut"])
-async def test_a_commit_whose_connection_broke_is_answered_rightly_and_done_once(shared: Any, fault: str) -> None:
+async def test_a_commit_whose_connection_broke_is_done_once_and_gets_its_result(shared: Any, fault: str) -> None:
     async with serving(shared) as servers:
         async with proxied(shared_postgres(), servers.url) as (proxy, url):
             one, other = await servers.start(url=url), await servers.start()
@@ -590,7 +592,7 @@ async def test_history_that_was_rewritten_is_noticed_though_the_counter_went_on(
             await one.stop()
 
 
-async def test_a_server_that_missed_more_than_the_log_holds_loads_anew(shared: Any) -> None:
+async def test_a_server_that_missed_more_than_the_log_holds_reloads(shared: Any) -> None:
     async with serving(shared) as servers:
         async with proxied(shared_postgres(), servers.url) as (proxy, url):
             one, other = await servers.start(url=url, events=""), await servers.start()

@@ -102,7 +102,7 @@ async def test_closing_a_watch_or_the_store_ends_a_wait(backend: Any) -> None:
             await wait
 
 
-async def test_a_watcher_that_falls_behind_is_told_and_stalls_nobody(backend: Any) -> None:
+async def test_a_watcher_that_falls_behind_gets_an_error_and_delays_no_write(backend: Any) -> None:
     async with backend.opened(limits=RingLimits(max_events=100)) as store:
         slow, quick = store.watch("pods", 0), store.watch("pods", 0)
         seen = 0
@@ -196,7 +196,7 @@ async def test_compaction_forgets_up_to_its_revision_and_not_beyond(backend: Any
         assert store.watch("pods", 10).take() == [] and store.count("pods") == 1
 
 
-async def test_subscribers_hear_every_batch_once_and_a_broken_one_harms_nobody(backend: Any) -> None:
+async def test_subscribers_get_every_batch_once_and_a_broken_one_affects_no_other(backend: Any) -> None:
     async with backend.opened() as store:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
         reported: list[Any] = []

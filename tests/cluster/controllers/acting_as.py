@@ -8,7 +8,7 @@ from shoal.client import Client
 
 
 class _Acting:
-    """A transport whose requests are somebody else's."""
+    """A transport that makes its requests as another user."""
 
     def __init__(self, inner, account):
         self._inner = inner

@@ -156,11 +156,11 @@ async def test_a_busy_workload_grows_at_once_and_an_idle_one_shrinks_after_five_
         await world.hpa(cpu(60))
         await world.scaled_to(3)
 
-        async def told():
+        async def reported():
             hpa = await world.hpas.get("h", "default")
             return hpa if hpa["status"].get("desiredReplicas") == 3 else None
 
-        hpa = await eventually(told)
+        hpa = await eventually(reported)
         current = hpa["status"]["currentMetrics"][0]["resource"]["current"]
         assert current == {"averageUtilization": 90, "averageValue": "900m"}
         assert (await world.conditions())["ScalingActive"] == ("True", "ValidMetricFound")
@@ -180,10 +180,10 @@ async def test_without_metrics_nothing_is_scaled_and_the_status_says_why():
         await world.deployment(2)
         await world.hpa(cpu(50))
 
-        async def told():
+        async def reported():
             return (await world.conditions()).get("ScalingActive") == ("False", "FailedGetResourceMetric")
 
-        await eventually(told)
+        await eventually(reported)
         assert await world.replicas() == 2
 
 

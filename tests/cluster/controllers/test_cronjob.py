@@ -1,4 +1,4 @@
-"""CronJobs in virtual time, with real jobs: what is started, kept and told."""
+"""CronJobs in virtual time, with real jobs: started jobs, history and events."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_a_suspended_cronjob_starts_nothing_and_its_missed_times_only_once
         assert w.made == [w.minute("2024-01-01T05:00")]
 
 
-async def test_too_late_is_not_started_and_too_many_missed_are_told():
+async def test_late_jobs_are_not_started_and_many_missed_times_are_reported():
     async with world() as w:
         await w.create(a_cron("0 0 * * *", suspend=True, startingDeadlineSeconds=600))
         await w.clock.advance(25 * HOUR)

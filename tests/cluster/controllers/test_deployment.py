@@ -64,12 +64,12 @@ async def test_a_rollout_a_rollback_and_their_history() -> None:
         for each in (await context.resource("pods").list(Scope(namespace="default"))).items:
             assert each["metadata"]["labels"][HASH_LABEL] in each["metadata"]["name"]
 
-        async def told() -> bool:
+        async def shown() -> bool:
             events = (await context.resource("events").list(Scope(namespace="default"))).items
             messages = {e["message"] for e in events if e["reason"] == "ScalingReplicaSet"}
             return any(m.startswith("Scaled up replica set web-") and m.endswith("from 0 to 4") for m in messages)
 
-        await eventually(told)
+        await eventually(shown)
 
 
 async def test_a_rollout_keeps_its_promises_while_it_runs() -> None:
@@ -98,7 +98,7 @@ def _is_ready(pod: Obj) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-async def test_a_rollout_that_does_not_get_on_is_told_and_can_be_taken_back() -> None:
+async def test_a_rollout_without_progress_is_reported_and_can_be_undone() -> None:
     clock = FakeClock()
     player = PodPlayer(lambda pod: Play.RUNNING if _image(pod) == "broken" else Play.READY)
     async with cluster(player, clock) as context:

@@ -178,7 +178,7 @@ async def test_pods_on_a_node_that_is_not_known_wait_for_it_and_zones_follow_the
         await eventually(moved)
 
 
-async def test_what_somebody_else_changes_or_deletes_is_made_good():
+async def test_changes_and_deletions_by_other_clients_are_reverted():
     async with world() as w:
         await w.node()
         await w.service()

@@ -126,7 +126,7 @@ async def test_an_owner_that_never_was_is_absent_and_one_of_two_is_enough():
         await eventually(only_the_keeper)
 
 
-async def test_an_owner_of_another_namespace_counts_as_absent_and_is_told():
+async def test_an_owner_in_another_namespace_counts_as_absent_and_is_reported():
     async with collected() as world:
         await world.context.resource("namespaces").create({"metadata": {"name": "far"}})
         owner = await world.make("owner", namespace="far")
@@ -135,11 +135,11 @@ async def test_an_owner_of_another_namespace_counts_as_absent_and_is_told():
         await world.left("owner", namespace="far")
         events = world.context.resource("events")
 
-        async def told():
+        async def reported():
             found = [e for e in (await events.list()).items if e["reason"] == "OwnerRefInvalidNamespace"]
             return found and found[0]["involvedObject"]["name"] == "stray"
 
-        await eventually(told)
+        await eventually(reported)
 
 
 async def test_custom_kinds_that_appear_later_are_collected_across_kinds():

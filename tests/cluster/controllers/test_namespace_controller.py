@@ -68,10 +68,10 @@ async def test_objects_with_finalizers_hold_the_namespace_until_they_are_let_go(
         await maps.create({"metadata": {"name": "held", "finalizers": ["example.io/hold"]}}, "n")
         await namespaces.delete("n")
 
-        async def told():
+        async def reported():
             conditions = (await namespaces.get("n"))["status"].get("conditions") or ()
             return any("example.io/hold in 1 resource instances" in each["message"] for each in conditions)
 
-        await eventually(told)
+        await eventually(reported)
         await maps.patch("held", {"metadata": {"finalizers": None}}, "n")
         await eventually(lambda: absent(namespaces, "n"))

@@ -135,7 +135,7 @@ async def test_a_node_that_comes_back_in_time_keeps_its_pods():
         assert await world.left() == {"usual"}
 
 
-async def test_when_all_nodes_fall_silent_nobody_is_driven_away_for_a_day():
+async def test_when_all_nodes_are_lost_no_pod_is_evicted_for_a_day():
     async with fleet("a", "b", "c") as world:
         await world.pod("usual", "a")
         world.alive.clear()

@@ -1,4 +1,4 @@
-"""Pods that nobody else removes, and Jobs whose time is over, in virtual time."""
+"""Pods that only the pod collector removes, and Jobs past their time to live, in virtual time."""
 
 from __future__ import annotations
 

@@ -137,11 +137,11 @@ async def test_pods_that_are_refused_are_told_and_come_when_they_may() -> None:
 
         await eventually(refused)
 
-        async def told() -> bool:
+        async def reported() -> bool:
             events = (await context.resource("events").list(Scope(namespace="default"))).items
             return any(e["reason"] == "FailedCreate" and "Error creating: " in e["message"] for e in events)
 
-        await eventually(told)
+        await eventually(reported)
         await context.resource("serviceaccounts").create({"metadata": {"name": "absent", "namespace": "default"}})
         found = await rolled_out(context, "replicasets", "web")
 

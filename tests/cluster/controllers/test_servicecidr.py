@@ -60,7 +60,7 @@ async def test_a_range_is_made_ready_and_protected():
         ]
 
 
-async def test_a_range_that_nobody_uses_goes_after_ten_seconds():
+async def test_an_unused_range_is_removed_after_ten_seconds():
     async with world() as w:
         await w.ranges.create({"metadata": {"name": "extra"}, "spec": {"cidrs": ["10.200.0.0/24"]}})
         await w.clock.advance(1)
@@ -109,10 +109,10 @@ async def test_a_record_without_a_service_is_removed_after_a_minute():
         assert await w.exists(w.records, "10.0.0.77")
         await w.clock.advance(15)
         assert not await w.exists(w.records, "10.0.0.77")
-        assert await w.exists(w.records, "10.0.0.78"), "somebody else's"
+        assert await w.exists(w.records, "10.0.0.78"), "it belongs to another service"
 
 
-async def test_services_that_come_and_go_leave_nothing_and_nobody_is_warned():
+async def test_services_that_are_created_and_deleted_leave_no_records_and_cause_no_warnings():
     async with world() as w:
         addresses = [await w.service(f"s{n}") for n in range(20)]
         await w.clock.advance(10)

@@ -213,10 +213,10 @@ async def test_a_stranger_by_the_name_of_a_pod_is_told_and_waited_for() -> None:
         await context.resource("pods").create(stranger)
         await context.resource("statefulsets", "apps").create(stateful_set("web", 1))
 
-        async def told() -> bool:
+        async def reported() -> bool:
             events = (await context.resource("events").list(Scope(namespace="default"))).items
             return any("Create Pod web-0 in StatefulSet web failed error" in each["message"] for each in events)
 
-        await eventually(told)
+        await eventually(reported)
         await context.resource("pods").delete("web-0", "default")
         await rolled_out(context, "statefulsets", "web")

@@ -233,7 +233,7 @@ async def test_pods_of_a_replicaset_spread_over_nodes_and_zones() -> None:
         assert nodes == {f"n{at}": 2 for at in range(6)}
 
 
-async def test_a_claim_that_waits_for_its_first_consumer_is_told_the_node_and_the_pod_waits_for_it() -> None:
+async def test_a_claim_that_waits_for_its_first_consumer_gets_the_node_and_the_pod_waits_for_it() -> None:
     async with on_a_cluster() as (cluster, scheduler):
         await cluster.node("a")
         storage_class = {
@@ -299,8 +299,8 @@ async def test_a_pod_deleted_while_it_waits_is_forgotten() -> None:
         assert await cluster.node_of("q") == "a"
 
 
-async def test_a_scheduler_that_does_not_lead_any_more_says_so_instead_of_standing_still() -> None:
-    """Whoever runs it has to begin again; a scheduler that only stopped would keep a lease and place nothing."""
+async def test_a_scheduler_that_lost_its_lease_fails_instead_of_idling() -> None:
+    """The process must restart: a scheduler that only stopped would hold its lease and schedule nothing."""
 
     def fails(method: str, target: str) -> Exception | None:
         return LostLease("another leads") if target.split("?")[0].endswith("/binding") else None

@@ -1,4 +1,4 @@
-"""Discovery documents: what clients are told, in both forms, and that a change of resources shows at once."""
+"""Discovery documents in both forms, and their change with the resources."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_the_node_where_room_can_be_made_is_named() -> None:
         (pod(schedulerName="theirs"), "spec.schedulerName is theirs: not one of ours"),
     ],
 )
-def test_a_pod_that_nobody_schedules_is_said_to_be_so(subject: Obj, message: str) -> None:
+def test_the_explanation_says_that_a_pod_is_not_scheduled(subject: Obj, message: str) -> None:
     assert explained(subject, nodes=[node("a")], pods=[]).message == message
 
 

@@ -78,6 +78,6 @@ def test_pods(plugin: str, pod: Obj, happening: ClusterEventKind, other: Obj, he
     assert may_help(event, snapshot.pod_info(pod), frozenset({plugin}), snapshot) is helps
 
 
-def test_a_pod_refused_by_nobody_in_particular_is_helped_by_everything() -> None:
+def test_every_event_may_help_a_pod_that_no_plugin_refused() -> None:
     snapshot = Snapshot()
     assert may_help(ClusterEvent(ClusterEventKind.STORAGE), snapshot.pod_info(a_pod("p")), frozenset(), snapshot)

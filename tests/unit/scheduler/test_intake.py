@@ -121,7 +121,7 @@ def test_a_pod_of_the_same_name_is_another_pod() -> None:
     assert waiting is not None and waiting.pod.uid == "another" and len(side.queue) == 1
 
 
-def test_a_heartbeat_of_a_node_wakes_nobody() -> None:
+def test_a_heartbeat_of_a_node_moves_no_pod() -> None:
     side = Side()
     before = a_node("n", cpu="1")
     side.node(before)
@@ -149,7 +149,7 @@ def test_a_promise_of_room_survives_updates_that_do_not_know_of_it_yet() -> None
     assert "n" in side.snapshot.nominated
     side.pod(a_pod("p", cpu="1", nominated="n"))
     assert "n" in side.snapshot.nominated
-    side.pod(a_pod("p", cpu="1"))  # somebody took it back
+    side.pod(a_pod("p", cpu="1"))  # another client removed the node again
     assert not side.snapshot.nominated
 
 

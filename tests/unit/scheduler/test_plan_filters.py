@@ -123,7 +123,7 @@ def test_without_nodes_the_message_says_so() -> None:
     assert why(a_planner(), a_pod("p")) == "no nodes available to schedule pods"
 
 
-def test_what_preemption_could_not_do_is_said_too() -> None:
+def test_the_message_includes_why_preemption_failed() -> None:
     planner = a_planner(a_node("a", cpu="1"), a_node("b", taints=[TAINT]), pods=(a_pod("x", cpu="1", node="a"),))
     decided = place(planner, a_pod("p", cpu="1"))
     assert isinstance(decided, Unplaced)

@@ -282,7 +282,7 @@ def test_a_limited_search_chooses_one_of_the_best_of_the_nodes_it_has_asked(seed
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32 - 1))
-def test_the_explanation_of_every_node_is_what_the_obvious_way_says(seed: int) -> None:
+def test_the_explanation_of_every_node_equals_that_of_the_reference(seed: int) -> None:
     random = Random(seed)
     both = Both(random, EVERY_NODE)
     for at in range(random.randrange(1, 10)):

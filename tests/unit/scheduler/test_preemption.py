@@ -35,7 +35,7 @@ def room(planner: Planner, pod: Obj) -> tuple[str, set[str]]:
     return node, {victim.key.name for victim in decided.candidate.victims}
 
 
-def test_only_as_many_go_as_must_and_the_least_important_first() -> None:
+def test_as_few_pods_as_possible_are_preempted_and_the_least_important_first() -> None:
     pods = [a_pod(f"p{priority}", cpu="1", node="n", priority=priority) for priority in (1, 2, 3, 4)]
     assert room(a_planner([a_node("n", cpu="4")], pods), a_pod("x", cpu="2", priority=10)) == ("n", {"p1", "p2"})
 
@@ -101,7 +101,7 @@ def test_within_a_node_pods_under_an_exhausted_budget_are_spared_first() -> None
     assert room(planner, a_pod("x", cpu="1", priority=10)) == ("n", {"free"})
 
 
-def test_nodes_that_would_not_fit_even_when_empty_are_not_thought_of() -> None:
+def test_nodes_that_would_not_fit_even_when_empty_are_no_candidates() -> None:
     planner = a_planner([a_node("n", cpu="2")], [a_pod("p", cpu="1", node="n")])
     decided = planner.place(planner.snapshot.pod_info(a_pod("x", cpu="3", priority=10)), lambda: 0.0)
     assert isinstance(decided, Unplaced) and decided.candidate is None
@@ -137,7 +137,7 @@ def test_room_that_is_kept_for_a_pod_is_not_taken_by_one_that_matters_less() -> 
     assert isinstance(planner.place(small, lambda: 0.0), Placed)
 
 
-def test_while_victims_end_nobody_else_is_asked_to_go() -> None:
+def test_no_further_pod_is_preempted_while_victims_end() -> None:
     victim = a_pod("p", cpu="1", node="n")
     victim["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
     victim["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]

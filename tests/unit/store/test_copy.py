@@ -84,7 +84,7 @@ async def test_a_copy_has_the_same_objects_revisions_and_counter_and_an_incarnat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.db", "a.db.lock", "b.db", "b.db.lock"]
 
 
-async def test_history_is_not_copied_and_watches_from_before_are_told_so(tmp_path: Path) -> None:
+async def test_history_is_not_copied_and_watches_from_before_are_refused(tmp_path: Path) -> None:
     source, target = tmp_path / "a.db", tmp_path / "b.db"
 
     async with asyncio.timeout(60):
@@ -134,7 +134,7 @@ async def test_a_running_store_answers_reads_and_refuses_writes_while_it_is_copi
 
 
 @pytest.mark.parametrize("served", [True, False])
-async def test_thawing_takes_the_mark_of_the_move_away(tmp_path: Path, served: bool) -> None:
+async def test_thawing_removes_the_mark_of_the_move(tmp_path: Path, served: bool) -> None:
     source, target = tmp_path / "a.db", tmp_path / "b.db"
 
     async with asyncio.timeout(60):
@@ -206,7 +206,7 @@ async def until_writable(store: LogStore) -> None:
     await eventually(lambda: writable(store), timeout_s=10)
 
 
-async def test_a_freeze_ends_with_the_connection_that_asked_for_it(tmp_path: Path) -> None:
+async def test_a_freeze_ends_with_the_connection_that_requested_it(tmp_path: Path) -> None:
     source = tmp_path / "a.db"
 
     async with asyncio.timeout(60):
@@ -289,7 +289,7 @@ async def test_a_store_that_was_only_started_counts_as_empty(tmp_path: Path) -> 
             assert store.count("pods") == 50
 
 
-async def test_there_and_back_again_gives_the_same_store(tmp_path: Path) -> None:
+async def test_a_copy_of_a_copy_is_the_same_store(tmp_path: Path) -> None:
     a, b = tmp_path / "a.db", tmp_path / "b.db"
 
     async with asyncio.timeout(60):
@@ -316,7 +316,9 @@ async def test_there_and_back_again_gives_the_same_store(tmp_path: Path) -> None
         ("sqlite:///{dir}/text.db", "sqlite:///{dir}/b.db", "text.db: file is not a database"),
     ],
 )
-async def test_what_cannot_be_copied_is_named(tmp_path: Path, source: str, target: str, said: str) -> None:
+async def test_the_error_names_a_store_that_cannot_be_copied(
+    tmp_path: Path, source: str, target: str, said: str
+) -> None:
     (tmp_path / "text.db").write_text("this is not a database, and long enough to be read as one" * 100)
     with pytest.raises(ShoalError, match=said):
         await copy_store(source.format(dir=tmp_path), target.format(dir=tmp_path))

@@ -1,4 +1,4 @@
-"""What a store does when its journal says that the database is not what it was, and when nobody waits for an answer."""
+"""A store whose journal reports another history, and commits whose caller has gone."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_a_reset_ends_every_watch_whether_it_waits_or_not() -> None:
             assert watch.revision == seen
 
 
-async def test_subscribers_hear_the_difference_or_that_there_was_a_reset() -> None:
+async def test_subscribers_get_the_difference_or_a_reset() -> None:
     async with a_store() as store:
         old = {e.key.name: e for e in await store.commit([put("same"), put("changed"), put("gone")])}
         heard: list[Event] = []
@@ -111,7 +111,7 @@ async def test_subscribers_hear_the_difference_or_that_there_was_a_reset() -> No
         assert len(others) == 1 and len(heard) == 4
 
 
-async def test_who_waits_for_a_revision_that_the_reset_has_passed_goes_on() -> None:
+async def test_a_wait_for_a_revision_that_the_reset_has_passed_ends() -> None:
     async with a_store() as store:
         waiting = asyncio.ensure_future(store.reached(50, 5))
         await asyncio.sleep(0)
@@ -119,9 +119,9 @@ async def test_who_waits_for_a_revision_that_the_reset_has_passed_goes_on() -> N
         await asyncio.wait_for(waiting, 1)
 
 
-async def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_the_process() -> None:
-    """A request whose client went away is dropped while its commit is under way; that the commit is refused then
-    concerns nobody."""
+async def test_a_refused_commit_whose_caller_has_gone_is_not_logged_as_an_error() -> None:
+    """A request is dropped when its client disconnects. If its commit is refused later, no caller is left to get the
+    error."""
     errors: list[dict[str, Any]] = []
 
     async with a_store() as store:

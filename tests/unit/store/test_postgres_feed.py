@@ -150,7 +150,7 @@ async def test_more_than_64_hints_do_not_wait() -> None:
     await with_feed(test)
 
 
-async def test_hints_that_do_not_fit_are_dropped_and_the_log_is_believed() -> None:
+async def test_hints_that_do_not_fit_are_dropped_and_the_log_is_authoritative() -> None:
     def test(feed: Feed, shown: Shown) -> None:
         first, second = batches("a", "bc")
         feed.hint([first[0]._replace(prior=99)])
@@ -255,7 +255,7 @@ async def test_a_refusal_older_than_what_is_remembered_is_not_judged_by_the_pres
     await with_feed(test)
 
 
-async def test_a_disagreement_with_the_database_is_not_papered_over() -> None:
+async def test_a_disagreement_with_the_database_is_an_error() -> None:
     def test(feed: Feed, shown: Shown) -> None:
         with pytest.raises(Diverged):
             feed.committed(own(feed, 50, Transaction([put("a")], ())), 0, 0)
@@ -265,7 +265,7 @@ async def test_a_disagreement_with_the_database_is_not_papered_over() -> None:
     await with_feed(test)
 
 
-async def test_a_new_history_answers_what_was_on_its_way() -> None:
+async def test_a_new_history_refuses_batches_in_flight() -> None:
     def test(feed: Feed, shown: Shown) -> None:
         batch = own(feed, 50, Transaction([put("a")], ()))
         feed.begin(1_000_000, 9)
@@ -302,7 +302,7 @@ def test_a_batch_too_large_for_a_hint_is_only_announced() -> None:
     assert hints.decode(fields) == [] and sum(map(len, fields.values())) < 1000
 
 
-def test_garbage_is_refused_as_such() -> None:
+def test_garbage_is_refused() -> None:
     good: dict[bytes, bytes] = {
         b"prior": b"0", b"mark": b"1", b"revision": b"[1]", b"type": b'["ADDED"]', b"created": b"[1]", b"hole": b"[6]",
         b"key": b'[["pods","default","a"]]', b"object": b'[{"v":"1"}]',

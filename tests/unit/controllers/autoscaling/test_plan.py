@@ -137,7 +137,7 @@ def test_up_by_four_or_by_doubling_in_fifteen_seconds():
     assert decide(spec(), 20, 50, history, NOW + 16).replicas == 40
 
 
-def test_bounds_are_kept_and_told():
+def test_bounds_are_kept_and_reported():
     assert (decide(spec(8), 5, 50).replicas, decide(spec(8), 5, 50).limited[1]) == (8, "TooManyReplicas")
     fast = spec(8, 2, scaleDown={"stabilizationWindowSeconds": 0})
     assert (decide(fast, 5, 1).replicas, decide(fast, 5, 1).limited[1]) == (2, "TooFewReplicas")

@@ -50,7 +50,7 @@ def make_set(
 
 
 class World:
-    """Carries decisions out at once; pods come, become available and fail when they are told to."""
+    """Executes decisions at once. Pods appear, become available and fail when the test requests it."""
 
     def __init__(self, owner: Obj, *sets: Obj) -> None:
         self.owner = owner

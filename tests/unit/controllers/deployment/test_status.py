@@ -237,7 +237,7 @@ def test_a_failure_of_a_replica_set_is_shown() -> None:
     assert world.condition("ReplicaFailure") is None
 
 
-def test_a_replica_set_that_is_refused_is_told() -> None:
+def test_a_refused_replica_set_is_reported() -> None:
     status, message = creation_failed(make_deployment(2), "web-x", "forbidden", NOW)
     assert message == 'Failed to create new replica set "web-x": forbidden'
     (condition,) = status["conditions"]

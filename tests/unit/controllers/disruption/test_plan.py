@@ -68,7 +68,7 @@ def test_the_status_says_what_may_go():
     assert status(a_budget(), Expected(0, 0), 4, {}, 0.0)["disruptionsAllowed"] == 0
 
 
-def test_when_nobody_knows_nothing_may_go():
+def test_no_disruption_is_allowed_if_the_desired_number_is_unknown():
     found = failed_status(a_budget(disruptionsAllowed=4, currentHealthy=5), "why", 0.0)
     assert (found["disruptionsAllowed"], found["currentHealthy"]) == (0, 5)
     assert found["conditions"][0]["reason"] == "SyncFailed"

@@ -205,7 +205,7 @@ def test_named_ports_are_looked_up_by_protocol_also_at_sidecars():
     assert found == [{"name": "dns", "port": 2, "protocol": "UDP", "appProtocol": "x/y"}]
 
 
-def test_the_trigger_is_the_oldest_cause_that_was_not_told():
+def test_the_trigger_is_the_oldest_unreported_cause():
     times, key, service = TriggerTimes(), ObjectKey("d", "web"), a_service()
 
     def pod(number, at):

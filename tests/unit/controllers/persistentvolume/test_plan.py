@@ -155,7 +155,7 @@ def test_only_folders_that_are_to_go_with_their_claim_are_removed():
     assert not reclaims(a_volume(persistentVolumeReclaimPolicy="Delete"))
 
 
-def test_claims_are_protected_until_nobody_uses_them():
+def test_claims_are_protected_while_they_are_in_use():
     claim = a_claim()
     assert claim_finalizers(claim, False) == [CLAIM_PROTECTION]
     claim["metadata"] |= {"finalizers": ["x", CLAIM_PROTECTION], "deletionTimestamp": "2024-01-01T00:00:00Z"}

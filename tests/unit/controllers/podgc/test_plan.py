@@ -1,4 +1,4 @@
-"""Which pods are nobody's any more."""
+"""Which pods the collector removes."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ async def test_what_owners_do_not_read_is_passed_over(clock: FakeClock) -> None:
     assert (await world.taken(), world.queue.waiting) == (0, 0)
 
 
-async def test_pods_of_others_concern_nobody(clock: FakeClock) -> None:
+async def test_pods_of_other_owners_enqueue_nothing(clock: FakeClock) -> None:
     world = World(clock)
     job = {**OWNER, "kind": "Job", "apiVersion": "batch/v1"}
     world.pods.upsert(pod(owner=job))

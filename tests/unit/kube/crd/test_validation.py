@@ -334,6 +334,6 @@ def test_defaults_and_storage_are_filled_in() -> None:
     assert hook["webhook"]["clientConfig"]["service"]["port"] == 443  # type: ignore[index]
 
 
-def test_formats_nobody_checks_are_warned_of() -> None:
+def test_unrecognized_formats_cause_a_warning() -> None:
     assert warnings(spec_field(type="string", format="shiny")) == ['unrecognized format "shiny"']
     assert warnings(spec_field(type="string", format="date-time")) == []

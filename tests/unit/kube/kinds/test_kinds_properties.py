@@ -162,7 +162,7 @@ def test_defaults_of_examples_settle_at_once(kinds: Any) -> None:
 
 
 def test_defaults_of_two_objects_share_nothing(kinds: Any) -> None:
-    """Whoever changes one object must not change the next."""
+    """A change of one returned object does not show in the next."""
     for kind in kinds.names:
         first, second = kinds.created(kind), kinds.created(kind)
         before = copy.deepcopy(second)

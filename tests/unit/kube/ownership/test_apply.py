@@ -197,7 +197,7 @@ def test_force_takes_the_field_from_its_owner():
     assert owners(live) == {("m", "Apply"): {"f:data": {"f:b": {}}}, ("other", "Apply"): {"f:data": {"f:a": {}}}}
 
 
-def test_an_object_nobody_tracks_is_credited_to_before_first_apply():
+def test_the_fields_of_an_object_without_managers_belong_to_before_first_apply():
     live = config_map(a="1", b="1")
     live["metadata"]["uid"] = "u"
     obj = apply(live, config_map(a="1"))
@@ -281,7 +281,7 @@ def test_merged_lists_follow_the_configuration_and_keep_the_rest_in_place(live, 
     assert "".join(item["name"] for item in merged["spec"]["containers"]) == expected
 
 
-def test_defaults_that_come_later_are_owned_by_nobody_and_survive():
+def test_later_defaults_have_no_owner_and_are_kept():
     live = apply(None, deployment(paused=True), type_=DEPLOYMENT)
     live["spec"]["replicas"] = 1
     again = apply(live, deployment(paused=True), type_=DEPLOYMENT, second=9)

@@ -83,7 +83,7 @@ def test_an_update_takes_what_it_changes_and_leaves_the_rest():
     }
 
 
-def test_removed_fields_are_lost_by_everyone_and_gained_by_nobody():
+def test_removed_fields_have_no_owner_afterwards():
     old = created(config_map(a="1", b="1"))
     new = updated(old, config_map(a="1"))
     assert owners(new) == {"creator": {"f:data": {".": {}, "f:a": {}}}}

@@ -166,7 +166,7 @@ CONTAINERS: list[tuple[str, Obj, list[str]]] = [
         'spec.containers[0].resources.requests[x.io/gpu]: Invalid value: "500m": must be an integer']),
     ("lone huge pages", {f"{C0}/resources": {"limits": {"hugepages-2Mi": "2Mi"}}}, [
         "spec.containers[0].resources: Forbidden: HugePages require cpu or memory"]),
-    ("claim nobody made", {f"{C0}/resources": {"claims": [{"name": "a"}]}}, [
+    ("claim that the pod does not have", {f"{C0}/resources": {"claims": [{"name": "a"}]}}, [
         'spec.containers[0].resources.claims[0]: Not found: "a": must be one of the names in pod.spec.resourceClaims '
         "which is empty"]),
     ("probe without handler", {f"{C0}/livenessProbe": {}}, [
