@@ -1,4 +1,4 @@
-"""What a commit promises, on every backend."""
+"""Guarantees of commits, on every backend."""
 
 from __future__ import annotations
 

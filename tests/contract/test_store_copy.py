@@ -1,4 +1,4 @@
-"""Moving a store from one place to another, for every pair of kinds: nothing changes but the place."""
+"""Moving a store to another place, for every pair of backends: only the place changes."""
 
 from __future__ import annotations
 

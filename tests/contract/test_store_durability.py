@@ -1,4 +1,4 @@
-"""What survives: restarts, kill -9, failing disks, and how large the files get."""
+"""Durability after restarts, kill -9 and failing disks, and the size of the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What gets and lists promise, on every backend."""
+"""Guarantees of gets and lists, on every backend."""
 
 from __future__ import annotations
 

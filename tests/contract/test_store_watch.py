@@ -1,4 +1,4 @@
-"""What watches, subscriptions and compaction promise, on every backend."""
+"""Guarantees of watches, subscriptions and compaction, on every backend."""
 
 from __future__ import annotations
 

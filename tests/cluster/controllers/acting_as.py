@@ -1,4 +1,4 @@
-"""Controllers that act under their own account: what they are not allowed to do fails here as it would in a cluster."""
+"""Controllers that use their own accounts, so that missing permissions fail here as in a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server whose watches come late: what controllers have written they see only after a while."""
+"""A server whose watches are late: controllers see their own writes only after a delay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DaemonSets against an API server: nodes that come, go and change; updates; failed pods."""
+"""DaemonSets against an API server: added, deleted and changed nodes; updates; failed pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services and what is behind them: slices, Endpoints and mirrored slices follow pods, nodes and users' objects."""
+"""Slices, Endpoints and mirrored slices of services follow pods, nodes and users' objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The garbage collector against an API server: every way to delete, kinds that appear later, references that lie."""
+"""The garbage collector against an API server: all kinds of deletion, later kinds, invalid references."""
 
 from __future__ import annotations
 

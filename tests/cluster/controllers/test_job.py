@@ -1,4 +1,4 @@
-"""Jobs from beginning to end, with the pods' part played: counts, indexes, policies, suspension, and restarts."""
+"""Jobs from start to end, with simulated pods: counts, indexes, policies, suspension, and restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that die and come back, in virtual time: what their status, their taints and their pods say, and when."""
+"""Nodes that are lost and return, in virtual time: their status, taints and pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims become folders and go again; existing volumes are found; nothing that is used is removed."""
+"""Claims get folders and release them; existing volumes are found; nothing in use is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges and records of service addresses, against a server that gives addresses out."""
+"""Ranges and records of service addresses, on a server that allocates addresses."""
 
 from __future__ import annotations
 

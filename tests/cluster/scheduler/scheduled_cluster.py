@@ -1,4 +1,4 @@
-"""An API server in this process with a scheduler on it, and waiting for what they do."""
+"""An API server in this process with a scheduler, and waits for their results."""
 
 from __future__ import annotations
 

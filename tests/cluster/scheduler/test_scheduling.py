@@ -1,4 +1,4 @@
-"""The scheduler on an API server: what users see of it."""
+"""The scheduler on an API server, as users see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every schema: pruning and defaulting settle at once, and nothing but field errors comes out."""
+"""Properties of every schema: pruning and defaulting are idempotent, and only field errors are reported."""
 
 from __future__ import annotations
 

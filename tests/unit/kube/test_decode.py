@@ -1,4 +1,4 @@
-"""Pruning, type checks and canonical scalars of objects as they come from clients."""
+"""Pruning, type checks and canonical scalars of objects from clients."""
 
 from __future__ import annotations
 

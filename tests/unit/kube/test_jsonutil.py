@@ -1,4 +1,4 @@
-"""JSON bodies decode or are bad requests, and repeated keys are found."""
+"""JSON bodies decode or are bad requests, and duplicate keys are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Label selectors select what Kubernetes selects and refuse with its words."""
+"""Label selectors select and refuse as in Kubernetes, with the same messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names are accepted and refused as Kubernetes does, in its words."""
+"""Names are accepted and refused as in Kubernetes, with the same messages."""
 
 from __future__ import annotations
 

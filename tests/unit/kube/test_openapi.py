@@ -1,4 +1,4 @@
-"""OpenAPI v3: the index, the documents, what kubectl looks for in them, and custom resources coming and going."""
+"""OpenAPI v3: the index, the documents, what kubectl needs of them, and changes of custom resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAPI v2: one document of everything, as JSON and as the message Go clients read."""
+"""OpenAPI v2: one document for all resources, as JSON and as the message that Go clients read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protobuf bodies decode to what the same object is in JSON; broken ones are bad requests."""
+"""Protobuf bodies decode to the JSON form of the object; broken ones are bad requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of every kind, as kubectl shows them, and the documents they are sent in."""
+"""Tables of every kind as kubectl shows them, and their documents."""
 
 from __future__ import annotations
 

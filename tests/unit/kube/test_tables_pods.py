@@ -1,4 +1,4 @@
-"""The Pod row: every word kubectl can show in STATUS, and the counts beside it."""
+"""The table of pods: every STATUS that kubectl can show, and the counts beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML bodies mean what Kubernetes takes them to mean, or are bad requests."""
+"""YAML bodies decode as in Kubernetes, or are bad requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explaining from lists alone: what a pod's scheduler would find, without one."""
+"""Explanations from lists of objects alone, without a running scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which events bring a pod back, by the plugin that refused it."""
+"""Which events move a refused pod back to the queue, by the plugin that refused it."""
 
 from __future__ import annotations
 

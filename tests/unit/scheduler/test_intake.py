@@ -1,4 +1,4 @@
-"""What informers say becomes the snapshot and the queue; what is assumed is confirmed or forgotten."""
+"""Informer events update the snapshot and the queue; assumed pods are confirmed or dropped."""
 
 from __future__ import annotations
 

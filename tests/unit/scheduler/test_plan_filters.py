@@ -1,4 +1,4 @@
-"""Each filter's rule, one line each: which nodes take a pod, and what is said of those that do not."""
+"""The rule of each filter: which nodes fit a pod, and the reasons of those that do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making room: who has to go, on which node, and who never does."""
+"""Preemption: which pods are deleted, on which node, and which never are."""
 
 from __future__ import annotations
 

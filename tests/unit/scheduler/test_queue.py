@@ -1,4 +1,4 @@
-"""The queue: who comes first, who waits for how long, and what brings pods back."""
+"""The queue: order, waiting times, and the events that move pods back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims: which nodes they allow, which pods they hold up, and what is done for unbound ones."""
+"""Claims: the nodes that they allow, the pods that they delay, and the steps for unbound ones."""
 
 from __future__ import annotations
 

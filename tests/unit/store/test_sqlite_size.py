@@ -1,4 +1,4 @@
-"""The file stays in proportion to what is in it, and getting there does not hold up writers."""
+"""The size of the file follows its content, and the work for this does not delay writers."""
 
 from __future__ import annotations
 

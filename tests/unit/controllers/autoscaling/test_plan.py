@@ -1,4 +1,4 @@
-"""How many replicas the metrics ask for, and how fast the number may follow."""
+"""The number of replicas for given metrics, and the limits of its changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When schedules are due: in order, at the times that cron names, over clock changes."""
+"""The times of schedules: in order, as in cron, also over clock changes."""
 
 from __future__ import annotations
 

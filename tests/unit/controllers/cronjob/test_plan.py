@@ -1,4 +1,4 @@
-"""Which time a CronJob starts, and what it keeps."""
+"""Which job a CronJob starts, and which finished jobs it keeps."""
 
 from __future__ import annotations
 

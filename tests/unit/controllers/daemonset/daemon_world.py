@@ -1,4 +1,4 @@
-"""A DaemonSet, nodes and pods as a plan meets them, and a world in which its steps have consequences."""
+"""A DaemonSet with nodes and pods, and a world that executes the steps of its plan."""
 
 from __future__ import annotations
 

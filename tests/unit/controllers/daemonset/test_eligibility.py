@@ -1,4 +1,4 @@
-"""Which nodes fit: names, labels, affinity, taints; and what daemons tolerate beside their template."""
+"""Which nodes fit: names, labels, affinity, taints; and the additional tolerations of daemons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One pod on each node that fits, none elsewhere; updates within their bounds."""
+"""One pod on each eligible node, none elsewhere; updates within their limits."""
 
 from __future__ import annotations
 

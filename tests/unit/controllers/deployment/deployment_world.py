@@ -1,4 +1,4 @@
-"""A Deployment and its ReplicaSets as a plan meets them, and a world in which its steps have consequences."""
+"""A Deployment with its ReplicaSets, and a world that executes the steps of its plan."""
 
 from __future__ import annotations
 

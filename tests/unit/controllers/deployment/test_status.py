@@ -1,4 +1,4 @@
-"""What a Deployment tells: counts, conditions, revisions; and what of its history it keeps."""
+"""The status of a Deployment: counts, conditions, revisions; and its history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One object with all addresses: the same pods always give the same object, and never too large a one."""
+"""One object with all addresses: the same for the same pods, and limited in size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices hold exactly what is wanted, never too much, and change as little as they can."""
+"""Slices contain exactly the desired endpoints, within their size, with few changes."""
 
 from __future__ import annotations
 

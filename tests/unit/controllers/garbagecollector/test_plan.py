@@ -1,4 +1,4 @@
-"""The collector's decisions, and what they come to when they are carried out on graphs of every form."""
+"""The collector's decisions, alone and executed on random graphs."""
 
 from __future__ import annotations
 

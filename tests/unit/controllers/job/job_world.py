@@ -1,4 +1,4 @@
-"""A world of one job for the pure parts of its controller: pods that end as a history says, and crashes anywhere."""
+"""A world of one job for the pure parts of its controller: pods that end as planned, and crashes at any point."""
 
 from __future__ import annotations
 

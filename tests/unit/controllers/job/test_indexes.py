@@ -1,4 +1,4 @@
-"""Sets of indexes behave as sets, and their text is what the API takes."""
+"""Sets of indexes behave as sets, and their text has the API's format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to pods and to the controller: each pod is counted once, and completed indexes are exact."""
+"""Each pod is counted once and completed indexes are exact, whatever pods and controller do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices that mirror what a user wrote."""
+"""Slices that mirror Endpoints of users."""
 
 from __future__ import annotations
 

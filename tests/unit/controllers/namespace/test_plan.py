@@ -1,4 +1,4 @@
-"""What the status of a namespace says while it is emptied."""
+"""The status of a namespace while its content is deleted."""
 
 from __future__ import annotations
 

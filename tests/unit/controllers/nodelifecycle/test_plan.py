@@ -1,4 +1,4 @@
-"""Signs of life, taints, zones and the pace of evictions, without a cluster."""
+"""Heartbeats, taints, zones and the rate of evictions, without a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of claims and volumes, and that they end."""
+"""The steps of claims and volumes, and that they reach an end."""
 
 from __future__ import annotations
 

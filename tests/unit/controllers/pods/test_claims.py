@@ -1,4 +1,4 @@
-"""Claims: adopt what is selected and free, release what is not selected, touch nothing while being deleted."""
+"""Claims: adopt selected objects without a controller, release others, change nothing while being deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches grow while they succeed and end at the first failure."""
+"""Batches grow while they succeed and stop at the first failure."""
 
 from __future__ import annotations
 

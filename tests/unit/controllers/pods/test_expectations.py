@@ -1,4 +1,4 @@
-"""Expectations end when the cache shows what was written, and never hold a controller up for ever."""
+"""Expectations end when the cache shows the writes, and expire in any case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However often a key needs work soon, it runs once per window, and once more after the last time it was asked for."""
+"""A key runs once per window however often it is queued, and once more after the last time."""
 
 from __future__ import annotations
 

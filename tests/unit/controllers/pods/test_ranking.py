@@ -1,4 +1,4 @@
-"""Which pod goes first: each criterion decides only when all before it are equal, and the order is total."""
+"""The order in which pods are deleted: each criterion decides only if all before it are equal; the order is total."""
 
 from __future__ import annotations
 

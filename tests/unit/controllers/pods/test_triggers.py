@@ -1,4 +1,4 @@
-"""Which owners look again, and how soon: changes in number at once, changes of state paced, the rest not at all."""
+"""Which owners are enqueued, and when: changes in number at once, changes of state paced, others not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ReplicaSet's status counts what is there, and says why pods are missing."""
+"""The status of a ReplicaSet: counts, and why pods are missing."""
 
 from __future__ import annotations
 

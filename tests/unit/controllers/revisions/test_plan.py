@@ -1,4 +1,4 @@
-"""Revisions: the same template is the same revision, a template that comes back gets the highest number."""
+"""Revisions: equal templates share a revision; a template that is used again gets the highest number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges that may go, and records that are right."""
+"""Ranges that may be removed, and valid records."""
 
 from __future__ import annotations
 

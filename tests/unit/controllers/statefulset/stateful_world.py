@@ -1,4 +1,4 @@
-"""A StatefulSet and its pods as a plan meets them, and a world in which its steps have consequences."""
+"""A StatefulSet with its pods, and a world that executes the steps of its plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A StatefulSet's pods come in order, go in the reverse order and are updated from the end."""
+"""Pods of a StatefulSet are created in order, deleted in reverse order, and updated from the end."""
 
 from __future__ import annotations
 

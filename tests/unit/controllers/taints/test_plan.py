@@ -1,4 +1,4 @@
-"""When pods leave tainted nodes."""
+"""When pods are evicted from tainted nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When finished Jobs are due."""
+"""When finished Jobs are deleted."""
 
 from __future__ import annotations
 

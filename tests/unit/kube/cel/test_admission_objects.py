@@ -1,4 +1,4 @@
-"""Objects and patches that expressions build, variables with dotted names, and values that are computed late."""
+"""Objects and patches that expressions build, variables with dotted names, and lazy values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions that cannot work are refused when they are written, with the place marked."""
+"""Invalid expressions are refused when they are written, with the position of the error."""
 
 from __future__ import annotations
 

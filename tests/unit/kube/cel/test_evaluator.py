@@ -1,4 +1,4 @@
-"""Expressions come to the values the language defines, and fail in its words."""
+"""Expressions have the values and errors that the language defines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of a schema run where they stand, with the old value at hand, and report as Kubernetes does."""
+"""Rules of a schema run at their place, with the old value, and report as Kubernetes does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A definition makes resources, rules, columns, selectors and scale for each served version."""
+"""The resources, rules, columns, selectors and scale of each served version of a definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Definitions that cannot work are refused, each fault at its field and in the known words."""
+"""Invalid definitions are refused, with the field and the message of Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscaler: defaults, validation, and the two shapes it has."""
+"""HorizontalPodAutoscaler: defaults, validation, and its two versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that every kind shares: metadata above all."""
+"""Checks that all kinds share, mainly of metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for the rules of every kind: defaults settle, valid objects stay valid, and nothing raises."""
+"""Properties of the rules of every kind: defaults are final, valid objects stay valid, and nothing raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles and bindings, and the ones a cluster starts with."""
+"""Roles and bindings, and the default ones of a cluster."""
 
 from __future__ import annotations
 

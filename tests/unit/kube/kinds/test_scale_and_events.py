@@ -1,4 +1,4 @@
-"""Objects seen through another kind: Scale, and the two shapes of events."""
+"""Objects shown as another kind: Scale, and the two versions of events."""
 
 from __future__ import annotations
 

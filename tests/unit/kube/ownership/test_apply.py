@@ -1,4 +1,4 @@
-"""Server-side apply: ownership, conflicts, removal, order, and the way from client-side apply."""
+"""Server-side apply: ownership, conflicts, removal, order, and migration from client-side apply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Field sets: their laws, their text, and how objects become sets."""
+"""Field sets: their laws, their text, and the sets of objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON Patch: operations, limits, and answers as the Kubernetes server gives them."""
+"""JSON Patch: operations, limits, and the errors of Kubernetes."""
 
 from __future__ import annotations
 

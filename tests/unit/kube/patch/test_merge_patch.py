@@ -1,4 +1,4 @@
-"""JSON Merge Patch: the examples of RFC 7386, the ways of the Kubernetes server, and its laws."""
+"""JSON Merge Patch: the examples of RFC 7386, the differences in Kubernetes, and its laws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pod security standards: what each check finds, in which versions, and in which words."""
+"""The pod security standards: the findings of each check, by version, with their messages."""
 
 from __future__ import annotations
 

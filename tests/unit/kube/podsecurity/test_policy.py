@@ -1,4 +1,4 @@
-"""Labels of namespaces: which standard they ask for, and what is wrong with them."""
+"""Pod security labels of namespaces: the standard that they select, and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas: what fits, what is refused in which words, what they are limited to, and counting again."""
+"""Quotas: accepted and refused writes, messages, scopes, and counting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What objects use, in the names of quotas."""
+"""The usage of objects, with the resource names of quotas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the status of a job may move."""
+"""Allowed changes of a job's status."""
 
 from __future__ import annotations
 

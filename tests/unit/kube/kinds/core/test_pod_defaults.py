@@ -1,4 +1,4 @@
-"""What a pod or template leaves out is filled in as Kubernetes fills it in, and no more."""
+"""Pods and templates get the defaults of Kubernetes, and no others."""
 
 from __future__ import annotations
 

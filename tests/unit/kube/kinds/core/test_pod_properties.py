@@ -1,4 +1,4 @@
-"""Whatever an object of the right types holds: the rules never raise, defaults are final, good pods stay good."""
+"""For any object of the right types: the rules never raise, defaults are final, valid pods stay valid."""
 
 from __future__ import annotations
 

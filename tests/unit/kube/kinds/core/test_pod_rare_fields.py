@@ -1,4 +1,4 @@
-"""Fields that few pods have are checked as well; only the start of each message is compared here."""
+"""Fields that few pods have; only the start of each message is compared."""
 
 from __future__ import annotations
 

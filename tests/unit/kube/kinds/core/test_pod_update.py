@@ -1,4 +1,4 @@
-"""Of a running pod only a few fields change; the status and two subresources have rules of their own."""
+"""Only a few fields of a pod can change; the status and two subresources have rules of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pod that breaks a rule is refused with the field and the words of Kubernetes."""
+"""Invalid pods are refused, with the field and the message of Kubernetes."""
 
 from __future__ import annotations
 

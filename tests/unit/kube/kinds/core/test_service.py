@@ -1,4 +1,4 @@
-"""Services: defaults, what an update keeps, and what is refused."""
+"""Services: defaults, fields that an update keeps, and invalid ones."""
 
 from __future__ import annotations
 
