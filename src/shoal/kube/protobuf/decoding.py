@@ -68,6 +68,7 @@ def _decode_envelope(data: bytes, depth: int) -> dict[str, Any]:
         raise ValueError(f"content encoding {encoding.decode()!r} is not supported")
     named = _bytes_fields(type_meta, 0, len(type_meta))
     api_version, kind = named.get(1, b"").decode(), named.get(2, b"").decode()
+    decoded: Any
     if content_type == b"application/json":
         decoded = jsonutil.loads_object(raw)
     else:
