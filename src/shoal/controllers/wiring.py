@@ -33,7 +33,7 @@ Add = Callable[[ControllerContext], None]
 
 
 def add_all(context_of: Callable[[str], ControllerContext], volumes: VolumeConfig) -> None:
-    """Add every controller; ``kit_of`` returns the context of a service account in kube-system."""
+    """Add every controller; ``context_of`` returns the context of a service account in kube-system."""
     for account, component, add in _controllers(volumes):
         context = context_of(account)
         add(replace(context, events=context.events.named(component)))

@@ -175,7 +175,7 @@ async def test_a_busy_workload_grows_at_once_and_an_idle_one_shrinks_after_five_
         assert f"New size: 3; reason: {reason}" in events
 
 
-async def test_without_metrics_nothing_is_scaled_and_the_status_says_why():
+async def test_without_metrics_nothing_is_scaled_and_the_status_has_the_reason():
     async with scaled() as world:
         await world.deployment(2)
         await world.hpa(cpu(50))
@@ -252,7 +252,7 @@ def of_object(kind, version, name):
         ),
     ],
 )  # fmt: skip
-async def test_custom_and_external_metrics_are_asked_for_where_adapters_serve_them(metric, asked):
+async def test_custom_and_external_metrics_are_requested_from_their_adapters(metric, asked):
     adapter = Adapter("30", pods=("p0",))
     async with scaled() as world, adapter.reached() as transport:
         world.metrics.adapter = transport

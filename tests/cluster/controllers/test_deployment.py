@@ -72,7 +72,7 @@ async def test_a_rollout_a_rollback_and_their_history() -> None:
         await eventually(shown)
 
 
-async def test_a_rollout_keeps_its_promises_while_it_runs() -> None:
+async def test_a_rollout_stays_within_its_limits() -> None:
     async with cluster() as context:
         strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 2, "maxUnavailable": 1}}
         await context.resource("deployments", "apps").create(deployment("web", 8, strategy=strategy))

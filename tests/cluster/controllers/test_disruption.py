@@ -90,7 +90,7 @@ async def test_an_eviction_that_is_not_followed_by_a_deletion_is_forgotten():
         assert "disruptedPods" not in (await world.budgets.get("b", "default"))["status"]
 
 
-async def test_the_owner_says_how_many_pods_there_should_be():
+async def test_the_owner_defines_the_expected_number_of_pods():
     async with guarded() as world:
         owner = await world.replica_set(4)
         await world.budget(maxUnavailable="25%")

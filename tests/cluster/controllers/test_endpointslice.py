@@ -118,7 +118,7 @@ async def test_a_pod_that_goes_is_terminating_first_and_then_gone():
         await eventually(lambda: _all_ready(w, {"b"}))
 
 
-async def test_pods_that_are_not_ready_are_published_only_when_asked_for():
+async def test_pods_that_are_not_ready_are_published_only_on_request():
     async with world(PodPlayer(lambda pod: Play.RUNNING)) as w:
         await w.node()
         await w.service()

@@ -107,7 +107,7 @@ async def test_without_completions_one_success_is_enough():
         assert (await w.status())["succeeded"] == 3
 
 
-async def test_an_indexed_job_tells_each_pod_its_index_and_completes_all():
+async def test_each_pod_of_an_indexed_job_gets_its_index_and_all_complete():
     async with world() as w:
         await w.create(a_job(completions=5, parallelism=2, completionMode="Indexed"))
         await eventually(w.over)
@@ -268,7 +268,7 @@ async def test_an_elastic_job_shrinks_and_grows():
         assert (await w.status())["completedIndexes"] == "0-4"
 
 
-async def test_a_pod_that_is_deleted_is_replaced_when_the_policy_says():
+async def test_a_deleted_pod_is_replaced_by_the_replacement_policy():
     async with world(lambda pod: Play.READY) as w:
         await w.create(a_job("late", podReplacementPolicy="Failed"))
 

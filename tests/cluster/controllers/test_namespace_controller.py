@@ -43,7 +43,7 @@ async def test_a_namespace_goes_with_all_that_is_in_it():
         assert await absent(maps, "m1", "n")
 
 
-async def test_pods_go_first_and_the_status_says_what_is_waited_for():
+async def test_pods_are_deleted_first_and_the_status_shows_what_is_left():
     async with emptied() as context:
         namespaces, maps, pods = (context.resource(each) for each in ("namespaces", "configmaps", "pods"))
         await namespaces.create({"metadata": {"name": "n"}})

@@ -182,7 +182,7 @@ async def test_cordoned_nodes_and_nodes_under_pressure_are_tainted():
         assert await world.taints("a") == {("memory-pressure", "NoSchedule")}
 
 
-async def test_a_taint_of_a_user_drives_away_who_does_not_bear_it():
+async def test_a_taint_of_a_user_evicts_pods_that_do_not_tolerate_it():
     async with fleet("a") as world:
         await world.pod("usual", "a")
         await world.nodes.patch("a", {"spec": {"taints": [{"key": "gone", "effect": "NoExecute"}]}})

@@ -93,7 +93,7 @@ async def test_a_claim_gets_a_folder_when_its_pod_is_placed_and_the_folder_goes_
         assert not is_folder(path)
 
 
-async def test_claims_are_bound_at_once_where_the_class_says_so(tmp_path):
+async def test_claims_of_an_immediate_class_are_bound_at_once(tmp_path):
     async with bound(tmp_path, wait_for_consumer=False) as world:
         await asyncio.gather(*(world.claim(f"c{n}") for n in range(10)))
         for number in range(10):

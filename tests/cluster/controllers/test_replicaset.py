@@ -125,7 +125,7 @@ def _spec() -> dict[str, Any]:
     return {"spec": template()["spec"]}
 
 
-async def test_pods_that_are_refused_are_told_and_come_when_they_may() -> None:
+async def test_refused_pods_are_reported_and_created_once_they_are_allowed() -> None:
     async with cluster() as context:
         account = {"template": template("web", serviceAccountName="absent")}
         await context.resource("replicasets", "apps").create(replica_set("web", 3, **account))

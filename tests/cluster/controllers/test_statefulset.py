@@ -91,7 +91,7 @@ async def test_claims_follow_their_pods_and_outlive_them() -> None:
         assert sorted(each["metadata"]["name"] for each in claims) == ["data-web-0", "data-web-1"]
 
 
-async def test_claims_are_handed_over_when_the_policy_says_so() -> None:
+async def test_claims_get_owners_by_the_retention_policy() -> None:
     async with cluster() as context:
         policy = {"whenScaled": "Delete", "whenDeleted": "Delete"}
         made = stateful_set("web", 2, volumeClaimTemplates=[CLAIM], persistentVolumeClaimRetentionPolicy=policy)
@@ -204,7 +204,7 @@ async def test_parallel_pods_do_not_wait_for_each_other() -> None:
         await rolled_out(context, "statefulsets", "web")
 
 
-async def test_a_stranger_by_the_name_of_a_pod_is_told_and_waited_for() -> None:
+async def test_another_pod_with_the_name_is_reported_and_waited_for() -> None:
     async with cluster() as context:
         stranger = {
             "metadata": {"name": "web-0", "namespace": "default"},

@@ -41,7 +41,7 @@ def test_queries_that_cannot_be_read_say_why(text: str, message: str) -> None:
     assert caught.value.message == message
 
 
-def test_unsupported_fields_are_refused_with_the_words_of_their_kind() -> None:
+def test_unsupported_fields_are_refused_with_the_message_of_their_kind() -> None:
     supported = {"metadata.name", "metadata.namespace"}
     parse("metadata.name=a").check(supported)
     for arguments, message in (

@@ -30,7 +30,7 @@ def test_nesting_is_limited() -> None:
     assert is_deeper_than([[[]]], 2) and not is_deeper_than([[[]]], 3) and not is_deeper_than(1, 0)
 
 
-def test_objects_are_asked_for_by_name_of_what_came() -> None:
+def test_the_error_names_the_json_type_that_is_not_an_object() -> None:
     assert loads_object(b'{"a":9007199254740993}') == {"a": 9007199254740993}
     for body, named in (
         (b"[]", "an array"),

@@ -128,7 +128,7 @@ def test_the_index_costs_no_document(monkeypatch: pytest.MonkeyPatch) -> None:
     assert OpenApi().index().status == 200
 
 
-def test_a_document_asked_for_with_its_hash_may_be_kept_for_ever() -> None:
+def test_a_document_requested_with_its_hash_can_be_cached_without_limit() -> None:
     openapi = OpenApi()
     path, _, hash = address(openapi, "apis/apps/v1").partition("?hash=")
     answer = openapi.resolve(path, hash)
@@ -196,7 +196,7 @@ def test_every_reference_resolves_within_its_document() -> None:
             assert schema in schemas, (name, reference)
 
 
-def test_nothing_stands_beside_a_reference() -> None:
+def test_references_have_no_siblings() -> None:
     def check(value: Any) -> None:
         if isinstance(value, list):
             for part in value:
@@ -317,7 +317,7 @@ def test_deleting_answers_as_the_server_does() -> None:
     assert answer("apis/apps/v1", "/apis/apps/v1/namespaces/{namespace}/deployments/{name}") == "Status"
 
 
-def test_a_shared_definition_stands_for_the_kinds_of_its_document_only() -> None:
+def test_a_shared_definition_lists_only_the_kinds_of_its_document() -> None:
     options = documents()["apis/apps/v1"]["components"]["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"]
     assert {kind["group"] for kind in options[GVK]} == {"", "apps"}
     assert "enum" not in options["properties"]["apiVersion"]

@@ -696,7 +696,7 @@ def test_a_list_becomes_a_table_with_metadata_rows() -> None:
     ]
 
 
-def test_rows_carry_what_was_asked_for() -> None:
+def test_rows_have_the_requested_part_of_the_object() -> None:
     space = obj({}, {"phase": "Active"})
     bare = tables.list_table(resource("Namespace"), [space], {}, "None", NOW)
     assert bare["rows"][0]["object"] is None

@@ -89,7 +89,7 @@ def test_durations(text: str, nanoseconds: int, canonical: str) -> None:
         ("9999999999h", 'time: invalid duration "9999999999h"'),
     ],
 )  # fmt: skip
-def test_text_that_is_no_duration_says_why(text: str, message: str) -> None:
+def test_the_error_explains_an_invalid_duration(text: str, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         parse_duration(text)
     assert str(caught.value) == message

@@ -73,7 +73,7 @@ kind: Ignored
     assert decoded.value["spec"]["again"] is not decoded.value["spec"]["base"]
 
 
-def test_json_is_yaml_and_repeated_keys_are_told_with_their_line() -> None:
+def test_json_is_yaml_and_duplicate_keys_are_reported_with_their_line() -> None:
     assert decode(b'{"a":1}') == ({"a": 1}, [])
     assert decode(b"{a: 1, b: [x]}") == ({"a": 1, "b": ["x"]}, [])
     assert decode(b'{"a":1,"a":2}') == ({"a": 2}, ['line 1: key "a" already set in map'])

@@ -40,7 +40,7 @@ def test_nodes_come_with_their_scores_the_best_first_and_then_with_why_they_refu
     assert found.message == ""
 
 
-def test_a_pod_that_runs_does_not_stand_in_its_own_way() -> None:
+def test_a_running_pod_does_not_count_against_itself() -> None:
     placed = pod(cpu="3", node="a")
     other = pod("other", cpu="3", node="b")
     found = explained(placed, nodes=[node("a"), node("b")], pods=[placed, other])
@@ -48,7 +48,7 @@ def test_a_pod_that_runs_does_not_stand_in_its_own_way() -> None:
     assert {row.node: row.refusal is None for row in found.nodes} == {"a": True, "b": False}
 
 
-def test_the_message_is_that_of_the_event_with_what_preemption_says() -> None:
+def test_the_message_is_that_of_the_event_with_the_result_of_preemption() -> None:
     found = explained(pod(cpu="9"), nodes=[node("a"), node("b")], pods=[])
     assert found.message.startswith("0/2 nodes are available: 2 Insufficient cpu.")
     assert "preemption: 0/2 nodes are available" in found.message

@@ -138,7 +138,7 @@ def test_a_heartbeat_of_a_node_moves_no_pod() -> None:
     assert waiting.place is not QueueState.UNSCHEDULABLE
 
 
-def test_a_promise_of_room_survives_updates_that_do_not_know_of_it_yet() -> None:
+def test_a_nomination_survives_updates_that_do_not_have_it_yet() -> None:
     side = Side()
     side.node(a_node("n"))
     side.pod(a_pod("p", cpu="1"))

@@ -31,7 +31,7 @@ def popped(queue: SchedulingQueue, now: float) -> str | None:
     return waiting.pod.key.name if waiting is not None else None
 
 
-def test_higher_priority_comes_first_and_then_who_came_first() -> None:
+def test_higher_priority_is_first_and_then_the_earlier_pod() -> None:
     queue, pods = a_queue(), Pods()
     for at, (name, priority) in enumerate((("a", 0), ("b", 10), ("c", 0), ("d", 10), ("e", -5))):
         queue.add(pods(name, priority=priority), float(at))

@@ -126,7 +126,7 @@ def test_allowed_topologies_of_a_class_limit_where_claims_are_provisioned() -> N
     assert isinstance(decided, Placed) and decided.node == "b"
 
 
-def test_the_smallest_volume_that_serves_is_taken_and_not_promised_twice() -> None:
+def test_the_smallest_matching_volume_is_used_and_not_assigned_twice() -> None:
     planner = a_planner()
     planner.volumes.claims[CLAIM] = a_claim("static")
     planner.volumes.volumes = {

@@ -84,7 +84,7 @@ def test_a_schedule_that_rests_for_days_still_finds_its_last_time():
     assert plan_start(cron, (), sunday, parse_due(cron["spec"]["schedule"], "")).at == friday
 
 
-def test_the_job_is_named_by_its_minute_and_says_when_it_was_due():
+def test_the_job_is_named_by_its_minute_and_has_its_scheduled_time():
     cron = a_cron(timeZone="Europe/Berlin")
     job = job_of(cron, CREATED + HOUR)
     about = job["metadata"]

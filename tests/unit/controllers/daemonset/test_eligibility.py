@@ -117,7 +117,7 @@ def test_tolerations_are_added_once() -> None:
     assert len(spec["tolerations"]) == 7
 
 
-def test_a_pinned_pod_says_its_node_and_keeps_its_other_affinities() -> None:
+def test_a_pinned_pod_has_its_node_and_keeps_its_other_affinities() -> None:
     affinity = {"podAntiAffinity": {"x": 1}, **needs(_is("zone", "a"))["affinity"]}
     made = {"metadata": {}, "spec": {"affinity": pinned_to(affinity, "n7")}}
     assert node_of(made) == "n7"

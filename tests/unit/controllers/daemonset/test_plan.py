@@ -55,7 +55,7 @@ def test_a_node_that_stops_fitting_loses_its_pod_unless_it_may_stay() -> None:
     assert (status["desiredNumberScheduled"], status["numberMisscheduled"]) == (1, 1)
 
 
-def test_a_node_that_comes_gets_one_and_a_pod_for_one_that_went_is_dropped() -> None:
+def test_an_added_node_gets_a_pod_and_the_pod_of_a_deleted_node_is_removed() -> None:
     world = World("a")
     world.complete()
     world.nodes["b"] = node("b")

@@ -53,7 +53,7 @@ def test_the_first_step_creates_the_replica_set() -> None:
     )  # fmt: skip
 
 
-def test_a_rollout_is_told_from_beginning_to_end() -> None:
+def test_a_rollout_is_reported_from_start_to_end() -> None:
     world = World(make_deployment(2))
     world.step()
     assert world.progress == ("True", "NewReplicaSetCreated")

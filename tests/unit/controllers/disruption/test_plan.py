@@ -58,7 +58,7 @@ def test_an_eviction_counts_until_the_pod_is_deleted_or_two_minutes_are_over():
     assert healthy([a_pod("a"), a_pod("b", deleting=True), a_pod("c", ready=False), a_pod("d")], found.pods) == 1
 
 
-def test_the_status_says_what_may_go():
+def test_the_status_has_the_allowed_disruptions():
     found = status(a_budget(), Expected(5, 3), 4, {}, 0.0)
     assert (found["disruptionsAllowed"], found["observedGeneration"]) == (1, 3)
     assert found["conditions"][0]["reason"] == "SufficientPods"

@@ -75,7 +75,7 @@ def test_publishing_includes_those_that_are_not_ready_or_are_going():
     assert names(made["subsets"][0], "addresses") == ["p1", "p2"]
 
 
-def test_more_than_a_thousand_are_cut_and_said_to_be():
+def test_more_than_a_thousand_addresses_are_truncated_with_an_annotation():
     made = plan_endpoints(a_service(), [a_pod(n, ready=n < 900) for n in range(1200)], None, "")
     (subset,) = made["subsets"]
     assert (len(subset["addresses"]), len(subset["notReadyAddresses"])) == (900, 100)

@@ -79,7 +79,7 @@ def test_the_object_s_own_finalizers_decide_how_it_is_deleted():
         assert decide(graph_of(item), item, [ABSENT]) == Remove(wanted)
 
 
-def test_an_owner_in_another_namespace_has_to_be_asked_for():
+def test_an_owner_in_another_namespace_requires_a_request_to_the_server():
     owner, item = pod("o", namespace="elsewhere"), pod("x", "o")
     assert known_state(graph_of(owner, item), item, item.owners[0]) is None
     assert known_state(graph_of(pod("o"), item), item, item.owners[0]) is SOLID

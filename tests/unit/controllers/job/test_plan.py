@@ -172,7 +172,7 @@ def test_the_deadline_counts_from_the_start_and_not_while_suspended():
     assert look(late).ending is None
 
 
-def test_a_failed_index_waits_alone_and_its_next_pod_knows_of_the_failure():
+def test_a_failed_index_waits_alone_and_its_next_pod_records_the_failure():
     job = a_job(completionMode="Indexed", backoffLimitPerIndex=3, parallelism=4)
     failed = a_pod("a", "Failed", index=1, status=exited(1), **{FAILURE_COUNT: "1", IGNORED_COUNT: "1"})
     view = look(job, failed)

@@ -13,7 +13,7 @@ def by_type(found):
     return {each["type"]: each for each in found}
 
 
-def test_an_empty_namespace_says_that_all_is_well():
+def test_the_conditions_of_an_empty_namespace_report_success():
     found = by_type(conditions({}, [Emptied(resource="pods.")], (), NOW))
     assert {each["status"] for each in found.values()} == {"False"}
     assert found["NamespaceContentRemaining"]["reason"] == "ContentRemoved"

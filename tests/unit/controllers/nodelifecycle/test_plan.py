@@ -68,7 +68,7 @@ def test_a_node_of_the_same_name_begins_anew():
     assert observe(old, new, "r1", 2000.0).seen_s == 2000.0
 
 
-def test_what_a_lost_node_said_is_not_known_any_more():
+def test_the_conditions_of_a_lost_node_are_unknown():
     found = {c["type"]: c for c in lost_conditions(a_node(MemoryPressure="False", Custom="True"), 5.0)}
     assert found["Ready"]["status"] == found["MemoryPressure"]["status"] == "Unknown"
     assert found["Ready"]["reason"] == "NodeStatusUnknown"
@@ -91,7 +91,7 @@ def test_a_node_that_is_well_again_has_only_the_taints_of_others():
     assert keys(condition_taints(a_node("Unknown", taints=taints), 0.0), NO_EXECUTE) == {UNREACHABLE}
 
 
-def test_the_taint_that_drives_pods_away_says_why_and_replaces_the_other():
+def test_the_eviction_taint_has_the_reason_and_replaces_the_other():
     unreachable = eviction_taints(a_node("Unknown", taints=[OTHERS]), 0.0)
     assert keys(unreachable, NO_EXECUTE) == {UNREACHABLE}
     not_ready = eviction_taints(a_node("False", taints=unreachable), 0.0)

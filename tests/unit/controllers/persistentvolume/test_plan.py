@@ -107,7 +107,7 @@ def test_a_claim_and_its_volume_are_bound_step_by_step():
     assert isinstance(claim_step({**bound, "status": step.status}, volume, (), FOLDERS), Nothing)
 
 
-def test_a_claim_that_names_its_volume_gets_it_or_is_told_why_not():
+def test_a_claim_with_a_volume_name_gets_this_volume_or_an_event_with_the_reason():
     claim = a_claim(volume="v")
     assert isinstance(claim_step(claim, a_volume(), (), FOLDERS), Reserve)
     assert isinstance(claim_step(claim, a_volume(claim=ref("")), (), FOLDERS), Reserve)

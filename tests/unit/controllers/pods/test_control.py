@@ -61,7 +61,7 @@ async def test_an_error_that_is_not_of_the_server_is_raised() -> None:
         await run(Server(fails_from=1, error=RuntimeError("ours")), 3)
 
 
-def test_a_namespace_that_ends_is_told_by_its_cause() -> None:
+def test_a_terminating_namespace_is_recognized_by_the_cause_of_the_error() -> None:
     assert namespace_ends(Forbidden("no", causes=[{"reason": "NamespaceTerminating"}]))
     assert not namespace_ends(Forbidden("no"))
     assert not namespace_ends(Conflict("no", causes=[{"reason": "Other"}]))

@@ -112,7 +112,7 @@ async def test_pods_of_other_owners_enqueue_nothing(clock: FakeClock) -> None:
     assert await world.taken() == 0
 
 
-async def test_orphans_are_offered_to_those_who_select_them(clock: FakeClock) -> None:
+async def test_orphans_enqueue_the_owners_that_select_them(clock: FakeClock) -> None:
     world = World(clock)
     world.pods.upsert(pod("other", labels={"app": "other"}))
     assert await world.taken() == 0

@@ -29,12 +29,12 @@ def test_counts() -> None:
     }  # fmt: skip
 
 
-def test_nothing_is_told_as_zero_replicas() -> None:
+def test_the_status_without_pods_has_zero_replicas() -> None:
     assert plan_status(stored(replica_set()), [], NOW) == {"replicas": 0, "observedGeneration": 1}
 
 
 @pytest.mark.parametrize(("lacked", "reason"), [(2, "FailedCreate"), (-2, "FailedDelete")])
-def test_a_failure_is_told_until_it_is_over(lacked: int, reason: str) -> None:
+def test_a_failure_is_reported_until_it_is_resolved(lacked: int, reason: str) -> None:
     owner = stored(replica_set(replicas=2))
     status = plan_status(owner, [], NOW, failure="exceeded quota", lacked=lacked)
     (condition,) = status["conditions"]

@@ -93,7 +93,7 @@ def test_ranges_overlap_by_family():
     assert overlaps(NARROW, WIDE) and not overlaps(NARROW, OTHER)
 
 
-def test_a_condition_is_written_only_when_it_says_something_new():
+def test_a_condition_is_written_only_if_it_changed():
     status = with_range_condition(WIDE, condition_of_range(NOW, blocked=False))
     assert status["conditions"][0]["status"] == "True"
     told = {**WIDE, "status": status}

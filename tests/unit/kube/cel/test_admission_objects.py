@@ -84,7 +84,7 @@ def test_a_variable_may_have_a_dotted_name() -> None:
         compile("a.c", env)
 
 
-def test_late_values_are_computed_when_they_are_asked_for() -> None:
+def test_lazy_values_are_computed_on_first_use() -> None:
     asked: list[str] = []
 
     def compute(name: str) -> int:
@@ -101,7 +101,7 @@ def test_late_values_are_computed_when_they_are_asked_for() -> None:
         compile("v.y", env).evaluate({"v": late})
 
 
-def test_variables_of_a_policy_know_those_before_them_and_their_types() -> None:
+def test_variables_of_a_policy_can_use_earlier_ones_with_their_types() -> None:
     known = Variables(
         [
             {"name": "n", "expression": "size(request.name)"},

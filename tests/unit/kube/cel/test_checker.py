@@ -69,7 +69,7 @@ REFUSED: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("expression", "issue"), REFUSED, ids=[each[0] for each in REFUSED])
-def test_faults_are_found_and_worded_as_elsewhere(expression: str, issue: str) -> None:
+def test_errors_have_the_words_of_the_reference_implementation(expression: str, issue: str) -> None:
     with pytest.raises(CompileError) as raised:
         compile(expression, ENV)
     assert str(raised.value).splitlines()[0] == f"ERROR: <input>:{issue}"

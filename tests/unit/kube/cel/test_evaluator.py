@@ -345,7 +345,7 @@ FAILURES: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("expression", "message"), FAILURES, ids=[each[0] for each in FAILURES])
-def test_failures_are_worded_as_elsewhere(expression: str, message: str) -> None:
+def test_failures_have_the_words_of_the_reference_implementation(expression: str, message: str) -> None:
     with pytest.raises(EvalError) as raised:
         evaluate(expression)
     assert str(raised.value) == message

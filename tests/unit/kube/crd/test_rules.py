@@ -32,7 +32,7 @@ def texts(structural: Structural, new: Obj, old: Obj | None = None) -> list[str]
 N, S = {"type": "integer"}, {"type": "string"}
 
 
-def test_a_rule_that_fails_names_itself_or_says_its_message() -> None:
+def test_a_failed_rule_reports_itself_or_its_message() -> None:
     plain = a_structural(a_rule("self.min <= self.max"), min=N, max=N)
     assert texts(plain, an_object(min=1, max=2)) == []
     assert texts(plain, an_object(min=3, max=2)) == ["spec: Invalid value: failed rule: self.min <= self.max"]

@@ -113,7 +113,7 @@ def test_objects_must_be_of_the_kind() -> None:
     ]
 
 
-def test_scale_reads_and_writes_where_the_definition_says() -> None:
+def test_scale_reads_and_writes_the_paths_of_the_definition() -> None:
     served = next(each for each in serve(a_definition()) if each.resource.version == "v1")
     scale = served.scale
     assert scale is not None
@@ -186,7 +186,7 @@ def test_schema_and_approval_have_conditions() -> None:
     )
 
 
-def test_a_definition_that_goes_says_so() -> None:
+def test_a_definition_that_is_deleted_has_the_condition_terminating() -> None:
     status = terminating(a_definition(), 0.0)
     assert status["conditions"][-1]["reason"] == "InstanceDeletionInProgress"
     assert terminating({"status": status}, 1.0, done=True)["conditions"][-1]["status"] == "False"
@@ -204,7 +204,7 @@ def test_the_published_schema_has_what_every_kind_has() -> None:
     assert schema_name("example.com", "v1", "Widget", custom=True) == "com.example.v1.Widget"
 
 
-def test_version_two_of_openapi_gets_only_what_it_knows() -> None:
+def test_version_two_of_openapi_gets_only_supported_keywords() -> None:
     made = openapi_schema(a_definition(), "v1", v2=True)
     spec = made["properties"]["spec"]
     assert made["properties"]["metadata"]["$ref"] == "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"

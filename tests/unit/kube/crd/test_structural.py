@@ -269,7 +269,7 @@ def test_only_the_status_is_checked_on_its_own_path() -> None:
     ]
 
 
-def test_the_type_tells_apply_how_lists_and_maps_merge() -> None:
+def test_the_type_has_the_merge_strategies_of_lists_and_maps() -> None:
     root = Structural(
         a_schema(x=MAP_LIST, m={"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": TEXT})
     ).type

@@ -154,7 +154,7 @@ def test_each_fault_of_a_schema_is_reported(field: Obj, error: str) -> None:
     assert any(text.startswith(error) for text in found), found
 
 
-def test_junctors_may_only_speak_of_fields_that_exist() -> None:
+def test_junctors_may_only_use_fields_that_exist() -> None:
     crd = a_definition(a_version({"type": "object", "allOf": [{"properties": {"a": {"minLength": 1}}}]}))
     assert texts(crd) == [
         f"{ROOT}.properties[a]: Required value: because it is defined in {ROOT}.allOf[0].properties[a]"

@@ -160,13 +160,13 @@ def test_unknown_usages_are_refused(csr: dict[str, Any]) -> None:
     assert found.startswith('spec.usages[0]: Unsupported value: "flying": supported values: "any", "cert sign", ')
 
 
-def test_a_signer_name_that_is_no_name_says_which_part() -> None:
+def test_the_error_of_a_signer_name_names_the_invalid_part() -> None:
     errors: list[Any] = []
     check_signer_name("Shop.example/people", "signerName", errors)
     assert str(errors[0]).startswith('signerName: Invalid value: "Shop.example": validating label "Shop": ')
 
 
-def test_only_the_server_says_who_asks(csr: dict[str, Any]) -> None:
+def test_only_the_server_sets_the_requester(csr: dict[str, Any]) -> None:
     made = copy.deepcopy(csr)
     made["spec"].update(username="root", groups=["system:masters"], uid="0", extra={"a": ["b"]})
     RULES.prepare_create(made)

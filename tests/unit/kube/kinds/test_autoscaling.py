@@ -160,7 +160,7 @@ def test_v1_gets_its_defaults() -> None:
     assert (made["spec"]["minReplicas"], made["spec"]["targetCPUUtilizationPercentage"]) == (1, 80)
 
 
-def test_v1_is_validated_as_the_v2_it_stands_for() -> None:
+def test_v1_is_validated_after_conversion_to_v2() -> None:
     rules = rules_for("autoscaling", "v1", KIND)
     assert rules.validate_create(v1(targetCPUUtilizationPercentage=50)) == []
     found = [str(error) for error in rules.validate_create(v1(targetCPUUtilizationPercentage=0))]
@@ -212,7 +212,7 @@ STATUS = {
 }
 
 
-def test_everything_a_v2_object_says_comes_back_from_v1(kinds: Any) -> None:
+def test_a_v2_object_survives_conversion_to_v1_and_back(kinds: Any) -> None:
     obj = kinds.created(KIND, {
         "spec.metrics": [*METRICS, hpa.cpu_metric(70)],
         "spec.behavior": {"scaleUp": {"tolerance": "100m"}},

@@ -257,7 +257,7 @@ def test_an_address_is_named_by_itself(kinds: Any) -> None:
     assert check("web") != []
 
 
-def test_an_ingress_says_where_it_is_reached(kinds: Any) -> None:
+def test_the_status_of_an_ingress_has_its_addresses(kinds: Any) -> None:
     def status(**entry: str) -> list[str]:
         found: list[str] = kinds.status_faults("Ingress", {"loadBalancer": {"ingress": [entry]}})
         return found
@@ -275,7 +275,7 @@ def test_a_budget_counts_from_zero(kinds: Any) -> None:
     ]
 
 
-def test_deprecated_ways_are_warned_of(kinds: Any) -> None:
+def test_deprecated_settings_cause_a_warning(kinds: Any) -> None:
     old = {"metadata.annotations": {"kubernetes.io/ingress.class": "x"}, "spec.ingressClassName": kinds.ABSENT}
     assert kinds.warnings("Ingress", old) == [
         "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"

@@ -186,7 +186,7 @@ def test_whole_specs_never_change(kinds: Any, kind: str, path: str, value: Any) 
     assert found.endswith("}: field is immutable")
 
 
-def test_what_a_driver_says_of_a_node_stays(kinds: Any) -> None:
+def test_the_data_of_a_driver_on_a_node_is_immutable(kinds: Any) -> None:
     (found,) = kinds.update_faults("CSINode", {"spec.drivers.0.nodeID": "other"})
     assert found.startswith("spec.drivers: Invalid value: {")
 
@@ -196,7 +196,7 @@ def test_tokens_in_volume_attributes_are_warned_of(kinds: Any) -> None:
     assert kinds.warnings("CSIDriver") == []
 
 
-def test_a_volume_says_why_it_could_not_be_attached(kinds: Any) -> None:
+def test_the_status_of_an_attachment_has_its_error(kinds: Any) -> None:
     assert kinds.status_faults("VolumeAttachment", {"attachError": {"message": "no", "errorCode": 8}}) == []
     assert kinds.status_faults("VolumeAttachment", {"attachError": {"message": "x" * 1025, "errorCode": -1}}) == [
         "status.attachError.message: Too long: may not be more than 1024 bytes",

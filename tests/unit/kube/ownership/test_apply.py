@@ -223,7 +223,7 @@ def test_list_items_merge_by_key_and_are_removed_by_key():
     assert [item["name"] for item in live["spec"]["containers"]] == ["b"]
 
 
-def test_an_item_two_managers_apply_loses_only_the_fields_of_the_one_who_leaves():
+def test_an_item_of_two_managers_loses_only_the_fields_of_the_one_that_drops_it():
     live = apply(None, pod(containers=[{"name": "a", "image": "i"}]), type_=POD)
     live = apply(live, pod(containers=[{"name": "a", "tty": True}]), "side", type_=POD)
     live = apply(live, pod(), type_=POD)

@@ -256,7 +256,7 @@ def test_an_applied_configuration_names_its_leaves_and_items():
     }
 
 
-def test_items_that_cannot_be_told_apart_are_owned_as_one():
+def test_duplicate_items_are_owned_together():
     obj = {"spec": {"containers": [{"name": "c", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}]}}
     env = fields_of(obj, POD)["f:spec"]["f:containers"]['k:{"name":"c"}']["f:env"]
     assert env == {".": {}, 'k:{"name":"A"}': {}}
@@ -276,7 +276,7 @@ def test_server_fields_are_never_a_difference():
     assert changes(pod(), new) == ({}, {})
 
 
-def test_changes_additions_and_removals_are_told_apart():
+def test_changes_additions_and_removals_are_distinguished():
     new = pod()
     new["metadata"]["labels"] = {"tier": "front"}
     new["spec"]["containers"][0]["env"] = [{"name": "A", "value": "2"}, {"name": "B"}]

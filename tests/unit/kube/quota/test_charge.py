@@ -51,7 +51,7 @@ def test_a_charge_is_added_to_every_quota_that_counts_it() -> None:
     }
 
 
-def test_what_does_not_fit_is_refused_with_what_is_asked_for_used_and_left() -> None:
+def test_a_refusal_has_the_requested_used_and_limited_amounts() -> None:
     quotas = [quota({"pods": "2", "requests.cpu": "1", "memory": "1Gi"}, {"pods": "2", "requests.cpu": "900m", "memory": "0"})]  # fmt: skip
     assert refusal(quotas, "pods", pod({"cpu": "200m", "memory": "1Mi"})) == (
         "exceeded quota: q, requested: pods=1,requests.cpu=200m, used: pods=2,requests.cpu=900m, "

@@ -20,7 +20,7 @@ def test_fields_list_what_is_due() -> None:
     assert (found.any_day, found.any_weekday) == (False, False)
 
 
-def test_a_star_says_that_any_day_will_do() -> None:
+def test_a_star_matches_any_day() -> None:
     found = parse_schedule("0 0 * * ?")
     assert (found.any_day, found.any_weekday) == (True, True)
     assert not parse_schedule("0 0 */2 * 1").any_day

@@ -286,7 +286,7 @@ def test_resources_of_the_whole_pod_are_kept_and_never_removed(edited: Edited) -
     ]
 
 
-def test_nodes_that_cannot_resize_are_told_by_what_they_report(edited: Edited) -> None:
+def test_nodes_that_cannot_resize_are_recognized_by_their_reports(edited: Edited) -> None:
     running = {"name": "c", "state": {"running": {}}}
     new = {f"{C0}/resources/requests/cpu": "1500m"}
     unable = edited(OLD, {"status/containerStatuses": [running]})
