@@ -43,8 +43,18 @@ def pod(
     }
 
 
+def table_of(obj: dict[str, Any]) -> dict[str, Any]:
+    return tables.list_table(POD, [obj], {}, "None", NOW)
+
+
+def row(obj: dict[str, Any]) -> list[Any]:
+    cells: list[Any] = table_of(obj)["rows"][0]["cells"]
+    return cells
+
+
 def shown(obj: dict[str, Any]) -> tuple[str, str, str]:
-    cells = dict(zip((c["name"] for c in tables.columns(POD)), tables.row(POD, obj, NOW), strict=True))
+    table = table_of(obj)
+    cells = dict(zip((c["name"] for c in table["columnDefinitions"]), row(obj), strict=True))
     return cells["Ready"], cells["Status"], cells["Restarts"]
 
 
@@ -171,9 +181,9 @@ def test_wide_columns_of_a_pod() -> None:
             "conditions": [condition("a"), condition("b", "False")],
         },
     )
-    assert tables.row(POD, obj, NOW)[4:] == ["5m", "10.1.2.3", "n1", "n2", "1/2"]
-    assert tables.row(POD, pod(), NOW)[4:] == ["5m", "<none>", "<none>", "<none>", "<none>"]
-    assert [c["priority"] for c in tables.columns(POD)] == [0, 0, 0, 0, 0, 1, 1, 1, 1]
+    assert row(obj)[4:] == ["5m", "10.1.2.3", "n1", "n2", "1/2"]
+    assert row(pod())[4:] == ["5m", "<none>", "<none>", "<none>", "<none>"]
+    assert [c["priority"] for c in table_of(obj)["columnDefinitions"]] == [0, 0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_rows_of_finished_pods_say_so() -> None:

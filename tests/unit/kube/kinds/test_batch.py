@@ -332,7 +332,9 @@ def test_a_suspended_job_may_not_become_another(kinds: Any) -> None:
     assert found.startswith("spec.template.spec: Invalid value: ")
 
 
-def test_the_template_of_a_suspended_job_that_ran_is_immutable_until_its_status_shows_the_suspension(kinds: Any) -> None:
+def test_the_template_of_a_suspended_job_that_ran_is_immutable_until_its_status_shows_the_suspension(
+    kinds: Any,
+) -> None:
     edits = {"spec.template.spec.nodeSelector": {"a": "b"}}
     started = {**OPEN, "status": {"startTime": "2030-01-01T00:00:00Z"}}
     assert len(kinds.update_faults("Job", edits, started)) == 1
