@@ -23,13 +23,21 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "inprocess server",
     ),
     "app": (
+        # what every process needs: settings, files, ports, child processes, connections; the demo
         "children connect demo files home kubectl main ports processes settings welcome",
+        # the settings of a cluster, and its keys and certificates
         "config pki",
+        # the components of a cluster, and the credentials of their clients
         "components credentials",
+        # parts of a running cluster: embedded components, credential reload, runtimes, simulated nodes
         "embedded reload runtimes simulated",
+        # the processes of the fleet; nodes on this machine
         "fleet nodes",
+        # the processes of the navigator and of sharding
         "navigator sharding",
+        # whole systems: a cluster, and `shoal up`
         "cluster up",
+        # the command line
         "commands",
     ),
     "base": (
@@ -38,10 +46,15 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "asgi connect http1 settings stdlib_logs",
     ),
     "cli": (
-        "apps catalog contexts durations fleet.kinds printers",
-        "dispatch fleet.times rest",
-        "fleet.session fleet.watching",
+        # data and text: the catalog of commands, contexts, durations, output formats
+        "apps catalog contexts durations printers",
+        # what every command uses: dispatch, shared options, the REST client, timestamps
+        "dispatch options rest timestamps",
+        # watch mode
+        "watching",
+        # commands of the navigator
         "navigator",
+        # commands of the control plane; `events` also shows those of clusters, from the navigator
         "fleet",
     ),
     "control": (
@@ -95,14 +108,23 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "answers manager",
     ),
     "node": (
-        "config errors limits proxy references runtime.model",
-        "pods.model streams",
-        "pods.containers probes runtime",
+        # settings and errors; the service proxy; objects that pods refer to; why a node ended a pod
+        "config errors limits pod_failure proxy references",
+        # what runs containers: the seam and its implementations
+        "runtime",
+        # the containers of a pod, and their probes
+        "containers probes",
+        # what a pod's spec says: environment, resources; events about it
         "env events resources",
+        # decisions and services of the node that pods need: admission, eviction, images, volumes; the Node object
         "admission eviction images node_object volumes",
+        # one pod; the node's own state: pressure, registration
         "pods pressure registration",
+        # the agent: all pods of the node
         "agent",
+        # the node's endpoints: logs, exec, statistics
         "server",
+        # whole nodes: real ones, simulated ones
         "simulated wiring",
     ),
     "scheduler": (

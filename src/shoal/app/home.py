@@ -14,4 +14,4 @@ ENDPOINTS = "endpoints.json"  # processes of a running `shoal up` and their addr
 
 def directory(option: Path | None, environ: Mapping[str, str] = os.environ) -> Path:
     """The value of ``--dir`` if given, else the home; always absolute."""
-    return (option.expanduser() if option is not None else shoal_home(environ)).absolute()
+    return option.expanduser().absolute() if option is not None else shoal_home(environ)

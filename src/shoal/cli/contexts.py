@@ -61,9 +61,9 @@ class Contexts:
 
 
 def shoal_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """``$SHOAL_HOME``, else ``~/.shoal``."""
+    """``$SHOAL_HOME``, else ``~/.shoal``; always absolute."""
     configured = environ.get("SHOAL_HOME")
-    return Path(configured).expanduser() if configured else Path.home() / ".shoal"
+    return (Path(configured).expanduser() if configured else Path.home() / ".shoal").absolute()
 
 
 def current_context(home: Path, name: str = "", environ: Mapping[str, str] = os.environ) -> Context:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from shoal.kube.objects import Obj
-from shoal.node.pods.model import PodFailure
+from shoal.node.pod_failure import PodFailure
 from shoal.node.resources import ACCOUNTED, amounts, total_requests, used
 
 

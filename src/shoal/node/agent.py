@@ -23,8 +23,8 @@ from shoal.node.config import NodeConfig
 from shoal.node.events import PodEvents
 from shoal.node.images import NodeImages
 from shoal.node.node_object import MachineInfo, allocatable
+from shoal.node.pod_failure import PodFailure
 from shoal.node.pods.deps import PodWorkerDeps
-from shoal.node.pods.model import PodFailure
 from shoal.node.pods.observe import Lister
 from shoal.node.pods.worker import PodWorker
 from shoal.node.pressure import PressureWatch, disk_usage

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from shoal.kube import quantity
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import Quantity
+from shoal.node.containers import find
 from shoal.node.errors import ConfigFault
-from shoal.node.pods.containers import find
 from shoal.node.proxy.plan import served_ports
 
 Objects = Mapping[str, Obj | None]  # by name; None: looked for and not found

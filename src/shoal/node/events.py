@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from shoal.kube.objects import Obj
-from shoal.node.pods.containers import find
-from shoal.node.pods.model import ContainerRole
+from shoal.node.containers import ContainerRole, find
 from shoal.reconcile import EventRecorder, EventType
 
 _FIELDS = {

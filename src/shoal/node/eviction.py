@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import Format, Quantity
-from shoal.node.pods.model import PodFailure
+from shoal.node.pod_failure import PodFailure
 from shoal.node.resources import total_requests
 
 _CRITICAL = 2_000_000_000  # pods of this priority are never evicted

@@ -12,8 +12,8 @@ import orjson
 from shoal.base.clock import Clock
 from shoal.errors import ShoalError
 from shoal.kube.objects import Obj
+from shoal.node.containers import ContainerWait
 from shoal.node.events import PodEvents
-from shoal.node.pods.model import ContainerWait
 from shoal.node.runtime.model import Image, ImageFailure, ImageFault, RegistryCredentials, Runtime
 
 BASE_S = 10.0

@@ -11,7 +11,7 @@ from shoal.base.logs import get_logger
 from shoal.kube.objects import Obj
 from shoal.node.config import EvictionConfig
 from shoal.node.eviction import PodUse, Pressure, eviction_failure, victim
-from shoal.node.pods.model import PodFailure
+from shoal.node.pod_failure import PodFailure
 from shoal.node.runtime.model import ContainerStats, Runtime, RuntimeFailure
 
 log = get_logger("node.pressure")

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from shoal.kube import quantity
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import Quantity
-from shoal.node.pods.containers import init_containers
-from shoal.node.pods.model import ContainerRole
+from shoal.node.containers import ContainerRole, init_containers
 
 CPU = "cpu"
 ACCOUNTED = (CPU, "memory", "ephemeral-storage")

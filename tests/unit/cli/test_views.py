@@ -21,7 +21,6 @@ from shoal.cli.fleet.apply import batches, report
 from shoal.cli.fleet.documents import ManifestDocument, ordered, parse, placed
 from shoal.cli.fleet.kinds import KINDS, kind_called
 from shoal.cli.fleet.status import lines_of, picture
-from shoal.cli.fleet.times import age_of
 from shoal.cli.fleet.views import (
     agent_rows,
     app_rows,
@@ -31,9 +30,10 @@ from shoal.cli.fleet.views import (
     not_ready_lines,
     refused_of_gateways,
 )
-from shoal.cli.fleet.watching import Display, ReconnectingStream
 from shoal.cli.printers import Format, brief, document, duration, facts
 from shoal.cli.rest import RequestRefused, Rest, in_lines
+from shoal.cli.timestamps import age_of
+from shoal.cli.watching import Display, ReconnectingStream
 from shoal.control.domain import specs
 from shoal.errors import ConfigError
 
@@ -229,7 +229,7 @@ class Streaming(BaseHTTPRequestHandler):
 
 
 def test_a_stream_goes_on_after_the_last_message_until_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.cli.fleet.watching._AGAIN_S", 0.01)
+    monkeypatch.setattr("shoal.cli.watching._AGAIN_S", 0.01)
     monkeypatch.setattr(Streaming, "asked", [])
     server = ThreadingHTTPServer(("127.0.0.1", 0), Streaming)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

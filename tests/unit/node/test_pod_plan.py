@@ -9,24 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.node.pods.containers import CRASHES_LABEL, backoff_s, hash_of, restarts
+from shoal.node.containers import ContainerRole, ContainerWait
+from shoal.node.pod_failure import PodFailure
 from shoal.node.pods.model import (
-    ContainerRole,
-    ContainerWait,
     CreateSandbox,
     Finish,
     KillContainer,
     PodDecision,
-    PodFailure,
     PodView,
-    Probed,
     RemoveContainer,
     StartContainer,
     StopSandbox,
     Terminate,
 )
 from shoal.node.pods.plan import plan
+from shoal.node.pods.restarts import CRASHES_LABEL, backoff_s, hash_of, restarts
 from shoal.node.pods.status import status_of
+from shoal.node.probes.model import Probed
 from shoal.node.runtime.model import Container, ContainerPhase, Sandbox
 
 NOW = 1_700_000_000.0

@@ -23,8 +23,8 @@ from shoal.base.clock import FakeClock, RealClock
 from shoal.node.probes.grpc import check
 from shoal.node.probes.handlers import Handlers, Target
 from shoal.node.probes.model import ProbeKind, ProbeResult, probe_of
+from shoal.node.runtime.connections import SocketConnection
 from shoal.node.runtime.model import Container, ContainerPhase, PodConnection
-from shoal.node.streams import SocketConnection
 
 CONTAINER = Container(
     id="c", sandbox_id="s", pod_uid="u", name="c", attempt=0, phase=ContainerPhase.RUNNING, image_id="", image_reference="",

@@ -13,7 +13,7 @@ from shoal.app.home import directory
 from shoal.app.settings import PROCESSES, process_named
 from shoal.base import settings
 from shoal.cli.fleet.config import app as app
-from shoal.cli.fleet.session import Output
+from shoal.cli.options import Output
 from shoal.cli.printers import Format, document, render
 
 _COLUMNS = ("setting", "value", "from")

@@ -14,7 +14,8 @@ import typer
 from shoal.app.home import directory
 from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
-from shoal.cli.fleet.session import ContextName, Environment, Name, Output, Project, opened
+from shoal.cli.fleet.session import Environment, Name, Project, opened
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, render
 from shoal.errors import ConfigError
 

@@ -30,7 +30,8 @@ from shoal.cli.apps import new_app
 from shoal.cli.contexts import has_context
 from shoal.cli.durations import seconds_of
 from shoal.cli.fleet import tokens as fleet
-from shoal.cli.fleet.session import ContextName, opened
+from shoal.cli.fleet.session import opened
+from shoal.cli.options import ContextName
 from shoal.cli.printers import Format, document, render
 from shoal.errors import ConfigError
 

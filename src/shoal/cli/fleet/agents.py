@@ -9,8 +9,9 @@ import typer
 
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.kinds import ROOT
-from shoal.cli.fleet.session import ContextName, NoSuchObject, Output, opened
+from shoal.cli.fleet.session import NoSuchObject, opened
 from shoal.cli.fleet.views import AGENT_COLUMNS, agent_rows
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, render
 from shoal.cli.rest import RequestRefused
 from shoal.errors import ConfigError

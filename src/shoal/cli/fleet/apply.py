@@ -13,7 +13,8 @@ from shoal.cli.apps import new_app
 from shoal.cli.fleet.documents import ManifestDocument, ordered, placed, read_all
 from shoal.cli.fleet.hints import hints
 from shoal.cli.fleet.kinds import BY_NAME, ROOT, ref_of
-from shoal.cli.fleet.session import ContextName, DryRun, Environment, FleetSession, Output, Project, opened
+from shoal.cli.fleet.session import DryRun, Environment, FleetSession, Project, opened
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, brief, document, indented
 from shoal.cli.rest import RequestRefused, in_lines
 from shoal.errors import ConfigError, ShoalError

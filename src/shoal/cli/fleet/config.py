@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.contexts import FILE, Context, Contexts, read_contexts, write_contexts
-from shoal.cli.fleet.session import Output, home
+from shoal.cli.contexts import FILE, Context, Contexts, read_contexts, shoal_home, write_contexts
+from shoal.cli.options import Output
 from shoal.cli.printers import Format, document, render
 from shoal.errors import ConfigError
 
@@ -23,14 +23,14 @@ _HIDDEN = "(hidden)"
 @app.command("get-contexts")
 def get_contexts(output: Output = Format.TABLE) -> None:
     """List the contexts; a star marks the current one."""
-    found = read_contexts(home())
+    found = read_contexts(shoal_home())
     rows = [
         {"current": "*" if name == found.current else "", **_shown(each)} for name, each in sorted(found.known.items())
     ]
     if output is not Format.TABLE:
         typer.echo(document([{**row, "current": bool(row["current"])} for row in rows], output), nl=False)
     else:
-        typer.echo(render(rows, _COLUMNS) if rows else f"{home() / FILE} has no context\n", nl=False)
+        typer.echo(render(rows, _COLUMNS) if rows else f"{shoal_home() / FILE} has no context\n", nl=False)
 
 
 @app.command("use-context")
@@ -38,9 +38,9 @@ def use_context(
     name: Annotated[str, typer.Argument(metavar="NAME", help="a context from `shoal config get-contexts`")],
 ) -> None:
     """Make a context the current one."""
-    found = read_contexts(home())
-    found.named(name, home() / FILE)
-    write_contexts(home(), Contexts(found.known, name))
+    found = read_contexts(shoal_home())
+    found.named(name, shoal_home() / FILE)
+    write_contexts(shoal_home(), Contexts(found.known, name))
     typer.echo(f"the current context is {name}")
 
 
@@ -59,10 +59,10 @@ def set_context(
     navigator_ca: Annotated[Path | None, typer.Option(help="CA certificates of the navigator, if different")] = None,
 ) -> None:
     """Change a context, or add one."""
-    found = read_contexts(home())
+    found = read_contexts(shoal_home())
     name = name or found.current
     if not name:
-        raise ConfigError(f"name is missing: {home() / FILE} has no context yet")
+        raise ConfigError(f"name is missing: {shoal_home() / FILE} has no context yet")
     before = found.known.get(name)
     if before is None and not (url and token):
         raise ConfigError(f"context {name!r} is new: it needs --url and --token")
@@ -74,7 +74,7 @@ def set_context(
     places = (("project", project), ("environment", environment), ("navigator", navigator))
     changes |= {key: value.rstrip("/") for key, value in places if value is not None}
     made = replace(before or Context(name, "", ""), **changes)
-    write_contexts(home(), Contexts({**found.known, name: made}, found.current or name))
+    write_contexts(shoal_home(), Contexts({**found.known, name: made}, found.current or name))
     typer.echo(f"context {name} {'added' if before is None else 'changed'}")
 
 
@@ -84,7 +84,7 @@ def view(
     output: Annotated[Format, typer.Option("--output", "-o", help="yaml or json")] = Format.YAML,
 ) -> None:
     """Show the context file; tokens are hidden."""
-    found = read_contexts(home())
+    found = read_contexts(shoal_home())
     listed = [asdict(each) if raw else _shown(each) for each in found.known.values()]
     fmt = Format.YAML if output is Format.TABLE else output
     typer.echo(document({"current": found.current, "contexts": listed}, fmt), nl=False)

@@ -13,7 +13,8 @@ from shoal.cli.apps import new_app
 from shoal.cli.fleet.apply import report
 from shoal.cli.fleet.hints import hints
 from shoal.cli.fleet.kinds import API_VERSION, BY_NAME, ObjectName
-from shoal.cli.fleet.session import ContextName, DryRun, Environment, FleetSession, Project, opened
+from shoal.cli.fleet.session import DryRun, Environment, FleetSession, Project, opened
+from shoal.cli.options import ContextName
 from shoal.cli.rest import RequestRefused
 from shoal.errors import ConfigError, ShoalError
 

@@ -11,16 +11,8 @@ from shoal.cli.apps import new_app
 from shoal.cli.fleet.apply import Files, effect_line
 from shoal.cli.fleet.documents import ManifestDocument, ordered, placed, read_all
 from shoal.cli.fleet.kinds import BY_NAME, ObjectName, kind_called
-from shoal.cli.fleet.session import (
-    ContextName,
-    DryRun,
-    Environment,
-    FleetSession,
-    NoSuchObject,
-    Output,
-    Project,
-    opened,
-)
+from shoal.cli.fleet.session import DryRun, Environment, FleetSession, NoSuchObject, Project, opened
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document
 from shoal.cli.rest import RequestRefused
 from shoal.errors import ConfigError

@@ -13,8 +13,7 @@ from shoal.cli.apps import new_app
 from shoal.cli.fleet.events import EVENT_COLUMNS, event_rows
 from shoal.cli.fleet.history import revision_rows
 from shoal.cli.fleet.kinds import ObjectName
-from shoal.cli.fleet.session import ContextName, Environment, FleetSession, KindWord, Name, Output, Project, opened
-from shoal.cli.fleet.times import age_of
+from shoal.cli.fleet.session import Environment, FleetSession, KindWord, Name, Project, opened
 from shoal.cli.fleet.views import (
     AGENT_COLUMNS,
     APP_COLUMNS,
@@ -29,7 +28,9 @@ from shoal.cli.fleet.views import (
     reason_of,
     refused_of_gateways,
 )
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, brief, document, duration, facts, indented, render
+from shoal.cli.timestamps import age_of
 
 app = new_app("Show one object in full.")
 

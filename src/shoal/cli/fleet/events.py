@@ -11,10 +11,11 @@ import typer
 
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.kinds import ROOT, ObjectName
-from shoal.cli.fleet.session import ContextName, Environment, FleetSession, Output, Project, opened
-from shoal.cli.fleet.times import clock_time
-from shoal.cli.fleet.watching import ReconnectingStream
+from shoal.cli.fleet.session import Environment, FleetSession, Project, opened
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, cell, document, render
+from shoal.cli.timestamps import clock_time
+from shoal.cli.watching import ReconnectingStream
 from shoal.errors import ConfigError
 
 app = new_app("Show events.")

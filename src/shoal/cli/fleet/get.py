@@ -9,18 +9,11 @@ import typer
 from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.kinds import API_VERSION, CommandKind, Object, kind_called
-from shoal.cli.fleet.session import (
-    ContextName,
-    Environment,
-    FleetSession,
-    KindWord,
-    Output,
-    Project,
-    opened,
-)
-from shoal.cli.fleet.times import age_of
-from shoal.cli.fleet.watching import Display, until_stopped
+from shoal.cli.fleet.session import Environment, FleetSession, KindWord, Project, opened
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, render
+from shoal.cli.timestamps import age_of
+from shoal.cli.watching import Display, until_stopped
 
 app = new_app("Show objects.")
 

@@ -10,10 +10,11 @@ import typer
 
 from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
-from shoal.cli.fleet.session import ContextName, Environment, KindWord, Name, Output, Project, opened
-from shoal.cli.fleet.times import age_of, clock_time
+from shoal.cli.fleet.session import Environment, KindWord, Name, Project, opened
 from shoal.cli.fleet.views import REVISION_COLUMNS
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, brief, document, duration, render
+from shoal.cli.timestamps import age_of, clock_time
 
 app = new_app("Show the revisions of an app, and the changes of an object with their authors.")
 

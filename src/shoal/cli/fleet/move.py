@@ -9,7 +9,8 @@ import typer
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.apply import effect_line
 from shoal.cli.fleet.hints import hints
-from shoal.cli.fleet.session import ContextName, DryRun, Environment, Name, Output, Project, opened
+from shoal.cli.fleet.session import DryRun, Environment, Name, Project, opened
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document
 from shoal.cli.rest import RequestRefused
 from shoal.errors import ShoalError

@@ -8,7 +8,8 @@ import typer
 
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.apply import report
-from shoal.cli.fleet.session import ContextName, DryRun, Environment, Name, Output, Project, opened
+from shoal.cli.fleet.session import DryRun, Environment, Name, Project, opened
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document
 
 app = new_app("Change the number of instances of an app.", group=True, default="app")

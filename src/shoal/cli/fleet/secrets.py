@@ -8,7 +8,8 @@ import typer
 
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.kinds import ROOT
-from shoal.cli.fleet.session import ContextName, Output, opened
+from shoal.cli.fleet.session import opened
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, render
 from shoal.cli.rest import CannotReach, Rest
 from shoal.errors import ShoalError

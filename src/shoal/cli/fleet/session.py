@@ -10,14 +10,12 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from shoal.cli.contexts import current_context, shoal_home
 from shoal.cli.fleet.kinds import BY_NAME, CommandKind, ObjectName, kind_called, ref_of
-from shoal.cli.printers import Format
 from shoal.cli.rest import RequestRefused, Rest
 from shoal.errors import ConfigError, ShoalError
 
@@ -30,8 +28,6 @@ Project = Annotated[str, typer.Option("--project", "-p", help="project; default 
 Environment = Annotated[
     str, typer.Option("--environment", "-e", help="environment; default $SHOAL_ENVIRONMENT, else the context's")
 ]
-ContextName = Annotated[str, typer.Option("--context", help="a context from `shoal config get-contexts`")]
-Output = Annotated[Format, typer.Option("--output", "-o", help="output format")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="change nothing; show what would change, and where")]
 
 
@@ -166,7 +162,7 @@ def opened(
     context: str = "", project: str = "", environment: str = "", *, environ: Mapping[str, str] = os.environ
 ) -> Iterator[FleetSession]:
     """A session with the control plane of a context."""
-    chosen = current_context(home(environ), context, environ)
+    chosen = current_context(shoal_home(environ), context, environ)
     rest = Rest(chosen)
     project = project or environ.get("SHOAL_PROJECT", "") or chosen.project
     environment = environment or environ.get("SHOAL_ENVIRONMENT", "") or chosen.environment
@@ -174,7 +170,3 @@ def opened(
         yield FleetSession(rest, project, environment)
     finally:
         rest.close()
-
-
-def home(environ: Mapping[str, str] = os.environ) -> Path:
-    return shoal_home(environ).absolute()

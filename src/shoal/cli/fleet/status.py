@@ -13,7 +13,7 @@ from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
 from shoal.cli.durations import seconds_of
 from shoal.cli.fleet.kinds import ROOT, ObjectName
-from shoal.cli.fleet.session import ContextName, Environment, FleetSession, Output, Project, opened
+from shoal.cli.fleet.session import Environment, FleetSession, Project, opened
 from shoal.cli.fleet.views import (
     AGENT_COLUMNS,
     APP_COLUMNS,
@@ -25,8 +25,9 @@ from shoal.cli.fleet.views import (
     not_ready_lines,
     refused_rows,
 )
-from shoal.cli.fleet.watching import Display, ReconnectingStream
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, render
+from shoal.cli.watching import Display, ReconnectingStream
 from shoal.errors import ShoalError
 
 app = new_app("Show the desired and the actual state, and why they differ.")

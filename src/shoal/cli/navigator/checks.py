@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.fleet.session import ContextName, Output
 from shoal.cli.navigator.session import At, opened, path_of, tell_not_fresh
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, indented, render
 
 app = new_app("Save queries as checks, and show their results.", group=True)

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.fleet.session import ContextName, Output
-from shoal.cli.fleet.times import clock_time
 from shoal.cli.navigator.session import At, Cluster, Namespace, opened, path_of, tell_not_fresh
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, brief, document
+from shoal.cli.timestamps import clock_time
 from shoal.errors import ConfigError
 
 app = new_app("Show the differences between two points in time or two clusters.")

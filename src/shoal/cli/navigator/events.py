@@ -6,10 +6,10 @@ import sys
 import threading
 from typing import Any
 
-from shoal.cli.fleet.times import clock_time
 from shoal.cli.navigator.session import opened, path_of
 from shoal.cli.printers import Format, cell, document, render
 from shoal.cli.rest import Rest
+from shoal.cli.timestamps import clock_time
 
 ALL = "all"
 COLUMNS = ("time", "cluster", "type", "reason", "object", "count", "message")

@@ -12,9 +12,9 @@ import typer
 
 from shoal.cli.apps import new_app
 from shoal.cli.durations import seconds_of
-from shoal.cli.fleet.session import ContextName
 from shoal.cli.navigator.pods import find_pods
 from shoal.cli.navigator.session import Cluster, Namespace, opened, path_of
+from shoal.cli.options import ContextName
 from shoal.cli.rest import Rest, TextStream
 from shoal.errors import ConfigError, ShoalError
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.fleet.session import ContextName, Output
 from shoal.cli.navigator.pods import find_pods
 from shoal.cli.navigator.session import At, Cluster, Namespace, Watch, opened, path_of, show, tell_not_fresh
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, facts, indented, render
 from shoal.cli.rest import Rest
 

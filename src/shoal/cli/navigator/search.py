@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.fleet.session import ContextName, Output
 from shoal.cli.navigator.session import At, Cluster, opened, path_of, tell_not_fresh
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, render
 
 app = new_app("Find objects of any kind in all clusters by text.")

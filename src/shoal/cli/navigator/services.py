@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.fleet.session import ContextName, Output
 from shoal.cli.navigator.query import result_text
 from shoal.cli.navigator.session import At, Cluster, Namespace, Watch, opened, pages, path_of, show, tell_not_fresh
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, facts, indented, render
 from shoal.cli.rest import Rest
 from shoal.errors import ConfigError

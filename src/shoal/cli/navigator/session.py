@@ -11,11 +11,10 @@ from urllib.parse import quote
 
 import typer
 
-from shoal.cli.contexts import navigator_context
-from shoal.cli.fleet.session import home
-from shoal.cli.fleet.watching import Display, until_stopped
+from shoal.cli.contexts import navigator_context, shoal_home
 from shoal.cli.printers import duration
 from shoal.cli.rest import Rest
+from shoal.cli.watching import Display, until_stopped
 
 ROOT = "/api/v1"
 PAGE = 1000
@@ -30,7 +29,7 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="keep running and sho
 @contextmanager
 def opened(context: str = "", *, environ: Mapping[str, str] = os.environ) -> Iterator[Rest]:
     """A connection to the navigator of a context."""
-    rest = Rest(navigator_context(home(environ), context, environ))
+    rest = Rest(navigator_context(shoal_home(environ), context, environ))
     try:
         yield rest
     finally:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
-from shoal.node.pods.containers import init_containers
-from shoal.node.pods.model import ContainerRole, PodView
+from shoal.node.containers import ContainerRole, init_containers
+from shoal.node.pods.model import PodView
 
 
 @dataclass(frozen=True, slots=True)

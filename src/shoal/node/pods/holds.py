@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from shoal.node.pods.model import ContainerWait
+from shoal.node.containers import ContainerWait
 
 SANDBOX = ""  # the pod itself: its volumes or its sandbox
 _SHOWN_S = 5.0  # how long a failed pull is shown as such before it is shown as backing off

@@ -4,47 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from shoal.kube.objects import Obj
-from shoal.node.runtime.model import Container, Sandbox
-
-
-class ContainerRole(StrEnum):
-    """How a container takes part in its pod."""
-
-    INIT = "init"  # runs to its end before the next one starts
-    SIDECAR = "sidecar"  # an init container that keeps running
-    MAIN = "main"
-    EPHEMERAL = "ephemeral"
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerWait:
-    """Why a container does not run, in the words of its status."""
-
-    reason: str
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
-    """Probe results of a running container."""
-
-    started: bool = True
-    ready: bool = True
-    failed: str = ""  # ``liveness`` or ``startup``: it has to be killed
-
-
-@dataclass(frozen=True, slots=True)
-class PodFailure:
-    """The node has ended the pod: evicted, past its deadline, or never admitted."""
-
-    reason: str
-    message: str
-    conditions: tuple[tuple[str, str, str], ...] = ()  # type, reason, message of conditions that are true from now on
-    rejected: bool = False  # it never began here
-    grace_s: float | None = None  # None: the pod's own
+from shoal.node.containers import ContainerRole, ContainerWait
+from shoal.node.pod_failure import PodFailure
+from shoal.node.probes.model import Probed
+from shoal.node.runtime.model import Container, ContainerPhase, Sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +36,22 @@ class PodView:
     def ending(self) -> bool:
         """Nothing is started any more."""
         return self.deleted or self.failure is not None or self.old.get("phase") in ("Succeeded", "Failed")
+
+    def probe_results(self, spec: Obj, container: Container) -> Probed:
+        """The probe results of a container; before the first result, the default for its probes."""
+        if container.phase is not ContainerPhase.RUNNING:
+            return Probed(started=False, ready=False)
+        found = self.probed.get(container.id)
+        if found is not None:
+            return found
+        started = not spec.get("startupProbe")
+        return Probed(started=started, ready=started and not spec.get("readinessProbe"))
+
+
+def qualified(pod: Obj) -> str:
+    """A pod as kubelet writes it in messages."""
+    about = pod["metadata"]
+    return f"{about['name']}_{about['namespace']}({about['uid']})"
 
 
 # what can be done

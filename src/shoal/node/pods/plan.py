@@ -11,22 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shoal.kube.objects import Obj
-from shoal.node.pods.containers import (
-    backoff_s,
-    crashes_of,
-    hash_of,
-    init_containers,
-    last_attempts,
-    newest,
-    next_crashes,
-    probed,
-    qualified,
-    restarts,
-)
+from shoal.node.containers import ContainerRole, ContainerWait, init_containers, newest
 from shoal.node.pods.model import (
     Action,
-    ContainerRole,
-    ContainerWait,
     CreateSandbox,
     Finish,
     KillContainer,
@@ -36,7 +23,9 @@ from shoal.node.pods.model import (
     StartContainer,
     StopSandbox,
     Terminate,
+    qualified,
 )
+from shoal.node.pods.restarts import backoff_s, crashes_of, hash_of, last_attempts, next_crashes, restarts
 from shoal.node.runtime.model import Container, ContainerPhase
 
 _KEPT_DEAD = 1  # dead attempts beside the newest one, for ``logs --previous`` and the last state
@@ -160,7 +149,7 @@ class _Work:
             return False
         if self._kill(each, container, restart=True):
             return False
-        return probed(self.view, each, container).started
+        return self.view.probe_results(each, container).started
 
     # main containers
 
@@ -206,7 +195,7 @@ class _Work:
         return [StopSandbox(sandbox.id)] if sandbox is not None else []
 
     def _kill(self, each: Obj, container: Container, *, restart: bool) -> bool:
-        name, failed = each["name"], probed(self.view, each, container).failed
+        name, failed = each["name"], self.view.probe_results(each, container).failed
         if container.hash and container.hash != hash_of(each):
             message, failed = f"Container {name} definition changed, will be restarted", ""
         elif failed:

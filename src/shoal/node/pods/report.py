@@ -9,8 +9,9 @@ from shoal.base.logs import get_logger
 from shoal.client import TransportError
 from shoal.errors import ApiError, Conflict, NotFound
 from shoal.kube.objects import Obj
+from shoal.node.containers import ContainerWait
 from shoal.node.pods.deps import PodWorkerDeps
-from shoal.node.pods.model import ContainerWait, PodView
+from shoal.node.pods.model import PodView
 from shoal.node.pods.status import status_of
 
 log = get_logger("node.pods")

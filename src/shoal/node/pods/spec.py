@@ -8,8 +8,8 @@ from shoal.kube import quantity
 from shoal.kube.objects import Obj
 from shoal.node.env import expand
 from shoal.node.errors import ConfigFault
-from shoal.node.pods.containers import CRASHES_LABEL, hash_of
-from shoal.node.pods.model import StartContainer
+from shoal.node.pods.model import StartContainer, qualified
+from shoal.node.pods.restarts import CRASHES_LABEL, hash_of
 from shoal.node.runtime.model import (
     ContainerResources,
     ContainerSpec,
@@ -164,8 +164,7 @@ def security_of(pod: Obj, container: Obj, image: Image) -> Security:
 
 
 def _refuse_root(pod: Obj, container: Obj, user: int | None, image_user: str) -> None:
-    about = pod["metadata"]
-    where = f'(pod: "{about["name"]}_{about["namespace"]}({about["uid"]})", container: {container["name"]})'
+    where = f'(pod: "{qualified(pod)}", container: {container["name"]})'
     if user == 0:
         raise ConfigFault(f"container's runAsUser breaks non-root policy {where}")
     name = image_user.partition(":")[0]

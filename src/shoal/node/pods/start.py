@@ -8,11 +8,11 @@ from shoal.client import TransportError
 from shoal.errors import ApiError
 from shoal.kube.objects import Obj
 from shoal.node import env
+from shoal.node.containers import ContainerRole, find
 from shoal.node.errors import ConfigFault, HookFault
 from shoal.node.images import credentials_of
-from shoal.node.pods.containers import find
 from shoal.node.pods.deps import PodWorkerDeps
-from shoal.node.pods.model import ContainerRole, StartContainer
+from shoal.node.pods.model import StartContainer
 from shoal.node.pods.spec import container_spec, hosts_file
 from shoal.node.probes.handlers import Target
 from shoal.node.references import ObjectReference

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
+from shoal.node.containers import ContainerRole, ContainerWait, all_containers, init_containers, newest, previous
 from shoal.node.pods.conditions import conditions_of
-from shoal.node.pods.containers import all_containers, init_containers, newest, previous, probed, restarts
-from shoal.node.pods.model import ContainerRole, ContainerWait, PodView
+from shoal.node.pods.model import PodView
+from shoal.node.pods.restarts import restarts
 from shoal.node.runtime.model import Container, ContainerPhase, ExitReason
 
 TERMINAL = ("Succeeded", "Failed")
@@ -242,7 +243,7 @@ class _Writer:
                 status["lastState"] = before
         elif old.get("containerID") and (old.get("state") or {}).get("terminated"):
             status["lastState"] = old["state"]
-        found = probed(self._view, each, container)
+        found = self._view.probe_results(each, container)
         status["started"], status["ready"] = found.started, found.started and found.ready
 
     def _details(self, status: Obj, each: Obj, role: ContainerRole, container: Container | None) -> None:

@@ -10,10 +10,9 @@ from collections.abc import Iterable
 
 from shoal.base.deadline import within
 from shoal.kube.objects import Obj
+from shoal.node.containers import find, is_sidecar
 from shoal.node.errors import HookFault
-from shoal.node.pods.containers import find
 from shoal.node.pods.deps import PodWorkerDeps
-from shoal.node.pods.model import ContainerRole
 from shoal.node.pods.start import run_hook
 from shoal.node.runtime.model import Container, ContainerPhase, NoSuchContainer, Sandbox
 
@@ -35,7 +34,7 @@ class Terminator:
     async def end_all(self, pod: Obj, sandbox: Sandbox | None, containers: Iterable[Container], grace_s: float) -> None:
         """Stop all running containers; return when all have exited."""
         self._deadline = self._deps.clock.monotonic() + grace_s
-        sidecars = [each["name"] for each in pod["spec"].get("initContainers") or () if _is_sidecar(pod, each["name"])]
+        sidecars = [each["name"] for each in pod["spec"].get("initContainers") or () if is_sidecar(each)]
         running = [each for each in containers if each.phase is ContainerPhase.RUNNING]
         try:
             first = [each for each in running if each.name not in sidecars]
@@ -99,8 +98,3 @@ class Terminator:
             pass  # it has had its time; the container is told now
         except HookFault:
             self._deps.events.warning(pod, "FailedPreStopHook", "PreStopHook failed", container=container.name)
-
-
-def _is_sidecar(pod: Obj, name: str) -> bool:
-    found = find(pod, name)
-    return found is not None and found[1] is ContainerRole.SIDECAR

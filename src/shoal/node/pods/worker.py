@@ -18,25 +18,24 @@ from shoal.errors import ApiError, Conflict, NotFound
 from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
 from shoal.node import env
+from shoal.node.containers import ContainerRole, ContainerWait, find
 from shoal.node.errors import ConfigFault, HookFault, VolumeFault
 from shoal.node.images import NoImage
-from shoal.node.pods.containers import find, qualified
+from shoal.node.pod_failure import PodFailure
 from shoal.node.pods.deps import PodWorkerDeps
 from shoal.node.pods.holds import SANDBOX, Holds
 from shoal.node.pods.model import (
     Action,
-    ContainerRole,
-    ContainerWait,
     CreateSandbox,
     Finish,
     KillContainer,
     PodDecision,
-    PodFailure,
     PodView,
     RemoveContainer,
     StartContainer,
     StopSandbox,
     Terminate,
+    qualified,
 )
 from shoal.node.pods.observe import Lister, of_pod, termination_message
 from shoal.node.pods.plan import plan

@@ -18,8 +18,8 @@ from shoal.base.http1.messages import request_bytes
 from shoal.kube.objects import Obj
 from shoal.node.probes.grpc import check as check_grpc
 from shoal.node.probes.model import Probe, ProbeAnswer, ProbeResult, port_of
+from shoal.node.runtime.connections import SocketConnection, over_tls
 from shoal.node.runtime.model import Container, PodConnection, Runtime, RuntimeFailure, SessionOptions
-from shoal.node.streams import SocketConnection, over_tls
 
 _BODY_LIMIT_BYTES = 10 * 1024
 _LIMITS = AnswerLimits(head_bytes=64 * 1024)

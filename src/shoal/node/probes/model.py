@@ -75,6 +75,15 @@ class ProbeSeries:
         return replace(self, last=success, run=run, verdict=success if enough else self.verdict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """Probe results of a running container."""
+
+    started: bool = True
+    ready: bool = True
+    failed: str = ""  # ``liveness`` or ``startup``: it has to be killed
+
+
 def port_of(port: int | str, container: Obj) -> int:
     """A port by number or by the name it has in the container; ``ValueError`` when there is none of that name."""
     if isinstance(port, int):

@@ -15,9 +15,8 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.kube.objects import Obj
-from shoal.node.pods.model import Probed
 from shoal.node.probes.handlers import Handlers, Target
-from shoal.node.probes.model import Probe, ProbeAnswer, ProbeKind, ProbeResult, ProbeSeries, probe_of
+from shoal.node.probes.model import Probe, ProbeAnswer, Probed, ProbeKind, ProbeResult, ProbeSeries, probe_of
 from shoal.node.runtime.model import Container
 
 log = get_logger("node.probes")

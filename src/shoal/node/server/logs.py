@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from shoal.base.http1.server import ServerRequest
 from shoal.errors import BadRequest, NotFound
 from shoal.kube.times import parse_epoch
-from shoal.node.pods.containers import find, newest, previous
+from shoal.node.containers import find, newest, previous
 from shoal.node.pods.worker import PodWorker
 from shoal.node.runtime.model import Container, ContainerPhase, LogOptions, LogRecord, OutputStream, Runtime
 

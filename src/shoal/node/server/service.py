@@ -17,7 +17,7 @@ from shoal.base.clock import Clock
 from shoal.base.http1.server import Http1Server, ServerRequest
 from shoal.errors import BadRequest, InternalError, NotFound
 from shoal.node.agent import NodeAgent
-from shoal.node.pods.containers import find, newest
+from shoal.node.containers import find, newest
 from shoal.node.pods.worker import PodWorker
 from shoal.node.pressure import disk_usage
 from shoal.node.resources import amount

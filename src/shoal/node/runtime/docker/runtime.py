@@ -20,6 +20,7 @@ from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
+from shoal.node.runtime.connections import SocketConnection
 from shoal.node.runtime.docker import bodies, pods
 from shoal.node.runtime.docker.config import DockerConfig, find_socket
 from shoal.node.runtime.docker.container_cache import ContainerCache
@@ -53,7 +54,6 @@ from shoal.node.runtime.model import (
     SessionOptions,
     StartFailure,
 )
-from shoal.node.streams import SocketConnection
 
 log = get_logger("node.docker")
 

@@ -20,6 +20,7 @@ from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
+from shoal.node.runtime.connections import SocketConnection
 from shoal.node.runtime.model import (
     Container,
     ContainerPhase,
@@ -58,7 +59,6 @@ from shoal.node.runtime.process.shim import processes
 from shoal.node.runtime.process.sockets import listening_address, ports_on_all_addresses
 from shoal.node.runtime.process.watches import Watches
 from shoal.node.runtime.streams import EventStreams
-from shoal.node.streams import SocketConnection
 
 log = get_logger("node.process")
 

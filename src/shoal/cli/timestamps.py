@@ -1,4 +1,4 @@
-"""Formats the timestamps of the control plane for people."""
+"""Formats the timestamps of API responses for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal.cli.printers import duration
 
 
 def age_of(moment: Any, now: datetime) -> str:
-    """How long ago; empty if ``text`` is not a timestamp."""
+    """The time since ``moment``, for tables; empty without one."""
     if not moment:
         return ""
     return duration(max(0.0, (now - datetime.fromisoformat(str(moment))).total_seconds()))

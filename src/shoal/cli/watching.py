@@ -43,7 +43,7 @@ class Display:
 
 
 def until_stopped(every_s: float, look: Callable[[], object]) -> None:
-    """Call ``look`` every ``every_s`` until interrupted. It waits while the control plane is unreachable."""
+    """Call ``look`` every ``every_s`` until interrupted. An unreachable server is reported once, then retried."""
     pause = threading.Event()
     told = False
     while True:

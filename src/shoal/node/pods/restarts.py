@@ -1,57 +1,20 @@
-"""Facts about the containers of a pod, from its spec and from the runtime's state."""
+"""Whether and when a container that exited starts again: restart policy, backoff, numbers of attempts; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from zlib import crc32
 
 from shoal.kube.objects import Obj
-from shoal.node.pods.model import ContainerRole, PodView, Probed
-from shoal.node.runtime.model import Container, ContainerPhase
+from shoal.node.containers import ContainerRole
+from shoal.node.pods.model import PodView
+from shoal.node.runtime.model import Container
 
 BACKOFF_BASE_S = 10.0
 BACKOFF_CAP_S = 300.0
 BACKOFF_RESET_S = 600.0
 
 CRASHES_LABEL = "shoal.dev/crashes"
-
-
-def is_sidecar(container: Obj) -> bool:
-    return container.get("restartPolicy") == "Always"
-
-
-def init_containers(pod: Obj) -> Iterator[tuple[Obj, ContainerRole]]:
-    for each in pod["spec"].get("initContainers") or ():
-        yield each, ContainerRole.SIDECAR if is_sidecar(each) else ContainerRole.INIT
-
-
-def all_containers(pod: Obj) -> Iterator[tuple[Obj, ContainerRole]]:
-    """Every container of the spec with its role: init and sidecar, main, ephemeral."""
-    yield from init_containers(pod)
-    for each in pod["spec"]["containers"]:
-        yield each, ContainerRole.MAIN
-    for each in pod["spec"].get("ephemeralContainers") or ():
-        yield each, ContainerRole.EPHEMERAL
-
-
-def find(pod: Obj, name: str) -> tuple[Obj, ContainerRole] | None:
-    return next((found for found in all_containers(pod) if found[0]["name"] == name), None)
-
-
-def newest(containers: Iterable[Container]) -> dict[str, Container]:
-    """The latest attempt of each container by name."""
-    found: dict[str, Container] = {}
-    for each in containers:
-        known = found.get(each.name)
-        if known is None or (each.attempt, each.created_at) > (known.attempt, known.created_at):
-            found[each.name] = each
-    return found
-
-
-def previous(containers: Iterable[Container], current: Container) -> Container | None:
-    """The attempt before ``current`` that is still there."""
-    found = [each for each in containers if each.name == current.name and each.id != current.id]
-    return max(found, key=lambda each: (each.attempt, each.created_at), default=None)
 
 
 def hash_of(container: Obj) -> str:
@@ -102,23 +65,6 @@ def backoff_s(container: Container) -> float:
 def next_crashes(container: Container) -> int:
     """The label of the attempt that follows."""
     return 1 if ran_long(container) else crashes_of(container) + 1
-
-
-def probed(view: PodView, spec: Obj, container: Container) -> Probed:
-    """The probe results of a container; before the first result, the default for its probes."""
-    if container.phase is not ContainerPhase.RUNNING:
-        return Probed(started=False, ready=False)
-    found = view.probed.get(container.id)
-    if found is not None:
-        return found
-    started = not spec.get("startupProbe")
-    return Probed(started=started, ready=started and not spec.get("readinessProbe"))
-
-
-def qualified(pod: Obj) -> str:
-    """A pod as kubelet writes it in messages."""
-    about = pod["metadata"]
-    return f"{about['name']}_{about['namespace']}({about['uid']})"
 
 
 def last_attempts(view: PodView) -> Mapping[str, int]:

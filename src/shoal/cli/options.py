@@ -1,0 +1,12 @@
+"""Options that fleet and navigator commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shoal.cli.printers import Format
+
+ContextName = Annotated[str, typer.Option("--context", help="a context from `shoal config get-contexts`")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="output format")]
