@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.contexts import Context, current_context, save_context
+from shoal.cli.contexts import Context, Contexts, current_context, read_contexts, save_context, write_contexts
 from shoal.errors import ConfigError
 
 ONE = Context("local", "https://127.0.0.1:7400", "secret", "pem")
@@ -46,3 +46,9 @@ def test_what_is_wrong_is_said_with_the_fix(
         (tmp_path / "config.yaml").write_text(content)
     with pytest.raises(ConfigError, match=text):
         current_context(tmp_path, environ=environ)
+
+
+def test_a_context_that_is_saved_again_keeps_its_defaults(tmp_path: Path) -> None:
+    write_contexts(tmp_path, Contexts({"local": Context("local", "u", "t", "", "p", "e")}, "local"))
+    save_context(tmp_path, Context("local", "u2", "t2"))
+    assert read_contexts(tmp_path).known["local"] == Context("local", "u2", "t2", "", "p", "e")

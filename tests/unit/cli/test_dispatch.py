@@ -1,20 +1,17 @@
-"""Guarantees of finding and running a command, and of printing results."""
+"""Finding and running a command: arguments, errors, exit codes."""
 
 from __future__ import annotations
 
 import io
-import json
 import sys
 from types import ModuleType
 
 import pytest
 import typer
-import yaml
 
 from shoal.cli.apps import new_app
 from shoal.cli.catalog import Command, render_help
 from shoal.cli.dispatch import run
-from shoal.cli.printers import Format, render
 from shoal.errors import ConfigError, NotFound
 
 
@@ -83,20 +80,6 @@ def test_an_unknown_command_gets_the_nearest_suggested(commands: tuple[Command, 
     assert "`shoal --help` lists" in called(commands, "zzzzzz")[2]
 
 
-ROWS = [{"name": "a", "ready_pods": 3, "ok": True, "tags": ["x", "y"]}, {"name": "longer", "ready_pods": None}]
-
-
-def test_a_table_is_aligned_and_shows_the_chosen_columns() -> None:
-    assert render(ROWS, ("name", "ready_pods", "ok", "tags")) == (
-        "NAME     READY PODS   OK    TAGS\na        3            yes   x,y\nlonger   -            -     -\n"
-    )
-
-
-def test_json_and_yaml_carry_everything() -> None:
-    assert json.loads(render(ROWS, ("name",), Format.JSON)) == ROWS
-    assert yaml.safe_load(render(ROWS, ("name",), Format.YAML)) == ROWS
-
-
 def test_a_wrong_option_is_shown_with_the_usage_and_in_the_style_of_all_errors(commands: tuple[Command, ...]) -> None:
     code, _, err = called(commands, "greet", "--wrod", "hi")
     assert code == 2
@@ -105,5 +88,5 @@ def test_a_wrong_option_is_shown_with_the_usage_and_in_the_style_of_all_errors(c
     assert "Error" not in err
 
 
-def test_an_answer_that_is_no_ends_in_the_same_style(commands: tuple[Command, ...]) -> None:
+def test_an_aborted_prompt_is_reported_in_the_style_of_all_errors(commands: tuple[Command, ...]) -> None:
     assert called(commands, "abort") == (1, "", "error: aborted\n")

@@ -1,10 +1,9 @@
-"""Probes over connections: HTTP, gRPC and TLS, each against the other side of the real protocol."""
+"""Probes over HTTP and TLS, against real sockets, and their timeout."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from h2.config import H2Configuration
-from h2.connection import H2Connection
-from h2.events import DataReceived, RequestReceived
 
 from shoal.base.clock import FakeClock, RealClock
-from shoal.node.probes.grpc import check
 from shoal.node.probes.handlers import Handlers, Target
 from shoal.node.probes.model import ProbeKind, ProbeResult, probe_of
 from shoal.node.runtime.connections import SocketConnection
@@ -30,60 +25,6 @@ CONTAINER = Container(
     id="c", sandbox_id="s", pod_uid="u", name="c", attempt=0, phase=ContainerPhase.RUNNING, image_id="", image_reference="",
     created_at=0.0,
 )  # fmt: skip
-
-
-class GrpcServer:
-    """The other side of a health check, in memory."""
-
-    def __init__(self, reply: Callable[[str], tuple[bytes, list[tuple[str, str]]]]) -> None:
-        self._link = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
-        self._link.initiate_connection()
-        self._reply = reply
-        self._path = ""
-        self.asked = b""
-
-    async def read(self, limit: int = 65536) -> bytes:
-        await asyncio.sleep(0)
-        return self._link.data_to_send()
-
-    async def write(self, data: bytes) -> None:
-        for event in self._link.receive_data(data):
-            if isinstance(event, RequestReceived):
-                self._path = str(dict(event.headers)[":path"])
-            elif isinstance(event, DataReceived):
-                self.asked += event.data
-                body, trailers = self._reply(self._path)
-                self._link.send_headers(1, [(":status", "200"), ("content-type", "application/grpc")])
-                self._link.send_data(1, body)
-                self._link.send_headers(1, trailers, end_stream=True)
-
-    async def write_eof(self) -> None:
-        return
-
-    async def close(self) -> None:
-        return
-
-
-@pytest.mark.parametrize(
-    ("body", "trailers", "result", "message"),
-    [
-        (b"\x00\x00\x00\x00\x02\x08\x01", [("grpc-status", "0")], ProbeResult.SUCCESS, "service healthy"),
-        (
-            b"\x00\x00\x00\x00\x02\x08\x02", [("grpc-status", "0")], ProbeResult.FAILURE,
-            'service unhealthy (responded with "NOT_SERVING")',
-        ),
-        (b"", [("grpc-status", "5"), ("grpc-message", "unknown service")], ProbeResult.FAILURE, "unknown service"),
-        (b"", [("grpc-status", "12"), ("grpc-message", "x")], ProbeResult.FAILURE, "does not implement the grpc health protocol"),
-    ],
-)  # fmt: skip
-async def test_health_over_grpc(
-    body: bytes, trailers: list[tuple[str, str]], result: ProbeResult, message: str
-) -> None:
-    server = GrpcServer(lambda path: (body, trailers))
-    answer = await check(server, "my.Service", "pod:50051")
-    assert answer.result is result
-    assert message in answer.message
-    assert server.asked == b"\x00\x00\x00\x00\x0c\x0a\x0amy.Service"
 
 
 class SocketRuntime:
@@ -128,7 +69,7 @@ async def serve(answer: bytes, tls: ssl.SSLContext | None = None) -> tuple[async
         (b"", ProbeResult.FAILURE, "EOF"),
     ],
 )  # fmt: skip
-async def test_health_over_http(answer: bytes, result: ProbeResult, message: str) -> None:
+async def test_the_status_of_an_http_response_decides(answer: bytes, result: ProbeResult, message: str) -> None:
     server, port, seen = await serve(answer)
     headers = [{"name": "X-Probe", "value": "yes"}]
     found = await probe({"httpGet": {"path": "/healthz?x=1", "port": "web", "httpHeaders": headers}}, port)
@@ -138,7 +79,7 @@ async def test_health_over_http(answer: bytes, result: ProbeResult, message: str
     server.close()
 
 
-async def test_health_over_https_needs_no_trust(tmp_path: Path) -> None:
+async def test_a_probe_over_https_does_not_check_the_certificate(tmp_path: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "pod")])
     now = datetime.now(UTC)
@@ -158,7 +99,7 @@ async def test_health_over_https_needs_no_trust(tmp_path: Path) -> None:
     server.close()
 
 
-async def test_a_probe_has_its_time_and_no_more() -> None:
+async def test_a_probe_fails_at_its_timeout() -> None:
     class Silent:
         async def connect(self, sandbox_id: str, port: int) -> PodConnection:
             await asyncio.Event().wait()

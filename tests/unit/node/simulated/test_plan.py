@@ -1,4 +1,4 @@
-"""The course of a simulated pod: a function of its behaviour and the time."""
+"""The progress of a simulated pod: a function of its behaviour and the time."""
 
 from __future__ import annotations
 
@@ -8,33 +8,23 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated_pods import a_pod
 
 from shoal.kube.times import format_time
 from shoal.node.simulated import plan
-from shoal.node.simulated.addresses import Addresses
-from shoal.node.simulated.config import FleetConfig
-from shoal.node.simulated.model import Behaviour, PodProgress, Stage, behaviour_of, exit_code_of
-from shoal.node.simulated.timers import Timers
+from shoal.node.simulated.model import Behaviour, PodProgress, Stage
 
 NOW = 1_700_000_000.0
 
 
-def a_pod(**spec: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"name": "p", "namespace": "default", "uid": "u-1", "generation": 1},
-        "spec": {"nodeName": "node-1", "containers": [{"name": "c", "image": "i:1"}], **spec},
-        "status": {"phase": "Pending"},
-    }
-
-
-def course_at(behaviour: Behaviour, after_s: float, **spec: Any) -> plan.PodStep:
+def step_at(behaviour: Behaviour, after_s: float, **spec: Any) -> plan.PodStep:
     pod = a_pod(**spec)
     return plan.advance(plan.resume(pod, "10.0.0.1", NOW), behaviour, pod, NOW + after_s)
 
 
 def status_at(behaviour: Behaviour, after_s: float, **spec: Any) -> dict[str, Any]:
     pod = a_pod(**spec)
-    step = course_at(behaviour, after_s, **spec)
+    step = step_at(behaviour, after_s, **spec)
     return plan.status_of(step.course, behaviour, pod, "172.16.0.1", NOW + after_s)
 
 
@@ -45,7 +35,7 @@ def test_a_pod_without_delays_runs_and_is_ready_at_once() -> None:
         ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"), "True"
     )
     assert status["podIPs"] == [{"ip": "10.0.0.1"}]
-    assert course_at(Behaviour(), 0).due == plan.NEVER
+    assert step_at(Behaviour(), 0).due == plan.NEVER
 
 
 @pytest.mark.parametrize(
@@ -54,7 +44,7 @@ def test_a_pod_without_delays_runs_and_is_ready_at_once() -> None:
 )
 def test_start_and_readiness_take_their_time(after_s: float, phase: str, ready: str, due_s: float | None) -> None:
     behaviour = Behaviour(start_s=3, ready_s=2)
-    status, step = status_at(behaviour, after_s), course_at(behaviour, after_s)
+    status, step = status_at(behaviour, after_s), step_at(behaviour, after_s)
     assert status["phase"] == phase
     assert next(each for each in status["conditions"] if each["type"] == "Ready")["status"] == ready
     assert step.due == (plan.NEVER if due_s is None else NOW + due_s)
@@ -70,7 +60,7 @@ def test_start_and_readiness_take_their_time(after_s: float, phase: str, ready: 
 )  # fmt: skip
 def test_an_exit_ends_the_pod_or_restarts_it_by_policy(policy: str, code: int, stage: Stage, phase: str) -> None:
     behaviour = Behaviour(run_s=10, exit_codes=(code,))
-    assert course_at(behaviour, 10.5, restartPolicy=policy).course.stage is stage
+    assert step_at(behaviour, 10.5, restartPolicy=policy).course.stage is stage
     status = status_at(behaviour, 10.5, restartPolicy=policy)
     assert status["phase"] == phase
     if stage is Stage.RUNNING:
@@ -89,7 +79,7 @@ def test_restarts_wait_ten_seconds_and_twice_as_long_each_time_up_to_five_minute
     assert waits == [10, 20, 40, 80, 160, 300, 300, 300]
 
 
-def test_a_long_run_wipes_out_the_backoff() -> None:
+def test_a_long_run_resets_the_backoff() -> None:
     course = PodProgress(
         uid="u", address="", stage=Stage.BACKOFF, restarts=7, started_at=NOW - 600, exited_at=NOW, since=NOW
     )
@@ -108,7 +98,7 @@ def test_a_crash_loop_is_shown_with_the_last_exit() -> None:
 
 
 def test_the_deadline_of_a_pod_ends_it() -> None:
-    step = course_at(Behaviour(), 4, activeDeadlineSeconds=5)
+    step = step_at(Behaviour(), 4, activeDeadlineSeconds=5)
     assert step.due == NOW + 5
     status = status_at(Behaviour(), 5, activeDeadlineSeconds=5)
     assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
@@ -151,7 +141,7 @@ def test_a_written_status_is_recognised_and_not_written_again(
 
 @given(behaviours, st.floats(0, 5000), st.sampled_from(["Always", "OnFailure", "Never"]))
 @settings(max_examples=200)
-def test_a_fleet_that_starts_again_goes_on_from_what_the_api_shows(
+def test_a_restarted_fleet_continues_from_the_status_in_the_api(
     behaviour: Behaviour, after_s: float, policy: str
 ) -> None:
     pod = a_pod(restartPolicy=policy)
@@ -163,124 +153,8 @@ def test_a_fleet_that_starts_again_goes_on_from_what_the_api_shows(
         assert (found.stage, found.restarts, found.address) == (course.stage, course.restarts, course.address)
 
 
-def test_annotations_say_what_a_pod_does_and_nonsense_counts_as_not_given() -> None:
-    pod = a_pod()
-    pod["metadata"]["annotations"] = {
-        "simulated.shoal.dev/start-seconds": "2.5", "simulated.shoal.dev/exit-code": "7",
-        "simulated.shoal.dev/run-seconds": "soon", "simulated.shoal.dev/ready-seconds": "-1",
-        "simulated.shoal.dev/cpu": "250m", "simulated.shoal.dev/memory": "1Gi", "simulated.shoal.dev/stop-seconds": "nan",
-    }  # fmt: skip
-    found = behaviour_of(pod, Behaviour(ready_s=4), job_run_s=1)
-    assert found == Behaviour(start_s=2.5, ready_s=4, exit_codes=(7,), cpu_milli=250, memory_bytes=2**30)
-
-
-def test_pods_of_a_job_end_by_themselves() -> None:
-    pod = a_pod()
-    pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "j", "controller": True}]
-    assert behaviour_of(pod, Behaviour(), job_run_s=3).run_s == 3
-
-
-@pytest.mark.parametrize(
-    ("container", "expected"),
-    [
-        ({"image": "registry.example/pause:3.10"}, Behaviour()),
-        ({"image": "pause@sha256:0"}, Behaviour()),
-        ({"image": "example/pause-not"}, Behaviour(run_s=3)),
-        ({"command": ["sleep", "300"]}, Behaviour(run_s=300)),
-        ({"command": ["sleep"], "args": ["2m"]}, Behaviour(run_s=120)),
-        ({"command": ["/bin/sleep", "infinity"]}, Behaviour()),
-        ({"command": ["sleep", "soon"]}, Behaviour(run_s=3)),
-        ({"command": ["sleep", "1", "2"]}, Behaviour(run_s=3)),
-        ({"command": ["/bin/sh", "-c", "exit 7"]}, Behaviour(run_s=3, exit_codes=(7,))),
-        ({"command": ["bash", "-c", "sleep 0.5"]}, Behaviour(run_s=0.5)),
-        ({"command": ["sh", "-c", "exit $CODE"]}, Behaviour(run_s=3)),
-        ({"command": ["sh", "-c", " "]}, Behaviour(run_s=3)),
-        ({"command": ["false"]}, Behaviour(run_s=3, exit_codes=(1,))),
-        ({"image": "pause", "command": ["report"]}, Behaviour(run_s=3)),
-    ],
-)
-def test_pods_of_a_job_do_what_their_command_plainly_says(container: Any, expected: Behaviour) -> None:
-    pod = a_pod(containers=[{"name": "c", "image": "busybox", **container}])
-    assert behaviour_of(pod, Behaviour(), job_run_s=3) == Behaviour()
-    pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "j", "controller": True}]
-    assert behaviour_of(pod, Behaviour(), job_run_s=3) == expected
-    pod["metadata"]["annotations"] = {"simulated.shoal.dev/run-seconds": "9"}
-    assert behaviour_of(pod, Behaviour(), job_run_s=3).run_s == 9
-
-
-def test_the_failure_rate_is_kept_over_many_pods_and_the_same_for_each() -> None:
-    behaviour = Behaviour(failure_rate=0.25)
-    codes = [exit_code_of(behaviour, f"uid-{n}", 0) for n in range(4000)]
-    assert 0.22 < sum(codes) / len(codes) < 0.28
-    assert codes == [exit_code_of(behaviour, f"uid-{n}", 0) for n in range(4000)]
-
-
-@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.none() | st.integers(0, 50)), max_size=200), st.integers(0, 60))
-@settings(max_examples=100)
-def test_timers_hand_out_each_key_once_at_its_last_instant(steps: list[tuple[str, int | None]], now: int) -> None:
-    timers: Timers[str] = Timers()
-    expected: dict[str, int] = {}
-    for key, at in steps:
-        if at is None:
-            timers.cancel(key)
-            expected.pop(key, None)
-        else:
-            timers.set(key, at)
-            expected[key] = at
-    assert len(timers) == len(expected)
-    assert timers.next_at == min(expected.values(), default=None)
-    found = timers.pop_due(now)
-    assert sorted(found) == sorted(key for key, at in expected.items() if at <= now)
-    assert [expected[key] for key in found] == sorted(expected[key] for key in found)
-
-
-def test_addresses_of_one_node_are_distinct_and_rest_before_they_are_used_again() -> None:
-    addresses = Addresses("172.16.0.0/12", "10.0.0.0/8", pods=100)
-    taken = [addresses.take(7) for _ in range(100)]
-    assert len(set(taken)) == 100
-    addresses.free(7, taken[-1])
-    assert addresses.take(7) != taken[-1]
-    assert addresses.network(7) == "10.0.7.0/24"
-    assert (addresses.node(1), addresses.node(5000)) == ("172.16.0.1", "172.16.19.136")
-
-
-def test_runs_exit_in_turn_and_the_last_code_repeats() -> None:
-    behaviour = Behaviour(exit_codes=(3, 0))
-    assert [exit_code_of(behaviour, "u", restarts) for restarts in range(4)] == [3, 0, 0, 0]
-
-
-def test_annotations_of_an_index_hold_for_its_pods_alone() -> None:
-    def of_index(index: str) -> Behaviour:
-        pod = a_pod()
-        pod["metadata"]["annotations"] = {
-            "simulated.shoal.dev/exit-code": "0",
-            "simulated.shoal.dev/index-1.exit-code": "1,2",
-            "simulated.shoal.dev/index-1.run-seconds": "5",
-            "batch.kubernetes.io/job-completion-index": index,
-        }
-        return behaviour_of(pod, Behaviour(), job_run_s=1)
-
-    assert of_index("0") == Behaviour()
-    assert of_index("1") == Behaviour(exit_codes=(1, 2), run_s=5)
-    assert of_index("11") == Behaviour()
-
-
-@pytest.mark.parametrize("text", ["", "x", "1,", "1,x"])
-def test_exit_codes_that_cannot_be_read_count_as_not_given(text: str) -> None:
-    pod = a_pod()
-    pod["metadata"]["annotations"] = {"simulated.shoal.dev/exit-code": text}
-    assert behaviour_of(pod, Behaviour(exit_codes=(4,)), job_run_s=1).exit_codes == (4,)
-
-
-@pytest.mark.parametrize(("image", "missing"), [("a/b:404", True), ("foo:non-existent", True), ("a/b:1", False)])
-def test_some_images_cannot_be_pulled(image: str, missing: bool) -> None:
-    pod = a_pod(containers=[{"name": "c", "image": image}])
-    found = behaviour_of(pod, Behaviour(), job_run_s=1, missing_images=FleetConfig().missing_images)
-    assert found.image_error == missing
-
-
 @pytest.mark.parametrize("phase", plan.TERMINAL)
-def test_what_has_ended_stays_ended(phase: str) -> None:
+def test_a_terminal_phase_never_changes(phase: str) -> None:
     pod = {**a_pod(), "status": {"phase": phase}}
     assert plan.resume(pod, "10.0.0.1", NOW).stage is Stage.FINISHED
 
@@ -299,16 +173,16 @@ def test_an_ephemeral_container_runs_from_when_it_is_seen_until_the_pod_ends() -
     assert guest["state"]["terminated"]["startedAt"] == format_time(NOW + 5)
 
 
-def test_a_new_generation_is_news() -> None:
+def test_a_new_generation_is_written() -> None:
     pod = a_pod()
-    course = course_at(Behaviour(), 0).course
+    course = step_at(Behaviour(), 0).course
     pod["status"] = plan.status_of(course, Behaviour(), pod, "172.16.0.1", NOW)
     assert plan.summary_of(pod["status"]) == plan.summary(course, Behaviour(), pod, NOW)
     pod["metadata"]["generation"] = 2
     assert plan.summary_of(pod["status"]) != plan.summary(course, Behaviour(), pod, NOW)
 
 
-def test_trouble_is_told_with_its_reason() -> None:
+def test_a_failure_has_an_event_with_its_reason() -> None:
     pod = {
         "metadata": {"name": "p", "namespace": "n", "uid": "u"},
         "spec": {"containers": [{"name": "c", "image": "i:1"}]},

@@ -1,0 +1,69 @@
+"""Credentials that a second control plane takes over from the first."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from shoal.app.fleet.config import ControlOptions, opened_config
+from shoal.app.fleet.credentials import export_credentials, take_over
+from shoal.app.pki import Pki
+from shoal.errors import ConfigError
+
+
+def a_control_plane(folder: Path, *, master: str = "a-key\n") -> Path:
+    Pki(folder / "pki", now=datetime.now(UTC)).ensure_server(["localhost"])
+    (folder / "admin.token").write_text("shoal_user_x\n")
+    (folder / "master.key").write_text(master)
+    return folder
+
+
+def test_a_second_control_plane_has_the_ca_the_token_and_the_key_of_the_first(tmp_path: Path) -> None:
+    first, file = a_control_plane(tmp_path / "first"), tmp_path / "credentials.json"
+    export_credentials(first, file)
+    assert file.stat().st_mode & 0o777 == 0o600
+    for source, name in ((file, "second"), (first, "third")):
+        options = ControlOptions(dir=tmp_path / name, credentials=source, port=0)
+        for _ in range(2):  # at every start
+            with opened_config(options) as config:
+                Pki(config.pki_dir, now=datetime.now(UTC)).ensure_server(["other"])
+                assert (config.pki_dir / "ca.crt").read_bytes() == (first / "pki" / "ca.crt").read_bytes()
+                assert config.admin_token_path.read_text() == "shoal_user_x\n"
+                assert (config.dir / "master.key").read_text() == "a-key\n"
+                assert config.admin_token_path.stat().st_mode & 0o077 == 0
+
+
+def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "credentials.json"
+    export_credentials(a_control_plane(tmp_path / "first"), file)
+    file.chmod(0o640)
+    with pytest.raises(ConfigError, match=r"other users can read it; run chmod 600"):
+        take_over(file, tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+
+
+def test_credentials_of_another_fleet_are_never_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "credentials.json"
+    export_credentials(a_control_plane(tmp_path / "first"), file)
+    other = a_control_plane(tmp_path / "other")
+    with pytest.raises(ConfigError, match="keys of another control plane"):
+        take_over(file, other)
+    second = tmp_path / "second"
+    take_over(file, second)
+    (second / "master.key").write_text("newer\na-key\n")
+    with pytest.raises(ConfigError, match="a master key that they lack"):
+        take_over(file, second)
+    assert (second / "master.key").read_text() == "newer\na-key\n"
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"kind": "join"}', "[]"])
+def test_a_file_without_credentials_is_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "credentials.json"
+    file.write_text(content)
+    file.chmod(0o600)
+    with pytest.raises(ConfigError, match="credentials export"):
+        take_over(file, tmp_path / "second")
+    with pytest.raises(ConfigError, match="no control plane was started there"):
+        export_credentials(tmp_path / "nowhere", file)
