@@ -15,7 +15,6 @@ from shoal.base.clock import RealClock
 from shoal.cli.rest import CannotReach, EventStream, RequestRefused, Rest
 
 _CLEAR = "\x1b[H\x1b[2J"
-_AGAIN_S = 1.0
 _LET_GO_S = 0.05
 _LOOK_S = 1.0
 
@@ -60,10 +59,13 @@ def until_stopped(every_s: float, look: Callable[[], object]) -> None:
 class ReconnectingStream:
     """The messages of an event stream, read by a thread that reconnects when the stream ends."""
 
-    def __init__(self, rest: Rest, path: str, params: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, rest: Rest, path: str, params: Mapping[str, Any] | None = None, *, reconnect_s: float = 1.0
+    ) -> None:
         self._rest = rest
         self._path = path
         self._params = dict(params or {})
+        self._reconnect_s = reconnect_s
         self._queue: queue.Queue[Any] = queue.Queue(maxsize=1000)
         self._closed = threading.Event()
         self._reading: EventStream | None = None
@@ -121,4 +123,4 @@ class ReconnectingStream:
                 if not told and not self._closed.is_set():
                     typer.echo(f"{error}; retrying", err=True)
                 told = True
-            self._closed.wait(_AGAIN_S)
+            self._closed.wait(self._reconnect_s)

@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from shoal.base.clock import FakeClock
 from shoal.base.ids import Ids
-from shoal.client import Client, Unreachable
+from shoal.client import Client, Unreachable, builtin
 from shoal.node.agent import NodeAgent, NodeAgentDeps
 from shoal.node.config import EvictionConfig, NodeConfig
 from shoal.node.node_object import MachineInfo as Identity
 from shoal.node.runtime.model import ContainerPhase
-from shoal.reconcile import EventRecorder, Manager
+from shoal.reconcile import EventRecorder, Manager, ObjectKey
 from shoal.testing.seeded import seeded_bytes
 from shoal.testing.servers import LocalServer, local_server
 from shoal.testing.simulated_runtime import Machine, Program, SimulatedConfig, SimulatedRuntime
@@ -37,6 +37,7 @@ class Node:
         self.server, self.clock, self.folder, self.machine = server, clock, folder, machine
         self.transport: Any = server.transport
         self._runtime_config = SimulatedConfig(**runtime)
+        self.manager: Manager
         self.agent: NodeAgent
         self.runtime: SimulatedRuntime
 
@@ -44,7 +45,7 @@ class Node:
     async def running(self, **config: Any) -> AsyncIterator[Node]:
         client = Client(self.transport, clock=self.clock, field_manager="kubelet")
         random, ids = Random(1), Ids(seeded_bytes(1))
-        manager = Manager(client, clock=self.clock, random=random.random)
+        manager = self.manager = Manager(client, clock=self.clock, random=random.random)
         recorder = EventRecorder(client, "kubelet", "node-1", clock=self.clock, new_suffix=ids.new_suffix)
         self.runtime = SimulatedRuntime(self._runtime_config, clock=self.clock, machine=self.machine)
         parts = NodeAgentDeps(
@@ -503,7 +504,8 @@ async def test_the_environment_comes_from_everywhere(tmp_path: Path) -> None:
         ]
         sources = [{"prefix": "P_", "configMapRef": {"name": "m"}}, {"secretRef": {"name": "s"}}]
         container = a_container(env=variables, envFrom=sources, resources={"limits": {"memory": "64Mi"}})
-        await eventually(lambda: node.agent._services.cache.keys())
+        services = node.manager.informer(builtin("services")).cache  # the one that the agent uses
+        await eventually(lambda: services.get(ObjectKey("default", "my-db")))
         await node.create("a", container)
         pod = await node.ready("a")
         env = node.env()

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import pytest
 from shoal.app.demo.answers import TAGS, About, DemoAnswer, DemoRequest, about_from, answer
 from shoal.app.demo.server import DemoServer, MalformedRequest, parse_head
 from shoal.base.websocket import CloseCode, Decoder, Message, Opcode, encode, encode_close
+from shoal.testing.waiting import eventually
 
 SRC = Path(__file__).resolve().parents[3] / "src"
 LIMIT_S = 30.0
@@ -105,13 +106,6 @@ async def running(about: About = V1) -> AsyncIterator[tuple[DemoServer, int]]:
         await server.close(drain_s=0, end_s=1)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while True:
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-
-
 async def exchange(port: int, *requests: bytes) -> list[bytes]:
     """Send them all at once on one connection; the answers, each with its head."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -176,7 +170,7 @@ async def test_a_request_under_way_is_answered_after_the_end_was_asked_for() -> 
     async with running() as (server, port):
         slow = asyncio.create_task(exchange(port, b"GET /slow?ms=300 HTTP/1.1\r\n\r\n"), name="slow")
         async with asyncio.timeout(LIMIT_S):
-            await until(lambda: server.under_way == 1)
+            await eventually(lambda: server.under_way == 1)
             await server.close(drain_s=0)
             assert (await slow)[0].startswith(b"HTTP/1.1 200")
             with pytest.raises(OSError):

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from shoal.app.up import UpDeps, UpOptions, cluster_command, control_command, ru
 from shoal.base.clock import FakeClock, RealClock
 from shoal.cli.contexts import current_context
 from shoal.errors import ConfigError, ShoalError
+from shoal.testing.waiting import eventually_blocking
 
 CONTROL = """
 import sys; from pathlib import Path
@@ -65,14 +65,15 @@ def started(directory: Path) -> tuple[subprocess.Popen[str], list[str]]:
 
 
 def gone(pid: int) -> bool:
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.02)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
     return False
+
+
+def wait_until_gone(*pids: int) -> None:
+    eventually_blocking(lambda: all(gone(pid) for pid in pids), timeout_s=5, what=f"the end of {pids}")
 
 
 def end(process: subprocess.Popen[str], number: int) -> int:
@@ -95,7 +96,7 @@ def test_up_says_what_to_try_then_ready_writes_endpoints_and_a_signal_ends_all(t
     assert said[-1] == "ready"
     assert current_context(tmp_path, environ={}).url == "https://127.0.0.1:1234"
     assert end(process, number) == 0
-    assert all(gone(each["pid"]) for each in (endpoints["control"], *endpoints["clusters"]))
+    wait_until_gone(*(each["pid"] for each in (endpoints["control"], *endpoints["clusters"])))
     assert not (tmp_path / "endpoints.json").exists()
 
 
@@ -103,7 +104,7 @@ def test_the_children_end_with_up_even_when_up_is_killed(tmp_path: Path) -> None
     process, _ = started(tmp_path)
     endpoints = json.loads((tmp_path / "endpoints.json").read_bytes())
     end(process, signal.SIGKILL)
-    assert all(gone(each["pid"]) for each in (endpoints["control"], *endpoints["clusters"]))
+    wait_until_gone(*(each["pid"] for each in (endpoints["control"], *endpoints["clusters"])))
 
 
 async def test_a_child_that_does_not_start_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
@@ -128,12 +129,14 @@ def test_a_child_that_is_killed_is_started_again(tmp_path: Path) -> None:
     os.kill(killed, signal.SIGKILL)
     assert process.stdout
     assert "cluster of region eu exited with code -9; restarting it" in process.stdout.readline()
-    deadline = time.monotonic() + 10
-    while (fresh := json.loads(endpoints.read_bytes())["clusters"][0]["pid"]) == killed:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+
+    def restarted() -> int | None:
+        pid: int = json.loads(endpoints.read_bytes())["clusters"][0]["pid"]
+        return None if pid == killed else pid
+
+    fresh = eventually_blocking(restarted, timeout_s=10)
     assert end(process, signal.SIGTERM) == 0
-    assert gone(fresh)
+    wait_until_gone(fresh)
 
 
 async def test_a_second_up_in_the_same_directory_is_refused(tmp_path: Path) -> None:

@@ -50,13 +50,12 @@ class Streaming(BaseHTTPRequestHandler):
 
 
 def test_a_stream_reconnects_after_the_last_message_until_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.cli.watching._AGAIN_S", 0.01)
     monkeypatch.setattr(Streaming, "asked", [])
     server = ThreadingHTTPServer(("127.0.0.1", 0), Streaming)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     rest = Rest(Context("x", f"http://127.0.0.1:{server.server_address[1]}", "t"))
-    with ReconnectingStream(rest, "/stream") as stream:
+    with ReconnectingStream(rest, "/stream", reconnect_s=0.01) as stream:
         assert [stream.next(10.0), stream.next(10.0)] == [{"n": 1}, {"n": 2}]
         with pytest.raises(RequestRefused, match="over"):
             stream.next(10.0)

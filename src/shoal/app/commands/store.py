@@ -35,7 +35,7 @@ def copy(
     from shoal.store.urls import shown
 
     source_url, target_url = store_url(source), store_url(target)
-    progress = _progress(RealClock())
+    progress = progress_lines(RealClock())
     copied = _run(copy_store(source_url, target_url, fence_of=_fences(), force=force, progress=progress))
     typer.echo(f"copied {copied.objects} objects at revision {copied.revision}, digest {copied.digest}")
     typer.echo(f"{shown(target_url)} now accepts writes, {shown(source_url)} refuses them")
@@ -110,8 +110,8 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         raise KeyboardInterrupt from error
 
 
-def _progress(clock: Clock) -> Callable[[str, int, int], None]:
-    """Print progress to standard error, at most every ``_PROGRESS_EVERY_S``."""
+def progress_lines(clock: Clock) -> Callable[[str, int, int], None]:
+    """A function that prints progress to standard error, at most every ``_PROGRESS_EVERY_S``."""
     said_s = clock.monotonic()
 
     def show(doing: str, done: int, total: int) -> None:

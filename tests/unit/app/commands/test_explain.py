@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.app.commands import explain as command
 from shoal.app.commands.explain import ClusterChoice
 from shoal.app.main import main
-from shoal.client import AccessConfig
+from shoal.base.clock import Clock
+from shoal.client import Client
 from shoal.errors import ConfigError
 from shoal.scheduler.explain import PodExplanation
 from shoal.scheduler.model import TAINTED, NodeExplanation
@@ -29,11 +29,11 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, st
     """The pods that were asked for; every answer is ``FOUND``."""
     calls: list[tuple[str, str]] = []
 
-    async def ask(access: AccessConfig, namespace: str, name: str) -> PodExplanation:
+    async def explain(client: Client, namespace: str, name: str, *, clock: Clock) -> PodExplanation:
         calls.append((namespace, name))
         return FOUND
 
-    monkeypatch.setattr(command, "_ask", ask)
+    monkeypatch.setattr("shoal.scheduler.explain.explain", explain)
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "apps")))
     return calls
 

@@ -1,10 +1,12 @@
+"""`shoal store`: the names of stores, messages, progress."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
 
-from shoal.app.commands.store import _progress, store_url
+from shoal.app.commands.store import progress_lines, store_url
 from shoal.app.main import main
 from shoal.base.clock import FakeClock
 from shoal.errors import ConfigError
@@ -38,7 +40,7 @@ def test_a_copy_says_what_it_did_and_errors_are_one_line(tmp_path: Path, capsys:
 
 async def test_progress_is_shown_once_a_second(capsys: pytest.CaptureFixture[str]) -> None:
     clock = FakeClock()
-    show = _progress(clock)
+    show = progress_lines(clock)
     for number in range(31):
         show("copied", number, 30)
         await clock.advance(0.1)

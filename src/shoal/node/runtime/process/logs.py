@@ -1,5 +1,6 @@
-"""Reading a container's log: parts in CRI's format, the oldest first, from an instant or from so many lines before the
-end, and further as it grows. Parts are renamed while they are read; an open file stays what it was.
+"""Reads a container's log, in CRI's format: from an instant on or the last lines, and following it as it grows.
+
+The shim rotates the files while they are read. A file that is open keeps its content when it is renamed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from pathlib import Path
 from shoal.base.clock import Clock
 from shoal.node.runtime.model import LogOptions, LogRecord, OutputStream
 
-_BLOCK_BYTES = 1 << 18
 _FOLLOW_S = 0.05
 _STREAMS = {b"stdout": OutputStream.STDOUT, b"stderr": OutputStream.STDERR}
 
@@ -26,7 +26,7 @@ def _second_ns(text: bytes) -> int:
 
 
 def parse_line(line: bytes) -> LogRecord | None:
-    """A line of the file, without its end; None for what is none."""
+    """The record of a line without its newline; None if it is not in CRI's format."""
     parts = line.split(b" ", 3)
     if len(parts) < 4 or parts[1] not in _STREAMS:
         return None
@@ -40,18 +40,19 @@ def parse_line(line: bytes) -> LogRecord | None:
 
 
 class _Part:
-    """One open file of a log, read from where the last reading ended."""
+    """One open file of a log. ``read`` continues where the last one ended."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, block_bytes: int) -> None:
+        self._block_bytes = block_bytes
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.inode = os.fstat(self.fd).st_ino
         self._rest = b""
 
     def read(self) -> list[LogRecord]:
-        """The next records; none at the end of what there is."""
+        """The next records; empty at the end of the file."""
         found: list[LogRecord] = []
         while not found:
-            data = os.read(self.fd, _BLOCK_BYTES)
+            data = os.read(self.fd, self._block_bytes)
             if not data:
                 break
             *lines, self._rest = (self._rest + data).split(b"\n")
@@ -59,7 +60,7 @@ class _Part:
         return found
 
     def seek_lines_from_end(self, lines: int, matches: Callable[[LogRecord], bool]) -> int:
-        """Go to where the last ``lines`` matching lines begin; how many are missing if there are fewer."""
+        """Seek to the start of the last ``lines`` matching lines. Return how many lines are missing."""
         begins = os.fstat(self.fd).st_size
         first = True
         for offset, line in self._backwards():
@@ -76,10 +77,10 @@ class _Part:
         return lines
 
     def _backwards(self) -> Iterator[tuple[int, bytes]]:
-        """Whole lines with their offsets, the last one first."""
+        """Complete lines with their offsets, last line first."""
         position, carry = os.fstat(self.fd).st_size, b""
         while position > 0:
-            size = min(_BLOCK_BYTES, position)
+            size = min(self._block_bytes, position)
             position -= size
             block = os.pread(self.fd, size, position) + carry
             cut = block.find(b"\n") + 1 if position else 0
@@ -88,7 +89,7 @@ class _Part:
                 carry, body = block, b""
             at = position + len(block)
             lines = body.split(b"\n")
-            at -= len(lines.pop())  # what follows the last end of line is not complete
+            at -= len(lines.pop())  # an incomplete line
             for line in reversed(lines):
                 at -= len(line) + 1
                 yield at, line
@@ -98,23 +99,25 @@ class _Part:
 
 
 def _paths(folder: Path) -> list[Path]:
-    """The parts of a log, the newest first."""
+    """The files of a log, newest first."""
     numbered = sorted(
         (each for each in folder.glob("log.*") if each.suffix[1:].isdigit()), key=lambda each: int(each.suffix[1:])
     )
     return [folder / "log", *numbered]
 
 
-def _open_parts(folder: Path, options: LogOptions, matches: Callable[[LogRecord], bool]) -> list[_Part]:
-    """The parts to read, the oldest first, each at the place where reading begins."""
+def _open_parts(
+    folder: Path, options: LogOptions, matches: Callable[[LogRecord], bool], block_bytes: int
+) -> list[_Part]:
+    """The files to read, oldest first, each at the position where reading starts."""
     parts: list[_Part] = []
     missing = options.tail
     for path in _paths(folder):
         try:
-            part = _Part(path)
+            part = _Part(path, block_bytes)
         except FileNotFoundError:
             continue
-        if any(part.inode == each.inode for each in parts):  # it was renamed meanwhile
+        if any(part.inode == each.inode for each in parts):  # renamed by a rotation in between
             part.close()
             continue
         parts.append(part)
@@ -126,8 +129,8 @@ def _open_parts(folder: Path, options: LogOptions, matches: Callable[[LogRecord]
     return parts
 
 
-def _successor(folder: Path, inode: int) -> _Part | None:
-    """The part that was begun after this one; None when it is the newest."""
+def _successor(folder: Path, inode: int, block_bytes: int) -> _Part | None:
+    """The file that follows this one in time; None if this is the newest."""
     paths = _paths(folder)
     inodes: list[int] = []
     for path in paths:
@@ -141,30 +144,36 @@ def _successor(folder: Path, inode: int) -> _Part | None:
             return None
         wanted = paths[position - 1]
     else:
-        wanted = paths[-1]  # it has been deleted: go on with the oldest that is left
+        wanted = paths[-1]  # it was deleted by rotation: continue with the oldest file
     try:
-        return _Part(wanted)
+        return _Part(wanted, block_bytes)
     except FileNotFoundError:
         return None
 
 
 async def read_log(
-    folder: Path, options: LogOptions, *, clock: Clock, ended: Callable[[], bool], closing: asyncio.Event
+    folder: Path,
+    options: LogOptions,
+    *,
+    clock: Clock,
+    ended: Callable[[], bool],
+    closing: asyncio.Event,
+    block_bytes: int = 1 << 18,
 ) -> AsyncIterator[tuple[LogRecord, ...]]:
-    """Records of the log in ``folder``. Following goes on until ``ended`` and the end of the log, or ``closing``."""
+    """Records of the log in ``folder``. Following stops at the end of the log once ``ended``, or on ``closing``."""
 
     def matches(record: LogRecord) -> bool:
         return record.at_ns >= options.since_ns and record.stream in options.streams
 
-    parts = _open_parts(folder, options, matches)
+    parts = _open_parts(folder, options, matches, block_bytes)
     try:
         while not closing.is_set():
-            over = ended()  # asked before reading: what was written until then is read below
+            over = ended()  # before reading, so that everything written until then is read
             while parts:
                 while records := parts[0].read():
                     if found := tuple(filter(matches, records)):
                         yield found
-                following = parts[1] if len(parts) > 1 else _successor(folder, parts[0].inode)
+                following = parts[1] if len(parts) > 1 else _successor(folder, parts[0].inode, block_bytes)
                 if following is None:
                     break
                 if len(parts) == 1:
@@ -174,7 +183,7 @@ async def read_log(
                 return
             await clock.sleep(_FOLLOW_S)
             if not parts:
-                parts = _open_parts(folder, options, matches)
+                parts = _open_parts(folder, options, matches, block_bytes)
     finally:
         for part in parts:
             part.close()

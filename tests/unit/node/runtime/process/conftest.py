@@ -22,22 +22,35 @@ from shoal.node.runtime.model import (
     SandboxSpec,
     SessionOptions,
 )
+from shoal.node.runtime.process.config import ProcessConfig
+from shoal.node.runtime.process.launch import find_namespaces
 from shoal.node.runtime.process.runtime import ProcessRuntime
 from shoal.testing.processes import ProcessMachine
 from shoal.testing.waiting import eventually
 
+_NODE = "node-1"
 _numbers = count(1)
 
 
 class ProcessNode:
     """A runtime with one sandbox, and short ways to use it."""
 
-    def __init__(self, machine: ProcessMachine, runtime: ProcessRuntime) -> None:
+    def __init__(self, machine: ProcessMachine, runtime: ProcessRuntime, config: ProcessConfig) -> None:
         self.machine = machine
         self.runtime = runtime
+        self.config = config
         self.sandbox_id = ""
         self.address = ""
         self.notices: list[RuntimeEvent] = []
+
+    def folder(self, container: Container) -> Path:
+        """Where the runtime keeps the container's state."""
+        return self.config.containers / container.id
+
+    async def needs_namespaces(self) -> None:
+        """Skip the test if volumes cannot be mounted on this machine."""
+        if not await find_namespaces(self.config):
+            pytest.skip("this machine allows no namespaces")
 
     async def enter(self, **sandbox: Any) -> None:
         spec = SandboxSpec(pod_uid=f"uid-{next(_numbers)}", namespace="default", name="pod", **sandbox)
@@ -100,8 +113,8 @@ def on_process_node(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager
 
     @asynccontextmanager
     async def node(**config: Any) -> AsyncIterator[ProcessNode]:
-        machine = ProcessMachine(tmp_path / "cluster", registry=tmp_path / "networks", **config)
-        found = ProcessNode(machine, machine.runtime())
+        machine = ProcessMachine(tmp_path / "cluster", registry=tmp_path / "networks", node=_NODE, **config)
+        found = ProcessNode(machine, machine.runtime(), ProcessConfig(root=tmp_path / "cluster" / _NODE))
         await found.runtime.open()
         following = asyncio.create_task(found.follow(), name="notices")
         await asyncio.sleep(0)  # it listens from here on

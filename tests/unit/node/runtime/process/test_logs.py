@@ -12,21 +12,26 @@ from hypothesis import strategies as st
 
 from shoal.base.clock import FakeClock
 from shoal.node.runtime.model import LogOptions, LogRecord, OutputStream
-from shoal.node.runtime.process import logs
-from shoal.node.runtime.process.shim import log as shim_log
+from shoal.node.runtime.process.logs import read_log
+from shoal.node.runtime.process.shim.log import ContainerLog
 
 
-def written(folder: Path, pieces: list[tuple[str, bytes]], *, max_bytes: int = 1 << 20, files: int = 5) -> None:
+def written(
+    folder: Path, pieces: list[tuple[str, bytes]], *, max_bytes: int = 1 << 20, files: int = 5, line_bytes: int = 16384
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        log = shim_log.ContainerLog(max_bytes, files)
+        log = ContainerLog(max_bytes, files, line_bytes)
         for stream, data in pieces:
             log.write(stream, data)
         log.end()
 
 
-async def records(folder: Path, **options: Any) -> list[LogRecord]:
-    found = logs.read_log(folder, LogOptions(**options), clock=FakeClock(), ended=lambda: True, closing=asyncio.Event())
+async def records(folder: Path, block_bytes: int = 1 << 18, **options: Any) -> list[LogRecord]:
+    found = read_log(
+        folder, LogOptions(**options), clock=FakeClock(), ended=lambda: True, closing=asyncio.Event(),
+        block_bytes=block_bytes,
+    )  # fmt: skip
     return [record async for batch in found for record in batch]
 
 
@@ -46,19 +51,16 @@ async def test_what_was_written_is_read_whatever_the_pieces(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[tuple[str, bytes]], block: int
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shim_log, "_LINE_BYTES", 16)
-        patch.setattr(logs, "_BLOCK_BYTES", block)
-        written(folder, pieces)
-        found = await records(folder)
-        for stream in OutputStream:
-            expected = b"".join(data for name, data in pieces if name == stream)
-            assert text(found, stream) == expected
-        for tail in (0, 1, 2, 1000):
-            last = await records(folder, tail=tail, streams=frozenset({OutputStream.STDOUT}))
-            lines = b"".join(data for name, data in pieces if name == "stdout").split(b"\n")
-            lines = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
-            assert text(last, OutputStream.STDOUT) == b"".join(lines[max(0, len(lines) - tail) :] if tail else [])
+    written(folder, pieces, line_bytes=16)
+    found = await records(folder, block)
+    for stream in OutputStream:
+        expected = b"".join(data for name, data in pieces if name == stream)
+        assert text(found, stream) == expected
+    for tail in (0, 1, 2, 1000):
+        last = await records(folder, block, tail=tail, streams=frozenset({OutputStream.STDOUT}))
+        lines = b"".join(data for name, data in pieces if name == "stdout").split(b"\n")
+        lines = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+        assert text(last, OutputStream.STDOUT) == b"".join(lines[max(0, len(lines) - tail) :] if tail else [])
 
 
 async def test_rotation_keeps_the_newest_parts_and_reading_goes_over_all_of_them(tmp_path: Path) -> None:
@@ -78,12 +80,12 @@ async def test_following_misses_nothing_while_parts_are_rotated_away(
     monkeypatch.chdir(tmp_path)
 
     clock, over = FakeClock(), asyncio.Event()
-    log = shim_log.ContainerLog(4096, 4)
+    log = ContainerLog(4096, 4)
     seen: list[bytes] = []
 
     async def follow() -> None:
         options = LogOptions(follow=True)
-        found = logs.read_log(tmp_path, options, clock=clock, ended=over.is_set, closing=asyncio.Event())
+        found = read_log(tmp_path, options, clock=clock, ended=over.is_set, closing=asyncio.Event())
         async for batch in found:
             seen.extend(record.data for record in batch)
 
@@ -102,9 +104,7 @@ async def test_following_misses_nothing_while_parts_are_rotated_away(
 
 def test_a_disk_that_is_full_does_not_end_the_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    log = shim_log.ContainerLog(4096, 2)
-    (tmp_path / "log").unlink()
     (tmp_path / "log").symlink_to("/dev/full")
-    log._open()
+    log = ContainerLog(4096, 2)
     log.write("stdout", b"lost\n")
     log.end()

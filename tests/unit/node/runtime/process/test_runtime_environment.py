@@ -26,7 +26,7 @@ async def test_a_container_knows_its_address_port_and_name(on_process_node: Run)
         container = await node.sh(f"{shown}; hostname 2>/dev/null", ports=(4711, 4712), env=(("A", "1"), ("A", "2")))
         await node.exited(container)
         first, *names = (await node.output(container)).splitlines()
-        folder = node.machine._config.containers / container.id / "work"
+        folder = node.folder(container) / "work"
         assert first == f"{node.address} {node.address} 4711 pod {folder}"
         assert names in ([], ["pod"])
         other = await node.sh("echo $PORT $A; exec env", name="other", env=(("A", "1"), ("A", "2"), ("PORT", "99")))
@@ -61,8 +61,7 @@ def volumes(tmp_path: Path) -> tuple[Mount, ...]:
 
 async def test_volumes_are_mounted_at_their_paths(on_process_node: Run, tmp_path: Path) -> None:
     async with on_process_node() as node:
-        if not node.runtime._namespaces:
-            pytest.skip("this machine allows no namespaces")
+        await node.needs_namespaces()
         script = (
             "echo bye > /dev/termination-log; echo new > /data/file; cat /data/inner/config/key /etc/shoal-test/config/key; "
             "echo no > /data/inner/config/key; ls / > /dev/null && ls /etc/passwd; test -e $SHOAL_POD_DIR/data/file && echo same"
@@ -84,7 +83,7 @@ async def test_without_namespaces_volumes_are_below_the_pod_directory_and_an_eve
         container = await node.sh(script, mounts=volumes(tmp_path))
         await node.exited(container)
         found = await node.output(container)
-        folder = node.machine._config.containers / container.id / "root"
+        folder = node.folder(container) / "root"
         assert found == f"value{folder}/var/run/secrets/kubernetes.io/serviceaccount\n"
         assert (tmp_path / "message").read_text() == "bye\n"
         await eventually(lambda: node.notices)
@@ -96,8 +95,7 @@ async def test_a_volume_that_cannot_be_mounted_is_a_start_error_that_names_it(
     on_process_node: Run, tmp_path: Path
 ) -> None:
     async with on_process_node() as node:
-        if not node.runtime._namespaces:
-            pytest.skip("this machine allows no namespaces")
+        await node.needs_namespaces()
         (tmp_path / "file").touch()
         with pytest.raises(StartFailure, match="/etc"):
             await node.sh("true", mounts=(Mount(host_path=str(tmp_path / "file"), container_path="/etc"),))

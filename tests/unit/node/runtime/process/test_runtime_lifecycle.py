@@ -94,7 +94,7 @@ async def test_a_container_whose_shim_is_killed_has_ended_and_nobody_knows_how(o
     async with on_process_node() as node:
         container = await node.sh("setsid sleep 1000 & echo up; sleep 1000")
         await node.says(container, "up")
-        shim = records.shim_of(node.machine._config.containers / container.id)
+        shim = records.shim_of(node.folder(container))
         assert shim is not None and shim.alive
         os.kill(shim.pid, signal.SIGKILL)
         found = await node.exited(container)
@@ -105,7 +105,7 @@ async def test_a_container_whose_shim_is_killed_has_ended_and_nobody_knows_how(o
 async def test_a_pid_that_came_again_is_not_taken_for_the_container(on_process_node: Run) -> None:
     async with on_process_node() as node:
         container = await node.sh("sleep 1000")
-        folder = node.machine._config.containers / container.id
+        folder = node.folder(container)
         identity = records.main_of(folder)
         assert identity is not None and identity.alive
         assert container.identity == str(identity)
@@ -116,7 +116,7 @@ async def test_a_pid_that_came_again_is_not_taken_for_the_container(on_process_n
 async def test_a_container_is_started_once_however_often_it_is_tried(on_process_node: Run) -> None:
     async with on_process_node() as node:
         container = await node.sh("echo up; sleep 1000")
-        again = await launch.start_shim(node.machine._config.containers / container.id)
+        again = await launch.start_shim(node.folder(container))
         assert not again.ok and "already" in again.message
         await eventually(lambda: os.waitpid(again.shim_pid, os.WNOHANG)[0] == again.shim_pid)
         assert await node.says(container, "up") == "up\n"
@@ -171,14 +171,14 @@ async def test_neither_files_nor_zombies_are_left_behind(on_process_node: Run) -
         await asyncio.gather(*(one(f"c{n}") for n in range(6)))
         assert len(os.listdir("/proc/self/fd")) <= before
         await eventually(lambda: set(zombies()) <= earlier)
-        assert list(node.machine._config.containers.iterdir()) == []
+        assert list(node.config.containers.iterdir()) == []
 
 
 async def test_orphans_are_reaped_while_the_container_runs(on_process_node: Run) -> None:
     async with on_process_node() as node:
         container = await node.sh("(sh -c 'sleep 0.01' &) ; (true &) ; echo up; sleep 1000")
         await node.says(container, "up")
-        shim = records.shim_of(node.machine._config.containers / container.id)
+        shim = records.shim_of(node.folder(container))
         assert shim is not None
         main = int(container.identity.partition("/")[0])
 

@@ -49,8 +49,11 @@ async def test_a_pod_that_listens_on_all_addresses_works_and_gets_one_warning(on
         assert await connection.read() == b"hello"
         await connection.close()
         await eventually(lambda: node.notices)
-        await node.runtime._look_at_ports()
-        assert [(each.reason, each.container_id) for each in node.notices] == [("BindsAllAddresses", container.id)]
+        later = (("BIND", "0.0.0.0"), ("PORT", str(any_free("127.0.0.1"))))
+        other = await node.run(sys.executable, "-I", "-c", _SERVER, name="other", env=later)
+        await eventually(lambda: len(node.notices) > 1)  # the runtime has looked at the first one again by then
+        expected = [("BindsAllAddresses", container.id), ("BindsAllAddresses", other.id)]
+        assert [(each.reason, each.container_id) for each in node.notices] == expected
         assert str(port) in node.notices[0].message and node.address in node.notices[0].message
 
 

@@ -1,21 +1,20 @@
-"""A container's log: lines in CRI's format in ``log``, older parts in ``log.1`` (the newest) and up."""
+"""Writes a container's log: lines in CRI's format in ``log``, rotated to ``log.1`` and up; higher numbers are older."""
 
 from __future__ import annotations
 
 import os
 import time
 
-_LINE_BYTES = 16384  # longer lines are cut into pieces
-
 
 class ContainerLog:
-    """Writes what comes on the streams of a container."""
+    """Writes the output of a container. Lines longer than ``line_bytes`` are cut into pieces."""
 
-    def __init__(self, max_bytes: int, files: int) -> None:
+    def __init__(self, max_bytes: int, files: int, line_bytes: int = 16384) -> None:
         self._max_bytes = max_bytes
         self._files = files
+        self._line_bytes = line_bytes
         self._open()
-        self._rest: dict[str, bytes] = {}  # what has come of a line that is not complete, by stream
+        self._rest: dict[str, bytes] = {}  # the incomplete last line, by stream
         self._second, self._prefix = -1, ""
 
     def _open(self) -> None:
@@ -24,26 +23,26 @@ class ContainerLog:
         self._size = os.fstat(self._fd).st_size
 
     def write(self, stream: str, data: bytes) -> None:
-        """Take what has been read from a stream; only whole lines are written, and pieces of very long ones."""
-        head = f"{self._now()} {stream} ".encode()
+        """Add output of a stream. Whole lines and pieces of long lines are written, an incomplete line is kept."""
+        head, most = f"{self._now()} {stream} ".encode(), self._line_bytes
         lines = (self._rest.pop(stream, b"") + data).split(b"\n")
         last = lines.pop()
         written: list[bytes] = []
         for line in lines:
-            while len(line) > _LINE_BYTES:
-                written += (head, b"P ", line[:_LINE_BYTES], b"\n")
-                line = line[_LINE_BYTES:]
+            while len(line) > most:
+                written += (head, b"P ", line[:most], b"\n")
+                line = line[most:]
             written += (head, b"F ", line, b"\n")
-        while len(last) >= _LINE_BYTES:
-            written += (head, b"P ", last[:_LINE_BYTES], b"\n")
-            last = last[_LINE_BYTES:]
+        while len(last) >= most:
+            written += (head, b"P ", last[:most], b"\n")
+            last = last[most:]
         if last:
             self._rest[stream] = last
         if written:
             self._append(b"".join(written))
 
     def end(self) -> None:
-        """Nothing more comes: write what has no end of line as a piece."""
+        """The streams have ended: write incomplete lines as pieces."""
         for stream, rest in sorted(self._rest.items()):
             self._append(f"{self._now()} {stream} P ".encode() + rest + b"\n")
         self._rest.clear()
