@@ -1,16 +1,16 @@
-"""The seam between the node agent and whatever runs containers.
+"""The interface between the node agent and a container runtime.
 
     agent ──▶ Runtime:  image ─▶ sandbox (one per pod, has the address) ─▶ container (create ─▶ start ─▶ stop ─▶ remove)
-    agent ◀── Runtime:  list (the truth), events (hints to look at the truth sooner), logs, sessions, statistics
+    agent ◀── Runtime:  list (the current state), events (hints to call list sooner), logs, sessions, statistics
 
-The runtime decides nothing: it neither restarts nor probes nor gives up. It keeps what it was told (labels, attempt,
-hash) and reports it back, so that an agent that was killed finds its containers again with ``list`` and goes on. All
-calls may be made at the same time for different pods; for one pod the agent makes them one after the other, except
-``stop`` (again, with less grace), sessions, logs and statistics. Calls are idempotent where that makes sense: stopping
-what has exited and removing what is gone succeed. Cancelling a call leaves at most what ``list`` shows. Instants are
-seconds since 1970 on the wall clock; a runtime takes them from the clock it was given.
+The runtime decides nothing: it does not restart, probe or retry. It stores the labels, attempt and hash that the agent
+gives it and returns them, so that a restarted agent finds its containers with ``list`` and continues. Calls for
+different pods may run at the same time. For one pod the agent makes one call after the other, except ``stop`` (again,
+with less grace), sessions, logs and statistics. Stopping an exited container and removing a missing one succeed. After
+a cancelled call, ``list`` shows everything that the call left behind. Instants are seconds since 1970 on the wall
+clock, from the clock that the runtime was given.
 
-``tests/contract/test_node_runtime.py`` holds every implementation to this text.
+``tests/contract/test_node_runtime.py`` checks every implementation against this text.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from shoal.errors import ShoalError
 
 
 class RuntimeFailure(ShoalError):
-    """The runtime could not do what it was asked; the text is shown to users in events and statuses."""
+    """A call failed; the text is shown to users in events and statuses."""
 
 
 class NoSuchContainer(RuntimeFailure):
-    """There is no container or sandbox of that id, or it is not running where it has to be."""
+    """No container or sandbox has the id, or the call needs a running one."""
 
 
 class ImageFault(StrEnum):
-    """Why an image is not there, in the words of container statuses."""
+    """Why an image is missing, as container statuses say it."""
 
     PULL = "ErrImagePull"
     NEVER_PULL = "ErrImageNeverPull"
@@ -44,7 +44,7 @@ class ImageFault(StrEnum):
 
 
 class ImageFailure(RuntimeFailure):
-    """An image could not be got. Pulls are tried again with backoff, except for a name that cannot be one."""
+    """An image could not be pulled or inspected. The agent retries with backoff, except for an invalid name."""
 
     def __init__(self, fault: ImageFault, message: str) -> None:
         super().__init__(message)
@@ -52,12 +52,13 @@ class ImageFailure(RuntimeFailure):
 
 
 class CreateFailure(RuntimeFailure):
-    """A container could not be made: ``CreateContainerError``."""
+    """A container could not be created: ``CreateContainerError``."""
 
 
 class StartFailure(RuntimeFailure):
-    """A container was made and could not be started, as when its program does not exist: ``RunContainerError``. The
-    container has EXITED with code 127 or 128 and reason ``StartError``, and is in ``list`` until it is removed."""
+    """A container was created but did not start, for example because its program does not exist:
+    ``RunContainerError``. It has EXITED with code 127 or 128 and reason ``StartError``, and stays in ``list`` until it
+    is removed."""
 
 
 # images
@@ -68,7 +69,7 @@ class Image:
     """An image that is on the node."""
 
     id: str  # digest or another stable identity; ``imageID`` of container statuses
-    names: tuple[str, ...]  # references that lead to it
+    names: tuple[str, ...]  # references that resolve to it
     size_bytes: int = 0
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()  # arguments of the entrypoint unless the pod gives its own
@@ -88,7 +89,7 @@ class RegistryCredentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullProgress:
-    """How far a pull is; totals are 0 while they are not known."""
+    """Progress of a pull; totals are 0 while they are unknown."""
 
     reference: str
     done_bytes: int = 0
@@ -110,7 +111,7 @@ class PortMapping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """What a pod's containers share. (pod_uid, attempt) is unique: creating the same again returns the one there is."""
+    """What a pod's containers share. (pod_uid, attempt) is unique: creating it again returns the existing sandbox."""
 
     pod_uid: str
     namespace: str
@@ -119,7 +120,7 @@ class SandboxSpec:
     hostname: str = ""
     host_network: bool = False  # the pod's address is the node's
     ports: tuple[PortMapping, ...] = ()
-    directory: str = ""  # the pod's own folder, made by the agent; lives as long as the pod, not as the sandbox
+    directory: str = ""  # of the pod, made by the agent; lives as long as the pod
     dns_servers: tuple[str, ...] = ()
     dns_searches: tuple[str, ...] = ()
     dns_options: tuple[str, ...] = ()
@@ -130,14 +131,14 @@ class SandboxSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """A sandbox as it is."""
+    """The current state of a sandbox."""
 
     id: str
     pod_uid: str
     namespace: str
     name: str
     attempt: int
-    ready: bool  # False: stopped, or it has to be replaced; its containers do not run any more
+    ready: bool  # False: stopped or in need of replacement; its containers do not run
     addresses: tuple[str, ...]  # the pod's IPs, the first is the primary one; empty only when not ready
     created_at: float
 
@@ -169,7 +170,7 @@ class ContainerResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """As whom and with which rights a container runs. None: as the image or the runtime has it."""
+    """User, groups and rights of a container. None: the default of the image or the runtime."""
 
     user: int | None = None
     group: int | None = None
@@ -186,10 +187,10 @@ class Security:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSpec:
-    """One container. (sandbox, name, attempt) is unique: creating the same again returns the one there is.
+    """One container. (sandbox, name, attempt) is unique: creating it again returns the existing container.
 
-    ``command`` and ``args`` are the pod's; ``argv_of`` says what runs. ``env`` is complete and in order, later entries
-    win; the image's own environment comes before it. A runtime may add variables of its own before all of them.
+    ``command`` and ``args`` are the pod's; ``argv_of`` combines them with the image's. The environment is the runtime's
+    own variables, then the image's, then ``env``; later entries win.
     """
 
     name: str
@@ -203,25 +204,25 @@ class ContainerSpec:
     mounts: tuple[Mount, ...] = ()
     resources: ContainerResources = field(default_factory=ContainerResources)
     security: Security = field(default_factory=Security)
-    stdin: bool = False  # keep standard input open; else it is at its end from the start
+    stdin: bool = False  # keep standard input open; otherwise it is at its end
     stdin_once: bool = False  # the first attach that ends closes it
     tty: bool = False
-    stop_signal: str = ""  # what ``stop`` sends when it is not told; empty: the image's, else SIGTERM
-    ports: tuple[int, ...] = ()  # that it says it listens on
+    stop_signal: str = ""  # default signal of ``stop``; empty: the image's, else SIGTERM
+    ports: tuple[int, ...] = ()  # declared in the pod's spec
     target: str = ""  # for ephemeral containers: the container whose processes it sees
-    hash: str = ""  # of the pod's container, kept for the agent
+    hash: str = ""  # of the container's spec, stored for the agent
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def argv_of(spec: ContainerSpec) -> tuple[str, ...]:
-    """What a container runs: a pod's command replaces the image's entrypoint and its arguments."""
+    """The argv of a container: the pod's command replaces the image's entrypoint and arguments."""
     if spec.command:
         return (*spec.command, *spec.args)
     return (*spec.image.entrypoint, *(spec.args or spec.image.command))
 
 
 class ContainerPhase(StrEnum):
-    """Where a container is. UNKNOWN: there are traces of it, and what became of it cannot be told."""
+    """The phase of a container. UNKNOWN: the runtime knows of it but cannot tell its state."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -230,7 +231,7 @@ class ContainerPhase(StrEnum):
 
 
 class ExitReason(StrEnum):
-    """Why a container ended, in the words of container statuses."""
+    """Why a container exited, as container statuses say it."""
 
     COMPLETED = "Completed"  # code 0
     ERROR = "Error"
@@ -241,9 +242,9 @@ class ExitReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container as it is. Exit fields mean something only when ``phase`` is EXITED."""
+    """The current state of a container. The exit fields are valid only if ``phase`` is EXITED."""
 
-    id: str  # without the runtime's name; unique for ever
+    id: str  # without the runtime's name; never reused
     sandbox_id: str
     pod_uid: str
     name: str
@@ -257,7 +258,7 @@ class Container:
     exit_code: int = 0  # 128 + signal when a signal ended it
     signal: int = 0
     reason: ExitReason | None = None
-    message: str = ""  # what the runtime has to say about it, as the text of a StartError
+    message: str = ""  # details from the runtime, for example the text of a StartError
     identity: str = ""  # of the process, for logs and tests: pid, start time, boot id or the like; empty: none
     hash: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -265,13 +266,13 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Everything that a runtime has, also what it has kept over a restart of the agent or of itself."""
+    """All sandboxes and containers of a runtime, including those from before a restart of the agent or the runtime."""
 
     sandboxes: tuple[Sandbox, ...]
     containers: tuple[Container, ...]
 
 
-# what happens by itself
+# events
 
 
 class RuntimeEventKind(StrEnum):
@@ -283,8 +284,8 @@ class RuntimeEventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeEvent:
-    """Something changed: a hint to look at ``list`` now rather than later. A NOTICE becomes a Warning event of the
-    pod with ``reason`` (one word, such as ``VolumeRedirected``) and ``message``."""
+    """A change: a hint to call ``list`` now. A NOTICE becomes a Warning event of the pod with ``reason`` (one word,
+    such as ``VolumeRedirected``) and ``message``."""
 
     kind: RuntimeEventKind
     pod_uid: str
@@ -303,7 +304,7 @@ class OutputStream(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One line, with its end of line unless it is ``partial``: the rest comes as the next record of that stream."""
+    """One line with its newline. A ``partial`` record has none: the next record of the stream continues the line."""
 
     at_ns: int  # since 1970
     stream: OutputStream
@@ -313,9 +314,9 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """Which part of a log. ``tail`` counts lines after ``since_ns`` has been applied; None means all."""
+    """The part of a log to read. ``tail`` counts lines after ``since_ns`` was applied; None means all."""
 
-    follow: bool = False  # go on until the container has exited and its log is at the end
+    follow: bool = False  # continue until the container has exited and its log was read to the end
     tail: int | None = None
     since_ns: int = 0
     streams: frozenset[OutputStream] = frozenset(OutputStream)
@@ -326,7 +327,7 @@ class LogOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """Which streams a session has. With a terminal, errors come on standard output."""
+    """The streams of a session. With a terminal, standard error is part of standard output."""
 
     stdin: bool = False
     stdout: bool = True
@@ -335,36 +336,36 @@ class SessionOptions:
 
 
 class RuntimeSession(Protocol):
-    """A running command (``exec``) or a link to the container's own process (``attach``)."""
+    """A running command (``exec``), or a connection to the container's own process (``attach``)."""
 
     def output(self) -> AsyncIterator[tuple[OutputStream, bytes]]:
-        """Pieces as they come, never empty; ends when all streams are at their end. Read by one reader, which slows
-        the command down when it does not read."""
+        """Non-empty pieces of output as they arrive; ends when all streams have ended. Only one reader; while it does
+        not read, the command blocks."""
 
     async def write(self, data: bytes) -> None:
-        """To standard input; waits while the command does not read. Ignored once input is closed."""
+        """Write to standard input; waits while the command does not read. Ignored after ``close_input``."""
 
     async def close_input(self) -> None:
-        """Standard input is at its end. For an attach it ends the container's input only with ``stdin_once``."""
+        """End standard input. For an attach this ends the container's input only with ``stdin_once``."""
 
     async def resize(self, width: int, height: int) -> None:
-        """The terminal's new size; ignored without a terminal."""
+        """Set the size of the terminal; ignored without a terminal."""
 
     async def wait(self) -> int:
-        """The exit code, 128 + signal when a signal ended it; for an attach that of the container."""
+        """The exit code of the command, for an attach of the container; 128 + signal if a signal ended it."""
 
     async def close(self) -> None:
-        """Give the session up: an exec's command is killed, an attach is let go. Safe to call more than once."""
+        """End the session: the command of an exec is killed, an attach is disconnected. May be called again."""
 
 
 class PodConnection(Protocol):
     """Bytes to and from a port of a pod."""
 
     async def read(self, limit: int = 65536) -> bytes:
-        """What has come; empty at the end."""
+        """The next bytes; empty at the end."""
 
     async def write(self, data: bytes) -> None:
-        """Waits while the other side does not read."""
+        """Write all bytes; waits while the other side does not read."""
 
     async def write_eof(self) -> None: ...
 
@@ -376,7 +377,7 @@ class PodConnection(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerStats:
-    """Use of one running container. Processor time only grows while the container runs."""
+    """Resource usage of one running container. Its CPU time never decreases."""
 
     container_id: str
     pod_uid: str
@@ -385,13 +386,13 @@ class ContainerStats:
     cpu_total_ns: int = 0
     memory_working_set_bytes: int = 0
     memory_rss_bytes: int = 0
-    disk_used_bytes: int = 0  # what it wrote, logs included, volumes not
+    disk_used_bytes: int = 0  # written by it, with logs and without volumes
     processes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeInfo:
-    """What a node says about its runtime and about the machine below it. Capacity 0: the runtime does not know."""
+    """The runtime and its machine, as the Node object reports them. Capacity 0 means unknown."""
 
     name: str  # scheme of container ids: ``process``, ``docker``, ``simulated``
     version: str
@@ -404,21 +405,21 @@ class RuntimeInfo:
 
 
 class Runtime(Protocol):
-    """What runs containers. One per node. Built by ``app``; ``open`` before anything else, ``close`` at the end."""
+    """Runs the containers of one node. Call ``open`` first and ``close`` last."""
 
     async def open(self) -> None:
-        """Find what an earlier run left. ``RuntimeFailure`` when the runtime cannot work at all; says what to do."""
+        """Load the state of earlier runs. Raises ``RuntimeFailure``, with what to do, if the runtime cannot work."""
 
     async def close(self) -> None:
-        """Let go of everything without ending any container; ``events`` and followed logs end."""
+        """Release all resources; containers keep running. ``events`` and followed logs end."""
 
     async def info(self) -> RuntimeInfo:
-        """Also the health check: raises ``RuntimeFailure`` while the runtime does not work."""
+        """Information, and a health check: raises ``RuntimeFailure`` while the runtime does not work."""
 
     # images
 
     async def image(self, reference: str) -> Image | None:
-        """The image if it is on the node. ``ImageFailure`` INVALID_NAME for what cannot be a reference."""
+        """The image, or None if it is not on the node. Raises ``ImageFailure`` INVALID_NAME for an invalid name."""
 
     async def images(self) -> tuple[Image, ...]: ...
 
@@ -430,67 +431,67 @@ class Runtime(Protocol):
         progress: Callable[[PullProgress], None] = lambda _: None,
         command: bool = False,
     ) -> Image:
-        """Get the image, newer than what is there if there is one; ``ImageFailure`` says why not. The agent decides by
-        pull policy whether to call this; two pulls of one reference at a time share one. ``command``: the pod says
-        itself what to run, so that a runtime whose images are no more than that can do without."""
+        """Pull the image, also if an older one is on the node; raises ``ImageFailure``. The agent applies the pull
+        policy. Concurrent pulls of one reference share one pull. ``command``: the pod has a command of its own, so a
+        runtime whose images only name a program does not need the image."""
 
     async def remove_image(self, image_id: str) -> None: ...
 
     # sandboxes
 
     async def create_sandbox(self, spec: SandboxSpec) -> Sandbox:
-        """Make it and give it its address; ready when this returns. ``CreateFailure`` leaves nothing behind."""
+        """Create a sandbox with an address; it is ready on return. A ``CreateFailure`` leaves nothing behind."""
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
-        """Kill what still runs in it and give its address back."""
+        """Kill its containers and release its address."""
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
-        """Stop it and forget it with its containers and their logs."""
+        """Stop and remove it, with its containers and their logs."""
 
     # containers
 
     async def create(self, sandbox_id: str, spec: ContainerSpec) -> Container:
-        """Make a container that does not run yet. ``CreateFailure`` leaves nothing behind."""
+        """Create a container without starting it. A ``CreateFailure`` leaves nothing behind."""
 
     async def start(self, container_id: str) -> Container:
-        """Run it; returns when its process exists, or raises ``StartFailure``."""
+        """Start it; returns once its process exists, or raises ``StartFailure``."""
 
     async def stop(self, container_id: str, *, grace_s: float, signal: str = "") -> Container:
-        """Send the stop signal to the main process, after ``grace_s`` kill all of the container's processes; returns
-        when it has exited. Called again meanwhile, the shorter rest of grace counts for all. A container that never
-        started has then EXITED with code 128 + SIGKILL."""
+        """Send the stop signal to the main process, and after ``grace_s`` kill all processes of the container; returns
+        once it has exited. With several concurrent calls, the earliest deadline counts for all. A container that never
+        started becomes EXITED with code 128 + SIGKILL."""
 
     async def remove(self, container_id: str) -> None:
-        """Forget it and its log; kills it when it runs."""
+        """Remove it and its log; a running one is killed."""
 
     async def update(self, container_id: str, resources: ContainerResources) -> None:
         """Apply new requests and limits to a running container, as far as the runtime can."""
 
     async def inspect(self, container_id: str) -> Container:
-        """``NoSuchContainer`` when it is not there."""
+        """The current state of a container; raises ``NoSuchContainer``."""
 
     async def list(self) -> Inventory:
-        """Everything there is. The truth: what an event says is here at the latest when the event is handed out."""
+        """All sandboxes and containers. A change shows here before its event is delivered."""
 
     def events(self) -> AsyncIterator[RuntimeEvent]:
-        """What happens from the call on, until ``close``. Some may be lost when nobody reads; never the last one."""
+        """Events from the call on, until ``close``. A slow reader may lose older events, never the newest."""
 
-    # looking inside
+    # logs, sessions, connections, statistics
 
     def logs(self, container_id: str, options: LogOptions) -> AsyncIterator[tuple[LogRecord, ...]]:
-        """Records in order, as many at a time as there are; kept until the container is removed. Raises
-        ``NoSuchContainer`` on the first step."""
+        """Records in order, in batches; logs are kept until the container is removed. The first step raises
+        ``NoSuchContainer``."""
 
     async def exec(self, container_id: str, command: tuple[str, ...], options: SessionOptions) -> RuntimeSession:
-        """Run a command in a running container, with its environment, folder and user. ``StartFailure`` when there is
-        no such program, ``NoSuchContainer`` when it does not run."""
+        """Run a command in a running container, with its environment, directory and user. Raises ``StartFailure`` if
+        the program does not exist, ``NoSuchContainer`` if the container does not run."""
 
     async def attach(self, container_id: str, options: SessionOptions) -> RuntimeSession:
-        """What the container writes from now on, and its input. Several may be attached at once."""
+        """Connect to the output of the container from now on, and to its input. Several clients may be attached."""
 
     async def connect(self, sandbox_id: str, port: int) -> PodConnection:
-        """A connection to a TCP port of the pod, at its own loopback or its address; ``ConnectionError`` when nobody
-        listens. For port-forward and for probes."""
+        """Connect to a TCP port of the pod, at its loopback or its own address, for port-forward and probes. Raises
+        ``ConnectionError`` if nothing listens."""
 
     async def stats(self) -> tuple[ContainerStats, ...]:
-        """Of all running containers; cheap enough for every ten seconds."""
+        """Usage of all running containers; cheap enough to call every ten seconds."""

@@ -1,4 +1,4 @@
-"""Events of a runtime for everyone who listens. Who is too slow loses the oldest: listeners look again now and then."""
+"""Delivers the events of a runtime to all listeners. A slow listener loses the oldest events and relists later."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ _EVENTS = 1024
 
 
 class EventStreams:
+    """One queue per listener."""
+
     def __init__(self) -> None:
         self._streams: list[DroppingQueue[RuntimeEvent]] = []
 
@@ -20,7 +22,7 @@ class EventStreams:
         self._streams.append(stream)
         return self._follow(stream)
 
-    def tell(self, event: RuntimeEvent) -> None:
+    def publish(self, event: RuntimeEvent) -> None:
         for stream in self._streams:
             stream.put(event)
 

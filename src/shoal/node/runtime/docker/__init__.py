@@ -1,5 +1,5 @@
 """The ``docker`` runtime: containers of a Docker engine, or of podman, through the Docker Engine API on a Unix socket.
 
-A pod is a container that does nothing (``pause``) and owns the network; the pod's containers join it. All that has to
-outlive the agent is in the labels of containers, so that the engine itself is the only record.
+A sandbox is a container that does nothing (``pause``) and owns the pod's network; the pod's containers join it. The
+runtime keeps all its state in labels of the engine's containers, so it needs no files of its own.
 """

@@ -1,5 +1,4 @@
-"""What the engine is asked to make: the bodies of create requests, and the labels that keep what it must not forget;
-pure."""
+"""Bodies of create requests, and the labels that store the runtime's state in the engine; pure."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ CLUSTER = "io.shoal.cluster"
 NODE = "io.shoal.node"
 KIND = "io.shoal.kind"
 SANDBOX_ID = "io.shoal.sandbox"
-KEPT = "io.shoal.kept"  # the rest of what the agent wants back, as JSON
+KEPT = "io.shoal.kept"  # further state, as JSON
 POD_UID = "io.kubernetes.pod.uid"
 POD_NAME = "io.kubernetes.pod.name"
 POD_NAMESPACE = "io.kubernetes.pod.namespace"
@@ -45,15 +44,15 @@ _ESCALATION = "no-new-privileges"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateContext:
-    """Where something is made: for whom, by which kind of engine, and what had to be looked up for it."""
+    """What a request depends on besides its spec: the owner, the kind of engine, the seccomp profile."""
 
     config: DockerConfig
     podman: bool = False
-    seccomp: str = ""  # the profile, as this engine wants it
+    seccomp: str = ""  # the profile in the form that this engine expects
 
 
 def owner_filter(config: DockerConfig) -> Body:
-    """Selects what belongs to a node."""
+    """Selects the containers of a node."""
     return {"label": [f"{CLUSTER}={config.cluster}", f"{NODE}={config.node}"]}
 
 
@@ -74,13 +73,13 @@ def network_body(config: DockerConfig) -> Body:
 
 
 def sandbox_name(spec: SandboxSpec, config: DockerConfig) -> str:
-    """Unique for a sandbox, so that the engine refuses to make it twice."""
+    """Unique for a sandbox, so that the engine refuses to create it twice."""
     words = (config.cluster, config.node, "pod", spec.namespace, spec.name, spec.pod_uid, str(spec.attempt))
     return _name(words)
 
 
-def sandbox_body(spec: SandboxSpec, image: str, place: CreateContext) -> Body:
-    config = place.config
+def sandbox_body(spec: SandboxSpec, image: str, context: CreateContext) -> Body:
+    config = context.config
     labels = _labels(config, KIND_SANDBOX, {"attempt": spec.attempt, "host": spec.host_network})
     labels |= {POD_UID: spec.pod_uid, POD_NAME: spec.name, POD_NAMESPACE: spec.namespace}
     host: Body = {
@@ -130,13 +129,13 @@ def container_name(spec: ContainerSpec, sandbox: Sandbox, config: DockerConfig) 
     return _name(words)
 
 
-def container_body(spec: ContainerSpec, sandbox: Sandbox, place: CreateContext) -> Body:
-    """``CreateFailure`` for what cannot be."""
+def container_body(spec: ContainerSpec, sandbox: Sandbox, context: CreateContext) -> Body:
+    """The body of a create request; raises ``CreateFailure`` for an invalid spec."""
     argv = argv_of(spec)
     if not argv:
         raise CreateFailure("no command specified: neither the container nor its image has one")
     _check_user(spec)
-    config, joined = place.config, f"container:{sandbox.id}"
+    config, joined = context.config, f"container:{sandbox.id}"
     kept = {
         "attempt": spec.attempt, "image": spec.image_reference, "hash": spec.hash, "labels": dict(spec.labels),
         "stdin": spec.stdin, "once": spec.stdin_once,
@@ -151,10 +150,10 @@ def container_body(spec: ContainerSpec, sandbox: Sandbox, place: CreateContext) 
         "Mounts": [_mount(each) for each in spec.mounts],
         "LogConfig": _log_config(config),
         **resources_body(spec.resources),
-        **_security(spec.security, place),
+        **_security(spec.security, context),
     }
-    if place.podman:
-        host["UTSMode"] = joined  # Docker's containers take the name along with the network
+    if context.podman:
+        host["UTSMode"] = joined  # in Docker it comes with the network
     if spec.target:
         host["PidMode"] = f"container:{spec.target}"
     return {
@@ -192,7 +191,7 @@ def _mount(mount: Mount) -> Body:
 
 
 def resources_body(resources: ContainerResources) -> Body:
-    """Requests and limits as the engine takes them, at creation and afterwards."""
+    """Requests and limits, for create and update requests."""
     body: Body = {}
     if resources.cpu_request_milli or resources.cpu_limit_milli:
         milli = resources.cpu_request_milli or resources.cpu_limit_milli
@@ -207,14 +206,14 @@ def resources_body(resources: ContainerResources) -> Body:
     return body
 
 
-def _security(security: Security, place: CreateContext) -> Body:
+def _security(security: Security, context: CreateContext) -> Body:
     options: list[str] = []
     if security.allow_privilege_escalation is False and not security.privileged:
         options.append(_ESCALATION)
     if security.seccomp_profile == "Unconfined":
         options.append("seccomp=unconfined")
-    elif place.seccomp:
-        options.append(f"seccomp={place.seccomp}")
+    elif context.seccomp:
+        options.append(f"seccomp={context.seccomp}")
     groups: Iterable[int] = security.supplemental_groups
     if security.fs_group is not None:
         groups = (*groups, security.fs_group)
@@ -237,7 +236,7 @@ def _user(security: Security) -> str:
 
 
 def _check_user(spec: ContainerSpec) -> None:
-    """A container that must not run as root has to have a user that is known not to be root."""
+    """With runAsNonRoot, the user must be known not to be root."""
     if not spec.security.run_as_non_root:
         return
     if spec.security.user is not None:
@@ -254,5 +253,5 @@ def _check_user(spec: ContainerSpec) -> None:
 
 
 def _name(words: Iterable[str]) -> str:
-    """A name that engines take: others than their letters become dashes."""
+    """A valid name for engines: other characters become dashes."""
     return "_".join("".join(each if each.isascii() and each.isalnum() else "-" for each in word) for word in words)

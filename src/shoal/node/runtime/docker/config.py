@@ -1,4 +1,4 @@
-"""Settings of the docker runtime, and where its socket is."""
+"""Settings of the docker runtime, and the search for the engine's socket."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ START = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerConfig:
-    """One node. Several nodes, also of several clusters, may share an engine."""
+    """Settings of one node. Nodes of one or several clusters may share an engine."""
 
-    cluster: str  # with ``node`` the label that tells whose a container is; the network's name comes from it
+    cluster: str  # with ``node``, the owner in the labels of containers; also part of the network's name
     node: str
-    socket: str = ""  # path or unix:// address; empty: DOCKER_HOST, then the usual places
-    network: str = ""  # empty: one of the cluster's own
-    subnet: str = ""  # of a network that has to be made; empty: the engine chooses
-    pause_image: str = ""  # that holds a pod's network; empty: one that the runtime makes itself
+    socket: str = ""  # path or unix:// address; empty: DOCKER_HOST, then the default paths
+    network: str = ""  # empty: a network for this cluster
+    subnet: str = ""  # of a network that the runtime creates; empty: the engine chooses
+    pause_image: str = ""  # image of sandboxes; empty: one that the runtime builds
     host_address: str = "127.0.0.1"  # of the node, and of pods on the host's network
     log_bytes: int = 10 << 20  # of one file of a container's log
     log_files: int = 5
     seccomp_root: str = "/var/lib/kubelet/seccomp"  # folder of profiles named localhost/...
-    look_s: float = 5.0  # how often to look at everything, whatever the events say
-    request_s: float = 60.0  # for an answer of the engine
-    sizes_s: float = 60.0  # how old the sizes of containers' files may be; 0: sizes are not asked for
+    look_s: float = 5.0  # interval of the check of all containers, besides events
+    request_s: float = 60.0  # timeout of a request
+    sizes_s: float = 60.0  # maximum age of the sizes of containers' files; 0: sizes are not reported
 
     def __post_init__(self) -> None:
         for name, value in (("cluster", self.cluster), ("node", self.node)):
@@ -51,7 +51,7 @@ class DockerConfig:
 
 
 def find_socket(config: DockerConfig, environ: Mapping[str, str], exists: Callable[[str], bool]) -> str:
-    """The path of the engine's socket: as configured, else as ``DOCKER_HOST`` says, else a usual place."""
+    """The path of the engine's socket: from the settings, else from ``DOCKER_HOST``, else the first default path."""
     said = config.socket or environ.get("DOCKER_HOST", "")
     if said:
         path = said.removeprefix(_SCHEME)

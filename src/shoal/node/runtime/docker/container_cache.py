@@ -1,8 +1,8 @@
-"""What the engine has of ours, and telling whoever listens when it changes.
+"""A cache of the node's containers and sandboxes in the engine, and events when they change.
 
-A look is one list, and one inspection of each container that the list shows in another state than the last look did.
-The engine's events only say where to look sooner; every few seconds, and after each gap in the events, everything is
-looked at. So each start and each exit is told once, and never before ``list`` shows it.
+A refresh lists all containers and inspects those whose state differs from the cache. Events of the engine cause a
+refresh of single containers; everything is refreshed every few seconds and after each gap in the event stream. Each
+start and each exit is published once, and only after the cache shows it.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ from shoal.node.runtime.streams import EventStreams
 
 log = get_logger("node.docker")
 
-_AT_ONCE = 8  # inspections under way at a time
+_AT_ONCE = 8  # concurrent inspections
 _ENDS = frozenset({"die", "died"})
 _ACTIONS = _ENDS | {"start", "oom", "destroy", "remove", "cleanup", "stop", "kill", "restart"}
 _SETTLE_S = 0.02
-_SETTLE_TRIES = 50  # an engine may tell of an end just before it shows it
+_SETTLE_TRIES = 50  # an engine may send the event of an exit just before the container shows it
 _AGAIN_S = 1.0
 _LIST_TRIES = 5
 
 
 class ContainerCache:
-    """The containers of one node, as they were at the last look."""
+    """The containers of one node, as of their last refresh."""
 
     def __init__(self, engine: Engine, config: DockerConfig, *, clock: Clock) -> None:
         self._engine = engine
         self._config = config
         self._clock = clock
         self._known: dict[str, Found] = {}
-        self._settled: dict[str, Container] = {}  # ends that the engine does not know of, see ``settle``
+        self._settled: dict[str, Container] = {}  # exits that the engine does not know of, see ``record_exit``
         self._events = EventStreams()
         self._tasks: list[asyncio.Task[None]] = []
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def open(self) -> None:
-        """Find what is there; nothing is told of that."""
+        """Load the existing containers, without events for them, and start following changes."""
         self._known.clear()
-        await self.look()
+        await self.refresh()
         self._tasks = [
             asyncio.create_task(self._follow_engine(), name="docker/events"),
-            asyncio.create_task(self._look_often(), name="docker/look"),
+            asyncio.create_task(self._refresh_periodically(), name="docker/refresh"),
         ]
 
     async def close(self) -> None:
@@ -69,13 +69,13 @@ class ContainerCache:
         self._tasks = []
         self._events.close()
 
-    # looking
+    # reading
 
-    async def look(self) -> Inventory:
-        """Everything there is, now."""
+    async def refresh(self) -> Inventory:
+        """Refresh the whole cache and return its content."""
         before = set(self._known)
         summaries = await self._summaries()
-        await asyncio.gather(*(self._look_at_changed(each) for each in summaries))
+        await asyncio.gather(*(self._refresh_changed(each) for each in summaries))
         listed = {each["Id"] for each in summaries}
         for gone in before - listed:
             self._forget(gone)
@@ -95,15 +95,15 @@ class ContainerCache:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    async def _look_at_changed(self, summary: Answer) -> None:
+    async def _refresh_changed(self, summary: Answer) -> None:
         known = self._known.get(summary["Id"])
         if known is None or known.state != summary.get("State"):
             async with self._slots:
-                await self._look_at(summary["Id"])
+                await self._refresh(summary["Id"])
 
     async def find(self, container_id: str) -> Found:
-        """One container or sandbox, now; ``NoSuchContainer`` when it is not there."""
-        found = await self._look_at(container_id)
+        """Refresh one container or sandbox; raises ``NoSuchContainer``."""
+        found = await self._refresh(container_id)
         if found is None:
             raise NoSuchContainer(f"container {container_id} not found")
         return found
@@ -118,14 +118,14 @@ class ContainerCache:
         settled = self._settled.get(container.id)
         return settled if settled is not None and container.phase is ContainerPhase.CREATED else container
 
-    async def _look_at(self, container_id: str) -> Found | None:
+    async def _refresh(self, container_id: str) -> Found | None:
         try:
             found = found_of(await self._engine.json("GET", "containers", container_id, "json"), self._config)
         except EngineError as error:
             if not error.missing:
                 raise
             found = None
-        if found is None or found.view.id != container_id:  # engines also take names and beginnings of ids
+        if found is None or found.view.id != container_id:  # engines also accept names and prefixes of ids
             self._forget(container_id)
             return None
         return self._keep(found)
@@ -135,32 +135,32 @@ class ContainerCache:
         if before is not None and _older(found, before):
             return before
         self._known[found.view.id] = found
-        self._tell_change(before, found)
+        self._publish_change(before, found)
         return found
 
-    # telling
+    # events
 
-    def settle(self, container: Container) -> Container:
-        """A container that never ran has ended, which only this runtime knows."""
+    def record_exit(self, container: Container) -> Container:
+        """Record the exit of a container that never ran; the engine has no record of it."""
         if container.id not in self._settled:
             self._settled[container.id] = container
-            self._events.tell(
+            self._events.publish(
                 RuntimeEvent(kind=RuntimeEventKind.EXITED, pod_uid=container.pod_uid, container_id=container.id)
             )
         return self._settled[container.id]
 
-    def _tell_change(self, before: Found | None, now: Found) -> None:
+    def _publish_change(self, before: Found | None, now: Found) -> None:
         view = now.view
         if isinstance(view, Sandbox):
             if before is not None and isinstance(before.view, Sandbox) and before.view.ready and not view.ready:
-                self._events.tell(RuntimeEvent(kind=RuntimeEventKind.SANDBOX, pod_uid=view.pod_uid))
+                self._events.publish(RuntimeEvent(kind=RuntimeEventKind.SANDBOX, pod_uid=view.pod_uid))
             return
         was = before.view if before is not None and isinstance(before.view, Container) else None
         event = RuntimeEvent(kind=RuntimeEventKind.STARTED, pod_uid=view.pod_uid, container_id=view.id)
         if view.started_at is not None and (was is None or was.started_at != view.started_at):
-            self._events.tell(event)
+            self._events.publish(event)
         if view.phase is ContainerPhase.EXITED and (was is None or was.phase is not ContainerPhase.EXITED):
-            self._events.tell(replace(event, kind=RuntimeEventKind.EXITED))
+            self._events.publish(replace(event, kind=RuntimeEventKind.EXITED))
 
     def _forget(self, container_id: str) -> None:
         found = self._known.pop(container_id, None)
@@ -169,20 +169,20 @@ class ContainerCache:
             return
         view = found.view
         if isinstance(view, Sandbox):
-            self._events.tell(RuntimeEvent(kind=RuntimeEventKind.SANDBOX, pod_uid=view.pod_uid))
+            self._events.publish(RuntimeEvent(kind=RuntimeEventKind.SANDBOX, pod_uid=view.pod_uid))
         elif view.phase is not ContainerPhase.EXITED and settled is None:
-            self._events.tell(RuntimeEvent(kind=RuntimeEventKind.EXITED, pod_uid=view.pod_uid, container_id=view.id))
+            self._events.publish(RuntimeEvent(kind=RuntimeEventKind.EXITED, pod_uid=view.pod_uid, container_id=view.id))
 
     def events(self) -> AsyncIterator[RuntimeEvent]:
         return self._events.listen()
 
-    # hearing
+    # following the engine
 
-    async def _look_often(self) -> None:
+    async def _refresh_periodically(self) -> None:
         while True:
             await self._clock.sleep(self._config.look_s)
             try:
-                await self.look()
+                await self.refresh()
             except RuntimeFailure as error:
                 log.warning("listing the containers failed", reason=str(error))
 
@@ -192,28 +192,28 @@ class ContainerCache:
             try:
                 async with self._engine.stream("GET", "events", query={"filters": filters}) as answer:
                     lines = JsonLines()
-                    await self.look()  # catch up with changes from before the stream
+                    await self.refresh()  # catch up with changes from before the stream
                     while data := await answer.read():
-                        await self._hear(lines.feed(data))
+                        await self._handle(lines.feed(data))
             except (RuntimeFailure, BadFrame) as error:
                 log.warning("the engine's event stream ended", reason=str(error))
             await self._clock.sleep(_AGAIN_S)
 
-    async def _hear(self, told: Iterable[Answer]) -> None:
-        for each in told:
+    async def _handle(self, events: Iterable[Answer]) -> None:
+        for each in events:
             action = each.get("Action") or each.get("status") or ""
             container_id = (each.get("Actor") or {}).get("ID") or each.get("id") or ""
             if action not in _ACTIONS or not container_id:
                 continue
             for _ in range(_SETTLE_TRIES):
-                found = await self._look_at(container_id)
+                found = await self._refresh(container_id)
                 if found is None or action not in _ENDS or found.phase is not ContainerPhase.RUNNING:
                     break
                 await self._clock.sleep(_SETTLE_S)
 
 
 def _older(found: Found, known: Found) -> bool:
-    """Whether an answer was overtaken by a later one: a container that has ended does not run again by itself."""
+    """Whether a response is older than the cached state: an exited container does not run again by itself."""
     if not isinstance(found.view, Container) or not isinstance(known.view, Container):
         return False
     order = (ContainerPhase.CREATED, ContainerPhase.RUNNING, ContainerPhase.EXITED)

@@ -1,8 +1,8 @@
-"""Speaks HTTP with a container engine over its Unix socket: requests, long answers, and connections taken over.
+"""HTTP client of a container engine on a Unix socket: requests, streamed responses, and hijacked connections.
 
-One connection per request: the socket is on this machine and a connection costs less than keeping track of one. An
-``Exchange`` is an answer whose head has arrived; its body is read in pieces, whether it is chunked, counted, ends with
-the connection or is no HTTP any more (``hijack``). Knows nothing of containers.
+Each request has a connection of its own: on a local socket that is cheaper than a pool. An ``Exchange`` is a response
+whose headers have arrived. Its body is read in pieces; after ``hijack`` the connection carries raw bytes in both
+directions.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from shoal.base.http1.messages import request_bytes
 from shoal.node.runtime.docker.config import START
 from shoal.node.runtime.model import RuntimeFailure
 
-_NEWEST = (1, 47)  # the newest version of the API that is asked for
-_OLDEST = (1, 41)  # the first with statistics in one shot
+_NEWEST = (1, 47)  # of the API, that Shoal uses
+_OLDEST = (1, 41)  # the first version with one-shot statistics
 _PODMAN = "libpod-api-version"  # a header that only podman sends
 
 Query = Mapping[str, object]  # texts, numbers, truth values, mappings (as JSON) and None
@@ -47,7 +47,7 @@ class EngineError(RuntimeFailure):
 
 
 class EngineGone(RuntimeFailure):
-    """The engine cannot be reached, or went away in the middle of an answer."""
+    """The engine cannot be reached, or the connection broke during a response."""
 
 
 def target(path: tuple[str, ...], query: Query) -> str:
@@ -66,7 +66,7 @@ def _text(value: object) -> str:
 
 
 def error_of(status: int, body: bytes) -> EngineError:
-    """What the engine says is wrong, without the structure around it."""
+    """The error of a response, with the message of the engine."""
     text = body.decode(errors="replace").strip()
     try:
         found = orjson.loads(body)
@@ -98,7 +98,7 @@ def _version(text: str) -> tuple[int, int]:
 
 
 class Exchange:
-    """An answer, and the way back to the engine where the connection was taken over."""
+    """A response, and the sending side of a hijacked connection."""
 
     def __init__(self, answer: HttpAnswer) -> None:
         self._answer = answer
@@ -123,7 +123,7 @@ class Exchange:
         return b"".join(pieces)
 
     async def write(self, data: bytes) -> None:
-        """To the other end of a connection that was taken over; waits while it does not read."""
+        """Send bytes on a hijacked connection; waits while the engine does not read."""
         try:
             await self._answer.connection.send(data)
         except TransportError as error:
@@ -133,7 +133,7 @@ class Exchange:
         self._answer.connection.write_eof()
 
     def close(self) -> None:
-        """Close the connection once everything is sent; whoever reads gets ``EngineGone``."""
+        """Close the connection once everything is sent; a pending ``read`` raises ``EngineGone``."""
         if not self._answer.ended:
             self._answer.finish(Disconnected("the connection to the engine was closed"))
         self._answer.connection.finish()
@@ -148,9 +148,9 @@ class Engine:
         self._request_s = request_s
         self._prefix: tuple[str, ...] = ()
         self._open: set[Exchange] = set()
-        self._connections: set[ClientConnection] = set()  # also those on which no answer has begun
+        self._connections: set[ClientConnection] = set()  # including those without a response yet
         self.closed = False
-        self.podman = False  # known once a version is agreed on
+        self.podman = False  # set by ``negotiate``
 
     async def negotiate(self) -> None:
         """Agree on a version of the API."""
@@ -161,7 +161,9 @@ class Engine:
             raise self._silent("GET", ("_ping",)) from None
         self.podman = _PODMAN in answer.headers
         newest, oldest = answer.headers.get("api-version", ""), ""
-        if not newest or _version(newest) > _NEWEST:  # only then the oldest matters, and podman takes long to say it
+        if (
+            not newest or _version(newest) > _NEWEST
+        ):  # only then is the oldest version needed, which podman answers slowly
             about = await self.json("GET", "version")
             newest, oldest = about.get("ApiVersion", ""), about.get("MinAPIVersion", "")
         self._prefix = (f"v{choose_version(newest, oldest)}",)
@@ -169,7 +171,7 @@ class Engine:
     async def json(
         self, method: str, *path: str, query: Query = _NOTHING, body: object = None, patient: bool = False
     ) -> Any:
-        """The answer to a request, decoded; None for one without a body. ``patient``: however long it takes."""
+        """Send a request and decode its response; None without a body. ``patient``: without a timeout."""
         if patient:
             data = await self._whole(method, path, query, body)
         else:
@@ -202,26 +204,26 @@ class Engine:
         body: object = None,
         headers: Mapping[str, str] = _NO_HEADERS,
     ) -> AsyncIterator[Exchange]:
-        """An answer that is read in pieces; ``EngineError`` when it is a refusal."""
+        """Send a request and read its response in pieces; raises ``EngineError`` for an error status."""
         exchange = await self._send(method, path, query, body, {"connection": "close", **headers})
         try:
             yield exchange
         finally:
-            self.let_go(exchange)
+            self.release(exchange)
 
     async def hijack(self, *path: str, query: Query = _NOTHING, body: object = None) -> Exchange:
-        """A connection taken over for bytes in both directions; to be given to ``let_go`` in the end."""
+        """Hijack a connection for raw bytes in both directions; the caller has to ``release`` it."""
         return await self._send("POST", path, query, body, {"connection": "Upgrade", "upgrade": "tcp"})
 
-    def let_go(self, exchange: Exchange) -> None:
+    def release(self, exchange: Exchange) -> None:
         self._open.discard(exchange)
         exchange.close()
 
     def close(self) -> None:
-        """Break off everything that is under way."""
+        """Close all connections."""
         self.closed = True
         for exchange in tuple(self._open):
-            self.let_go(exchange)
+            self.release(exchange)
         for connection in tuple(self._connections):
             connection.finish()
 
@@ -239,7 +241,7 @@ class Engine:
             if exchange.status >= 400:
                 raise error_of(exchange.status, await exchange.body())
         except BaseException:
-            self.let_go(exchange)
+            self.release(exchange)
             raise
         return exchange
 
@@ -268,7 +270,7 @@ class Engine:
         return connection
 
     def _unusable(self, cause: BaseException | None) -> EngineGone:
-        """Why there is no connection, and what to do about it."""
+        """The error for a failed connection, with what to do."""
         if isinstance(cause, FileNotFoundError):
             return EngineGone(f"no Docker socket at {self._path}: {START}")
         if isinstance(cause, PermissionError):

@@ -1,6 +1,6 @@
 """Parsers of the engine's streams.
 
-frames      8 bytes of head (stream, 0, 0, 0, length as 32 bits) and the data; with a terminal just the data
+frames      a header of 8 bytes (stream, 0, 0, 0, length as 32 bits) and the data; with a terminal only the data
 log lines   one per frame, or one per line with a terminal: ``TIME SPACE DATA``
 JSON lines  progress of pulls, and events
 """
@@ -18,7 +18,7 @@ from shoal.node.runtime.model import LogRecord, OutputStream
 
 _HEAD_BYTES = 8
 _STREAMS = {0: OutputStream.STDOUT, 1: OutputStream.STDOUT, 2: OutputStream.STDERR}
-_SYSTEM = 3  # an error of the engine itself in the middle of a stream
+_SYSTEM = 3  # an error of the engine in the middle of a stream
 
 
 class BadFrame(ShoalError):
@@ -26,14 +26,14 @@ class BadFrame(ShoalError):
 
 
 class Frames:
-    """Splits a stream into what belongs to standard output and to standard error."""
+    """Splits a stream into standard output and standard error."""
 
     def __init__(self, *, terminal: bool) -> None:
         self._terminal = terminal
         self._rest = bytearray()
 
     def feed(self, data: bytes, *, whole: bool = False) -> Iterator[tuple[OutputStream, bytes]]:
-        """Pieces as soon as they are there; ``whole``: frames as they were sent, each once it is complete."""
+        """The data of frames, in parts as it arrives; with ``whole``, each frame once it is complete."""
         if self._terminal:
             if data:
                 yield OutputStream.STDOUT, data
@@ -48,7 +48,7 @@ class Frames:
             if have < length and (whole or have == 0 or stream is None):
                 return
             piece = bytes(self._rest[_HEAD_BYTES : _HEAD_BYTES + length])
-            if have < length:  # the rest of the frame gets a head of its own
+            if have < length:  # the rest of the frame gets a header of its own
                 self._rest[:] = bytes((kind, 0, 0, 0)) + (length - have).to_bytes(4)
             else:
                 del self._rest[: _HEAD_BYTES + length]
@@ -59,7 +59,7 @@ class Frames:
 
 
 class LogLines:
-    """Records of a log that was asked for with times."""
+    """Records of a log with timestamps."""
 
     def __init__(self, *, terminal: bool) -> None:
         self._frames = Frames(terminal=terminal)
@@ -76,7 +76,7 @@ class LogLines:
                 yield log_record(stream, line + b"\n")
 
     def end(self) -> Iterator[LogRecord]:
-        """What was not followed by an end of line."""
+        """The last line, if it has no newline."""
         if self._line:
             yield log_record(OutputStream.STDOUT, self._line)
             self._line = b""
@@ -93,7 +93,7 @@ def log_record(stream: OutputStream, text: bytes) -> LogRecord:
 
 
 def instant_ns(text: str) -> int:
-    """Nanoseconds since 1970 of a time as the engine writes it; 0 for none and for what is no time."""
+    """Nanoseconds since 1970 of a timestamp of the engine; 0 if it is empty or invalid."""
     text = text.strip()
     head, point, rest = text.partition(".")
     digits = rest
@@ -115,13 +115,13 @@ def _has_zone(text: str) -> bool:
 
 
 def instant(text: str) -> float | None:
-    """Seconds since 1970; None where the engine has no time."""
+    """Seconds since 1970 of a timestamp of the engine; None if it is empty or invalid."""
     found = instant_ns(text)
     return found / 1e9 if found else None
 
 
 class JsonLines:
-    """Objects one after the other, each on a line of its own."""
+    """JSON objects, one per line."""
 
     def __init__(self) -> None:
         self._rest = b""

@@ -1,4 +1,4 @@
-"""Images of the engine: looking, pulling with credentials and progress, and the one that holds pods."""
+"""Images of the engine: inspection, pulls with credentials and progress, and the pause image."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Progress = Callable[[PullProgress], None]
 
 _HUB = "docker.io"
 _HUB_NAMES = frozenset({_HUB, "index.docker.io", "registry-1.docker.io"})
-# How engines word that the registry could not be asked, as opposed to what it answered.
+# Parts of engines' messages for an unreachable registry, as opposed to a refusal by the registry.
 _UNREACHABLE = (
     "connection refused", "no such host", "i/o timeout", "tls handshake timeout", "network is unreachable",
     "no route to host", "server misbehaving", "context deadline exceeded", "connection reset", "request canceled",
@@ -36,7 +36,7 @@ _UNREACHABLE = (
 
 
 def pull_fault(message: str) -> ImageFault:
-    """Which fault the engine's words are."""
+    """The fault that the engine's message means."""
     low = message.lower()
     return ImageFault.REGISTRY if any(words in low for words in _UNREACHABLE) else ImageFault.PULL
 
@@ -44,7 +44,7 @@ def pull_fault(message: str) -> ImageFault:
 def matching(
     reference: ImageReference, credentials: tuple[RegistryCredentials, ...]
 ) -> tuple[RegistryCredentials, ...]:
-    """Those for the registry of an image, the most exact first."""
+    """The credentials for the registry of an image, most specific first."""
     registry = _registry(reference.host)
     found = []
     for each in credentials:
@@ -69,7 +69,7 @@ def auth_header(credentials: RegistryCredentials) -> str:
 
 
 class Layers:
-    """Adds up how far the layers of a pull are."""
+    """Sums the progress of all layers of a pull."""
 
     def __init__(self, reference: str) -> None:
         self._reference = reference
@@ -115,7 +115,7 @@ class EngineImages:
                 raise
 
     async def pull(self, reference: str, credentials: tuple[RegistryCredentials, ...], progress: Progress) -> Image:
-        """Get an image; whoever asks for it meanwhile waits for the same pull."""
+        """Pull an image. Concurrent calls for one reference share a pull."""
         parsed = parse_reference(reference)
         task = self._pulls.get(reference)
         if task is None:
@@ -184,7 +184,7 @@ class EngineImages:
             raise ImageFailure(ImageFault.PULL, str(error)) from error
 
     async def ensure_pause(self, configured: str) -> str:
-        """The image that holds pods: the configured one, pulled if need be, or our own, made if need be."""
+        """The id of the pause image: the configured one or the built-in one, pulled or imported if missing."""
         if configured:
             found = await self.find(configured) or await self.pull(configured, (), lambda _: None)
             return found.id

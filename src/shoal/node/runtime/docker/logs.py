@@ -13,7 +13,7 @@ from shoal.node.runtime.model import LogOptions, LogRecord, NoSuchContainer, Out
 async def read_log(
     engine: Engine, container_id: str, options: LogOptions, *, terminal: bool
 ) -> AsyncIterator[tuple[LogRecord, ...]]:
-    """Records in batches. An engine counts the tail over both streams: for one stream it is counted here."""
+    """Records in batches. The engine counts ``tail`` over both streams; for a single stream it is counted here."""
     if options.tail == 0 and not options.follow:
         return
     split = options.tail is not None and options.streams != frozenset(OutputStream)

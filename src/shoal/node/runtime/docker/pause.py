@@ -1,7 +1,7 @@
-"""The image of the container that holds a pod's network: one program that sleeps for ever, made here; pure.
+"""The built-in pause image, for the container that owns a pod's network: one program that sleeps forever; pure.
 
-So a node needs no registry for it. The program is a handful of machine instructions in the smallest executable that
-Linux takes: one loaded segment with the headers and the code.
+It is built here, so a node needs no registry for it. The program is a few machine instructions in a minimal ELF file:
+one loaded segment with the headers and the code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MACHINES = {"amd64": _X86_64, "x86_64": _X86_64, "arm64": _AARCH64, "aarch64": 
 
 
 def program(architecture: str) -> bytes | None:
-    """The executable; None for an architecture that there is none for."""
+    """The executable; None for an unsupported architecture."""
     machine = _MACHINES.get(architecture)
     if machine is None:
         return None
@@ -39,7 +39,7 @@ def program(architecture: str) -> bytes | None:
 
 
 def archive(architecture: str) -> bytes | None:
-    """The image's files, as an engine imports them."""
+    """The image as a tar archive, for import by an engine."""
     content = program(architecture)
     if content is None:
         return None

@@ -1,7 +1,7 @@
-"""Ways into the processes of containers that run on this machine: a socket in a pod's network, and an end by force.
+"""Direct access to containers whose processes run on this machine: sockets in a pod's network, and kills.
 
-Both need rights that only root has, and an engine on the same machine and not in a virtual one. Where these are missing
-the caller is told and does without.
+Both need root, and an engine that runs on this machine and not in a virtual one. Without them ``socket_in`` returns
+None and ``kill`` False.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _NETWORK = 0x40000000  # CLONE_NEWNET
 
 
 def belongs(pid: int, container_id: str) -> bool:
-    """Whether a process of this machine is the container's, and not one of another machine with the same number."""
+    """Whether the process of this machine with this pid is the container's."""
     return pid > 0 and container_id.encode() in read(f"/proc/{pid}/cgroup")
 
 
 def kill(pid: int, container_id: str) -> bool:
-    """Kill a process of a container with all that it started; False when it cannot be reached."""
+    """Kill a process of a container and its descendants; False if the process is not on this machine."""
     if not belongs(pid, container_id):
         return False
     for each in (*descendants(pid), pid):
@@ -35,10 +35,10 @@ def kill(pid: int, container_id: str) -> bool:
 
 
 async def socket_in(pid: int, container_id: str) -> socket.socket | None:
-    """A socket in the network of a container; None when there is no way in."""
+    """A socket in the network of a container; None if the network cannot be entered."""
     if not belongs(pid, container_id):
         return None
-    # Entering a network changes the thread for good, so the thread is thrown away.
+    # A thread cannot leave a network namespace safely, so it is used once.
     thread = ThreadPoolExecutor(1, thread_name_prefix="pod-network")
     try:
         return await asyncio.get_running_loop().run_in_executor(thread, _socket_of, pid)
@@ -49,7 +49,7 @@ async def socket_in(pid: int, container_id: str) -> socket.socket | None:
 
 
 def enter_network(pid: int) -> None:
-    """Move this thread into the network of a process, for good."""
+    """Move this thread to the network namespace of a process."""
     libc = ctypes.CDLL(None, use_errno=True)
     network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -1,8 +1,8 @@
-"""The seam, with a container engine: see ``shoal.node.runtime.model`` for what each call promises.
+"""The runtime on a container engine; ``shoal.node.runtime.model`` specifies each call.
 
-The engine is the truth; ``mirror`` keeps a copy that is looked at again whenever it matters. Two ends are known here
-alone, and found anew by an agent that comes back: of a container that could not be started, where the engine does not
-keep that, and of one that was stopped before it was started.
+The engine holds the state; ``container_cache`` has a copy that is refreshed before it is used. The engine does not
+record two kinds of exit: of a container that failed to start (some engines), and of one that was stopped before its
+start. They are kept in memory; after a restart of the agent such a container is CREATED again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _LOCALHOST = "localhost/"
 
 
 async def check(config: DockerConfig, *, clock: Clock, environ: Mapping[str, str]) -> None:
-    """Whether there is an engine to work with; ``RuntimeFailure`` says what to do when not."""
+    """Check that an engine answers; raises ``RuntimeFailure`` with what to do."""
     engine = Engine(find_socket(config, environ, os.path.exists), clock=clock, request_s=_CHECK_S)
     try:
         await engine.negotiate()
@@ -77,7 +77,7 @@ async def check(config: DockerConfig, *, clock: Clock, environ: Mapping[str, str
 
 @dataclass(slots=True)
 class _Stopping:
-    """A stop under way: all who ask for it share the earliest end."""
+    """A stop in progress. Concurrent callers share it, with the earliest deadline."""
 
     until: float  # on the monotonic clock
     earlier: asyncio.Event = field(default_factory=asyncio.Event)
@@ -92,7 +92,7 @@ class DockerRuntime:
         self._environ = environ
         self._engine = Engine("", clock=clock, request_s=config.request_s)
         self._images = EngineImages(self._engine)
-        self._mirror = ContainerCache(self._engine, config, clock=clock)
+        self._cache = ContainerCache(self._engine, config, clock=clock)
         self._pause = ""
         self._stopping: dict[str, _Stopping] = {}
         self._sizes: dict[str, int] = {}
@@ -105,9 +105,9 @@ class DockerRuntime:
         path = find_socket(self._config, self._environ, os.path.exists)
         self._engine = Engine(path, clock=self._clock, request_s=self._config.request_s)
         self._images = EngineImages(self._engine)
-        self._mirror = ContainerCache(self._engine, self._config, clock=self._clock)
+        self._cache = ContainerCache(self._engine, self._config, clock=self._clock)
         await self._engine.negotiate()
-        await self._mirror.open()
+        await self._cache.open()
         try:
             self._pause = await self._images.ensure_pause(self._config.pause_image)
             await self._ensure_network()
@@ -117,7 +117,7 @@ class DockerRuntime:
             raise
 
     async def close(self) -> None:
-        await self._mirror.close()
+        await self._cache.close()
         await self._images.close()
         self._engine.close()
 
@@ -132,14 +132,14 @@ class DockerRuntime:
         try:
             await self._engine.json("POST", "networks", "create", body=bodies.network_body(self._config))
         except EngineError as error:
-            if error.status != 409:  # another node was faster
+            if error.status != 409:  # another node has created it
                 raise RuntimeFailure(f"creating the network {name} failed: {error}") from error
 
     async def _remove_strays(self) -> None:
-        """What an earlier run left half done: sandboxes that were never started, containers without a sandbox."""
-        inventory = await self._mirror.look()
+        """Remove what an interrupted run left: sandboxes that were never started, containers without a sandbox."""
+        inventory = await self._cache.refresh()
         for sandbox in inventory.sandboxes:
-            if (await self._mirror.find(sandbox.id)).phase is ContainerPhase.CREATED:
+            if (await self._cache.find(sandbox.id)).phase is ContainerPhase.CREATED:
                 await self.remove_sandbox(sandbox.id)
         pods_there = {each.id for each in inventory.sandboxes}
         for container in inventory.containers:
@@ -147,11 +147,11 @@ class DockerRuntime:
                 await self._remove(container.id)
 
     async def remove_all(self) -> None:
-        """Remove everything of this node, and the cluster's network when nobody else uses it. Between ``open`` and
-        ``close``."""
-        inventory = await self._mirror.look()
+        """Remove all sandboxes and containers of this node, and the cluster's network if it is unused. Call it between
+        ``open`` and ``close``."""
+        inventory = await self._cache.refresh()
         await asyncio.gather(*(self.remove_sandbox(each.id) for each in inventory.sandboxes))
-        for each in (await self._mirror.look()).containers:
+        for each in (await self._cache.refresh()).containers:
             await self._remove(each.id)
         if not self._config.network:
             with suppress(EngineError):
@@ -181,12 +181,12 @@ class DockerRuntime:
     # sandboxes
 
     async def create_sandbox(self, spec: SandboxSpec) -> Sandbox:
-        for each in (await self._mirror.look()).sandboxes:
+        for each in (await self._cache.refresh()).sandboxes:
             if (each.pod_uid, each.attempt) == (spec.pod_uid, spec.attempt):
                 if each.ready:
                     return each
                 await self.remove_sandbox(each.id)
-        body = bodies.sandbox_body(spec, await self._pause_image(), self._place())
+        body = bodies.sandbox_body(spec, await self._pause_image(), self._create_context())
         name = bodies.sandbox_name(spec, self._config)
         try:
             made = await self._made(name, body)
@@ -194,7 +194,7 @@ class DockerRuntime:
             raise CreateFailure(f"creating the sandbox failed: {error}") from error
         try:
             await self._engine.json("POST", "containers", made, "start")
-            sandbox = (await self._mirror.find(made)).view
+            sandbox = (await self._cache.find(made)).view
         except BaseException as error:
             await self._remove(made)
             if isinstance(error, EngineError):
@@ -206,13 +206,13 @@ class DockerRuntime:
         return sandbox
 
     async def _pause_image(self) -> str:
-        """The image of sandboxes; made again when somebody has removed it."""
+        """The image of sandboxes; built or pulled again if it was removed."""
         if await self._images.find(self._pause) is None:
             self._pause = await self._images.ensure_pause(self._config.pause_image)
         return self._pause
 
     async def _made(self, name: str, body: dict[str, Any]) -> str:
-        """The id of a new container, or of the one that a call which was cut short has made."""
+        """Create a container and return its id, or the id of the one that an interrupted call has created."""
         try:
             found = await self._engine.json("POST", "containers", "create", query={"name": name}, body=body)
         except EngineError as error:
@@ -222,7 +222,7 @@ class DockerRuntime:
         return str(found["Id"])
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
-        inventory = await self._mirror.look()
+        inventory = await self._cache.refresh()
         if not any(each.id == sandbox_id for each in inventory.sandboxes):
             return
         inside = (each.id for each in inventory.containers if each.sandbox_id == sandbox_id)
@@ -230,17 +230,19 @@ class DockerRuntime:
         await self._kill(sandbox_id, "SIGKILL")
         await wait_for_exit(self._engine, sandbox_id)
         with suppress(NoSuchContainer):
-            await self._mirror.find(sandbox_id)
+            await self._cache.find(sandbox_id)
 
     async def _killed(self, container_id: str) -> None:
         with suppress(NoSuchContainer):
             await self.stop(container_id, grace_s=0)
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
-        inventory = await self._mirror.look()
+        inventory = await self._cache.refresh()
         inside = [each for each in inventory.containers if each.sandbox_id == sandbox_id]
         await asyncio.gather(*(self._killed(each.id) for each in inside))
-        for each in sorted(inside, key=lambda each: -each.created_at):  # one that joined another goes first
+        for each in sorted(
+            inside, key=lambda each: -each.created_at
+        ):  # before the container whose namespaces it joined
             await self._remove(each.id)
         if any(each.id == sandbox_id for each in inventory.sandboxes):
             await self._remove(sandbox_id)
@@ -248,7 +250,7 @@ class DockerRuntime:
     # containers
 
     async def create(self, sandbox_id: str, spec: ContainerSpec) -> Container:
-        inventory = await self._mirror.look()
+        inventory = await self._cache.refresh()
         sandbox = next((each for each in inventory.sandboxes if each.id == sandbox_id), None)
         if sandbox is None or not sandbox.ready:
             raise CreateFailure(f"the sandbox {sandbox_id} is not ready")
@@ -258,18 +260,18 @@ class DockerRuntime:
                 return each
         if spec.target:
             spec = replace(spec, target=_running_id(inside, spec.target))
-        body = bodies.container_body(spec, sandbox, self._place(self._seccomp(spec.security.seccomp_profile)))
+        body = bodies.container_body(spec, sandbox, self._create_context(self._seccomp(spec.security.seccomp_profile)))
         try:
             made = await self._made(bodies.container_name(spec, sandbox, self._config), body)
-            return await self._mirror.container(made)
+            return await self._cache.container(made)
         except (EngineError, NoSuchContainer) as error:
             raise CreateFailure(str(error)) from error
 
-    def _place(self, seccomp: str = "") -> bodies.CreateContext:
+    def _create_context(self, seccomp: str = "") -> bodies.CreateContext:
         return bodies.CreateContext(config=self._config, podman=self._engine.podman, seccomp=seccomp)
 
     def _seccomp(self, profile: str) -> str:
-        """A profile of the node: podman takes its path, Docker its content."""
+        """A seccomp profile of the node: for podman its path, for Docker its content."""
         if not profile.startswith(_LOCALHOST):
             return ""
         path = Path(self._config.seccomp_root) / profile.removeprefix(_LOCALHOST)
@@ -280,7 +282,7 @@ class DockerRuntime:
         return str(path) if self._engine.podman else content
 
     async def start(self, container_id: str) -> Container:
-        before = await self._mirror.container(container_id)
+        before = await self._cache.container(container_id)
         if before.phase is not ContainerPhase.CREATED:
             return before
         try:
@@ -288,29 +290,29 @@ class DockerRuntime:
         except EngineError as error:
             if error.missing and await self._is_removed(container_id):
                 raise NoSuchContainer(f"container {container_id} not found") from error
-            await self._settle(container_id, ExitReason.START_ERROR, _NOT_STARTED, str(error))
+            await self._record_exit(container_id, ExitReason.START_ERROR, _NOT_STARTED, str(error))
             raise StartFailure(str(error)) from error
-        return await self._mirror.container(container_id)
+        return await self._cache.container(container_id)
 
-    async def _settle(self, container_id: str, reason: ExitReason, code: int, message: str = "") -> Container:
-        """The end of a container that never ran."""
-        found = await self._mirror.container(container_id)
+    async def _record_exit(self, container_id: str, reason: ExitReason, code: int, message: str = "") -> Container:
+        """Record the exit of a container that never ran."""
+        found = await self._cache.container(container_id)
         if found.phase is not ContainerPhase.CREATED:
             return found
         ended = replace(
             found, phase=ContainerPhase.EXITED, exit_code=code, reason=reason, message=message,
             finished_at=self._clock.wall_s(), identity="",
         )  # fmt: skip
-        return self._mirror.settle(ended)
+        return self._cache.record_exit(ended)
 
     async def stop(self, container_id: str, *, grace_s: float, signal: str = "") -> Container:
-        found = await self._mirror.find(container_id)
-        container = await self._mirror.container(container_id)
+        found = await self._cache.find(container_id)
+        container = await self._cache.container(container_id)
         if container.phase is ContainerPhase.CREATED:
-            return await self._settle(container_id, ExitReason.ERROR, _KILLED)
+            return await self._record_exit(container_id, ExitReason.ERROR, _KILLED)
         if container.phase is not ContainerPhase.EXITED:
             await self._end(container_id, grace_s, signal or found.stop_signal or "SIGTERM")
-        return await self._mirror.container(container_id)
+        return await self._cache.container(container_id)
 
     async def _end(self, container_id: str, grace_s: float, signal: str) -> None:
         until = self._clock.monotonic() + grace_s
@@ -325,14 +327,14 @@ class DockerRuntime:
         try:
             if grace_s > 0:
                 await self._kill(container_id, signal)
-                await self._patience(container_id, mine)
+                await self._wait_until_deadline(container_id, mine)
             await self._kill(container_id, "SIGKILL")
             await wait_for_exit(self._engine, container_id)
         finally:
             del self._stopping[container_id]
 
-    async def _patience(self, container_id: str, stopping: _Stopping) -> None:
-        """Wait for an exit as long as there is grace, which others may shorten."""
+    async def _wait_until_deadline(self, container_id: str, stopping: _Stopping) -> None:
+        """Wait for the exit until the deadline, which other callers may shorten."""
         exited = asyncio.create_task(wait_for_exit(self._engine, container_id), name=f"stop/{container_id}")
         try:
             while not exited.done() and (rest_s := stopping.until - self._clock.monotonic()) > 0:
@@ -350,9 +352,9 @@ class DockerRuntime:
             await self._engine.json("POST", "containers", container_id, "kill", query={"signal": signal})
         except EngineError as error:
             if error.missing or error.status == 409:
-                return  # it is gone, or does not run any more
+                return  # it is removed, or does not run
             with suppress(NoSuchContainer):
-                if (await self._mirror.find(container_id)).phase is ContainerPhase.RUNNING:
+                if (await self._cache.find(container_id)).phase is ContainerPhase.RUNNING:
                     raise
 
     async def remove(self, container_id: str) -> None:
@@ -360,7 +362,7 @@ class DockerRuntime:
 
     async def _remove(self, container_id: str) -> None:
         try:
-            found = await self._mirror.find(container_id)
+            found = await self._cache.find(container_id)
         except NoSuchContainer:
             return
         if found.phase is ContainerPhase.RUNNING:
@@ -374,19 +376,19 @@ class DockerRuntime:
             except EngineError as error:
                 if not (error.missing or error.status == 409) or self._clock.monotonic() > deadline:
                     raise
-                # 409: its removal is under way
+                # 409: it is being removed
                 await self._clock.sleep(_GONE_S)
         self._cpu_ns.pop(container_id, None)
 
     async def _is_removed(self, container_id: str) -> bool:
         try:
-            await self._mirror.find(container_id)
+            await self._cache.find(container_id)
         except NoSuchContainer:
             return True
         return False
 
     async def update(self, container_id: str, resources: ContainerResources) -> None:
-        await self._mirror.container(container_id)
+        await self._cache.container(container_id)
         try:
             body = bodies.resources_body(resources)
             await self._engine.json("POST", "containers", container_id, "update", body=body)
@@ -396,18 +398,18 @@ class DockerRuntime:
             log.warning("this version of podman cannot change limits", container=container_id)
 
     async def inspect(self, container_id: str) -> Container:
-        return await self._mirror.container(container_id)
+        return await self._cache.container(container_id)
 
     async def list(self) -> Inventory:
-        return await self._mirror.look()
+        return await self._cache.refresh()
 
     def events(self) -> AsyncIterator[RuntimeEvent]:
-        return self._mirror.events()
+        return self._cache.events()
 
-    # looking inside
+    # logs, sessions, connections, statistics
 
     async def logs(self, container_id: str, options: LogOptions) -> AsyncIterator[tuple[LogRecord, ...]]:
-        found = await self._mirror.find(container_id)
+        found = await self._cache.find(container_id)
         async for batch in read_log(self._engine, container_id, options, terminal=found.terminal):
             yield batch
 
@@ -421,7 +423,7 @@ class DockerRuntime:
         return await open_attach(self._engine, container_id, options, terminal=found.terminal, once=found.stdin_once)
 
     async def _running(self, container_id: str) -> Found:
-        found = await self._mirror.find(container_id)
+        found = await self._cache.find(container_id)
         if found.phase is not ContainerPhase.RUNNING:
             raise NoSuchContainer(f"the container {container_id} is not running")
         return found
@@ -458,7 +460,7 @@ class DockerRuntime:
                 raise
 
     async def stats(self) -> tuple[ContainerStats, ...]:
-        running = [each for each in (await self._mirror.look()).containers if each.phase is ContainerPhase.RUNNING]
+        running = [each for each in (await self._cache.refresh()).containers if each.phase is ContainerPhase.RUNNING]
         sizes = await self._file_sizes()
         slots = asyncio.Semaphore(_STATS_AT_ONCE)
 
@@ -468,7 +470,7 @@ class DockerRuntime:
                     query = {"stream": False, "one-shot": True}
                     found = await self._engine.json("GET", "containers", container.id, "stats", query=query)
                 except EngineError:
-                    return None  # it has just ended
+                    return None  # it has just exited
             if not found:
                 return None
             stats = stats_of(found, container, self._clock.wall_s(), sizes.get(container.id, 0))
@@ -478,7 +480,7 @@ class DockerRuntime:
         return tuple(each for each in await asyncio.gather(*map(one, running)) if each is not None)
 
     async def _file_sizes(self) -> Mapping[str, int]:
-        """What containers wrote; asking is costly for the engine, so a little old."""
+        """Sizes of the containers' writable layers, at most ``sizes_s`` old because they are costly for the engine."""
         now = self._clock.monotonic()
         if self._config.sizes_s and (not self._sizes_at or now - self._sizes_at > self._config.sizes_s):
             self._sizes_at = now
@@ -489,7 +491,7 @@ class DockerRuntime:
 
 
 def _is_taken(error: EngineError) -> bool:
-    """Whether a name is in use already; podman says so with the code of an inner error."""
+    """Whether the name is already in use. Podman reports it with the status of an inner error."""
     return error.status == 409 or "already in use" in str(error)
 
 

@@ -1,4 +1,4 @@
-"""Sessions over a connection that the engine handed over: ``exec`` and ``attach``."""
+"""Sessions of ``exec`` and ``attach``, over hijacked connections of the engine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shoal.node.runtime.model import NoSuchContainer, OutputStream, SessionOptio
 _KILLED = 137
 _FIRST_POLL_S = 0.005
 _POLL_CAP_S = 0.25
-_NOT_FOUND = (126, 127)  # what a command's exit code is when it could not be started
-_FAILED = (b"OCI runtime", b"exec failed", b"executable file")  # how the engine tells that in the command's own output
+_NOT_FOUND = (126, 127)  # exit codes of a command that could not be started
+_FAILED = (b"OCI runtime", b"exec failed", b"executable file")  # the engine writes that to the command's output
 
 
 class _Streams:
-    """What both kinds of session share: bytes in both directions."""
+    """The streams of both kinds of session."""
 
     def __init__(self, engine: Engine, exchange: Exchange, options: SessionOptions, *, terminal: bool) -> None:
         self._engine = engine
@@ -66,11 +66,11 @@ class _Streams:
         try:
             await self._engine.json("POST", what, name, "resize", query={"w": width, "h": height})
         except EngineError:
-            return  # it has just ended
+            return  # it has just exited
 
 
 class ExecSession(_Streams):
-    """A command beside a container's own."""
+    """A command in a container."""
 
     def __init__(
         self,
@@ -117,13 +117,13 @@ class ExecSession(_Streams):
                 if state["Running"]:
                     pods.kill(state["Pid"], self._container_id)
         except (EngineError, EngineGone):
-            pass  # the container is gone, or the engine: there is nothing to kill, or no way to
+            pass  # the container is removed, or the engine is unreachable
         finally:
-            self._engine.let_go(self._exchange)
+            self._engine.release(self._exchange)
 
 
 class AttachSession(_Streams):
-    """A link to a container's own process."""
+    """A connection to the main process of a container."""
 
     def __init__(
         self,
@@ -152,11 +152,11 @@ class AttachSession(_Streams):
 
     async def close(self) -> None:
         self._closed = True
-        self._engine.let_go(self._exchange)
+        self._engine.release(self._exchange)
 
 
 async def wait_for_exit(engine: Engine, container_id: str) -> int:
-    """The exit code of a container once it does not run; that of a kill when it is gone."""
+    """Wait until a container does not run and return its exit code; that of SIGKILL if it was removed."""
     try:
         found = await engine.json(
             "POST", "containers", container_id, "wait", patient=True,
@@ -172,7 +172,7 @@ async def wait_for_exit(engine: Engine, container_id: str) -> int:
 async def open_exec(
     engine: Engine, container_id: str, command: tuple[str, ...], options: SessionOptions, *, clock: Clock
 ) -> ExecSession:
-    """Run a command in a container. ``StartFailure`` when there is no such program."""
+    """Run a command in a container; raises ``StartFailure`` if the program does not exist."""
     body = {
         "AttachStdin": options.stdin,
         "AttachStdout": options.stdout,
@@ -203,7 +203,7 @@ async def open_exec(
 
 
 async def _started(engine: Engine, exchange: Exchange, exec_id: str, options: SessionOptions, clock: Clock) -> None:
-    """Return once the command runs or has ended; the engine tells that it could not be started in its output."""
+    """Wait until the command runs or has exited. If it could not be started, the engine writes that to its output."""
     delay_s = _FIRST_POLL_S
     while True:
         state = await _state(engine, exec_id)
@@ -224,7 +224,7 @@ async def _started(engine: Engine, exchange: Exchange, exec_id: str, options: Se
 
 
 async def _state(engine: Engine, exec_id: str) -> dict[str, Any]:
-    """Whether a command runs, with which process, or how it ended; killed when the engine has forgotten it."""
+    """The state of a command: running, pid, exit code. One that the engine no longer knows counts as killed."""
     try:
         found = await engine.json("GET", "exec", exec_id, "json")
     except EngineError as error:

@@ -1,4 +1,4 @@
-"""What the engine says about images, sandboxes, containers and their use, in the words of the seam; pure."""
+"""Converts responses of the engine to images, sandboxes, containers and statistics; pure."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A container of the engine as it was when we looked."""
+    """A container or sandbox in the engine, at the time of its inspection."""
 
     view: Container | Sandbox
-    state: str  # the engine's own word
+    state: str  # as the engine calls it
     pid: int
     terminal: bool = False
     stdin: bool = False
-    stdin_once: bool = False  # as kept: podman does not say
+    stdin_once: bool = False  # from the labels, because podman does not report it
     stop_signal: str = ""
     host_network: bool = False
 
@@ -74,7 +74,7 @@ def image_of(answer: Answer) -> Image:
 
 
 def found_of(answer: Answer, config: DockerConfig) -> Found | None:
-    """A sandbox or container of ours; None for anything else."""
+    """A sandbox or container of this node; None for others."""
     labels = (answer.get("Config") or {}).get("Labels") or {}
     if labels.get(bodies.CLUSTER) != config.cluster or labels.get(bodies.NODE) != config.node:
         return None
@@ -121,9 +121,9 @@ def _container(answer: Answer, labels: Mapping[str, str], kept: Answer) -> Conta
     code, message = int(state.get("ExitCode") or 0), state.get("Error") or ""
     started_at, finished_at = instant(state.get("StartedAt") or ""), instant(state.get("FinishedAt") or "")
     if started_at is not None and finished_at is not None:
-        finished_at = max(started_at, finished_at)  # podman may note the start of a short life after its end
+        finished_at = max(started_at, finished_at)  # podman may record the start of a short run after its end
     reason: ExitReason | None = None
-    if phase is ContainerPhase.CREATED and (message or code):  # Docker leaves what it could not start where it was
+    if phase is ContainerPhase.CREATED and (message or code):  # in Docker a failed start leaves the state unchanged
         phase, reason = ContainerPhase.EXITED, ExitReason.START_ERROR
         code = code if code in _START_CODES else 128
     elif phase is ContainerPhase.EXITED:

@@ -1,12 +1,12 @@
-"""Addresses of a cluster whose pods are processes: a /16 of the loopback network, shared with no other cluster.
+"""Addresses of a cluster whose pods are processes: a /16 of the loopback network per cluster.
 
     127.N.0.x            nodes
     127.N.1.0 ... 127.255  pods; a node takes blocks of 254, each a file in the cluster's folder that names the node
     127.N.128.0/17       services
 
-``claim_network`` chooses N when the cluster first starts and writes it into the cluster's folder. A folder that all
-clusters of a user share remembers who has which; one whose cluster has been deleted is free again. Of clusters of other
-users only those that run are seen, by what listens.
+``claim_network`` chooses N at the first start of the cluster and writes it to the cluster's folder. A registry folder
+that all clusters of a user share maps each N to its cluster; the N of a deleted cluster is free again. Clusters of
+other users are detected only while they run, by their listening sockets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from shoal.errors import ConfigError
 from shoal.node.runtime.model import CreateFailure
 
-_NUMBERS = range(2, 255)  # 127.0 is everybody's, 127.1 is what some take for an example
+_NUMBERS = range(2, 255)  # 127.0 is shared by all programs, 127.1 is common in examples
 _POD_BLOCKS = range(1, 128)
 _HOSTS = range(1, 255)
 _FILE = "network"
@@ -31,7 +31,7 @@ _FILE = "network"
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The addresses of one cluster, and the folder in which its nodes write down what they took."""
+    """The addresses of one cluster. Its nodes record in ``folder`` which ones they have."""
 
     number: int
     folder: Path
@@ -49,14 +49,14 @@ class Network:
         return f"127.{self.number}.128.0/17"
 
     def node_address(self, node: str) -> str:
-        """The address of a node, always the same one."""
+        """The address of a node, assigned once."""
         for host in _HOSTS:
             if self._take(f"node-{host}", node):
                 return f"127.{self.number}.0.{host}"
         raise ConfigError(f"the cluster's network {self.cidr} has no free address for node {node}")
 
     def blocks(self, node: str) -> list[int]:
-        """The blocks of pod addresses that a node has."""
+        """The blocks of pod addresses assigned to a node."""
         return [block for block in _POD_BLOCKS if self._owner(f"pods-{block}") == node]
 
     def take_block(self, node: str) -> int:
@@ -72,13 +72,13 @@ class Network:
             return None
 
     def _take(self, name: str, node: str) -> bool:
-        """Whether it is the node's, now or since earlier."""
+        """Assign an address or block to a node if it is free. Return whether the node has it."""
         path = self.folder / "addresses" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         mine = path.with_name(f".{name}.{os.getpid()}")
         mine.write_text(node)
         try:
-            os.link(mine, path)  # complete or not at all
+            os.link(mine, path)  # atomic
         except FileExistsError:
             return path.read_text() == node
         finally:
@@ -87,7 +87,7 @@ class Network:
 
 
 def claim_network(folder: Path, *, registry: Path | None = None) -> Network:
-    """The network of the cluster that lives in ``folder``, chosen if it has none yet."""
+    """The network of the cluster in ``folder``; the first call chooses it."""
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()
     with _registry(registry or Path(tempfile.gettempdir()) / f"shoal-networks-{os.getuid()}") as known:
@@ -110,7 +110,7 @@ def claim_network(folder: Path, *, registry: Path | None = None) -> Network:
 
 @contextmanager
 def _registry(path: Path) -> Iterator[Path]:
-    """The folder of all clusters' networks, while nobody else changes it."""
+    """The registry of all clusters' networks, locked."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -153,7 +153,7 @@ def _free_number(folder: Path, known: Path) -> int:
 
 
 def _busy_numbers() -> set[int]:
-    """Networks in which somebody listens, whoever that is."""
+    """Networks in which any program of this machine listens."""
     found: set[int] = set()
     try:
         lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
@@ -173,7 +173,7 @@ def _remember(link: Path, folder: Path) -> None:
 
 
 class PodAddresses:
-    """The pod addresses of one node. What was given back longest ago is given out first."""
+    """The pod addresses of one node. The address released longest ago is reused first."""
 
     def __init__(self, network: Network, node: str) -> None:
         self._network = network
@@ -187,7 +187,7 @@ class PodAddresses:
         self._used = set(used)
 
     def take(self) -> str:
-        """An address that no pod has."""
+        """Allocate a free address."""
         if len(self._used) >= len(self._blocks) * len(_HOSTS):
             self._blocks.append(self._network.take_block(self._node))
         size = len(self._blocks) * len(_HOSTS)

@@ -12,15 +12,15 @@ NAMESPACES = ("auto", "off")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessConfig:
-    """One node. ``root`` is the node's own folder; the cluster's network lies elsewhere and is shared."""
+    """Settings of one node. ``root`` is the node's own folder."""
 
     root: Path
-    log_bytes: int = 10 << 20  # of one part of a container's log
+    log_bytes: int = 10 << 20  # of one file of a container's log, before it is rotated
     log_files: int = 5
-    namespaces: str = "auto"  # off: volumes are never at their places, only below $SHOAL_POD_DIR
-    look_s: float = 2.0  # how often new containers are asked where they listen
-    default_port: int = 8080  # $PORT of a container that names no port
-    cpu_milli: int = 0  # what the node says it has; 0: what the machine has
+    namespaces: str = "auto"  # off: volumes are only below $SHOAL_POD_DIR, never at their paths
+    look_s: float = 2.0  # interval of the check of all containers and of new listening sockets
+    default_port: int = 8080  # $PORT of a container without declared ports
+    cpu_milli: int = 0  # capacity of the node; 0: that of the machine
     memory_bytes: int = 0
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
-"""A small HTTP server that answers with what it was asked; stands in for web servers in examples.
+"""The program of the image ``shoal/echo``: a small HTTP server that returns the request, for examples.
 
-It listens on ``$HOST:$PORT``. ``/healthz`` says ok, ``/hostname`` the pod's name, ``/status/503`` answers with that
-code, everything else gets the request back as text. Runs without the rest of Shoal.
+It listens on ``$HOST:$PORT``. ``/healthz`` returns ok, ``/hostname`` the pod's name, ``/status/503`` that status code,
+and any other path the request as text. It runs without the rest of Shoal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import sys
 
 _LIMIT_BYTES = 1 << 20
-_OFFSET = 8000  # where a port goes that only root may bind
+_OFFSET = 8000  # added to a port that only root may bind
 
 
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

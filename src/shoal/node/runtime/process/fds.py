@@ -1,4 +1,4 @@
-"""Waiting for files and for lines from a shim, on the event loop. Files are non-blocking."""
+"""File descriptors and the shim's socket on the event loop. File descriptors must be non-blocking."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARSHAL = 2  # the version that all interpreters read
 
 
 async def readable(files: Iterable[int], *others: asyncio.Future[Any]) -> list[int]:
-    """Wait until some of the files can be read; none when one of the others was done first."""
+    """Wait for readable files and return them; return an empty list if one of ``others`` is done first."""
     loop = asyncio.get_running_loop()
     files = tuple(files)
     found: list[int] = []
@@ -41,7 +41,7 @@ async def readable(files: Iterable[int], *others: asyncio.Future[Any]) -> list[i
 
 
 async def write_all(fd: int, data: bytes) -> bool:
-    """Write everything, waiting while the other side does not read; False when there is nobody any more."""
+    """Write everything, waiting while the other side does not read; False if the other side is closed."""
     loop = asyncio.get_running_loop()
     while data:
         try:
@@ -72,11 +72,11 @@ class Channel:
 
     @classmethod
     async def open(cls, folder: Path, request: Mapping[str, Any], files: Iterable[int] = ()) -> Channel:
-        """``NoSuchContainer`` when nobody is there to ask."""
+        """Connect and send the request. Raises ``NoSuchContainer`` if the shim does not listen."""
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         made.setblocking(False)
         try:
-            # by way of the folder's file: a socket's own path may be too long
+            # through /proc, because the path of the socket may be too long
             place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
             try:
                 await asyncio.get_running_loop().sock_connect(made, f"/proc/self/fd/{place}/shim.sock")
@@ -116,7 +116,7 @@ class Channel:
 
 
 async def ask(folder: Path, **request: Any) -> str:
-    """One request with one line as its answer."""
+    """Send one request and return the line of its answer."""
     channel = await Channel.open(folder, request)
     try:
         return await channel.line()

@@ -1,4 +1,4 @@
-"""Ports of the node that lead to ports of pods, for as long as the agent runs; another run opens them again."""
+"""Forwards host ports to ports of pods while the agent runs; ``open`` of a later run restores them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ log = get_logger("node.process.hostports")
 
 
 class HostPorts:
-    """The open ones, by sandbox."""
+    """The open host ports of all sandboxes."""
 
     def __init__(self, host_address: str) -> None:
         self._host_address = host_address
         self._open: dict[str, list[TcpRelay | UdpRelay]] = {}
 
     async def open(self, sandbox: Sandbox, ports: Iterable[PortMapping], *, strict: bool) -> None:
-        """Without ``strict`` a port that somebody else has taken meanwhile is left out."""
+        """Open the host ports of a sandbox. A port in use is a ``CreateFailure``; without ``strict`` it is skipped."""
         for port in ports:
             if not port.host_port:
                 continue

@@ -1,6 +1,6 @@
-"""The table of images: what program an image stands for on a node that has no images.
+"""The image table: maps the name of an image to the program that runs, on nodes without real images.
 
-``images.yaml`` beside this module is the built-in table; users' files and flags come before it, later ones first.
+``images.yaml`` beside this module is the built-in table. Files and flags of the user override it; later ones win.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REFERENCE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ImageReference:
-    """An image's name in parts. ``host`` is empty when the name has no registry."""
+    """The parts of an image's name. ``host`` is empty if the name has no registry."""
 
     host: str
     path: str
@@ -47,7 +47,7 @@ class ImageReference:
 
 @lru_cache(4096)
 def parse_reference(text: str) -> ImageReference:
-    """``ImageFailure`` INVALID_NAME when the text cannot be the name of an image."""
+    """Parse the name of an image; raises ``ImageFailure`` INVALID_NAME."""
     found = _REFERENCE.fullmatch(text)
     if found is None:
         raise ImageFailure(ImageFault.INVALID_NAME, f'couldn\'t parse image name "{text}": invalid reference format')
@@ -59,7 +59,7 @@ def parse_reference(text: str) -> ImageReference:
 
 @dataclass(frozen=True, slots=True)
 class ImageEntry:
-    """What one image stands for; texts may have placeholders."""
+    """The program of one image; texts may contain placeholders."""
 
     argv: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class ImageTable:
         self._sources = sources
 
     def find(self, text: str) -> Image | None:
-        """The image as the node has it; None when the table does not know it."""
+        """The image, or None if it is not in the table."""
         reference = parse_reference(text)
         for name in _names(reference):
             entry = self._entries.get(f"{name}:{reference.tag}") or self._entries.get(name)
@@ -96,7 +96,7 @@ class ImageTable:
 
 
 def load_table(files: Iterable[Path] = (), flags: Iterable[str] = ()) -> ImageTable:
-    """The built-in table under those of ``files``, and ``REPOSITORY=COMMAND LINE`` flags over all of them."""
+    """The built-in table, overridden by ``files`` and then by flags of the form ``REPOSITORY=COMMAND LINE``."""
     entries = _read(BUILT_IN)
     sources = ["the built-in images.yaml"]
     for path in files:
@@ -147,14 +147,14 @@ def _entry(name: str, value: Any, path: Path) -> ImageEntry:
 
 
 def _names(reference: ImageReference) -> Iterable[str]:
-    """Under which names an image may be in the table, the exact one first."""
+    """The names under which the table may have an image, most specific first."""
     if reference.host:
         yield f"{reference.host}/{reference.path}"
     yield _plain(reference.path)
 
 
 def _plain(name: str) -> str:
-    """Without what Docker's own registry adds."""
+    """The name without the prefixes of Docker Hub."""
     return name.removeprefix("docker.io/").removeprefix("library/")
 
 

@@ -1,4 +1,4 @@
-"""From a container's specification to its shim: environment, folders, mounts, limits, and starting it."""
+"""Prepares a container's folder from its spec (environment, directories, mounts, limits) and starts its shim."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ _TRY = (
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """The sandbox that a container belongs to."""
+    """The sandbox of a container, with its spec."""
 
     sandbox: Sandbox
     spec: SandboxSpec
 
 
 def interpreter() -> list[str]:
-    """Python without anything that a shim does not need."""
+    """The command line of a Python that loads nothing beyond its core."""
     return [sys.executable, "-I", "-S", "-c"]
 
 
 async def find_namespaces(config: ProcessConfig) -> str:
-    """How volumes can be put at their places here: ``root``, ``user``, or empty for not at all."""
+    """How this machine lets volumes be mounted at their paths: ``root``, ``user``, or empty if it does not."""
     if config.namespaces == "off":
         return ""
     scratch = config.root / "trial"
@@ -69,7 +69,7 @@ def prepare(
     folder: Path, container_id: str, spec: ContainerSpec, pod: Pod, config: ProcessConfig, machine: Mapping[str, str],
     namespaces: str,
 ) -> list[str]:  # fmt: skip
-    """Fill a container's folder with what its shim needs. Returns what users should know about it."""
+    """Write what a container's shim needs to its folder. Returns notices for the user, each ``REASON message``."""
     notices: list[str] = []
     argv = argv_of(spec)
     if not argv:
@@ -81,7 +81,9 @@ def prepare(
     if user is not None or group is not None:
         os.chown(work, -1 if user is None else user, -1 if group is None else group)
     if not namespaces:
-        redirected = [each for each in spec.mounts if _redirect(scratch, each) and each.volume]
+        for each in spec.mounts:
+            _redirect(scratch, each)
+        redirected = [each for each in spec.mounts if each.volume]
         if redirected:
             places = ", ".join(each.container_path for each in redirected)
             notices.append(
@@ -105,7 +107,7 @@ def prepare(
 
 
 def change_memory_limit(folder: Path, resources: ContainerResources) -> None:
-    """For a container that has not started yet."""
+    """Change the limit of a container that was not started yet."""
     made = marshal.loads((folder / "config").read_bytes())
     made["memory_limit"], made["limits"] = resources.memory_limit_bytes, _limits(resources)
     (folder / "config").write_bytes(marshal.dumps(made, 2))
@@ -139,7 +141,7 @@ def _working_dir(spec: ContainerSpec, work: Path, redirected: Path | None) -> st
 
 
 def _identity(spec: ContainerSpec, notices: list[str]) -> tuple[int | None, int | None, list[int] | None]:
-    """As whom the container runs: only root can become somebody else."""
+    """User, group and supplementary groups of the container. Only root can change them."""
     security, me = spec.security, os.geteuid()
     if security.run_as_non_root and (security.user if me == 0 and security.user is not None else me) == 0:
         raise CreateFailure(f"container {spec.name!r} has runAsNonRoot and would run as root")
@@ -155,18 +157,17 @@ def _identity(spec: ContainerSpec, notices: list[str]) -> tuple[int | None, int 
     return None, None, None
 
 
-def _redirect(scratch: Path, mount: Mount) -> bool:
-    """Make the volume visible below the container's own root; whether that worked."""
+def _redirect(scratch: Path, mount: Mount) -> None:
+    """Link a mount below ``scratch``, where the container finds it through ``$SHOAL_POD_DIR``."""
     place = scratch / mount.container_path.lstrip("/")
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.is_symlink() or not place.exists():
         place.unlink(missing_ok=True)
         place.symlink_to(mount.host_path)
-    return True
 
 
 def _limits(resources: ContainerResources) -> list[tuple[int, int]]:
-    """No core dumps; and a bound far above the memory limit, for what grows faster than the shim looks."""
+    """No core dumps, and an rlimit far above the memory limit, for processes that grow between two checks."""
     found = [(resource.RLIMIT_CORE, 0)]
     if resources.memory_limit_bytes:
         bound = max(2 * resources.memory_limit_bytes, resources.memory_limit_bytes + (1 << 30))
@@ -176,7 +177,7 @@ def _limits(resources: ContainerResources) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class ShimStart:
-    """How the start of a shim went."""
+    """The result of starting a shim."""
 
     shim_pid: int
     ok: bool
@@ -184,7 +185,7 @@ class ShimStart:
 
 
 def _spawn(folder: Path) -> tuple[int, int]:
-    """The shim's pid, and the file on which it says how it went."""
+    """Start the shim. Returns its pid and the file from which its result is read."""
     ours, theirs = os.pipe()
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     complaints = os.open(folder / "shim.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
@@ -207,8 +208,8 @@ def _spawn(folder: Path) -> tuple[int, int]:
 
 
 async def start_shim(folder: Path) -> ShimStart:
-    """Start the shim of a container and wait for its word. The shim is a child of this process as long as this lives:
-    ``shim_pid`` has to be reaped."""
+    """Start the shim of a container and wait for its result. The shim is a child of this process: the caller has to
+    reap ``shim_pid``."""
     pid, ours = _spawn(folder)
     answer = b""
     try:
@@ -223,7 +224,7 @@ async def start_shim(folder: Path) -> ShimStart:
     word, _, rest = answer.decode(errors="replace").partition(" ")
     if word == "started":
         return ShimStart(pid, True)
-    message = rest.partition(" ")[2] or _last_line(folder / "shim.err") or "the container's shim ended at once"
+    message = rest.partition(" ")[2] or _last_line(folder / "shim.err") or "the container's shim exited at once"
     return ShimStart(pid, False, message)
 
 

@@ -1,9 +1,10 @@
-"""What the runtime keeps on disk, so that another run of it finds everything again.
+"""The state of the runtime on disk, from which a later run restores it.
 
 sandboxes/<id>            a ``KeptSandbox``
-containers/<id>/kept      a ``KeptContainer``, as it was made
-containers/<id>/config    what its shim runs
-containers/<id>/state     who runs (written by the shim), and ``exit``: how it ended
+containers/<id>/kept      a ``KeptContainer``, as created
+containers/<id>/config    the configuration of its shim
+containers/<id>/state     the processes of the container, written by the shim
+containers/<id>/exit      how the container exited
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _LOST = 137
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptSandbox:
-    """A sandbox and what it was made from. It does not outlive the boot of the machine it was made in."""
+    """A sandbox and its spec. It is no longer ready after a reboot of the machine."""
 
     sandbox: Sandbox
     spec: SandboxSpec
@@ -32,7 +33,7 @@ class KeptSandbox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptContainer:
-    """A container as it was made, and what is needed to stop it and to attach to it."""
+    """A container as created, with what ``stop`` and ``attach`` need."""
 
     container: Container
     stop_signal: str = ""
@@ -42,7 +43,7 @@ class KeptContainer:
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A process for ever: pids come again, this does not."""
+    """Identifies a process uniquely: pids are reused, a pid with start time and boot id is not."""
 
     pid: int
     start: int
@@ -57,7 +58,7 @@ class ProcessIdentity:
 
 
 def write(path: Path, data: bytes) -> None:
-    """All or nothing, seen by a run that comes after this one."""
+    """Replace a file atomically."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_bytes(data)
     fresh.replace(path)
@@ -80,7 +81,7 @@ def save_container(folder: Path, kept: KeptContainer) -> None:
 
 
 def load_container(folder: Path) -> KeptContainer | None:
-    """None when it was never completely made."""
+    """None if its creation was not completed."""
     try:
         return msgspec.json.decode((folder / "kept").read_bytes(), type=KeptContainer)
     except FileNotFoundError:
@@ -88,7 +89,7 @@ def load_container(folder: Path) -> KeptContainer | None:
 
 
 def facts(path: Path) -> dict[str, str]:
-    """What a shim has written down; empty when it has not."""
+    """The content of a file written by a shim, one fact per line; empty if it does not exist."""
     try:
         lines = path.read_text().splitlines()
     except FileNotFoundError:
@@ -97,7 +98,7 @@ def facts(path: Path) -> dict[str, str]:
 
 
 def write_exit(folder: Path, *, code: int, reason: ExitReason, at: float, message: str = "") -> None:
-    """For a container that has no shim to write it."""
+    """Record the exit of a container that has no shim."""
     text = f"code {code}\nsignal {max(0, code - 128)}\nreason {reason.value}\nat {at}\nmessage {message}\n"
     write(folder / "exit", text.encode())
 
@@ -113,7 +114,7 @@ def main_of(folder: Path) -> ProcessIdentity | None:
 
 
 def being_started(folder: Path) -> bool:
-    """Whether a shim is at it that has not said yet how it went."""
+    """Whether a shim is starting the container at the moment."""
     try:
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -128,17 +129,17 @@ def being_started(folder: Path) -> bool:
 
 
 def as_it_is(folder: Path, made: Container, now: float) -> Container:
-    """The container from what is on disk. One whose shim is gone without a word has ended, nobody knows how."""
+    """The container's current state, from disk. If its shim ended without recording an exit, the reason is UNKNOWN."""
     state = facts(folder / "state")
     started_at = float(state["at"]) if state else None
     shim = shim_of(folder)
-    if shim is not None and shim.alive:  # it writes how it ended before it goes itself
+    if shim is not None and shim.alive:  # a shim records the exit before it ends
         return replace(made, phase=ContainerPhase.RUNNING, started_at=started_at, identity=str(main_of(folder)))
     ended = facts(folder / "exit")
     if shim is None and not ended:
         return made
     if not ended:
-        message = "the process that watched the container was killed, or the machine was restarted"
+        message = "the container's shim was killed, or the machine was restarted"
         write_exit(folder, code=_LOST, reason=ExitReason.UNKNOWN, at=now, message=message)
         ended = facts(folder / "exit")
     return replace(

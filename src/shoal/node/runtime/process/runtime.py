@@ -1,7 +1,7 @@
-"""The seam, with processes of this machine: see ``shoal.node.runtime.model`` for what each call promises.
+"""The runtime with processes of this machine as containers; ``shoal.node.runtime.model`` specifies each call.
 
-The truth is on disk and in the processes; what is in memory is a copy that ``open`` makes. An exit is noticed by a file
-for the shim's process that becomes readable, and at the latest by a look at everything every few seconds.
+The state is on disk and in the processes; ``open`` loads it into memory. The exit of a container is noticed through a
+pidfd of its shim, and at the latest by the check of all containers every few seconds.
 """
 
 from __future__ import annotations
@@ -64,28 +64,28 @@ log = get_logger("node.process")
 
 _IMAGES = 500
 _KILLED = 137
-_KILL_S = 10.0  # for a shim to end everything; then the shim itself is killed
-_NEW_S = 60.0  # how long a container is asked where it listens
+_KILL_S = 10.0  # for a shim to kill its container; after that the shim is killed too
+_NEW_S = 60.0  # how long after its start the listening sockets of a container are checked
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(slots=True)
-class _Box:
-    """A container in memory."""
+class _Entry:
+    """The state of a container in memory."""
 
     kept: records.KeptContainer
     folder: Path
     container: Container
     exited: asyncio.Event = field(default_factory=asyncio.Event)
     shim: records.ProcessIdentity | None = None
-    told: set[int] = field(default_factory=set)  # ports that users were warned of
+    warned_ports: set[int] = field(default_factory=set)  # ports for which a warning was sent
     cpu_ns: int = 0
     starting: asyncio.Task[None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRuntimeDeps:
-    """What a runtime gets from the process that it is part of."""
+    """Dependencies of a process runtime."""
 
     clock: Clock
     new_id: Callable[[], str]
@@ -105,12 +105,12 @@ class ProcessRuntime:
         self._deps = deps
         self._clock = deps.clock
         self._sandboxes: dict[str, records.KeptSandbox] = {}
-        self._boxes: dict[str, _Box] = {}
+        self._containers: dict[str, _Entry] = {}
         self._watches = Watches(self._shim_ended)
-        self._asked_for: dict[str, Image] = {}  # what the node says it has; the table knows more
+        self._used_images: dict[str, Image] = {}  # images used so far; the table has more
         self._events = EventStreams()
         self._closing = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._namespaces = ""
         self._host_ports = HostPorts(deps.host_address)
 
@@ -136,10 +136,10 @@ class ProcessRuntime:
         for kept in self._sandboxes.values():
             if kept.sandbox.ready:
                 await self._host_ports.open(kept.sandbox, kept.spec.ports, strict=False)
-        self._looking = asyncio.create_task(self._look_often(), name="process/look")
+        self._checking = asyncio.create_task(self._check_periodically(), name="process/check")
 
     async def _load_containers(self) -> None:
-        self._boxes.clear()
+        self._containers.clear()
         for folder in sorted(self._config.containers.iterdir()):
             kept = records.load_container(folder)
             if kept is None or kept.container.sandbox_id not in self._sandboxes:
@@ -148,19 +148,19 @@ class ProcessRuntime:
                 continue
             while records.being_started(folder):
                 await self._clock.sleep(0.01)
-            box = self._boxes[folder.name] = _Box(kept, folder, kept.container)
-            self._refresh(box)
-            if box.shim is not None:
-                self._watches.add(folder.name, box.shim.pid, child=False)
-                self._refresh(box)  # the pid may have become somebody else's before it was watched
+            entry = self._containers[folder.name] = _Entry(kept, folder, kept.container)
+            self._refresh(entry)
+            if entry.shim is not None:
+                self._watches.add(folder.name, entry.shim.pid, child=False)
+                self._refresh(entry)  # the pid may have been reused before the watch began
 
     async def close(self) -> None:
         self._closing.set()
-        if self._looking is not None:
-            await cancel_all(self._looking)
-            self._looking = None
+        if self._checking is not None:
+            await cancel_all(self._checking)
+            self._checking = None
         await self._host_ports.close_all()
-        await self._settled(*self._boxes.values())
+        await self._settled(*self._containers.values())
         self._watches.close()
         self._events.close()
 
@@ -182,12 +182,12 @@ class ProcessRuntime:
         return self._used(found) if found is not None else None
 
     async def images(self) -> tuple[Image, ...]:
-        return tuple(self._asked_for.values())
+        return tuple(self._used_images.values())
 
     def _used(self, image: Image) -> Image:
-        self._asked_for.setdefault(image.id, image)
-        if len(self._asked_for) > _IMAGES:
-            del self._asked_for[next(iter(self._asked_for))]
+        self._used_images.setdefault(image.id, image)
+        if len(self._used_images) > _IMAGES:
+            del self._used_images[next(iter(self._used_images))]
         return image
 
     async def pull(
@@ -204,7 +204,7 @@ class ProcessRuntime:
         return self._used(found or self._images.bare(reference))
 
     async def remove_image(self, image_id: str) -> None:
-        self._asked_for.pop(image_id, None)
+        self._used_images.pop(image_id, None)
 
     # sandboxes
 
@@ -242,22 +242,22 @@ class ProcessRuntime:
         kept = self._sandboxes.get(sandbox_id)
         if kept is None:
             return
-        await asyncio.gather(*(self.stop(box.container.id, grace_s=0) for box in self._of(sandbox_id)))
+        await asyncio.gather(*(self.stop(entry.container.id, grace_s=0) for entry in self._of(sandbox_id)))
         await self._host_ports.close(sandbox_id)
         if kept.sandbox.ready:
             self._give_back(kept.sandbox)
             self._keep(replace(kept, sandbox=replace(kept.sandbox, ready=False, addresses=())))
-            self._events.tell(RuntimeEvent(kind=RuntimeEventKind.SANDBOX, pod_uid=kept.sandbox.pod_uid))
+            self._events.publish(RuntimeEvent(kind=RuntimeEventKind.SANDBOX, pod_uid=kept.sandbox.pod_uid))
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
         await self.stop_sandbox(sandbox_id)
-        for box in self._of(sandbox_id):
-            await self.remove(box.container.id)
+        for entry in self._of(sandbox_id):
+            await self.remove(entry.container.id)
         if self._sandboxes.pop(sandbox_id, None) is not None:
             (self._config.sandboxes / sandbox_id).unlink(missing_ok=True)
 
-    def _of(self, sandbox_id: str) -> list[_Box]:
-        return [box for box in self._boxes.values() if box.container.sandbox_id == sandbox_id]
+    def _of(self, sandbox_id: str) -> list[_Entry]:
+        return [entry for entry in self._containers.values() if entry.container.sandbox_id == sandbox_id]
 
     # containers
 
@@ -265,9 +265,9 @@ class ProcessRuntime:
         kept = self._sandboxes.get(sandbox_id)
         if kept is None or not kept.sandbox.ready:
             raise CreateFailure(f"the sandbox {sandbox_id} is not ready")
-        for box in self._of(sandbox_id):
-            if (box.container.name, box.container.attempt) == (spec.name, spec.attempt):
-                return box.container
+        for entry in self._of(sandbox_id):
+            if (entry.container.name, entry.container.attempt) == (spec.name, spec.attempt):
+                return entry.container
         made = Container(
             id=self._deps.new_id().replace("-", ""), sandbox_id=sandbox_id, pod_uid=kept.sandbox.pod_uid,
             name=spec.name, attempt=spec.attempt, phase=ContainerPhase.CREATED, image_id=spec.image.id,
@@ -275,7 +275,7 @@ class ProcessRuntime:
             labels=dict(spec.labels),
         )  # fmt: skip
         folder = self._config.containers / made.id
-        box = _Box(
+        entry = _Entry(
             records.KeptContainer(container=made, stop_signal=spec.stop_signal, tty=spec.tty, stdin=spec.stdin),
             folder, made,
         )  # fmt: skip
@@ -285,145 +285,147 @@ class ProcessRuntime:
                 folder, made.id, spec, launch.Pod(kept.sandbox, kept.spec), self._config, self._deps.environ,
                 self._namespaces,
             )  # fmt: skip
-            records.save_container(folder, box.kept)
+            records.save_container(folder, entry.kept)
         except (OSError, CreateFailure) as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise CreateFailure(str(error)) from error
-        self._boxes[made.id] = box
+        self._containers[made.id] = entry
         for notice in notices:
-            self._notice(box, *notice.split(" ", 1))
+            self._notice(entry, *notice.split(" ", 1))
         return made
 
     async def start(self, container_id: str) -> Container:
-        box = self._box(container_id)
-        if box.container.phase is not ContainerPhase.CREATED:
-            return box.container
-        if box.starting is None:
-            box.starting = asyncio.create_task(self._launch(box), name=f"launch/{container_id}")
-        await asyncio.shield(box.starting)  # once there is a shim, it must be known whoever is cancelled
-        return box.container
+        entry = self._entry(container_id)
+        if entry.container.phase is not ContainerPhase.CREATED:
+            return entry.container
+        if entry.starting is None:
+            entry.starting = asyncio.create_task(self._launch(entry), name=f"launch/{container_id}")
+        await asyncio.shield(entry.starting)  # a cancelled caller must not lose track of the shim
+        return entry.container
 
-    async def _launch(self, box: _Box) -> None:
-        started = await launch.start_shim(box.folder)
-        self._watches.add(box.container.id, started.shim_pid, child=True)
-        self._refresh(box)
+    async def _launch(self, entry: _Entry) -> None:
+        started = await launch.start_shim(entry.folder)
+        self._watches.add(entry.container.id, started.shim_pid, child=True)
+        self._refresh(entry)
         if not started.ok:
-            if box.container.phase is ContainerPhase.CREATED:  # the shim itself failed
+            if entry.container.phase is ContainerPhase.CREATED:  # the shim itself failed
                 reason = ExitReason.START_ERROR
                 records.write_exit(
-                    box.folder, code=128, reason=reason, at=self._clock.wall_s(), message=started.message
+                    entry.folder, code=128, reason=reason, at=self._clock.wall_s(), message=started.message
                 )
-                self._refresh(box)
+                self._refresh(entry)
             raise StartFailure(started.message)
 
-    async def _settled(self, *boxes: _Box) -> None:
-        """Wait for starts that are under way."""
-        starting = [box.starting for box in boxes if box.starting is not None and not box.starting.done()]
+    async def _settled(self, *entries: _Entry) -> None:
+        """Wait for starts in progress."""
+        starting = [entry.starting for entry in entries if entry.starting is not None and not entry.starting.done()]
         await asyncio.gather(*starting, return_exceptions=True)
 
-    def _refresh(self, box: _Box) -> None:
-        """Bring a container up to date with the disk, and tell what changed."""
-        before = box.container.phase
+    def _refresh(self, entry: _Entry) -> None:
+        """Read a container's state from disk and publish the changes."""
+        before = entry.container.phase
         if before is ContainerPhase.EXITED:
             return
-        found = records.as_it_is(box.folder, box.kept.container, self._clock.wall_s())
-        box.container = found
+        found = records.as_it_is(entry.folder, entry.kept.container, self._clock.wall_s())
+        entry.container = found
         if found.phase is before:
             return
         event = RuntimeEvent(kind=RuntimeEventKind.STARTED, pod_uid=found.pod_uid, container_id=found.id)
         if found.started_at is not None and before is ContainerPhase.CREATED:
-            self._events.tell(event)
+            self._events.publish(event)
         if found.phase is ContainerPhase.RUNNING:
-            box.shim = records.shim_of(box.folder)
+            entry.shim = records.shim_of(entry.folder)
         else:
             if found.reason is ExitReason.UNKNOWN:
                 _kill_all(usage.stragglers(found.id))
-            box.exited.set()
-            self._events.tell(replace(event, kind=RuntimeEventKind.EXITED))
+            entry.exited.set()
+            self._events.publish(replace(event, kind=RuntimeEventKind.EXITED))
 
     def _shim_ended(self, container_id: str) -> None:
-        box = self._boxes.get(container_id)
-        if box is not None:
-            self._refresh(box)
+        entry = self._containers.get(container_id)
+        if entry is not None:
+            self._refresh(entry)
 
     async def stop(self, container_id: str, *, grace_s: float, signal: str = "") -> Container:
-        box = self._box(container_id)
-        await self._settled(box)
-        if box.container.phase is ContainerPhase.CREATED:
+        entry = self._entry(container_id)
+        await self._settled(entry)
+        if entry.container.phase is ContainerPhase.CREATED:
             now = self._clock.wall_s()
-            records.write_exit(box.folder, code=_KILLED, reason=ExitReason.ERROR, at=now, message="it never started")
-            self._refresh(box)
-        if box.container.phase is ContainerPhase.EXITED:
-            return box.container
+            records.write_exit(
+                entry.folder, code=_KILLED, reason=ExitReason.ERROR, at=now, message="the container was never started"
+            )
+            self._refresh(entry)
+        if entry.container.phase is ContainerPhase.EXITED:
+            return entry.container
         if grace_s > 0:
-            await self._ask(box, do="signal", number=_number(signal or box.kept.stop_signal))
+            await self._ask(entry, do="signal", number=_number(signal or entry.kept.stop_signal))
             with suppress(TimeoutError):
                 async with within(self._clock, grace_s):
-                    await box.exited.wait()
-        if not box.exited.is_set():
-            await self._kill(box)
-        return box.container
+                    await entry.exited.wait()
+        if not entry.exited.is_set():
+            await self._kill(entry)
+        return entry.container
 
-    async def _kill(self, box: _Box) -> None:
-        await self._ask(box, do="kill")
+    async def _kill(self, entry: _Entry) -> None:
+        await self._ask(entry, do="kill")
         try:
             async with within(self._clock, _KILL_S):
-                await box.exited.wait()
+                await entry.exited.wait()
         except TimeoutError:
-            log.warning("a shim did not stop its container; killing both", container=box.container.id)
-            if box.shim is not None and box.shim.alive:
-                _kill_all([*processes.descendants(box.shim.pid), box.shim.pid])
-            await box.exited.wait()
+            log.warning("a shim did not stop its container; killing both", container=entry.container.id)
+            if entry.shim is not None and entry.shim.alive:
+                _kill_all([*processes.descendants(entry.shim.pid), entry.shim.pid])
+            await entry.exited.wait()
 
-    async def _ask(self, box: _Box, **request: object) -> None:
+    async def _ask(self, entry: _Entry, **request: object) -> None:
         try:
-            await ask(box.folder, **request)
+            await ask(entry.folder, **request)
         except NoSuchContainer:
-            self._refresh(box)  # it is about to end
+            self._refresh(entry)  # the container is exiting
 
     async def remove(self, container_id: str) -> None:
-        if container_id not in self._boxes:
+        if container_id not in self._containers:
             return
         await self.stop(container_id, grace_s=0)
-        box = self._boxes.pop(container_id, None)
-        if box is not None:
-            (box.folder / "kept").unlink(missing_ok=True)  # from here on it does not exist
-            shutil.rmtree(box.folder, ignore_errors=True)
+        entry = self._containers.pop(container_id, None)
+        if entry is not None:
+            (entry.folder / "kept").unlink(missing_ok=True)  # without this file the container does not exist
+            shutil.rmtree(entry.folder, ignore_errors=True)
 
     async def update(self, container_id: str, resources: ContainerResources) -> None:
-        box = self._box(container_id)
-        if box.container.phase is ContainerPhase.CREATED:
-            launch.change_memory_limit(box.folder, resources)
-        elif box.container.phase is ContainerPhase.RUNNING:
-            await self._ask(box, do="limit", memory=resources.memory_limit_bytes)
+        entry = self._entry(container_id)
+        if entry.container.phase is ContainerPhase.CREATED:
+            launch.change_memory_limit(entry.folder, resources)
+        elif entry.container.phase is ContainerPhase.RUNNING:
+            await self._ask(entry, do="limit", memory=resources.memory_limit_bytes)
 
     async def inspect(self, container_id: str) -> Container:
-        return self._box(container_id).container
+        return self._entry(container_id).container
 
     async def list(self) -> Inventory:
         sandboxes = tuple(kept.sandbox for kept in self._sandboxes.values())
-        return Inventory(sandboxes, tuple(box.container for box in self._boxes.values()))
+        return Inventory(sandboxes, tuple(entry.container for entry in self._containers.values()))
 
-    def _box(self, container_id: str) -> _Box:
-        box = self._boxes.get(container_id)
-        if box is None:
+    def _entry(self, container_id: str) -> _Entry:
+        entry = self._containers.get(container_id)
+        if entry is None:
             raise NoSuchContainer(f"container {container_id} not found")
-        return box
+        return entry
 
-    def _running(self, container_id: str) -> _Box:
-        box = self._box(container_id)
-        if box.container.phase is not ContainerPhase.RUNNING:
+    def _running(self, container_id: str) -> _Entry:
+        entry = self._entry(container_id)
+        if entry.container.phase is not ContainerPhase.RUNNING:
             raise NoSuchContainer(f"the container {container_id} is not running")
-        return box
+        return entry
 
-    # what happens by itself
+    # events
 
     def events(self) -> AsyncIterator[RuntimeEvent]:
         return self._events.listen()
 
-    def _notice(self, box: _Box, reason: str, message: str) -> None:
-        found = box.container
-        self._events.tell(
+    def _notice(self, entry: _Entry, reason: str, message: str) -> None:
+        found = entry.container
+        self._events.publish(
             RuntimeEvent(
                 kind=RuntimeEventKind.NOTICE,
                 pod_uid=found.pod_uid,
@@ -433,58 +435,60 @@ class ProcessRuntime:
             )
         )
 
-    async def _look_often(self) -> None:
-        """The safety net for exits and starts, and a look at where new containers listen."""
+    async def _check_periodically(self) -> None:
+        """Check all containers, in case an event was missed, and the listening sockets of new ones."""
         while True:
             await self._clock.sleep(self._config.look_s)
             try:
-                self._watches.look()
-                for box in tuple(self._boxes.values()):
-                    if box.container.id not in self._watches:
-                        self._refresh(box)
-                await self._look_at_ports()
+                self._watches.reap()
+                for entry in tuple(self._containers.values()):
+                    if entry.container.id not in self._watches:
+                        self._refresh(entry)
+                await self._check_ports()
             except (OSError, RuntimeFailure) as error:
                 log.warning("listing the containers failed", reason=str(error))
 
-    async def _look_at_ports(self) -> None:
+    async def _check_ports(self) -> None:
         now = self._clock.wall_s()
-        new = [box for box in self._boxes.values() if _is_new(box.container, now) and not self._on_host(box)]
+        new = [
+            entry for entry in self._containers.values() if _is_new(entry.container, now) and not self._on_host(entry)
+        ]
         if not new:
             return
-        by_shim = {box.shim.pid: box for box in new if box.shim is not None}
+        by_shim = {entry.shim.pid: entry for entry in new if entry.shim is not None}
         for shim, ports in (await ports_on_all_addresses(tuple(by_shim))).items():
-            for port in set(ports) - by_shim[shim].told:
-                by_shim[shim].told.add(port)
+            for port in set(ports) - by_shim[shim].warned_ports:
+                by_shim[shim].warned_ports.add(port)
                 self._warn_of(by_shim[shim], port)
 
-    def _on_host(self, box: _Box) -> bool:
-        kept = self._sandboxes.get(box.container.sandbox_id)
+    def _on_host(self, entry: _Entry) -> bool:
+        kept = self._sandboxes.get(entry.container.sandbox_id)
         return kept is None or kept.spec.host_network
 
-    def _warn_of(self, box: _Box, port: int) -> None:
-        kept = self._sandboxes[box.container.sandbox_id]
+    def _warn_of(self, entry: _Entry, port: int) -> None:
+        kept = self._sandboxes[entry.container.sandbox_id]
         address = next(iter(kept.sandbox.addresses), "")
         self._notice(
-            box, "BindsAllAddresses",
-            f"container {box.container.name!r} listens on all addresses (0.0.0.0:{port}): no other pod of this machine "
-            f"can use the port {port}, and other machines may reach it; listen on $HOST ({address}) instead",
+            entry, "BindsAllAddresses",
+            f"container {entry.container.name!r} listens on all addresses (0.0.0.0:{port}): no other pod of this "
+            f"machine can use the port {port}, and other machines may reach it; listen on $HOST ({address}) instead",
         )  # fmt: skip
 
-    # looking inside
+    # logs, sessions, connections, statistics
 
     async def logs(self, container_id: str, options: LogOptions) -> AsyncIterator[tuple[LogRecord, ...]]:
-        box = self._box(container_id)
-        ended = box.exited.is_set
-        async for found in read_log(box.folder, options, clock=self._clock, ended=ended, closing=self._closing):
+        entry = self._entry(container_id)
+        ended = entry.exited.is_set
+        async for found in read_log(entry.folder, options, clock=self._clock, ended=ended, closing=self._closing):
             yield found
 
     async def exec(self, container_id: str, command: tuple[str, ...], options: SessionOptions) -> RuntimeSession:
         return await open_exec(self._running(container_id).folder, command, options)
 
     async def attach(self, container_id: str, options: SessionOptions) -> RuntimeSession:
-        box = self._running(container_id)
-        options = replace(options, stdin=options.stdin and (box.kept.stdin or box.kept.tty))
-        return await open_attach(box.folder, options, terminal=box.kept.tty)
+        entry = self._running(container_id)
+        options = replace(options, stdin=options.stdin and (entry.kept.stdin or entry.kept.tty))
+        return await open_attach(entry.folder, options, terminal=entry.kept.tty)
 
     async def connect(self, sandbox_id: str, port: int) -> PodConnection:
         kept = self._sandboxes.get(sandbox_id)
@@ -492,26 +496,28 @@ class ProcessRuntime:
             raise ConnectionRefusedError(f"the sandbox {sandbox_id} is not ready")
         address = kept.sandbox.addresses[0]
         if not kept.spec.host_network:
-            running = (box for box in self._of(sandbox_id) if box.container.phase is ContainerPhase.RUNNING)
-            address = await listening_address(address, port, [box.shim.pid for box in running if box.shim is not None])
+            running = (entry for entry in self._of(sandbox_id) if entry.container.phase is ContainerPhase.RUNNING)
+            address = await listening_address(
+                address, port, [entry.shim.pid for entry in running if entry.shim is not None]
+            )
         return SocketConnection(*await asyncio.open_connection(address, port))
 
     async def stats(self) -> tuple[ContainerStats, ...]:
         now = self._clock.wall_s()
         running = [
-            (box, box.container, box.shim.pid)
-            for box in self._boxes.values()
-            if box.container.phase is ContainerPhase.RUNNING and box.shim is not None
+            (entry, entry.container, entry.shim.pid)
+            for entry in self._containers.values()
+            if entry.container.phase is ContainerPhase.RUNNING and entry.shim is not None
         ]
 
         def look() -> list[ContainerStats]:
-            return [usage.stats_of(container, shim, box.folder, now) for box, container, shim in running]
+            return [usage.stats_of(container, shim, entry.folder, now) for entry, container, shim in running]
 
         found = []
-        for (box, _, _), stats in zip(running, await asyncio.to_thread(look), strict=True):
-            box.cpu_ns = max(box.cpu_ns, stats.cpu_total_ns)
-            if box.container.phase is ContainerPhase.RUNNING:
-                found.append(replace(stats, cpu_total_ns=box.cpu_ns))
+        for (entry, _, _), stats in zip(running, await asyncio.to_thread(look), strict=True):
+            entry.cpu_ns = max(entry.cpu_ns, stats.cpu_total_ns)
+            if entry.container.phase is ContainerPhase.RUNNING:
+                found.append(replace(stats, cpu_total_ns=entry.cpu_ns))
         return tuple(found)
 
 
@@ -526,7 +532,7 @@ def _kill_all(pids: list[int]) -> None:
 
 
 def _number(name: str) -> int:
-    """The number of a signal's name, with or without ``SIG``; that of SIGTERM for none and for what is no signal."""
+    """The number of a signal by its name, with or without ``SIG``; SIGTERM for an empty or unknown name."""
     full = name.upper() if name.upper().startswith("SIG") else f"SIG{name.upper()}"
     found = getattr(signals, full, signals.SIGTERM)
     return int(found) if isinstance(found, signals.Signals) else int(signals.SIGTERM)

@@ -1,4 +1,5 @@
-"""Sessions: a command beside a container's program, or a link to that program; both are files that a shim knows too."""
+"""Sessions with a container: a command in it (exec), or its own program (attach). The shim gets the other ends of the
+session's pipes or terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _END_OF_INPUT = b"\x04"
 
 
 class _Files:
-    """Both ends of a session's streams: ``ours`` by stream, ``theirs`` in order."""
+    """The file descriptors of a session: our ends of its streams, and ``theirs`` for the shim, in order."""
 
     def __init__(self) -> None:
         self.outputs: dict[int, OutputStream] = {}
@@ -76,7 +77,7 @@ class ProcessSession:
         self._following = asyncio.create_task(self._follow(), name="session/exit")
 
     async def _follow(self) -> None:
-        """Wait for the exit, then let go of everything but the output that has not been read."""
+        """Wait for the exit, then close everything except output that was not read yet."""
         code = _KILLED
         try:
             while line := await self._channel.line():
@@ -85,11 +86,11 @@ class ProcessSession:
                     code = int(text)
                     break
         finally:
-            self._let_go(code)
+            self._release(code)
         async with self._writing:
             self._close_input()
 
-    def _let_go(self, code: int) -> None:
+    def _release(self, code: int) -> None:
         self._channel.close()
         if not self._exit.done():
             self._exit.set_result(code)
@@ -97,7 +98,7 @@ class ProcessSession:
     async def output(self) -> AsyncIterator[tuple[OutputStream, bytes]]:
         files = self._files
         while files.outputs and not self._given_up.done():
-            ended = self._exit.done()  # whatever it wrote is there by now
+            ended = self._exit.done()  # before reading, so that all output is read
             ready = tuple(files.outputs) if ended else await readable(files.outputs, self._exit, self._given_up)
             for fd in ready:
                 stream = files.outputs.get(fd)
@@ -146,18 +147,18 @@ class ProcessSession:
             return
         self._given_up.set_result(None)
         await cancel_all(self._following)
-        self._let_go(_KILLED)  # the task may not even have begun
+        self._release(_KILLED)  # the task may have been cancelled before it ran
         async with self._writing:
             self._files.close()
 
 
 def _read(fd: int) -> bytes | None:
-    """What is there; None when that is nothing for now, empty at the end."""
+    """The available bytes; None if there are none yet, empty at the end."""
     try:
         return os.read(fd, _PIECE_BYTES)
     except BlockingIOError:
         return None
-    except OSError:  # a terminal that nobody has open any more
+    except OSError:  # a terminal whose other side is closed
         return b""
 
 
@@ -167,7 +168,7 @@ def _drop(files: _Files, fd: int) -> None:
 
 
 async def open_exec(folder: Path, command: tuple[str, ...], options: SessionOptions) -> ProcessSession:
-    """Run a command in the container of that folder."""
+    """Run a command in the container whose state is in ``folder``."""
     files = _Files()
     if options.tty:
         files.add_terminal()
@@ -178,7 +179,7 @@ async def open_exec(folder: Path, command: tuple[str, ...], options: SessionOpti
 
 
 async def open_attach(folder: Path, options: SessionOptions, *, terminal: bool) -> ProcessSession:
-    """Link to the container's own program; with a terminal its errors come on standard output."""
+    """Connect to the container's own program; with a terminal, standard error is part of standard output."""
     files = _Files()
     _pipes(files, options, all_three=False)
     wanted = {"stdin": options.stdin, "stdout": options.stdout, "stderr": options.stderr}

@@ -1,4 +1,4 @@
-"""Who listens where: the machine's listening TCP sockets, and which of them belong to which containers."""
+"""The listening TCP sockets of the machine, and the containers that own them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LISTEN = "0A"
 
 @dataclass(frozen=True, slots=True)
 class ListeningSocket:
-    """A listening socket; the inode tells it from others with the same address."""
+    """A listening socket; the inode distinguishes sockets with the same address."""
 
     address: str
     port: int
@@ -44,7 +44,7 @@ def listeners() -> list[ListeningSocket]:
 
 
 def _address(text: str) -> str:
-    """Addresses are written as words of the machine's own byte order."""
+    """Parse an address of ``/proc/net``: 32-bit words in the machine's byte order."""
     raw = b"".join(int(text[at : at + 8], 16).to_bytes(4, "little") for at in range(0, len(text), 8))
     parsed = ipaddress.ip_address(raw)
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
@@ -84,7 +84,7 @@ async def listening_address(address: str, port: int, shims: Iterable[int]) -> st
 
 
 async def ports_on_all_addresses(shims: Iterable[int]) -> dict[int, list[int]]:
-    """For each shim the ports that its container holds on all addresses of the machine."""
+    """By shim, the ports on which its container listens on all addresses of the machine."""
 
     def look() -> dict[int, list[int]]:
         wild = [each for each in listeners() if each.wildcard]

@@ -1,4 +1,4 @@
-"""What containers use, from ``/proc``; and processes that a lost container left behind."""
+"""Resource usage of containers, from ``/proc``; and processes left behind by containers without a shim."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _COUNTED_FILES = 1000
 
 
 def stats_of(container: Container, shim: int, folder: Path, at: float) -> ContainerStats:
-    """Use of the container whose shim has that pid. Time of children that have ended is their parents', and of
-    orphans their shim's, so that it only grows."""
+    """Usage of the container whose shim has the pid ``shim``. CPU time of exited children counts for their parents, and
+    of orphans for the shim, so the total never decreases."""
     ticks = _ticks(shim, own=False)
     private = shared = count = 0
     for pid in processes.descendants(shim):
@@ -40,7 +40,7 @@ def _ticks(pid: int, *, own: bool) -> int:
 
 
 def _disk(folder: Path) -> int:
-    """Logs, and what lies in the working folder; a very full one is counted in part."""
+    """Size of the logs and of the working directory, of which at most ``_COUNTED_FILES`` files count."""
     found = sum(each.stat().st_size for each in folder.glob("log*") if each.is_file())
     count = 0
     for top, _, names in os.walk(folder / "work"):
@@ -56,7 +56,7 @@ def _disk(folder: Path) -> int:
 
 
 def stragglers(container_id: str) -> list[int]:
-    """Processes of a container that has no shim any more, known by their environment."""
+    """Processes of a container without a shim, found by their environment."""
     mark = f"{CONTAINER_ID}={container_id}".encode()
     found = []
     for name in os.listdir("/proc"):

@@ -1,4 +1,4 @@
-"""Notices when shims end, and reaps those that are children of this process."""
+"""Reports when shims exit, and reaps those that are children of this process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 
 class Watches:
-    """By container. Where processes cannot be watched, or not any more, whoever looks regularly has to find out."""
+    """A pidfd per container. A shim without one is found by the runtime's periodic check."""
 
     def __init__(self, ended: Callable[[str], None]) -> None:
         self._ended = ended
-        self._files: dict[str, int] = {}  # container -> a file that becomes readable when its shim ends
+        self._files: dict[str, int] = {}  # pidfd of the shim, by container
         self._children: set[int] = set()
 
     def __contains__(self, container_id: str) -> bool:
@@ -30,7 +30,7 @@ class Watches:
 
     def _readable(self, container_id: str, pid: int) -> None:
         self._drop(container_id)
-        self._reap(pid)
+        self._reap_child(pid)
         self._ended(container_id)
 
     def _drop(self, container_id: str) -> None:
@@ -38,20 +38,20 @@ class Watches:
         asyncio.get_running_loop().remove_reader(file)
         os.close(file)
 
-    def _reap(self, pid: int) -> None:
+    def _reap_child(self, pid: int) -> None:
         try:
             gone = os.waitpid(pid, os.WNOHANG)[0] != 0
-        except ChildProcessError:  # that of an earlier run: not ours to reap
+        except ChildProcessError:  # started by an earlier run, so not a child of this process
             gone = True
         if gone:
             self._children.discard(pid)
 
-    def look(self) -> None:
-        """Reap what was not noticed."""
+    def reap(self) -> None:
+        """Reap children whose exit was not reported."""
         for pid in tuple(self._children):
-            self._reap(pid)
+            self._reap_child(pid)
 
     def close(self) -> None:
         for container_id in tuple(self._files):
             self._drop(container_id)
-        self.look()
+        self.reap()

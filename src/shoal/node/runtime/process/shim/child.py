@@ -1,4 +1,4 @@
-"""What a new process does between fork and exec: becomes the container's program, or a command beside it."""
+"""The steps of a new process between fork and exec, for the container's program or a command in the container."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import termios
 from . import mounts, system
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing these for real would double what a shim costs
+if TYPE_CHECKING:  # importing these at run time would double the memory of a shim
     from typing import Any, NoReturn
 
 NOT_FOUND, NOT_STARTED = 127, 128
@@ -25,8 +25,8 @@ class StartError(Exception):
 
 
 def spawn(config: dict[str, Any], argv: list[str], streams: tuple[int, int, int], inside: int = 0) -> int:
-    """Start a program with these streams and return its pid. ``inside``: in the namespaces of that process instead of
-    new ones. ``StartError`` when it does not exist or cannot be run."""
+    """Start a program with these streams and return its pid. ``inside``: the pid of a process whose namespaces it
+    joins, instead of new ones. Raises ``StartError`` if the program does not exist or cannot be run."""
     failures, failed = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -94,8 +94,8 @@ def _confine(config: dict[str, Any], inside: int) -> None:
 
 
 def _run(argv: list[str], environment: dict[str, str]) -> NoReturn:
-    """Run the program, looked for on its own ``PATH``. By hand: ``os`` would import modules for it, which may not be
-    readable here any more."""
+    """Run the program, searched in the ``PATH`` of the container. Not with ``os.execvpe``: it imports modules, which
+    may not be readable in the new mount namespace."""
     program, denied = argv[0], None
     folders = [""] if "/" in program else environment.get("PATH", "/usr/bin:/bin").split(":")
     for folder in folders:

@@ -1,4 +1,4 @@
-"""The shim's loop: copies a container's output into its log and to who is attached, reaps, and writes how it ended."""
+"""The shim's loop: copies the container's output to its log and to attached clients, reaps, and records the exit."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .log import ContainerLog
 from .peers import ShimPeer
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing these for real would double what a shim costs
+if TYPE_CHECKING:  # importing these at run time would double the memory of a shim
     from collections.abc import Callable
     from typing import Any
 
     Interest = dict[int, tuple[int, Callable[[], object]]]
 
 _PIECE_BYTES = 65536
-_LOOK_MS = 1000  # how often memory and stalled readers are looked at
-_LAST_OUTPUT_S = 2.0  # for readers to take what came last
-_KILL_S = 5.0  # after which processes that cannot die are left behind
+_LOOK_MS = 1000  # interval of the checks of memory and stalled readers
+_LAST_OUTPUT_S = 2.0  # for readers to take the last output
+_KILL_S = 5.0  # after which processes that do not die are left behind
 _END_OF_INPUT = b"\x04"
 
 
@@ -39,10 +39,10 @@ class Shim:
         self._memory_limit = config["memory_limit"]
         self._log = ContainerLog(config["log_bytes"], config["log_files"])
         self._peers: list[ShimPeer] = []
-        self._outputs: dict[int, str] = {}  # where the container's output is read, and which stream it is
-        self._input = -1  # where its input is written
-        self._unread = b""  # input that it has not taken yet
-        self._input_ends = False  # once that is taken
+        self._outputs: dict[int, str] = {}  # stream by the file from which its output is read
+        self._input = -1  # file to which its input is written
+        self._unread = b""  # input that the container has not read yet
+        self._input_ends = False  # close its input after the unread part
         self._pid = 0
         self._status: int | None = None
         self._out_of_memory = False
@@ -50,7 +50,7 @@ class Shim:
         self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 
     def run(self, ready: int) -> None:
-        """Start the container, say on ``ready`` how that went, and stay until it has ended."""
+        """Start the container, write the result to ``ready``, and run until the container has exited."""
         started_at = time.time()
         self._listen()
         try:
@@ -117,7 +117,7 @@ class Shim:
 
     def _interest(self) -> Interest:
         found: Interest = {self._signals: (select.POLLIN, self._reap), self._listener.fileno(): (1, self._accept)}
-        if not any(peer.pending for peer in self._peers):  # a slow reader slows the container down
+        if not any(peer.pending for peer in self._peers):  # a slow reader blocks the container
             for fd in self._outputs:
                 found[fd] = (select.POLLIN, lambda fd=fd: self._copy(fd))  # type: ignore[misc]
         if self._unread:
@@ -162,7 +162,7 @@ class Shim:
     # output and input
 
     def _copy(self, fd: int) -> bool:
-        """Read a piece of output; False when there is nothing more for now."""
+        """Read a piece of output; False if there is none at the moment."""
         stream = self._outputs.get(fd)
         if stream is None:
             return False
@@ -170,7 +170,7 @@ class Shim:
             data = os.read(fd, _PIECE_BYTES)
         except BlockingIOError:
             return False
-        except OSError:  # a terminal that nobody has open any more
+        except OSError:  # a terminal whose other side is closed
             data = b""
         if not data:
             del self._outputs[fd]
@@ -182,7 +182,7 @@ class Shim:
         return True
 
     def _take(self, peer: ShimPeer) -> None:
-        """Input from who is attached; its end is the container's too if it was told so."""
+        """Read input of an attached client. With ``stdin_once`` its end also ends the container's input."""
         if peer.input < 0:
             return
         try:
@@ -213,7 +213,7 @@ class Shim:
                 self._unread = self._unread[os.write(self._input, self._unread) :]
         except BlockingIOError:
             return
-        except OSError:  # it reads no more
+        except OSError:  # the container closed its input
             self._input_ends, self._unread = True, b""
         if self._input < 0:
             self._unread = b""
@@ -246,7 +246,7 @@ class Shim:
                 self._input_ended(peer)
 
     def _answer(self, peer: ShimPeer, request: dict[str, Any], files: list[int]) -> list[int]:
-        """Do what was asked; the files that are still needed."""
+        """Carry out a request. Returns the files to keep open."""
         kind = request["do"]
         if kind == "signal":
             os.kill(self._pid, request["number"])
@@ -290,7 +290,7 @@ class Shim:
     # the end
 
     def _finish(self) -> None:
-        """Its first process has ended, and with it the container: nothing of it may go on."""
+        """The main process has exited: kill the others, record the exit, and send the last output."""
         self._kill_all()
         for fd in tuple(self._outputs):
             while self._copy(fd):
@@ -345,7 +345,7 @@ def _code(status: int) -> int:
 
 
 def _write_facts(path: str, **facts: object) -> None:
-    """One fact per line, all or nothing."""
+    """Write one fact per line, atomically."""
     text = "".join(f"{name} {str(value).replace(chr(10), ' ')}\n" for name, value in facts.items())
     fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     os.write(fd, text.encode())
@@ -357,12 +357,12 @@ def _say(fd: int, text: str) -> None:
     try:
         os.write(fd, text.encode())
     except OSError:
-        pass  # who started us has gone; the files say it all
+        pass  # the runtime has gone; it reads the files when it returns
     os.close(fd)
 
 
 def main() -> None:
-    """``DIRECTORY`` of the container as argument; file 3 is where the one who starts us waits for an answer."""
+    """Argument: the container's folder. The runtime reads the result of the start from file descriptor 3."""
     os.chdir(sys.argv[1])
     os.closerange(4, 65536)
     os.set_inheritable(3, False)
@@ -372,7 +372,7 @@ def main() -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        _say(3, "failed 128 it is being started already")
+        _say(3, "failed 128 the container is already being started")
         return
     system.become_subreaper()
     config_fd = os.open("config", os.O_RDONLY | os.O_CLOEXEC)

@@ -1,7 +1,7 @@
-"""Gives a container its own view of the file system: that of the machine, with volumes at their places.
+"""The file system of a container: that of the machine, with the volumes mounted at their paths.
 
-A mount needs something to be mounted on. Where the machine has no such file or folder, its parent is *mimicked*: hidden
-under an empty file system in memory, with everything that was in it brought back, and room for what is missing.
+A mount needs an existing file or folder as its mount point. If the machine has none, the parent folder is *mimicked*: a
+tmpfs is mounted over it, all its entries are bind-mounted into the tmpfs, and the mount point is created there.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from . import system
 
 _MANY = 5000  # a folder with more entries is not mimicked
 
-Mount = tuple[str, str, bool]  # what, where, whether read-only
+Mount = tuple[str, str, bool]  # source, target, read-only
 
 
 class MountError(OSError):
-    """A volume could not be put where it belongs."""
+    """A volume could not be mounted."""
 
 
 def isolate(mode: str, hostname: str) -> None:
-    """A mount namespace for this process; with mode ``user`` inside a user namespace, which anybody may make."""
+    """Create a mount namespace for this process; with mode ``user`` in a user namespace, which needs no root."""
     user, group = os.geteuid(), os.getegid()
     system.unshare(system.NEWNS | system.NEWUTS | (system.NEWUSER if mode == "user" else 0))
     if mode == "user":
@@ -40,9 +40,9 @@ def _write(path: str, text: str) -> None:
 
 
 def mount_all(mounts: list[Mount], scratch: str) -> None:
-    """Mount everything, outer places first. ``scratch`` is an empty folder for the time of doing so."""
+    """Mount everything, outer paths first. ``scratch`` is an empty folder that is used meanwhile."""
     ordered = sorted(mounts, key=lambda each: each[1].count("/") if each[1] != "/" else 0)
-    own: list[str] = []  # folders of ours in which missing ones can be made
+    own: list[str] = []  # folders in which mount points can be created
     if any(_nearest(os.path.realpath(target)) == "/" for _, target, _ in ordered):
         _new_root(scratch)
         own.append("/")
@@ -89,7 +89,7 @@ def _touch(path: str) -> None:
 
 
 def _seal(place: str) -> None:
-    """Read-only, with the other flags as they are: a user namespace may not take those away."""
+    """Make a mount read-only and keep its other flags, which a user namespace may not remove."""
     flags = os.statvfs(place).f_flag & (2 | 4 | 8 | 1024 | 2048)  # nosuid, nodev, noexec, noatime, nodiratime
     if os.statvfs(place).f_flag & 4096:
         flags |= 1 << 21  # relatime

@@ -1,7 +1,7 @@
-"""Who talks to a shim over its socket: a request each, and for sessions the streams that came with it.
+"""Clients of a shim's socket: their requests, and the streams of their sessions.
 
-A request is four bytes of length and a marshalled dict, its files come as ancillary data with the first byte. Answers
-are lines of text: ``ok``, ``started PID``, ``failed CODE WHY``, ``exit CODE``.
+A request is four bytes of length and a marshalled dict; its file descriptors are ancillary data of the first byte.
+Answers are lines of text: ``ok``, ``started PID``, ``failed CODE WHY``, ``exit CODE``.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing these for real would double what a shim costs
+if TYPE_CHECKING:  # importing these at run time would double the memory of a shim
     from typing import Any
 
-STALL_S = 10.0  # a reader that takes nothing for so long is let go, and the container goes on
+STALL_S = 10.0  # a reader that takes nothing for this long is disconnected, so that the container can continue
 _LIMIT_BYTES = 4 << 20
 _FILES = 3
 _FD_BYTES = 4
 
 
 class ShimPeer:
-    """One connection. ``pending`` holds what its reader has not taken yet, by file."""
+    """One connection. ``pending`` holds output that the reader has not taken yet, by file descriptor."""
 
     def __init__(self, fd: int) -> None:
         self.socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, fileno=fd)
@@ -45,7 +45,7 @@ class ShimPeer:
         return self.closed
 
     def receive(self) -> list[tuple[dict[str, Any], list[int]]]:
-        """The requests that have come in full, with their files. The end of the connection closes the peer."""
+        """The complete requests so far, with their file descriptors. The end of the connection closes the peer."""
         try:
             data, ancillary, _, _ = self.socket.recvmsg(65536, _socket.CMSG_SPACE(_FILES * _FD_BYTES))
         except BlockingIOError:
@@ -80,7 +80,7 @@ class ShimPeer:
         return found
 
     def answer(self, line: str) -> None:
-        """Lines are few and short: a peer whose buffer is full of them is not listening."""
+        """Send a line. Lines are few and short, so a peer whose socket buffer is full does not read: it is closed."""
         if not self.closed:
             try:
                 self.socket.send(line.replace("\n", " ").encode() + b"\n")

@@ -1,4 +1,4 @@
-"""What ``/proc`` says about processes: who they are, whose children, how much memory they use."""
+"""Reads ``/proc``: identity, children and memory of processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def read(path: str) -> bytes:
-    """A file of ``/proc``; empty when its process has gone."""
+    """The content of a file of ``/proc``; empty if its process has exited."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -25,12 +25,13 @@ def read(path: str) -> bytes:
 
 
 def stat_fields(pid: int) -> list[bytes]:
-    """The fields of ``stat`` from the state on (3 in proc(5)), since names may hold anything; empty when it is gone."""
+    """The fields of ``/proc/PID/stat`` from the state on (field 3 in proc(5)), because the name before it may contain
+    anything; empty if the process has exited."""
     return read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
 
 
 def start_time(pid: int) -> int:
-    """When a process was started, in ticks since the boot: with the pid it names the process. 0: there is none."""
+    """The start of a process in ticks since boot; with the pid it identifies the process. 0 if it does not exist."""
     fields = stat_fields(pid)
     return int(fields[19]) if len(fields) > 19 and fields[0] not in (b"Z", b"X") else 0
 
@@ -41,7 +42,7 @@ def session(pid: int) -> int:
 
 
 def descendants(pid: int) -> list[int]:
-    """Children, their children and so on, parents first."""
+    """All descendants, parents before their children."""
     if not os.path.exists("/proc/self/task/self/children") and not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
         return _descendants_by_scan(pid)
     found: list[int] = []
@@ -63,7 +64,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def _descendants_by_scan(pid: int) -> list[int]:
-    """For kernels that do not list children."""
+    """``descendants`` for kernels without ``/proc/PID/task/TID/children``."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -79,13 +80,13 @@ def _descendants_by_scan(pid: int) -> list[int]:
 
 
 def private_bytes(pid: int) -> int:
-    """Memory that a process does not share with files; cheap, and counts what forks share twice."""
+    """Memory of a process without file pages. Cheap, but pages shared after a fork count for each process."""
     fields = read(f"/proc/{pid}/statm").split()
     return (int(fields[1]) - int(fields[2])) * PAGE_BYTES if len(fields) > 2 else 0
 
 
 def proportional_bytes(pid: int) -> int:
-    """A process' own share of the memory it uses; costs a walk over its pages."""
+    """Memory of a process with its part of shared pages. Expensive: the kernel walks all pages."""
     for line in read(f"/proc/{pid}/smaps_rollup").splitlines():
         if line.startswith(b"Pss:"):
             return int(line.split()[1]) * 1024

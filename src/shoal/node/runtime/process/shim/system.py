@@ -1,4 +1,4 @@
-"""Calls of Linux that Python's ``os`` does not have in all versions we support."""
+"""Linux system calls that ``os`` lacks in some supported Python versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _check(result: int, what: str) -> None:
 
 
 def become_subreaper() -> None:
-    """Orphans among the descendants become children of this process, not of the machine's first one."""
+    """Make orphaned descendants children of this process instead of init."""
     _check(_libc.prctl(_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
 
 
@@ -31,7 +31,7 @@ def die_with_parent() -> None:
 
 
 def child_signals() -> int:
-    """A file that can be read whenever a child has ended; the signal itself is held back from now on."""
+    """Block SIGCHLD and return a signalfd that is readable when a child has exited."""
     mask = _signal_set(SIGCHLD)
     _check(_libc.sigprocmask(_SIG_BLOCK, mask, None), "sigprocmask")
     found: int = _libc.signalfd(-1, mask, os.O_NONBLOCK | os.O_CLOEXEC)
@@ -40,7 +40,7 @@ def child_signals() -> int:
 
 
 def default_signals() -> None:
-    """What this program ignores or holds back must reach the one that comes after it."""
+    """Reset signal handlers and the signal mask, for the program that is executed next."""
     for number in range(1, _SIGNALS + 1):
         _libc.signal(number, ctypes.c_void_p(0))
     _check(_libc.sigprocmask(_SIG_SETMASK, _signal_set(), None), "sigprocmask")
@@ -77,7 +77,7 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def pivot_root(folder: str) -> None:
-    """Make a mounted folder the root; what was the root is gone for this namespace."""
+    """Make a mounted folder the root and detach the old root."""
     os.chdir(folder)
     _check(_libc.pivot_root(b".", b"."), folder)
     _check(_libc.umount2(b".", MNT_DETACH), folder)
