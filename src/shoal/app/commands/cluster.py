@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from shoal.app.commands.options import LogLevel, StopOnEof
 from shoal.app.config import AVAILABLE_COMPONENTS, DEFAULT_PORT, LOOPBACK, opened_config
 from shoal.app.home import directory
 from shoal.app.processes import start_logs, stop_when_stdin_ends
 from shoal.app.settings import CLUSTER, read_settings
-from shoal.base import logs
 from shoal.cli.apps import new_app
 
 app = new_app("Run one Kubernetes-compatible cluster.", group=True)
@@ -119,8 +119,8 @@ def start(
         int | None, typer.Option(help="old audit logs to keep; 0 keeps all; default 10")
     ] = None,
     audit_max_age: Annotated[int | None, typer.Option(help="days to keep old audit logs; default 0, no limit")] = None,
-    log_level: Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")] = None,
-    stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
+    log_level: LogLevel = None,
+    stop_on_eof: StopOnEof = False,
 ) -> None:
     """Start a cluster and print `ready URL` when it serves requests; SIGTERM or Ctrl-C stops it. Settings also come
     from a file and from SHOAL_CLUSTER_* variables; flags win."""

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from shoal.app.commands.options import CertificateNames, LogLevel, ReloadedConfig, StopOnEof
 from shoal.app.home import directory
 from shoal.app.processes import run_until_signal, say_ready, start_logs, stop_when_stdin_ends
 from shoal.app.settings import CONTROL, read_settings
-from shoal.base import logs
 from shoal.cli.apps import new_app
 
 app = new_app("Run the control plane of a fleet.", group=True)
@@ -25,7 +25,7 @@ def start(
     dir: Annotated[
         Path | None, typer.Option(help="state directory; default `control` in $SHOAL_HOME, else in ~/.shoal")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file with settings; SIGHUP reads it again")] = None,
+    config: ReloadedConfig = None,
     port: Annotated[
         int | None,
         typer.Option(
@@ -59,9 +59,7 @@ def start(
         Path | None,
         typer.Option(help="file from `shoal control credentials export`, or state directory of another control plane"),
     ] = None,
-    tls_san: Annotated[
-        list[str] | None, typer.Option(help="additional DNS name or IP address in the certificate; may be repeated")
-    ] = None,
+    tls_san: CertificateNames = None,
     relay: Annotated[
         str | None, typer.Option(metavar="URL", help="run a region's relay of the control plane at this URL")
     ] = None,
@@ -71,8 +69,8 @@ def start(
     ca: Annotated[
         Path | None, typer.Option(help="relay only: CA of the control plane's certificate; default: the join file's")
     ] = None,
-    log_level: Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")] = None,
-    stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
+    log_level: LogLevel = None,
+    stop_on_eof: StopOnEof = False,
 ) -> None:
     """Start a control plane, or with --relay the relay of a region, and print `ready URL` when it serves requests.
     SIGTERM or Ctrl-C stops it; SIGHUP reads the settings again. SHOAL_CONTROL_* variables set them too."""

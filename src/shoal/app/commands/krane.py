@@ -7,8 +7,16 @@ from typing import Annotated
 
 import typer
 
+from shoal.app.commands.options import (
+    ElectionName,
+    HealthHost,
+    Kubeconfig,
+    KubeContext,
+    LogLevel,
+    ReloadedConfig,
+    StopOnEof,
+)
 from shoal.app.home import directory
-from shoal.base import logs
 from shoal.cli.apps import new_app
 
 app = new_app("Run the agent of a cluster.", group=True)
@@ -17,29 +25,23 @@ app = new_app("Run the agent of a cluster.", group=True)
 @app.command("start")
 def start(
     join: Annotated[Path | None, typer.Option(help="join file from `shoal token create --kind agent`")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file with settings; SIGHUP reads it again")] = None,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(help="kubeconfig of the cluster; default: the pod's service account, else kubectl's file"),
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="context in the kubeconfig")] = None,
+    config: ReloadedConfig = None,
+    kubeconfig: Kubeconfig = None,
+    context: KubeContext = None,
     dir: Annotated[
         Path | None, typer.Option(help="directory for the key and the last known state; default `krane` in $SHOAL_HOME")
     ] = None,
     port: Annotated[
         int | None, typer.Option(help="port of health and metrics; 0 for any free port; default 8070")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="address of health and metrics; default 127.0.0.1")] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(help="identity of this process in the leader election; default: derived from the host name"),
-    ] = None,
+    host: HealthHost = None,
+    name: ElectionName = None,
     elect: Annotated[
         bool | None,
         typer.Option("--elect/--no-elect", help="use leader election, so that standbys can run"),
     ] = None,
-    log_level: Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")] = None,
-    stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
+    log_level: LogLevel = None,
+    stop_on_eof: StopOnEof = False,
 ) -> None:
     """Start an agent and print `ready` once it runs; SIGTERM or Ctrl-C stops it. Applied workloads keep running.
     SHOAL_KRANE_* variables set the settings too; SIGHUP reads them again."""

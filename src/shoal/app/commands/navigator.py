@@ -9,10 +9,18 @@ from typing import Annotated
 import typer
 
 from shoal.app.commands.navigator_token import app as token_app
+from shoal.app.commands.options import (
+    CertificateNames,
+    ElectionName,
+    HealthHost,
+    Kubeconfig,
+    KubeContext,
+    LogLevel,
+    StopOnEof,
+)
 from shoal.app.config import LOOPBACK
 from shoal.app.processes import run_until_signal, say_ready, start_logs, stop_when_stdin_ends
 from shoal.app.settings import EDGE, NAVIGATOR, read_settings
-from shoal.base import logs
 from shoal.cli.apps import new_app
 
 app = new_app("Run the navigator, the live view of all clusters.", group=True)
@@ -22,21 +30,15 @@ app = new_app("Run the navigator, the live view of all clusters.", group=True)
 def edge(
     join: Annotated[Path | None, typer.Option(help="join file from `shoal navigator token create`")] = None,
     config: Annotated[Path | None, typer.Option(help="settings file, YAML or JSON; default $SHOAL_EDGE_CONFIG")] = None,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(help="kubeconfig of the cluster; default: the pod's service account, else kubectl's file"),
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="context in the kubeconfig")] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(help="identity of this process in the leader election; default: derived from the host name"),
-    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: KubeContext = None,
+    name: ElectionName = None,
     port: Annotated[
         int | None, typer.Option(help="port of health and metrics; 0 for any free port; default 8071")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="address for health and metrics")] = None,
-    log_level: Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")] = None,
-    stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
+    host: HealthHost = None,
+    log_level: LogLevel = None,
+    stop_on_eof: StopOnEof = False,
 ) -> None:
     """Start the edge of a cluster and print `ready` once it runs; SIGTERM or Ctrl-C stops it. Settings also come
     from a file and from SHOAL_EDGE_* variables; flags win."""
@@ -104,9 +106,7 @@ def manager(
     control_dir: Annotated[
         Path | None, typer.Option(help="state directory of the control plane, to show which app a pod belongs to")
     ] = None,
-    tls_san: Annotated[
-        list[str] | None, typer.Option(help="additional DNS name or IP address in the certificate; may be repeated")
-    ] = None,
+    tls_san: CertificateNames = None,
     config: Annotated[
         Path | None, typer.Option(help="settings file, YAML or JSON; default $SHOAL_NAVIGATOR_CONFIG")
     ] = None,
@@ -121,8 +121,8 @@ def manager(
     keep_alive: Annotated[
         float | None, typer.Option(help="seconds without a message after which the manager probes an edge; default 15")
     ] = None,
-    log_level: Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")] = None,
-    stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
+    log_level: LogLevel = None,
+    stop_on_eof: StopOnEof = False,
 ) -> None:
     """Start the manager and print `ready URL` when it serves requests; SIGTERM or Ctrl-C stops it. Settings also
     come from a file and from SHOAL_NAVIGATOR_* variables; flags win."""

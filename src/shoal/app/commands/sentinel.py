@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
+from shoal.app.commands.options import LogLevel, ReloadedConfig
 from shoal.app.processes import run_until_signal, say_ready, start_logs
 from shoal.app.settings import SENTINEL, read_settings
-from shoal.base import logs
 from shoal.cli.apps import new_app
 
 app = new_app("Run a gateway.", group=True)
@@ -27,8 +27,8 @@ def start(
     port: Annotated[int | None, typer.Option(help="port for traffic; default 8040")] = None,
     health_port: Annotated[int | None, typer.Option(help="port for /livez and /readyz; default 8041")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="port for /metrics; default 8042")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file with settings; SIGHUP reads it again")] = None,
-    log_level: Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")] = None,
+    config: ReloadedConfig = None,
+    log_level: LogLevel = None,
 ) -> None:
     """Start a gateway and print `ready`. SHOAL_SENTINEL_* variables set the settings too; SIGHUP reads them again."""
     from random import Random

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shoal.app.commands.options import ElectionName, HealthHost, Kubeconfig, KubeContext, LogLevel, StopOnEof
 from shoal.app.processes import run_until_signal, say_ready, start_logs, stop_when_stdin_ends
 from shoal.app.settings import SHARD_MANAGER, SHARD_PROXY, SHARD_WORKER, read_settings
-from shoal.base import logs
 from shoal.cli.apps import new_app
 from shoal.errors import ConfigError
 
@@ -22,25 +22,19 @@ app = new_app("Run a controller as several active workers.", group=True)
 
 @app.command("manager")
 def manager(
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(help="kubeconfig of the cluster; default: the pod's service account, else kubectl's file"),
-    ] = None,
+    kubeconfig: Kubeconfig = None,
     config: Annotated[
         Path | None, typer.Option(help="settings file, YAML or JSON; default $SHOAL_SHARD_MANAGER_CONFIG")
     ] = None,
-    context: Annotated[str | None, typer.Option(help="context in the kubeconfig")] = None,
+    context: KubeContext = None,
     namespace: Annotated[
         str | None, typer.Option(help="namespace of the leader election's Lease; default shoal-system")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="address of health and metrics; default 127.0.0.1")] = None,
+    host: HealthHost = None,
     port: Annotated[
         int | None, typer.Option(help="port of health and metrics; 0 for any free port; default 8060")
     ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(help="identity of this process in the leader election; default: derived from the host name"),
-    ] = None,
+    name: ElectionName = None,
     elect: Annotated[
         bool | None,
         typer.Option("--elect/--no-elect", help="use leader election, so that replicas can run; default on"),
@@ -54,8 +48,8 @@ def manager(
     ] = None,
     webhook_certificate: Annotated[Path | None, typer.Option(help="certificate of the webhook, PEM")] = None,
     webhook_key: Annotated[Path | None, typer.Option(help="private key of the webhook's certificate, PEM")] = None,
-    log_level: Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")] = None,
-    stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
+    log_level: LogLevel = None,
+    stop_on_eof: StopOnEof = False,
 ) -> None:
     """Start a manager and print `ready` once it serves requests; SIGTERM or Ctrl-C stops it. Workers keep running.
     Settings also come from a file and from SHOAL_SHARD_MANAGER_* variables; flags win."""
@@ -126,10 +120,6 @@ _PLACE = Annotated[
     str | None, typer.Option(help="namespace of the ShardConfig; default $SHARD_NAMESPACE, else default")
 ]
 _SETTINGS = Annotated[Path | None, typer.Option(help="settings file, YAML or JSON")]
-_KUBECONFIG = Annotated[
-    Path | None, typer.Option(help="kubeconfig of the cluster; default: the pod's service account, else kubectl's")
-]
-_LEVEL = Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")]
 
 
 @app.command("worker")
@@ -138,7 +128,7 @@ def worker(
     config: _CONFIG = None,
     shard: _SHARD = None,
     namespace: _PLACE = None,
-    kubeconfig: _KUBECONFIG = None,
+    kubeconfig: Kubeconfig = None,
     settings: _SETTINGS = None,
     concurrency: Annotated[int | None, typer.Option(help="concurrent handlers; default 16")] = None,
     cpus: Annotated[
@@ -152,8 +142,8 @@ def worker(
         str | None, typer.Option(help="address of health and metrics; default $POD_IP, else 127.0.0.1")
     ] = None,
     port: Annotated[int | None, typer.Option(help="port of health and metrics; default 0: none")] = None,
-    log_level: _LEVEL = None,
-    stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
+    log_level: LogLevel = None,
+    stop_on_eof: StopOnEof = False,
 ) -> None:
     """Run a controller on one shard. On SIGTERM it hands its slots over, then ends. Settings also come from a file and
     from SHOAL_SHARD_WORKER_* variables; flags win."""
@@ -181,7 +171,7 @@ def proxy(
     config: _CONFIG = None,
     shard: _SHARD = None,
     namespace: _PLACE = None,
-    kubeconfig: _KUBECONFIG = None,
+    kubeconfig: Kubeconfig = None,
     settings: _SETTINGS = None,
     folder: Annotated[
         Path | None,
@@ -189,8 +179,8 @@ def proxy(
     ] = None,
     host: Annotated[str | None, typer.Option(help="address to listen on; default 127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(help="port to listen on; default 8061")] = None,
-    log_level: _LEVEL = None,
-    stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
+    log_level: LogLevel = None,
+    stop_on_eof: StopOnEof = False,
 ) -> None:
     """Run a proxy for a controller without shard support: through DIR/kubeconfig it sees and writes only its shard.
     Settings also come from a file and from SHOAL_SHARD_PROXY_* variables; flags win."""
