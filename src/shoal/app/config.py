@@ -31,12 +31,25 @@ from shoal.errors import ConfigError
 
 DEFAULT_PORT = 6443
 LOOPBACK = "127.0.0.1"
+_ALL_ADDRESSES = ("0.0.0.0", "::", "")
 SERVICE_CIDR = "10.96.0.0/16"
 
 COMPONENTS = ("apiserver", "scheduler", "controllers", "nodes")
 AVAILABLE_COMPONENTS = ("apiserver", "scheduler", "controllers", "nodes")
 _STORE_FIX = "use sqlite:///PATH, postgresql://USER@HOST/DATABASE or memory://"
 RUNTIMES = ("process", "docker", "simulated")
+
+
+def local_url(host: str, port: int) -> str:
+    """URL of a server that listens on ``host``, for clients on this machine."""
+    host = LOOPBACK if host in _ALL_ADDRESSES else host
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def local_hosts(host: str, more: tuple[str, ...]) -> tuple[str, ...]:
+    """Names and addresses in the certificate of a server that listens on ``host``."""
+    bound = () if host in _ALL_ADDRESSES else (host,)
+    return tuple(dict.fromkeys(("localhost", LOOPBACK, "::1", *bound, *more)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +125,7 @@ class ClusterConfig:
     @property
     def url(self) -> str:
         """URL of the API server for clients on this machine."""
-        host = LOOPBACK if self.host in ("0.0.0.0", "::", "") else self.host
-        return f"https://[{host}]:{self.port}" if ":" in host else f"https://{host}:{self.port}"
+        return local_url(self.host, self.port)
 
     @property
     def service_ip(self) -> str:
@@ -124,7 +136,7 @@ class ClusterConfig:
     def certificate_hosts(self) -> tuple[str, ...]:
         """Every name and address under which clients may reach the API server."""
         service = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
-        bound = () if self.host in ("0.0.0.0", "::", "") else (self.host,)
+        bound = () if self.host in _ALL_ADDRESSES else (self.host,)
         hosts = (*service, "localhost", LOOPBACK, "::1", self.service_ip, *bound, *self.extra_hosts)
         return tuple(dict.fromkeys(hosts))
 

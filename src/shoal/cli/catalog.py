@@ -28,7 +28,7 @@ def render_help(commands: Sequence[Command]) -> str:
     lines = [
         "Usage: shoal COMMAND [OPTIONS]",
         "",
-        "Applications over many Kubernetes clusters, as if they were one.",
+        _PURPOSE,
         "",
     ]
     for group in dict.fromkeys(command.group for command in commands):

@@ -7,7 +7,7 @@ import json
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -111,6 +111,23 @@ class Rest:
         """The body of a response as it arrives, over a separate connection."""
         return TextStream(Rest(self.context), _target(path, params))
 
+    @contextmanager
+    def streamed(
+        self, target: str, headers: Mapping[str, str], timeout_s: float | None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """A response that is read as it arrives; the connection is closed at the end."""
+        sent = {"Authorization": f"Bearer {self.context.token}", **headers}
+        try:
+            answer = self._answer("GET", target, None, sent, timeout_s)
+            if answer.status >= 400:
+                raise _refused(answer.status, _decoded(answer.read(), answer.getheader("content-type") or ""))
+            with answer:
+                yield answer
+        except (OSError, http.client.HTTPException) as error:
+            raise CannotReach(f"the stream from {self.context.url} broke off: {error}") from None
+        finally:
+            self.close()
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -163,19 +180,10 @@ class TextStream:
         self._target = target
 
     def __iter__(self) -> Iterator[bytes]:
-        context = self._rest.context
-        headers = {"Authorization": f"Bearer {context.token}", "Accept": "text/plain, application/json"}
-        try:
-            answer = self._rest._answer("GET", self._target, None, headers, timeout_s=None)
-            if answer.status >= 400:
-                raise _refused(answer.status, _decoded(answer.read(), answer.getheader("content-type") or ""))
-            with answer:
-                while part := answer.read1(65536):
-                    yield part
-        except (OSError, http.client.HTTPException) as error:
-            raise CannotReach(f"the stream from {context.url} broke off: {error}") from None
-        finally:
-            self._rest.close()
+        headers = {"Accept": "text/plain, application/json"}
+        with self._rest.streamed(self._target, headers, timeout_s=None) as answer:
+            while part := answer.read1(65536):
+                yield part
 
     def close(self) -> None:
         self._rest.interrupt()
@@ -191,20 +199,9 @@ class EventStream:
         self._last = last
 
     def __iter__(self) -> Iterator[ServerEvent]:
-        context = self._rest.context
-        headers = {"Authorization": f"Bearer {context.token}", "Accept": "text/event-stream"}
-        if self._last:
-            headers["Last-Event-ID"] = self._last
-        try:
-            answer = self._rest._answer("GET", self._target, None, headers, timeout_s=_QUIET_S)
-            if answer.status >= 400:
-                raise _refused(answer.status, _decoded(answer.read(), answer.getheader("content-type") or ""))
-            with answer:
-                yield from _messages(answer)
-        except (OSError, http.client.HTTPException) as error:
-            raise CannotReach(f"the stream from {context.url} broke off: {error}") from None
-        finally:
-            self._rest.close()
+        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": self._last} if self._last else {})}
+        with self._rest.streamed(self._target, headers, timeout_s=_QUIET_S) as answer:
+            yield from _messages(answer)
 
     def close(self) -> None:
         self._rest.interrupt()

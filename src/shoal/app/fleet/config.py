@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shoal.app.config import LOOPBACK, without_password
+from shoal.app.config import LOOPBACK, local_hosts, local_url, without_password
 from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.fleet.credentials import take_over
 from shoal.app.ports import choose_port
@@ -81,7 +81,7 @@ class ControlConfig:
     @property
     def url(self) -> str:
         """URL of the control plane for clients on this machine."""
-        return _url(self.host, self.port)
+        return local_url(self.host, self.port)
 
     @property
     def pki_dir(self) -> Path:
@@ -93,7 +93,7 @@ class ControlConfig:
 
     @property
     def certificate_hosts(self) -> tuple[str, ...]:
-        return _hosts(self.host, self.extra_hosts)
+        return local_hosts(self.host, self.extra_hosts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,21 +112,11 @@ class RelaySettings:
     @property
     def own_url(self) -> str:
         """URL of the relay for agents on this machine."""
-        return _url(self.host, self.port)
+        return local_url(self.host, self.port)
 
     @property
     def certificate_hosts(self) -> tuple[str, ...]:
-        return _hosts(self.host, self.extra_hosts)
-
-
-def _url(host: str, port: int) -> str:
-    host = LOOPBACK if host in ("0.0.0.0", "::", "") else host
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-
-
-def _hosts(host: str, more: tuple[str, ...]) -> tuple[str, ...]:
-    bound = () if host in ("0.0.0.0", "::", "") else (host,)
-    return tuple(dict.fromkeys(("localhost", LOOPBACK, "::1", *bound, *more)))
+        return local_hosts(self.host, self.extra_hosts)
 
 
 def checked_config(options: ControlOptions) -> ControlConfig:

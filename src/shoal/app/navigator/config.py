@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shoal.app.config import LOOPBACK, without_password
+from shoal.app.config import LOOPBACK, local_hosts, local_url, without_password
 from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.ports import choose_port
 from shoal.base.settings import setting
@@ -56,8 +56,7 @@ class ManagerProcessConfig:
     @property
     def url(self) -> str:
         """URL of the manager for clients on this machine."""
-        host = LOOPBACK if self.host in ("0.0.0.0", "::", "") else self.host
-        return f"https://[{host}]:{self.port}" if ":" in host else f"https://{host}:{self.port}"
+        return local_url(self.host, self.port)
 
     @property
     def pki_dir(self) -> Path:
@@ -69,8 +68,7 @@ class ManagerProcessConfig:
 
     @property
     def certificate_hosts(self) -> tuple[str, ...]:
-        bound = () if self.host in ("0.0.0.0", "::", "") else (self.host,)
-        return tuple(dict.fromkeys(("localhost", LOOPBACK, "::1", *bound, *self.extra_hosts)))
+        return local_hosts(self.host, self.extra_hosts)
 
 
 def checked_config(options: NavigatorOptions) -> ManagerProcessConfig:

@@ -57,9 +57,11 @@ def object_references(volume: Obj) -> Iterable[tuple[str, str]]:
 def token_projections(volume: Obj) -> Iterable[TokenProjection]:
     for source in (volume.get("projected") or {}).get("sources") or ():
         if inner := source.get("serviceAccountToken"):
-            yield TokenProjection(
-                inner.get("audience") or "", int(inner.get("expirationSeconds") or 3600), inner["path"]
-            )
+            yield _token_projection(inner)
+
+
+def _token_projection(source: Obj) -> TokenProjection:
+    return TokenProjection(source.get("audience") or "", int(source.get("expirationSeconds") or 3600), source["path"])
 
 
 def is_made_of_objects(volume: Obj) -> bool:
@@ -95,12 +97,10 @@ def _projected(name: str, source: Obj, pod: Obj, sources: VolumeSources) -> File
         if (inner := each.get("downwardAPI")) is not None:
             files |= _downward(name, inner, pod, sources, mode)
         if (inner := each.get("serviceAccountToken")) is not None:
-            wish = TokenProjection(
-                inner.get("audience") or "", int(inner.get("expirationSeconds") or 3600), inner["path"]
-            )
-            if wish not in sources.tokens:
+            token = sources.tokens.get(_token_projection(inner))
+            if token is None:
                 raise VolumeFault(name, "failed to fetch token: it has not been issued yet")
-            files[_checked(name, inner["path"])] = File(sources.tokens[wish].encode(), mode)
+            files[_checked(name, inner["path"])] = File(token.encode(), mode)
         if each.get("clusterTrustBundle") is not None:
             raise VolumeFault(name, "this node does not support clusterTrustBundle")
     return files
