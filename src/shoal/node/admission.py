@@ -13,7 +13,7 @@ from shoal.node.resources import ACCOUNTED, amounts, total_requests, used
 
 
 def refusal(pod: Obj, node: Obj, others: Iterable[Obj]) -> PodFailure | None:
-    """Why the pod cannot run beside ``others``, which the node has taken already; None when it can."""
+    """Why the node rejects the pod next to its current pods ``others``; None if it admits the pod."""
     others = tuple(others)
     found = _resources(pod, node, others) or _selection(pod, node) or port_conflict(pod, others)
     if found is None:
@@ -85,7 +85,7 @@ def _compare(operator: str, found: str | None, values: Iterable[str]) -> bool:
 
 
 def port_conflict(pod: Obj, others: Iterable[Obj]) -> tuple[str, str] | None:
-    """Reason and message when a port of the host that the pod asks for is another's already."""
+    """Reason and message if a host port of the pod is in use by another pod."""
     mine = _host_ports(pod)
     taken = {port for other in others for port in _host_ports(other)} if mine else set()
     for address, protocol, port in mine:

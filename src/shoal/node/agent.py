@@ -72,11 +72,11 @@ class NodeAgent:
         self._client = client
         self._workers: dict[str, PodWorker] = {}  # by uid
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._gone: set[str] = set()  # uids that were finished here and that the API still shows
-        self._doubted: dict[str, Obj] = {}  # pods by uid that the node as last seen does not take
-        self._asking: set[asyncio.Task[None]] = set()
+        self._finished: set[str] = set()  # uids of finished pods that are still in the informer's cache
+        self._rechecked: dict[str, Obj] = {}  # by uid: pods to check again before they are rejected
+        self._rechecks: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
-        self.ready = asyncio.Event()  # registered, and looking after pods
+        self.ready = asyncio.Event()  # registered, and following pods
         self._made: PodWorkerDeps | None = None
         self._pressure: PressureWatch | None = None
         self._registration: Registration | None = None
@@ -110,7 +110,7 @@ class NodeAgent:
         self._stopped.set()
 
     async def run(self) -> None:
-        """Look after the node until ``stop``. Containers go on running."""
+        """Run the node until ``stop``. Containers keep running after it."""
         await self.runtime.open()
         tasks: list[asyncio.Task[None]] = []
         stopped = asyncio.create_task(self._stopped.wait(), name=f"{self.name}/stopped")
@@ -126,7 +126,7 @@ class NodeAgent:
                     task.result()
         finally:
             self.ready.clear()
-            await cancel_all(stopped, *tasks, *self._asking, *self._tasks.values())
+            await cancel_all(stopped, *tasks, *self._rechecks, *self._tasks.values())
             if self._made is not None:
                 await self._made.prober.close()
                 await self._made.references.close()
@@ -138,7 +138,7 @@ class NodeAgent:
         memory = amount("memory", allocatable(self.config, info)["memory"])
         self._pressure = PressureWatch(
             self.runtime, self.config.eviction, clock=self._clock, memory_bytes=memory,
-            disk=lambda: disk_usage(self.config.root), pods=self._active_pods, condemn=self._condemn,
+            disk=lambda: disk_usage(self.config.root), pods=self._active_pods, evict=self._evict,
         )  # fmt: skip
         self._registration = Registration(
             self._client, self.runtime, self.config, self._agent_deps.machine, clock=self._clock,
@@ -164,7 +164,7 @@ class NodeAgent:
     def _make_tools(self, info: RuntimeInfo) -> PodWorkerDeps:
         parts, clock = self._agent_deps, self._clock
         events = PodEvents(parts.recorder)
-        references = References(self._client, clock=clock, random=parts.random, changed=self._referred)
+        references = References(self._client, clock=clock, random=parts.random, changed=self._references_changed)
         handlers = Handlers(self.runtime, clock=clock)
         room = parsed(allocatable(self.config, info))
         self.config.root.mkdir(parents=True, exist_ok=True)
@@ -198,50 +198,50 @@ class NodeAgent:
         pod = change.object
         uid = pod["metadata"]["uid"]
         if change.new is None:
-            self._gone.discard(uid)
-            self._doubted.pop(uid, None)
+            self._finished.discard(uid)
+            self._rechecked.pop(uid, None)
             worker = self._workers.get(uid)
             if worker is not None:
-                worker.vanish()
+                worker.mark_removed()
             return
-        if pod["spec"].get("nodeName") != self.config.name or uid in self._gone:
+        if pod["spec"].get("nodeName") != self.config.name or uid in self._finished:
             return
         worker = self._workers.get(uid)
         if worker is not None:
             worker.update(pod)
         else:
-            self._take(pod)
+            self._accept(pod)
 
-    def _take(self, pod: Obj) -> None:
-        """A pod that is new here, or that an earlier agent looked after."""
+    def _accept(self, pod: Obj) -> None:
+        """Start a worker for a pod that is new to this agent; check it again first if it would be rejected."""
         uid = pod["metadata"]["uid"]
-        if uid in self._doubted:
-            self._doubted[uid] = pod
+        if uid in self._rechecked:
+            self._rechecked[uid] = pod
         elif self._refusal(pod) is None:
-            self._look_after(pod, None)
+            self._start_worker(pod, None)
         else:
-            self._doubted[uid] = pod
-            asking = asyncio.create_task(self._decide(uid), name=f"admit/{uid}")
-            self._asking.add(asking)
-            asking.add_done_callback(self._asking.discard)
+            self._rechecked[uid] = pod
+            recheck = asyncio.create_task(self._recheck(uid), name=f"admit/{uid}")
+            self._rechecks.add(recheck)
+            recheck.add_done_callback(self._rechecks.discard)
 
-    async def _decide(self, uid: str) -> None:
+    async def _recheck(self, uid: str) -> None:
         """Read the node again before refusing a pod: it may have a new label or resource."""
         assert self._registration is not None
         try:
             await self._registration.refresh()
         except (ApiError, TransportError) as error:
             log.warning("reading the node failed; using the last known version", reason=str(error))
-        pod = self._doubted.pop(uid, None)
+        pod = self._rechecked.pop(uid, None)
         if pod is not None:
-            self._look_after(pod, self._refusal(pod))
+            self._start_worker(pod, self._refusal(pod))
 
     def _refusal(self, pod: Obj) -> PodFailure | None:
         if (pod.get("status") or {}).get("startTime") or pod["metadata"].get("deletionTimestamp"):
             return None
         return refusal(pod, self.node, self._active_pods())
 
-    def _look_after(self, pod: Obj, failure: PodFailure | None) -> None:
+    def _start_worker(self, pod: Obj, failure: PodFailure | None) -> None:
         uid = pod["metadata"]["uid"]
         if failure is not None:
             message = failure.message.removeprefix("Pod was rejected: ")
@@ -258,35 +258,35 @@ class NodeAgent:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a pod's worker failed", error=error, uid=uid)
             if worker is not None and not self._stopped.is_set():
-                self._clock.call_later(1.0, lambda: self._again(worker.pod))
+                self._clock.call_later(1.0, lambda: self._restart_worker(worker.pod))
             return
         if worker is not None and worker.finished:
             known = self._pods.cache.select(namespace=worker.pod["metadata"]["namespace"])
             if any(each["metadata"]["uid"] == uid for each in known):
-                self._gone.add(uid)
+                self._finished.add(uid)
 
-    def _again(self, pod: Obj) -> None:
+    def _restart_worker(self, pod: Obj) -> None:
         if pod["metadata"]["uid"] not in self._workers and not self._stopped.is_set():
-            self._take(pod)
+            self._accept(pod)
 
     def _active_pods(self) -> Iterable[Obj]:
         return [worker.pod for worker in self._workers.values() if worker.active]
 
-    def _condemn(self, uid: str, failure: PodFailure) -> None:
+    def _evict(self, uid: str, failure: PodFailure) -> None:
         worker = self._workers.get(uid)
         if worker is not None:
             self._deps.events.warning(worker.pod, failure.reason, failure.message)
-            worker.condemn(failure)
+            worker.fail(failure)
 
     def _wake(self, uid: str) -> None:
         worker = self._workers.get(uid)
         if worker is not None:
             worker.wake()
 
-    def _referred(self, uid: str) -> None:
+    def _references_changed(self, uid: str) -> None:
         worker = self._workers.get(uid)
         if worker is not None:
-            worker.refer()
+            worker.references_changed()
 
     # the runtime
 
@@ -320,7 +320,7 @@ class NodeAgent:
                     worker.wake()
 
     async def _housekeeping(self) -> None:
-        """Stop and remove what belongs to deleted pods."""
+        """Stop and remove sandboxes and volumes of deleted pods."""
         while True:
             try:
                 await self._remove_orphans()

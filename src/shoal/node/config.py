@@ -31,7 +31,7 @@ class EvictionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """One node."""
+    """Settings of one node."""
 
     name: str
     root: Path  # folder of the node: volumes and state of the runtime
@@ -52,9 +52,9 @@ class NodeConfig:
     pod_cidr: str = ""
     lease_s: int = 40
     renew_s: float = 10.0
-    status_s: float = 10.0  # a changed status is written this often
-    unchanged_s: float = 300.0  # one that has not changed this often
-    relist_s: float = 10.0  # everything is looked at this often, events or not
+    status_s: float = 10.0  # interval in which a changed status is written
+    unchanged_s: float = 300.0  # interval in which an unchanged status is written
+    relist_s: float = 10.0  # interval of the comparison of all containers, besides events
     stop_s: float = 8.0
     eviction: EvictionConfig = field(default_factory=EvictionConfig)
 

@@ -14,9 +14,9 @@ from shoal.node.runtime.model import Container
 
 
 class ContainerRole(StrEnum):
-    """How a container takes part in its pod."""
+    """The role of a container in its pod."""
 
-    INIT = "init"  # runs to its end before the next one starts
+    INIT = "init"  # runs to completion before the next one starts
     SIDECAR = "sidecar"  # an init container that keeps running
     MAIN = "main"
     EPHEMERAL = "ephemeral"
@@ -24,7 +24,7 @@ class ContainerRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerWait:
-    """Why a container does not run, in the words of its status."""
+    """Why a container does not run, as its status says it."""
 
     reason: str
     message: str = ""
@@ -63,6 +63,6 @@ def newest(containers: Iterable[Container]) -> dict[str, Container]:
 
 
 def previous(containers: Iterable[Container], current: Container) -> Container | None:
-    """The attempt before ``current`` that is still there."""
+    """The newest other attempt of the same container."""
     found = [each for each in containers if each.name == current.name and each.id != current.id]
     return max(found, key=lambda each: (each.attempt, each.created_at), default=None)

@@ -1,6 +1,7 @@
-"""The environment of a container: from its spec, config maps, secrets, its own pod, and the services around it; pure.
+"""The environment of a container, from its spec, config maps, secrets, its pod, and services; pure.
 
-Later wins: service links, then ``envFrom`` in order, then ``env`` in order. ``$(NAME)`` refers to earlier variables.
+Later variables win: service links, then ``envFrom`` in order, then ``env`` in order. ``$(NAME)`` refers to an earlier
+variable.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from shoal.node.containers import find
 from shoal.node.errors import ConfigFault
 from shoal.node.proxy.plan import served_ports
 
-Objects = Mapping[str, Obj | None]  # by name; None: looked for and not found
+Objects = Mapping[str, Obj | None]  # by name; None: not found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +26,10 @@ class EnvironmentSources:
 
     config_maps: Objects = field(default_factory=dict)
     secrets: Objects = field(default_factory=dict)
-    services: tuple[Obj, ...] = ()  # those whose links the pod gets, see ``linked_services``
+    services: tuple[Obj, ...] = ()  # services with links in the pod, see ``linked_services``
     pod_addresses: tuple[str, ...] = ()
     host_addresses: tuple[str, ...] = ()
-    allocatable: Mapping[str, Quantity] = field(default_factory=dict)  # of the node: limits of those that set none
+    allocatable: Mapping[str, Quantity] = field(default_factory=dict)  # of the node: used for missing limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def _key(pod: Obj, reference: Obj, resource: str, kind: str, objects: Objects) -
 
 
 def pod_field(pod: Obj, path: str, sources: EnvironmentSources) -> str:
-    """A field of the pod as text, as environment variables and volumes may name it."""
+    """A field of the pod as text, for ``fieldRef``."""
     about, spec = pod["metadata"], pod["spec"]
     group, bracket, rest = path.partition("['")
     if bracket and group in ("metadata.labels", "metadata.annotations"):
@@ -194,7 +195,7 @@ def _quoted(text: str) -> str:
 
 
 def resource_field(pod: Obj, container: Obj, reference: Obj, allocatable: Mapping[str, Quantity]) -> str:
-    """A limit or request of a container, in units of the divisor, rounded up; without a limit the node's capacity."""
+    """A limit or request of a container in units of the divisor, rounded up. A missing limit is the node's capacity."""
     name = reference.get("containerName")
     if name:
         found = find(pod, name)
@@ -219,7 +220,7 @@ def resource_field(pod: Obj, container: Obj, reference: Obj, allocatable: Mappin
 
 
 def linked_services(services: Iterable[Obj], namespace: str, *, all_links: bool) -> tuple[Obj, ...]:
-    """The services whose variables a pod of this namespace gets: the API server always, others with service links."""
+    """The services with variables in a pod of this namespace: always the API server's, others with ``all_links``."""
     found: dict[str, Obj] = {}
     for each in services:
         about = each["metadata"]
@@ -233,8 +234,8 @@ def linked_services(services: Iterable[Obj], namespace: str, *, all_links: bool)
 
 
 def service_links(services: Iterable[Obj]) -> dict[str, str]:
-    """``REDIS_SERVICE_HOST``, ``REDIS_PORT_6379_TCP_ADDR`` and the like. Names have the port of the service, values the
-    one at which it is served, which is another where only root may listen on its own."""
+    """``REDIS_SERVICE_HOST``, ``REDIS_PORT_6379_TCP_ADDR`` and so on. Names contain the port of the service, values the
+    port at which the proxy serves it, which differs for ports that only root may listen on."""
     found: dict[str, str] = {}
     for each in services:
         prefix, address = _variable(each["metadata"]["name"]), each["spec"]["clusterIP"]

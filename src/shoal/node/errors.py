@@ -1,4 +1,4 @@
-"""Errors that keep a container or a pod from starting, besides those of the runtime."""
+"""Errors that prevent the start of a container or pod, besides those of the runtime."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class ConfigFault(ShoalError):
 
 
 class VolumeFault(ShoalError):
-    """A volume cannot be set up: ``FailedMount``. Tried again until it can."""
+    """A volume cannot be set up: ``FailedMount``. The worker retries."""
 
     def __init__(self, volume: str, message: str) -> None:
         super().__init__(message)
@@ -18,4 +18,4 @@ class VolumeFault(ShoalError):
 
 
 class HookFault(ShoalError):
-    """A ``postStart`` hook failed: the container is killed."""
+    """A lifecycle hook failed. A container whose ``postStart`` hook failed is killed."""

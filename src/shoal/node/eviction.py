@@ -1,7 +1,6 @@
-"""Selects pods to evict when a node runs short of memory or disk.
+"""Selects pods to evict when a node is short of memory or disk.
 
-The order is that of Kubernetes: first pods that use more than they asked for, then by priority, then by how much more
-they use than they asked for.
+The order is that of Kubernetes: pods above their requests first, then by priority, then by excess over the requests.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ RESET_S = 600.0
 
 
 class NoImage(ShoalError):
-    """The image is not there: why, and from when on it may be tried again."""
+    """The image is not available: the waiting reason, and the time of the next attempt."""
 
     def __init__(self, wait: ContainerWait, retry_at: float) -> None:
         super().__init__(wait.message)
@@ -52,14 +52,14 @@ class NodeImages:
         self._failed: dict[tuple[str, str], _Failed] = {}  # by uid of the pod and reference
 
     async def ensure(self, pod: Obj, container: Obj, credentials: tuple[RegistryCredentials, ...]) -> Image:
-        """The image of a container; ``NoImage`` when it cannot be had now."""
+        """The image of a container, pulled if its policy requires it; raises ``NoImage``."""
         name, reference = container["name"], container.get("image") or ""
         policy = container.get("imagePullPolicy") or "IfNotPresent"
         now = self._clock.wall_s()
         try:
             present = await self._runtime.image(reference)
         except ImageFailure as failure:
-            self._say(pod, name, "InspectFailed", f'Failed to apply default image tag "{reference}": {failure}')
+            self._warn(pod, name, "InspectFailed", f'Failed to apply default image tag "{reference}": {failure}')
             raise NoImage(ContainerWait(failure.fault.value, str(failure)), now + CAP_S) from failure
         if present is not None and policy != "Always":
             message = f'Container image "{reference}" already present on machine'
@@ -67,7 +67,7 @@ class NodeImages:
             return present
         if policy == "Never":
             message = f'Container image "{reference}" is not present with pull policy of Never'
-            self._say(pod, name, "ErrImageNeverPull", message)
+            self._warn(pod, name, "ErrImageNeverPull", message)
             raise NoImage(ContainerWait(ImageFault.NEVER_PULL.value, message), now + BASE_S)
         return await self._pull(pod, container, credentials)
 
@@ -83,8 +83,8 @@ class NodeImages:
                     reference, credentials=credentials, command=bool(container.get("command"))
                 )
             except ImageFailure as failure:
-                self._say(pod, name, "Failed", f'Failed to pull image "{reference}": {failure}')
-                self._say(pod, name, "Failed", f"Error: {failure.fault.value}")
+                self._warn(pod, name, "Failed", f'Failed to pull image "{reference}": {failure}')
+                self._warn(pod, name, "Failed", f"Error: {failure.fault.value}")
                 failed = self._failures(key, failure)
                 message = f'failed to pull image "{reference}": {failure}'
                 raise NoImage(ContainerWait(failure.fault.value, message), failed.retry_at) from failure
@@ -105,14 +105,14 @@ class NodeImages:
         """The waiting state of a container while its failed pull backs off."""
         message = f'Back-off pulling image "{reference}"'
         self._events.normal(pod, "BackOff", message, container=name)
-        self._say(pod, name, "Failed", "Error: ImagePullBackOff")
+        self._warn(pod, name, "Failed", "Error: ImagePullBackOff")
         return ContainerWait("ImagePullBackOff", f"{message}: {first.reason}: {first.message}")
 
     def forget(self, uid: str) -> None:
         for key in [key for key in self._failed if key[0] == uid]:
             del self._failed[key]
 
-    def _say(self, pod: Obj, name: str, reason: str, message: str) -> None:
+    def _warn(self, pod: Obj, name: str, reason: str, message: str) -> None:
         self._events.warning(pod, reason, message, container=name)
 
 

@@ -1,4 +1,4 @@
-"""Doing many things a few at a time."""
+"""Bounded concurrency."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def each_limited(limit: int, items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-    """Do ``work`` for every item, at most ``limit`` at a time; the first failure ends it."""
+    """Call ``work`` for every item, at most ``limit`` at a time; the first failure cancels the rest."""
     rest = iter(items)
 
     async def worker() -> None:

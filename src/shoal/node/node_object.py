@@ -19,7 +19,7 @@ _DEFAULT_CPU, _DEFAULT_MEMORY, _DEFAULT_DISK = "4", "8Gi", "50Gi"
 class NodeConditions:
     """The health of the node as far as its agent knows."""
 
-    runtime_fault: str = ""  # why the runtime does not work; empty: it does
+    runtime_fault: str = ""  # error of the runtime; empty if it works
     pressures: frozenset[str] = frozenset()  # MemoryPressure, DiskPressure, PIDPressure
 
 
@@ -71,7 +71,7 @@ def _size(count: int, otherwise: str) -> str:
 
 
 def new_node(config: NodeConfig, info: RuntimeInfo, status: Obj) -> Obj:
-    """The node as it registers."""
+    """The Node object for registration."""
     architecture = info.architecture or "amd64"
     labels = {
         "kubernetes.io/hostname": config.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": architecture,

@@ -1,4 +1,4 @@
-"""Why a node ended a pod itself."""
+"""The reason for which a node ended a pod."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PodFailure:
-    """The node has ended the pod: evicted, past its deadline, or never admitted."""
+    """Why the node ended a pod: evicted, past its deadline, or rejected."""
 
     reason: str
     message: str
-    conditions: tuple[tuple[str, str, str], ...] = ()  # type, reason, message of conditions that are true from now on
-    rejected: bool = False  # it never began here
+    conditions: tuple[tuple[str, str, str], ...] = ()  # type, reason and message of conditions to set
+    rejected: bool = False  # never started on this node
     grace_s: float | None = None  # None: the pod's own

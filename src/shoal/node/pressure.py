@@ -25,7 +25,7 @@ def disk_usage(root: Path) -> tuple[int, int]:
 
 
 class PressureWatch:
-    """Looks every few seconds; keeps the last statistics for others."""
+    """Checks the node's memory and disk every few seconds; ``stats`` has the last statistics."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class PressureWatch:
         memory_bytes: int,
         disk: Usage,
         pods: Callable[[], Iterable[Obj]],
-        condemn: Callable[[str, PodFailure], None],
+        evict: Callable[[str, PodFailure], None],
     ) -> None:
         self._runtime = runtime
         self._config = config
@@ -44,25 +44,25 @@ class PressureWatch:
         self._memory_bytes = memory_bytes
         self._disk = disk
         self._pods = pods
-        self._condemn = condemn
+        self._evict = evict
         self._since: dict[str, float] = {}  # condition -> monotonic time it was last met
         self.stats: tuple[ContainerStats, ...] = ()
 
     def conditions(self) -> frozenset[str]:
-        """The pressures that hold, or held until a short while ago: conditions must not flap."""
+        """The current pressure conditions. A condition stays for ``pressure_s``, so that it does not flap."""
         now = self._clock.monotonic()
         return frozenset(kind for kind, at in self._since.items() if now - at < self._config.pressure_s)
 
     async def run(self) -> None:
         while True:
             try:
-                await self.look()
+                await self.check()
             except RuntimeFailure as failure:
                 log.warning("reading statistics failed", reason=str(failure))
             await self._clock.sleep(self._config.period_s)
 
-    async def look(self) -> None:
-        """Take statistics, and evict one pod if there is need."""
+    async def check(self) -> None:
+        """Read statistics, and evict one pod under pressure."""
         self.stats = await self._runtime.stats()
         uses = self._uses()
         for pressure in self._pressures(uses):
@@ -72,7 +72,7 @@ class PressureWatch:
                 about = found.pod["metadata"]
                 name = f"{about['namespace']}/{about['name']}"
                 log.warning("evicting a pod", pod=name, resource=pressure.resource)
-                self._condemn(about["uid"], eviction_failure(pressure, found))
+                self._evict(about["uid"], eviction_failure(pressure, found))
                 return
 
     def _uses(self) -> list[PodUse]:

@@ -1,7 +1,7 @@
-"""Objects that pods refer to: config maps, secrets, claims and the like, each watched by name while a pod needs it.
+"""Objects that pods refer to, such as config maps, secrets and claims, each watched by name while a pod needs it.
 
-A node may read only what its pods name, so there is one watch per object, not one per resource. Watches are shared by
-pods and end with the last of them. A change wakes the pods that use the object.
+A node may read only objects that its pods name, so there is one watch per object, not one per resource. Pods share
+watches; a watch ends with its last pod. A change wakes the pods that use the object.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WAIT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """One object of a built-in resource; the namespace is empty for those of the cluster."""
+    """One object of a built-in resource; the namespace is empty for cluster-scoped resources."""
 
     resource: str
     namespace: str
@@ -38,7 +38,7 @@ class _Watched:
 
 
 class References:
-    """Watches objects for pods, which are known by their uid."""
+    """Watches objects for pods, which are identified by uid."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class References:
         self._random = random
         self._changed = changed
         self._watched: dict[ObjectReference, _Watched] = {}
-        self._of: dict[str, set[ObjectReference]] = {}  # uid -> what the pod uses
+        self._of: dict[str, set[ObjectReference]] = {}  # by uid of the pod
 
     def use(self, uid: str, references: Iterable[ObjectReference]) -> None:
-        """The pod refers to exactly these from now on."""
+        """Set the references of a pod."""
         wanted = {each for each in references if each.name}
         before = self._of.get(uid, set())
         self._of[uid] = wanted
@@ -78,7 +78,7 @@ class References:
                 async with within(self._clock, _WAIT_S):
                     await watched.informer.cache.synced.wait()
             except TimeoutError:
-                pass  # its watch is broken: the server says why
+                pass  # the watch does not work: read the object from the API
             else:
                 return watched.informer.cache.get(ObjectKey(reference.namespace, reference.name))
         try:
@@ -98,12 +98,12 @@ class References:
             resource = self._client.of(builtin(reference.resource))
             informer = Informer(resource, clock=self._clock, random=self._random, scope=scope)
 
-            def tell(change: Change, reference: ObjectReference = reference) -> None:
+            def wake_users(change: Change, reference: ObjectReference = reference) -> None:
                 watched = self._watched.get(reference)
                 for uid in tuple(watched.users) if watched is not None else ():
                     self._changed(uid)
 
-            informer.cache.add_handler(tell)
+            informer.cache.add_handler(wake_users)
             name = f"reference/{reference.resource}/{reference.namespace}/{reference.name}"
             found = _Watched(informer, asyncio.create_task(informer.run(), name=name))
             self._watched[reference] = found

@@ -1,4 +1,4 @@
-"""Keeps the node known to the cluster: its object, its lease, its status."""
+"""Registers the node and keeps its Node object, lease and status up to date."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BACKOFF = Backoff(base_s=0.2, cap_s=7.0)
 
 
 class Registration:
-    """One node's object and lease. ``register`` first, then ``renew`` and ``report`` for ever."""
+    """The Node object and lease of one node. Call ``register`` first, then run ``renew`` and ``report``."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Registration:
         self._pressures = pressures
         self._version = f"v{kubernetes_version()}"
         self._lease: Obj | None = None
-        self._written: Obj = {}  # the status as last sent: the API leaves out what is empty
+        self._written: Obj = {}  # the status as sent, for comparison: the API drops empty fields
         self._written_at: float | None = None  # monotonic, of the last status
         self.node: Obj = {}  # as last seen
 
@@ -77,11 +77,11 @@ class Registration:
             await self.write_status()
 
     async def refresh(self) -> None:
-        """Look at the node again: others give it labels, taints and resources."""
+        """Read the Node object again: other clients change its labels, taints and resources."""
         self.node = await self._nodes.get(self._config.name)
 
     async def _labelled(self, info: RuntimeInfo) -> Obj:
-        """The node of an earlier run, with the labels of this one."""
+        """Set this run's labels on the Node object of an earlier run."""
         wanted = new_node(self._config, info, {})["metadata"]
         labels = self.node["metadata"].get("labels") or {}
         if all(labels.get(key) == value for key, value in wanted["labels"].items()):
@@ -91,12 +91,12 @@ class Registration:
     # lease
 
     async def renew(self) -> None:
-        """Renew the lease for ever."""
+        """Renew the lease until cancelled."""
         while True:
             try:
                 await self._renew()
             except (Conflict, NotFound, AlreadyExists):
-                self._lease = None  # someone else wrote it, or it is gone: begin anew at once
+                self._lease = None  # written by another client, or deleted: read or create it again
                 await self._clock.sleep(_BACKOFF.delay_s(1, self._random))
                 continue
             except (ApiError, TransportError) as error:
@@ -130,7 +130,7 @@ class Registration:
             try:
                 await self.write_status()
             except Conflict:
-                continue  # with a newer object
+                continue  # retry with the newer object
             except NotFound:
                 log.warning("the Node object was deleted; registering again", node=self._config.name)
                 self._lease = None
@@ -148,7 +148,7 @@ class Registration:
         except RuntimeFailure as failure:
             info, fault = RuntimeInfo(name="unknown", version=""), str(failure)
         status = await self._status(old, info, fault)
-        if fault:  # what it is made of is not known now, and has not changed
+        if fault:  # without the runtime's information, keep the last known values
             status |= {key: old[key] for key in ("capacity", "allocatable", "nodeInfo") if key in old}
         fresh = self._written_at is not None and now - self._written_at < self._config.unchanged_s
         if fresh and same_but_heartbeat(status, self._written):

@@ -1,4 +1,4 @@
-"""Requests of pods and capacity of nodes, as numbers."""
+"""Requests of pods and capacities of nodes, as numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.node.containers import ContainerRole, init_containers
 CPU = "cpu"
 ACCOUNTED = (CPU, "memory", "ephemeral-storage")
 
-Amounts = dict[str, int]  # processor time in thousandths, everything else in units
+Amounts = dict[str, int]  # CPU in thousandths, everything else in units
 
 
 def amount(resource: str, text: str | int) -> int:
@@ -25,8 +25,8 @@ def amounts(values: Mapping[str, str] | None) -> Amounts:
 
 
 def total_requests(pod: Obj) -> Amounts:
-    """What a pod needs at its busiest: its main containers and sidecars, or an init container beside the sidecars that
-    were started before it; with the overhead of its runtime class."""
+    """The requests of a pod: the larger of its main containers with all sidecars, and of each init container with the
+    sidecars before it; plus the overhead of its runtime class."""
     spec = pod["spec"]
     sidecars: Amounts = {}
     peak: Amounts = {}

@@ -1,4 +1,4 @@
-"""Puts a node together: its agent and its endpoints, run by one manager."""
+"""Builds a node: its agent and its endpoints, run by one manager."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.node.server.service import NodeServer
 
 
 class Server(Protocol):
-    """What serves HTTPS."""
+    """An HTTPS server."""
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext) -> int: ...
 
@@ -20,7 +20,7 @@ class Server(Protocol):
 
 
 class Endpoints:
-    """Keeps a server's port open while its manager runs. A ``Runnable``."""
+    """Runs a server while its manager runs. A ``Runnable``."""
 
     def __init__(self, name: str, server: Server, host: str, port: int, tls: ssl.SSLContext) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""The conditions of a pod that a node decides; pure."""
+"""The conditions of a pod that the node sets; pure."""
 
 from __future__ import annotations
 

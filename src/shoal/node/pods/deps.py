@@ -32,6 +32,6 @@ class PodWorkerDeps:
     events: PodEvents
     clock: Clock
     host_addresses: tuple[str, ...]
-    services: Callable[[], Iterable[Obj]]  # all that the cluster has
+    services: Callable[[], Iterable[Obj]]  # of the whole cluster
     dns_servers: tuple[str, ...] = ()
     cluster_domain: str = "cluster.local"

@@ -1,4 +1,4 @@
-"""The agent's view of one pod, and the actions it may decide on."""
+"""The observed state of one pod, and the actions that the plan can decide on."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from shoal.node.runtime.model import Container, ContainerPhase, Sandbox
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodView:
-    """Everything that is known of a pod at one moment."""
+    """Everything known about a pod at one moment."""
 
     pod: Obj
     old: Obj  # the status as last written, or as the API has it
     sandbox: Sandbox | None = None  # the newest one
     containers: tuple[Container, ...] = ()
-    probed: Mapping[str, Probed] = field(default_factory=dict)  # by container id; without an entry: no probe has run
+    probed: Mapping[str, Probed] = field(default_factory=dict)  # by container id; no entry before the first result
     waits: Mapping[str, ContainerWait] = field(default_factory=dict)  # by container name: why its last start failed
-    retry_at: Mapping[str, float] = field(default_factory=dict)  # by container name: no start before
+    retry_at: Mapping[str, float] = field(default_factory=dict)  # by container name: earliest time of the next start
     messages: Mapping[str, str] = field(default_factory=dict)  # termination messages by container id
     host_addresses: tuple[str, ...] = ()
-    started_at: float = 0.0  # when this node took the pod
+    started_at: float = 0.0  # when this node accepted the pod
     failure: PodFailure | None = None
 
     @property
@@ -34,7 +34,7 @@ class PodView:
 
     @property
     def ending(self) -> bool:
-        """Nothing is started any more."""
+        """Whether the pod is deleted, failed or finished, so that nothing is started."""
         return self.deleted or self.failure is not None or self.old.get("phase") in ("Succeeded", "Failed")
 
     def probe_results(self, spec: Obj, container: Container) -> Probed:
@@ -49,12 +49,12 @@ class PodView:
 
 
 def qualified(pod: Obj) -> str:
-    """A pod as kubelet writes it in messages."""
+    """Name, namespace and uid of a pod, as in kubelet's messages."""
     about = pod["metadata"]
     return f"{about['name']}_{about['namespace']}({about['uid']})"
 
 
-# what can be done
+# actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class KillContainer:
     container_id: str
     name: str
     message: str
-    probe: str = ""  # the probe that failed, whose own grace period counts
+    probe: str = ""  # the failed probe; its grace period takes precedence
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,12 @@ class RemoveContainer:
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """End all containers, in order, within the pod's grace period."""
+    """Stop all containers, in order, within the pod's grace period."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Nothing runs any more: clean up, and let the API forget the pod if it is being deleted."""
+    """Nothing runs any more: clean up, and remove the pod from the API if it is deleted."""
 
 
 Action = CreateSandbox | StopSandbox | StartContainer | KillContainer | RemoveContainer | Terminate | Finish
@@ -107,6 +107,4 @@ class PodDecision:
 
     actions: tuple[Action, ...] = ()
     recheck_at: float | None = None
-    waits: Mapping[str, ContainerWait] = field(
-        default_factory=dict
-    )  # by container name: those that are held back for now
+    waits: Mapping[str, ContainerWait] = field(default_factory=dict)  # by name: containers that may not start yet

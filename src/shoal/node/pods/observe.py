@@ -1,4 +1,4 @@
-"""Listings of the runtime, on demand: concurrent calls share one listing."""
+"""The state of pods in the runtime: shared listings, and termination messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOG_LINES = 80
 
 
 class Lister:
-    """Listings of a runtime; each caller gets one that began after it asked."""
+    """Lists the containers of a runtime. Every caller gets a listing that started after its call."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

@@ -3,7 +3,7 @@
     no sandbox ─▶ init containers, one after the other, sidecars among them ─▶ main containers ─▶ all ended ─▶ stop
     deleted, evicted, past its deadline ─▶ Terminate ─▶ StopSandbox ─▶ Finish
 
-It runs after every change, so a decision has only actions that are possible now.
+It runs after every change, so a decision contains only actions that are possible now.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Work:
     # the sandbox
 
     def _replace_sandbox(self) -> None:
-        """A new sandbox starts the pod from its beginning, unless there is nothing left to run in it."""
+        """Create a sandbox, after which the pod starts again with its init containers; or finish a completed pod."""
         old = self.view.sandbox
         if old is not None and self.view.containers and not self._something_to_run():
             self.actions.append(Finish())
@@ -106,7 +106,7 @@ class _Work:
     # init containers
 
     def _initialize(self) -> bool:
-        """Take initialization a step further; whether it is over."""
+        """Start the next init container or sidecar. Return whether initialization is complete."""
         pod = self.view.pod
         mains = {each["name"] for each in pod["spec"]["containers"]}
         done_before = any(self._here(name) is not None for name in mains)
@@ -120,7 +120,7 @@ class _Work:
         return True
 
     def _here(self, name: str) -> Container | None:
-        """The newest attempt in the pod's current sandbox; earlier sandboxes do not count."""
+        """The newest attempt of a container in the current sandbox."""
         found = self.current.get(name)
         sandbox = self.view.sandbox
         return found if found is not None and sandbox is not None and found.sandbox_id == sandbox.id else None
@@ -188,7 +188,7 @@ class _Work:
             if container is None or container.phase is ContainerPhase.CREATED:
                 self._start(each, ContainerRole.EPHEMERAL, container)
 
-    # steps that all share
+    # shared steps
 
     def _stop(self) -> list[Action]:
         sandbox = self.view.sandbox
@@ -206,7 +206,7 @@ class _Work:
         return True
 
     def _start(self, each: Obj, role: ContainerRole, last: Container | None) -> None:
-        """Start a container, unless it is held back by its crashes or by the failure of its last start."""
+        """Start a container, unless its crash backoff or the backoff after a failed start has not elapsed."""
         name, attempt, crashes = each["name"], 0, 0
         not_before = self.view.retry_at.get(name, 0.0)
         wait: ContainerWait | None = self.view.waits.get(name)
@@ -240,7 +240,7 @@ class _Work:
 
 
 def _code(container: Container) -> int:
-    """The exit code of a container that no longer runs; an unknown one counts as a failure."""
+    """The exit code of a container that does not run; that of SIGKILL if it is unknown."""
     return container.exit_code if container.phase is ContainerPhase.EXITED else 137
 
 

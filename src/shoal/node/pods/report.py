@@ -20,7 +20,7 @@ log = get_logger("node.pods")
 class Written(StrEnum):
     DONE = "done"  # written, or nothing to write
     AGAIN = "again"  # the object changed meanwhile: plan again with its new version
-    LATER = "later"  # the API did not take it
+    LATER = "later"  # the write failed: try again later
 
 
 class Reporter:
@@ -28,13 +28,13 @@ class Reporter:
 
     def __init__(self, deps: PodWorkerDeps, pod: Obj) -> None:
         self._deps = deps
-        self._latest = pod  # the object of the newest revision that we have seen
+        self._latest = pod  # the newest version of the pod
         self._uid: str = pod["metadata"]["uid"]
         self.status: Obj = pod.get("status") or {}  # as last written, or as the API had it at first
-        self.known = True  # False: the API does not have the pod any more
+        self.known = True  # False: the pod was removed from the API
 
     def seen(self, pod: Obj) -> None:
-        """The API shows the pod so."""
+        """A newer version of the pod was received."""
         self._latest = pod
 
     async def write(self, view: PodView, waits: Mapping[str, ContainerWait], now: float) -> Written:

@@ -18,13 +18,13 @@ CRASHES_LABEL = "shoal.dev/crashes"
 
 
 def hash_of(container: Obj) -> str:
-    """Changes when a running container does not fit its spec any more: its image was changed."""
+    """A hash of the fields whose change restarts a running container: its name and image."""
     text = f"{container['name']} {container.get('image', '')}"
     return f"{crc32(text.encode()):08x}"
 
 
 def restarts(container: Obj, role: ContainerRole, pod: Obj, exit_code: int) -> bool:
-    """Whether a container that exited so is started again."""
+    """Whether a container that exited with ``exit_code`` is started again."""
     if role is ContainerRole.EPHEMERAL:
         return False
     if role is ContainerRole.SIDECAR:
@@ -56,19 +56,19 @@ def ran_long(container: Container) -> bool:
 
 
 def backoff_s(container: Container) -> float:
-    """How long after its exit a container starts again: at once, then 10 s, doubling up to five minutes. A long run
-    resets the delay."""
+    """The delay between an exit and the next start: none, then 10 s, doubling up to five minutes. A long run resets
+    it."""
     crashes = 0 if ran_long(container) else crashes_of(container)
     return 0.0 if not crashes else min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2.0 ** min(crashes - 1, 10))
 
 
 def next_crashes(container: Container) -> int:
-    """The label of the attempt that follows."""
+    """The number of crashes in a row, for the label of the next attempt."""
     return 1 if ran_long(container) else crashes_of(container) + 1
 
 
 def last_attempts(view: PodView) -> Mapping[str, int]:
-    """The highest known attempt of each container, also from a status whose containers were removed."""
+    """The highest known attempt of each container, from the runtime and from the last status."""
     found: dict[str, int] = {}
     for group in ("initContainerStatuses", "containerStatuses"):
         for each in view.old.get(group) or ():

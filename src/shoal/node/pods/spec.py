@@ -89,7 +89,7 @@ def container_spec(
     env: tuple[tuple[str, str], ...],
     mounts: tuple[Mount, ...],
 ) -> ContainerSpec:
-    """One container, ready to be made."""
+    """The spec of one container for the runtime."""
     values = dict(env)
 
     def expanded(words: list[str] | None) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def resources_of(container: Obj) -> ContainerResources:
 
 
 def security_of(pod: Obj, container: Obj, image: Image) -> Security:
-    """The container's own settings over those of the pod. Raise ConfigFault if its user is not allowed."""
+    """The container's security settings, which override the pod's. Raises ConfigFault if its user is not allowed."""
     of_pod, own = pod["spec"].get("securityContext") or {}, container.get("securityContext") or {}
     merged = {**of_pod, **{key: value for key, value in own.items() if value is not None}}
     capabilities = own.get("capabilities") or {}

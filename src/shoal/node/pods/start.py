@@ -1,4 +1,4 @@
-"""Starts the containers of pods: volumes, image, environment, container, hook. Each can fail in its own way."""
+"""Starts containers: gets the image, environment and mounts, creates and starts the container, runs its hook."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _HOSTS = "/etc/hosts"
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A running container, with the data for its probes and hooks."""
+    """A started container and its part of the pod's spec."""
 
     container: Container
     spec: Obj
 
 
 class Starter:
-    """Starts containers with the tools of the node."""
+    """Starts the containers of one pod."""
 
     def __init__(self, deps: PodWorkerDeps) -> None:
         self._deps = deps
@@ -56,8 +56,8 @@ class Starter:
         )
 
     async def start(self, pod: Obj, sandbox: Sandbox, start: StartContainer, prepared: dict[str, Prepared]) -> Started:
-        """Make and start one container. Raises ``NoImage``, ``ConfigFault``, ``CreateFailure``, ``StartFailure`` or
-        ``HookFault``, after the event that tells of it."""
+        """Create and start one container. Raises ``NoImage``, ``ConfigFault``, ``CreateFailure``, ``StartFailure`` or
+        ``HookFault``, after recording an event for it."""
         deps, name = self._deps, start.name
         found = find(pod, name)
         if found is None:
@@ -142,7 +142,7 @@ class Starter:
 
 
 async def run_hook(deps: PodWorkerDeps, hook: Obj, spec: Obj, container: Container, sandbox: Sandbox) -> None:
-    """Carry a lifecycle hook out; ``HookFault`` when it fails."""
+    """Run a lifecycle hook; raises ``HookFault`` if it fails."""
     target = Target(container=container, spec=spec, address=next(iter(sandbox.addresses), ""))
     try:
         if hook.get("exec"):
@@ -152,7 +152,7 @@ async def run_hook(deps: PodWorkerDeps, hook: Obj, spec: Obj, container: Contain
         elif hook.get("httpGet"):
             status, _ = await deps.handlers.fetch(hook["httpGet"], target, agent="kube-lifecycle")
             if status >= 400:
-                raise HookFault(f"the request was answered with {status}")
+                raise HookFault(f"the hook's HTTP request returned status {status}")
         elif hook.get("sleep"):
             await deps.clock.sleep(float(hook["sleep"].get("seconds") or 0))
     except (OSError, ValueError, EOFError, RuntimeFailure) as error:

@@ -1,7 +1,7 @@
-"""The status that a pod has, as kubelet reports it; pure.
+"""Computes the status of a pod, as kubelet reports it; pure.
 
-Input: the view of the plan, plus the containers it holds back; output: the whole status. Conditions of other owners
-stay, and a terminal phase never changes.
+The input is the view that the plan used and the waiting reasons that it decided; the result is the whole status.
+Conditions of other owners stay, and a terminal phase never changes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _reason(view: PodView, phase: str) -> Obj:
 
 
 def _phase_to_report(view: PodView, phase: str) -> str:
-    """Ended pods stay as they ended, whatever their containers look like."""
+    """The phase for the status: a terminal one never changes, and a failure of the node is Failed."""
     if view.old.get("phase") in TERMINAL:
         return str(view.old["phase"])
     return "Failed" if view.failure is not None else phase
@@ -118,7 +118,7 @@ def phase_of(view: PodView, groups: Mapping[str, Iterable[Obj]]) -> str:
 
 
 def _count_init(pod: Obj, statuses: Mapping[str, Obj], initialized: bool) -> tuple[int, int, int, int]:
-    """Init containers that failed for good, that are not through yet; sidecars that wait, that run."""
+    """Counts: init containers that failed for good and that are incomplete; sidecars that wait and that run."""
     failed = pending = waiting = running = 0
     for each, role in init_containers(pod):
         status = statuses[each["name"]]
@@ -140,7 +140,7 @@ def _count_init(pod: Obj, statuses: Mapping[str, Obj], initialized: bool) -> tup
 
 
 def _state_of(status: Obj) -> tuple[str, Obj | None]:
-    """The kind of the state, and how the container ended: now, or before it came to wait for its next start."""
+    """The kind of the state, and the termination: the current one, or while waiting the previous one."""
     state = status["state"]
     if "running" in state:
         return "running", None
@@ -150,7 +150,7 @@ def _state_of(status: Obj) -> tuple[str, Obj | None]:
 
 
 def _has_begun(view: PodView) -> bool:
-    """Whether a main container has ever started: then initialization is over, whatever sidecars do."""
+    """Whether a main container has ever started, so that initialization is complete."""
     names = {each["name"] for each in view.pod["spec"]["containers"]}
     return any(each.name in names and each.started_at is not None for each in view.containers)
 
@@ -159,7 +159,7 @@ def _has_begun(view: PodView) -> bool:
 
 
 class _Writer:
-    """Writes the statuses of single containers."""
+    """Computes the statuses of single containers."""
 
     def __init__(self, view: PodView, waits: Mapping[str, ContainerWait], runtime: str) -> None:
         self._view = view

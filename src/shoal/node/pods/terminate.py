@@ -1,6 +1,6 @@
-"""Ends the containers of a pod: main ones together, then sidecars from the last to the first, within one grace period.
+"""Stops the containers of a pod: main containers together, then sidecars in reverse order, in one grace period.
 
-preStop hook ─▶ stop signal ─▶ rest of the grace period, two seconds at least ─▶ kill
+preStop hook ─▶ stop signal ─▶ rest of the grace period, at least two seconds ─▶ kill
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from shoal.node.pods.deps import PodWorkerDeps
 from shoal.node.pods.start import run_hook
 from shoal.node.runtime.model import Container, ContainerPhase, NoSuchContainer, Sandbox
 
-LEAST_S = 2.0  # after a hook that took all the time there was
+LEAST_S = 2.0  # also after a hook that used up the grace period
 
 
 class Terminator:
-    """Stops containers of one pod. ``hurry`` shortens the grace period of running stops."""
+    """Stops containers of one pod. ``shorten_grace`` applies to stops in progress."""
 
     def __init__(self, deps: PodWorkerDeps) -> None:
         self._deps = deps
-        self._deadline: float | None = None  # monotonic; of the termination under way
+        self._deadline: float | None = None  # monotonic; of the termination in progress
         self._ending: set[str] = set()
 
     @property
@@ -47,15 +47,15 @@ class Terminator:
             self._deadline = None
 
     async def end(self, pod: Obj, sandbox: Sandbox | None, container: Container, grace_s: float, message: str) -> None:
-        """End one container for a reason of its own, with its hook."""
+        """Stop one container, with its preStop hook; ``message`` is the reason in the event."""
         self._deadline = self._deps.clock.monotonic() + grace_s
         try:
             await self._end(pod, sandbox, container, grace_s, message)
         finally:
             self._deadline = None
 
-    async def hurry(self, grace_s: float) -> None:
-        """There is less time than was thought."""
+    async def shorten_grace(self, grace_s: float) -> None:
+        """Shorten the remaining grace period."""
         if self._deadline is None:
             return
         deadline = self._deps.clock.monotonic() + grace_s
@@ -70,7 +70,7 @@ class Terminator:
         self, pod: Obj, sandbox: Sandbox | None, container: Container, grace_s: float, message: str = ""
     ) -> None:
         deps, name = self._deps, container.name
-        deps.prober.quiet(container.id)
+        deps.prober.keep_readiness_only(container.id)
         deps.events.normal(pod, "Killing", message or f"Stopping container {name}", container=name)
         if grace_s > 0 and sandbox is not None:
             await self._pre_stop(pod, sandbox, container)
@@ -95,6 +95,6 @@ class Terminator:
             async with within(self._deps.clock, max(0.0, self._left_s())):
                 await run_hook(self._deps, hook, found[0], container, sandbox)
         except TimeoutError:
-            pass  # it has had its time; the container is told now
+            pass  # the grace period is over: stop the container
         except HookFault:
             self._deps.events.warning(pod, "FailedPreStopHook", "PreStopHook failed", container=container.name)

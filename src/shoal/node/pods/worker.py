@@ -1,6 +1,6 @@
-"""One pod's worker: observes, plans, acts and reports, one step at a time, until the pod is removed.
+"""The worker of one pod: observes, plans, reports and acts, one step at a time, until the pod is removed.
 
-Changes of the pod, its containers and its references, probe results and timers wake it; each time it observes all
+Changes of the pod, its containers and its references, probe results and timers wake it. Each time it observes the whole
 state again. Only a termination interrupts a running step.
 """
 
@@ -59,9 +59,9 @@ from shoal.node.volumes.service import Prepared, references_of
 
 log = get_logger("node.pods")
 
-_ROUNDS = 50  # of one sync: a plan that never comes to rest is looked at again later
-_RETRY_S = 10.0  # after a failure that no backoff of its own covers
-_REPORT_S = 2.0  # after a status that the API did not take
+_ROUNDS = 50  # limit of plans in one sync
+_RETRY_S = 10.0  # after a failure without a backoff of its own
+_REPORT_S = 2.0  # after a failed write of the status
 _VOLUME_CAP_S = 122.0
 _PULL_FAULTS = (ImageFault.PULL.value, ImageFault.REGISTRY.value)
 
@@ -79,14 +79,14 @@ class PodWorker:
         self._reporter = Reporter(deps, pod)
         started = self.status.get("startTime")
         self._started_at = parse_epoch(started) if started else self._clock.wall_s()
-        self._verdict = failure
+        self._failure = failure
         self._adopting = True
         self._holds = Holds(self._backing_off)
         self._messages: dict[str, str] = {}
         self._prepared: dict[str, Prepared] | None = None
         self._volumes_stale = False
         self._volume_faults = 0
-        self._told_backoff: set[tuple[str, int]] = set()
+        self._reported_backoffs: set[tuple[str, int]] = set()
         self._resources: dict[str, ContainerResources] = {}
         self._wake = asyncio.Event()
         self._wake.set()
@@ -94,9 +94,9 @@ class PodWorker:
         self._timer_at: float | None = None
         self._starting: asyncio.Task[None] | None = None
         self._interrupted = False
-        self._hurry: set[asyncio.Task[None]] = set()
+        self._shortening: set[asyncio.Task[None]] = set()
         self.finished = False
-        self.view: PodView | None = None  # of the last sync, for the node's own endpoints
+        self.view: PodView | None = None  # of the last sync, for the node's endpoints
 
     @property
     def uid(self) -> str:
@@ -105,7 +105,7 @@ class PodWorker:
 
     @property
     def status(self) -> Obj:
-        """As last written."""
+        """The status as last written."""
         return self._reporter.status
 
     @property
@@ -113,10 +113,10 @@ class PodWorker:
         """Whether the pod still uses the node's resources."""
         return not self.finished and self.status.get("phase") not in TERMINAL
 
-    # what wakes it
+    # notifications
 
     def update(self, pod: Obj) -> None:
-        """The API shows the pod so."""
+        """The pod changed in the API."""
         was_ending = self._ending()
         self.pod = pod
         self._reporter.seen(pod)
@@ -127,7 +127,7 @@ class PodWorker:
             self._shorten(self._grace_s())
         self.wake()
 
-    def vanish(self) -> None:
+    def mark_removed(self) -> None:
         """The pod was deleted from the API: stop it without writing a status."""
         self._reporter.known = False
         about = self.pod["metadata"]
@@ -138,15 +138,15 @@ class PodWorker:
             self._shorten(0.0)
         self.wake()
 
-    def condemn(self, failure: PodFailure) -> None:
-        """The node ends the pod."""
-        if self._verdict is None and not self._ending():
-            self._verdict = failure
+    def fail(self, failure: PodFailure) -> None:
+        """End the pod with this failure, for example an eviction."""
+        if self._failure is None and not self._ending():
+            self._failure = failure
             self._interrupt()
             self.wake()
 
-    def refer(self) -> None:
-        """A referenced object changed: retry what failed because of it."""
+    def references_changed(self) -> None:
+        """A referenced object changed: refresh volumes, and retry what failed because of it."""
         self._volumes_stale = self._prepared is not None
         self._volume_faults = 0
         self._holds.retry("CreateContainerConfigError", "ContainerCreating")
@@ -156,7 +156,7 @@ class PodWorker:
         self._wake.set()
 
     def _ending(self) -> bool:
-        return bool(self.pod["metadata"].get("deletionTimestamp")) or self._verdict is not None
+        return bool(self.pod["metadata"].get("deletionTimestamp")) or self._failure is not None
 
     def _interrupt(self) -> None:
         if self._starting is not None:
@@ -164,9 +164,9 @@ class PodWorker:
             self._starting.cancel()
 
     def _shorten(self, grace_s: float) -> None:
-        task = asyncio.create_task(self._terminator.hurry(grace_s), name=f"hurry/{self.uid}")
-        self._hurry.add(task)
-        task.add_done_callback(self._hurry.discard)
+        task = asyncio.create_task(self._terminator.shorten_grace(grace_s), name=f"shorten-grace/{self.uid}")
+        self._shortening.add(task)
+        task.add_done_callback(self._shortening.discard)
 
     def _wake_at(self, at: float | None) -> None:
         if at is None or (self._timer_at is not None and self._timer_at <= at):
@@ -174,9 +174,9 @@ class PodWorker:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at
-        self._timer = self._clock.call_later(max(0.0, at - self._clock.wall_s()), self._ring)
+        self._timer = self._clock.call_later(max(0.0, at - self._clock.wall_s()), self._timer_fired)
 
-    def _ring(self) -> None:
+    def _timer_fired(self) -> None:
         self._timer = self._timer_at = None
         self._wake.set()
 
@@ -194,7 +194,7 @@ class PodWorker:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            await cancel_all(*self._hurry)
+            await cancel_all(*self._shortening)
 
     def _references(self) -> set[ObjectReference]:
         namespace = self.pod["metadata"]["namespace"]
@@ -220,7 +220,7 @@ class PodWorker:
         for _ in range(_ROUNDS):
             view = self.view = await self._observe()
             decision = plan(view, self._clock.wall_s())
-            self._tell_backoffs(decision)
+            self._report_backoffs(decision)
             await self._report(view, decision)
             for action in decision.actions:
                 await self._do(view, action)
@@ -240,7 +240,7 @@ class PodWorker:
             return
         message = "Pod was active on the node longer than the specified deadline"
         self._deps.events.normal(self.pod, "DeadlineExceeded", message)
-        self._verdict = PodFailure("DeadlineExceeded", message)
+        self._failure = PodFailure("DeadlineExceeded", message)
 
     # observing
 
@@ -248,16 +248,16 @@ class PodWorker:
         sandbox, containers = of_pod(await self._lister.fresh(), self.uid)
         address = next(iter(sandbox.addresses), "") if sandbox is not None else ""
         for each in containers:
-            await self._look_after(each, address)
+            await self._follow(each, address)
         self._adopting = False
         return PodView(
             pod=self.pod, old=self.status, sandbox=sandbox, containers=containers,
             probed=self._deps.prober.of_pod(self.uid), waits=self._holds.waits(self._clock.wall_s()),
             messages=dict(self._messages), retry_at=self._holds.retry_at(),
-            host_addresses=self._deps.host_addresses, started_at=self._started_at, failure=self._verdict,
+            host_addresses=self._deps.host_addresses, started_at=self._started_at, failure=self._failure,
         )  # fmt: skip
 
-    async def _look_after(self, container: Container, address: str) -> None:
+    async def _follow(self, container: Container, address: str) -> None:
         found = find(self.pod, container.name)
         if found is None:
             return
@@ -282,20 +282,21 @@ class PodWorker:
         image = found[0].get("image", "") if found is not None else ""
         return self._deps.images.backing_off(self.pod, name, image, failed)
 
-    def _tell_backoffs(self, decision: PodDecision) -> None:
+    def _report_backoffs(self, decision: PodDecision) -> None:
         for name, wait in decision.waits.items():
             if wait.reason != "CrashLoopBackOff" or self.view is None:
                 continue
             attempt = max((each.attempt for each in self.view.containers if each.name == name), default=0)
-            if (name, attempt) not in self._told_backoff:
-                self._told_backoff = {told for told in self._told_backoff if told[0] != name} | {(name, attempt)}
+            if (name, attempt) not in self._reported_backoffs:
+                others = {each for each in self._reported_backoffs if each[0] != name}
+                self._reported_backoffs = others | {(name, attempt)}
                 message = f"Back-off restarting failed container {name} in pod {qualified(self.pod)}"
                 self._deps.events.warning(self.pod, "BackOff", message, container=name)
 
     # reporting
 
     async def _report(self, view: PodView, decision: PodDecision) -> None:
-        """Write the status if it is not what was written last. A write that fails is made up for later."""
+        """Write the status if it changed; a failed write is retried later."""
         written = await self._reporter.write(view, decision.waits, self._clock.wall_s())
         if written is Written.AGAIN:
             self.wake()
@@ -324,7 +325,7 @@ class PodWorker:
                 await self._finish()
 
     async def _interruptible(self, part: Coroutine[Any, Any, None]) -> None:
-        """Do something that a termination may cut short: what is half done is found again by the next look."""
+        """Run a step that a termination may cancel. The next observation finds what it left behind."""
         self._starting = starting = asyncio.create_task(part, name=f"start/{self.uid}")
         if self._ending():
             self._interrupt()
@@ -340,15 +341,15 @@ class PodWorker:
 
     def _grace_s(self) -> float:
         about, spec = self.pod["metadata"], self.pod["spec"]
-        if self._verdict is not None and self._verdict.grace_s is not None:
-            return self._verdict.grace_s
+        if self._failure is not None and self._failure.grace_s is not None:
+            return self._failure.grace_s
         found = about.get("deletionGracePeriodSeconds")
         if found is None:
             found = spec.get("terminationGracePeriodSeconds")
         return float(30 if found is None else found)
 
     async def _volumes(self) -> bool:
-        """Set the volumes up; whether that worked."""
+        """Set up the volumes; False if that failed."""
         if self._prepared is not None:
             return True
         sources = self._starter.environment_sources(self.pod, self.view.sandbox if self.view is not None else None)
@@ -383,7 +384,7 @@ class PodWorker:
             self._hold(SANDBOX, ContainerWait(""), _RETRY_S)
         else:
             self._holds.clear(SANDBOX)
-            self._volumes_stale = True  # those that show the pod's address
+            self._volumes_stale = True  # some show the pod's address
 
     async def _start(self, view: PodView, action: StartContainer) -> None:
         name, sandbox = action.name, view.sandbox
@@ -426,7 +427,7 @@ class PodWorker:
         await self._terminator.end(self.pod, view.sandbox, container, grace_s, action.message)
 
     async def _keep_fresh(self, view: PodView) -> None:
-        """Volumes that show objects follow them; limits follow the spec."""
+        """Refresh volumes made from objects, and apply changed resource limits."""
         if self._ending() or self.finished:
             return
         renew_at = self._deps.volumes.renew_at(self.uid)
@@ -440,7 +441,7 @@ class PodWorker:
                 self._deps.events.warning(self.pod, "FailedMount", message)
                 self._wake_at(self._clock.wall_s() + _RETRY_S)
         renew_at = self._deps.volumes.renew_at(self.uid)
-        if renew_at is not None:  # one that is past could not be renewed: not at once again
+        if renew_at is not None:  # if the renewal just failed, wait a little
             self._wake_at(max(renew_at, self._clock.wall_s() + 1.0))
         await self._resize(view)
 
@@ -457,10 +458,10 @@ class PodWorker:
                     continue
                 self._resources[each.name] = wanted
 
-    # the end
+    # finishing
 
     async def _finish(self) -> None:
-        """Nothing runs any more. A pod that is being deleted goes for good; one that has ended keeps its logs."""
+        """Nothing runs any more: remove a deleted pod with all its state. A finished pod keeps its containers' logs."""
         for each in self.view.containers if self.view is not None else ():
             await self._deps.prober.forget(each.id)
         if not self.pod["metadata"].get("deletionTimestamp"):
@@ -482,6 +483,6 @@ class PodWorker:
         self.finished = True
 
     async def _report_end(self) -> None:
-        """The last status shows how everything ended."""
+        """Write the last status, with the exit of every container."""
         view = await self._observe()
         await self._report(view, PodDecision())

@@ -11,7 +11,7 @@ _UNIMPLEMENTED = "12"
 
 
 async def check(connection: PodConnection, service: str, authority: str) -> ProbeAnswer:
-    """Ask for the health of ``service``; empty means the server as a whole."""
+    """Check the health of ``service``; empty means the server as a whole."""
     from h2.config import H2Configuration
     from h2.connection import H2Connection
     from h2.events import (

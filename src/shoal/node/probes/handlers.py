@@ -1,7 +1,6 @@
-"""Asks containers over HTTP, TCP, gRPC or by running a command in them.
+"""Runs probes: HTTP, TCP, gRPC, or a command in the container; and HTTP and exec hooks.
 
-Connections go through the runtime, which knows the way to a pod whatever its network is; only a probe that names a host
-of its own is dialled from the node.
+Connections go through the runtime, which can reach every pod. Only a probe that names a host connects from the node.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _LIMITS = AnswerLimits(head_bytes=64 * 1024)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The container that is asked."""
+    """The container to probe."""
 
     container: Container
     spec: Obj
@@ -35,14 +34,14 @@ class Target:
 
 
 class Handlers:
-    """Carries probes and HTTP or exec hooks out."""
+    """Runs probes, and HTTP and exec hooks."""
 
     def __init__(self, runtime: Runtime, *, clock: Clock) -> None:
         self._runtime = runtime
         self._clock = clock
 
     async def ask(self, probe: Probe, target: Target) -> ProbeAnswer:
-        """One answer within the probe's time limit. Whatever goes wrong is a failure with its reason."""
+        """Run the probe once, within its timeout. Errors are a FAILURE with their message."""
         try:
             async with within(self._clock, probe.timeout_s):
                 return await self._ask(probe.handler, target)
@@ -71,7 +70,7 @@ class Handlers:
         raise ValueError("missing probe handler")
 
     async def run(self, command: tuple[str, ...], target: Target) -> tuple[int, str]:
-        """The exit code and the output of a command in the container."""
+        """Run a command in the container; returns its exit code and output."""
         session = await self._runtime.exec(target.container.id, command, SessionOptions())
         output = b""
         try:
@@ -83,7 +82,7 @@ class Handlers:
             await session.close()
 
     async def fetch(self, action: Obj, target: Target, *, agent: str) -> tuple[int, str]:
-        """The status and the beginning of the body that an HTTP GET gives. Certificates are not checked."""
+        """Send an HTTP GET; returns the status and the beginning of the body. Certificates are not checked."""
         port = port_of(action["port"], target.spec)
         host = action.get("host") or target.address
         connection = await self._dial(action, target)
@@ -136,5 +135,5 @@ async def _answer(connection: PodConnection, request: bytes, peer: str, clock: C
 
 
 def _as_sent(text: str) -> str:
-    """Text of a pod's spec goes out in UTF-8."""
+    """Text of a pod's spec, sent as UTF-8."""
     return text.encode().decode("latin-1")

@@ -1,4 +1,4 @@
-"""Probes as data, and the state of a container after a series of answers."""
+"""Probes as data, and the state of a container after a series of results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ProbeKind(StrEnum):
 
 class ProbeResult(StrEnum):
     SUCCESS = "success"
-    WARNING = "warning"  # counts as success, and is told
+    WARNING = "warning"  # counts as success, with an event
     FAILURE = "failure"
 
 
@@ -34,10 +34,10 @@ class ProbeAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """When to ask, and how many answers count."""
+    """The schedule and thresholds of a probe."""
 
     kind: ProbeKind
-    handler: Obj  # the probe as the pod has it
+    handler: Obj  # the probe in the pod's spec
     delay_s: float = 0.0
     period_s: float = 10.0
     timeout_s: float = 1.0
@@ -62,14 +62,14 @@ def probe_of(container: Obj, kind: ProbeKind) -> Probe | None:
 
 @dataclass(frozen=True, slots=True)
 class ProbeSeries:
-    """The answers so far: how often in a row the last one came, and what they add up to (None: nothing yet)."""
+    """The results so far: the last one, how often in a row it came, and the verdict (None before the first)."""
 
     last: bool | None = None
     run: int = 0
     verdict: bool | None = None
 
     def after(self, probe: Probe, success: bool) -> ProbeSeries:
-        """With one more answer."""
+        """The series with one more result."""
         run = self.run + 1 if self.last is success else 1
         enough = run >= (probe.successes if success else probe.failures)
         return replace(self, last=success, run=run, verdict=success if enough else self.verdict)
@@ -81,11 +81,11 @@ class Probed:
 
     started: bool = True
     ready: bool = True
-    failed: str = ""  # ``liveness`` or ``startup``: it has to be killed
+    failed: str = ""  # ``liveness`` or ``startup``: the container has to be killed
 
 
 def port_of(port: int | str, container: Obj) -> int:
-    """A port by number or by the name it has in the container; ``ValueError`` when there is none of that name."""
+    """A port by its number or its name in the container's spec; raises ``ValueError`` for an unknown name."""
     if isinstance(port, int):
         return port
     if port.isascii() and port.isdigit():

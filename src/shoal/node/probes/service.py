@@ -1,8 +1,7 @@
-"""The tasks that probe containers: one per probe of each running container, and what they have found.
+"""Runs the probes of all containers of a node, one task per probe, and keeps their results.
 
-A container is followed from its start to its end. Startup probes hold the others back; a container whose startup or
-liveness probe has failed for good is not asked again, for it will be killed. When the agent starts again, containers
-that were ready stay so until their probes say otherwise.
+Other probes wait for the startup probe. After a startup or liveness probe has failed for good it is not repeated, since
+the container will be killed. After a restart of the agent, ready containers stay ready until a probe fails.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from shoal.node.runtime.model import Container
 
 log = get_logger("node.probes")
 
-Told = Callable[[Obj, str, str, str], None]  # pod, container, reason, message of a warning
+Warn = Callable[[Obj, str, str, str], None]  # pod, container, reason, message of a warning event
 
 
 @dataclass(slots=True)
@@ -31,7 +30,7 @@ class _Followed:
     series: dict[ProbeKind, ProbeSeries] = field(default_factory=dict)
     probes: dict[ProbeKind, Probe] = field(default_factory=dict)
     tasks: dict[ProbeKind, asyncio.Task[None]] = field(default_factory=dict)
-    was_ready: bool = False  # before the agent started again
+    was_ready: bool = False  # before a restart of the agent
     begun: asyncio.Event = field(default_factory=asyncio.Event)  # the startup probe, if there is one, has succeeded
 
     @property
@@ -60,17 +59,17 @@ class Prober:
         clock: Clock,
         random: Callable[[], float],
         changed: Callable[[str], None],
-        warn: Told,
+        warn: Warn,
     ) -> None:
         self._handlers = handlers
         self._clock = clock
         self._random = random
-        self._changed = changed  # told the pod's uid
+        self._changed = changed  # called with the pod's uid
         self._warn = warn
         self._followed: dict[str, _Followed] = {}  # by container id
 
     def follow(self, pod: Obj, spec: Obj, container: Container, address: str, *, was_ready: bool = False) -> None:
-        """Begin to probe a container that runs; no effect when it is followed already."""
+        """Start to probe a running container; no effect if it is probed already."""
         if container.id in self._followed:
             self._followed[container.id].pod = pod
             return
@@ -86,8 +85,8 @@ class Prober:
             name = f"probe/{kind}/{container.name}/{container.id}"
             followed.tasks[kind] = asyncio.create_task(self._probe(followed, probe, target), name=name)
 
-    def quiet(self, container_id: str) -> None:
-        """The container is being stopped: only readiness is asked for any more."""
+    def keep_readiness_only(self, container_id: str) -> None:
+        """The container is being stopped: continue only its readiness probe."""
         followed = self._followed.get(container_id)
         if followed is not None:
             for kind in (ProbeKind.LIVENESS, ProbeKind.STARTUP):
@@ -95,13 +94,13 @@ class Prober:
                     followed.tasks[kind].cancel()
 
     async def forget(self, container_id: str) -> None:
-        """The container has ended."""
+        """The container has exited: end its probes."""
         followed = self._followed.pop(container_id, None)
         if followed is not None:
             await cancel_all(*followed.tasks.values())
 
     def of_pod(self, uid: str) -> dict[str, Probed]:
-        """What is known of a pod's containers, by container id."""
+        """The results of a pod's containers, by container id."""
         return {each.container.id: each.probed() for each in self._followed.values() if each.container.pod_uid == uid}
 
     async def close(self) -> None:
@@ -118,7 +117,7 @@ class Prober:
         if probe.kind is not ProbeKind.STARTUP:
             await followed.begun.wait()
         while True:
-            self._settle(followed, probe, await self._handlers.ask(probe, target))
+            self._record(followed, probe, await self._handlers.ask(probe, target))
             verdict = followed.series[probe.kind].verdict
             if verdict is not None and (
                 probe.kind is ProbeKind.STARTUP or (probe.kind is ProbeKind.LIVENESS and not verdict)
@@ -126,7 +125,7 @@ class Prober:
                 return
             await self._clock.sleep(probe.period_s)
 
-    def _settle(self, followed: _Followed, probe: Probe, answer: ProbeAnswer) -> None:
+    def _record(self, followed: _Followed, probe: Probe, answer: ProbeAnswer) -> None:
         title = probe.kind.value.capitalize()
         if answer.result is ProbeResult.WARNING:
             self._warn(

@@ -1,5 +1,5 @@
-"""The service proxy: cluster IPs and node ports of a cluster whose pods are on this machine, without root.
+"""The service proxy: serves cluster IPs and node ports of a cluster whose pods run on this machine, without root.
 
-Services of such a cluster have addresses of the loopback network, so that they can be listened on. ``plan`` says what
-to listen on and where it leads, ``reconcile`` does it, ``tcp`` and ``udp`` carry the bytes.
+Services of such a cluster have loopback addresses, so that the proxy can listen on them. ``plan`` computes the
+listeners and their backends, ``reconcile`` opens and closes them, ``tcp`` and ``udp`` relay the traffic.
 """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class ListenAddress:
-    """Where clients connect to."""
+    """The address that clients connect to."""
 
     protocol: str  # TCP, UDP
     address: str
@@ -27,9 +27,9 @@ class ProxyBackend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyListener:
-    """One place and the pods behind it; never without any."""
+    """A listen address and its backends, at least one."""
 
     place: ListenAddress
     backends: tuple[ProxyBackend, ...]
-    affinity_s: float = 0.0  # how long a client stays with its pod; 0: not at all
+    affinity_s: float = 0.0  # how long a client keeps its backend; 0: no affinity
     node_port: bool = False

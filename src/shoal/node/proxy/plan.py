@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from shoal.kube.objects import Obj
 from shoal.node.proxy.model import ListenAddress, ProxyBackend, ProxyListener
 
-SERVED_PORTS = "shoal.dev/served-ports"  # annotation: where ports are that only root may listen on
+SERVED_PORTS = "shoal.dev/served-ports"  # annotation: ports that are served at another port because they need root
 OFFSET = 8000
 PRIVILEGED = 1024
 _PROTOCOLS = ("TCP", "UDP")
@@ -50,9 +50,9 @@ def _affinity_s(spec: Obj) -> float:
 
 
 def backends_of(port_name: str, protocol: str, slices: Iterable[Obj]) -> tuple[ProxyBackend, ...]:
-    """The ready pods; when there are none, those that still answer while they are being ended."""
+    """The ready pods; without any, the terminating pods that still serve."""
     ready: set[ProxyBackend] = set()
-    leaving: set[ProxyBackend] = set()
+    terminating: set[ProxyBackend] = set()
     for each in slices:
         if each.get("addressType") == "FQDN":
             continue
@@ -64,28 +64,28 @@ def backends_of(port_name: str, protocol: str, slices: Iterable[Obj]) -> tuple[P
             and port.get("port")
         ]
         for endpoint in each.get("endpoints") or () if numbers else ():
-            kept = _kept(endpoint.get("conditions") or {}, ready, leaving)
+            kept = _kept(endpoint.get("conditions") or {}, ready, terminating)
             if kept is not None and endpoint.get("addresses"):
                 kept.update(ProxyBackend(endpoint["addresses"][0], number) for number in numbers)
-    return tuple(sorted(ready or leaving))
+    return tuple(sorted(ready or terminating))
 
 
-def _kept(conditions: Obj, ready: set[ProxyBackend], leaving: set[ProxyBackend]) -> set[ProxyBackend] | None:
-    is_ready = conditions.get("ready") is not False  # not said means yes
+def _kept(conditions: Obj, ready: set[ProxyBackend], terminating: set[ProxyBackend]) -> set[ProxyBackend] | None:
+    is_ready = conditions.get("ready") is not False  # missing means ready
     serving = conditions["serving"] if conditions.get("serving") is not None else is_ready
     if is_ready:
         return ready
-    return leaving if serving and conditions.get("terminating") else None
+    return terminating if serving and conditions.get("terminating") else None
 
 
 def moved_ports(moved: Iterable[ListenAddress], places: Iterable[ListenAddress]) -> str:
-    """The annotation's value: ``80:8080`` for each port that is served elsewhere."""
+    """The value of the annotation: ``80:8080`` for each port that is served at another port."""
     ports = sorted({each.port for each in moved} & {each.port for each in places})
     return ",".join(f"{port}:{port + OFFSET}" for port in ports)
 
 
 def served_ports(service: Obj) -> dict[int, int]:
-    """Where the ports are that are served elsewhere, as the annotation says; what cannot be read counts as not said."""
+    """The served port by port of the service, from the annotation; invalid entries are ignored."""
     text = (service["metadata"].get("annotations") or {}).get(SERVED_PORTS, "")
     pairs = (pair.partition(":")[::2] for pair in text.split(",") if pair)
     return {int(port): int(at) for port, at in pairs if _is_port(port) and _is_port(at)}
@@ -96,35 +96,36 @@ def _is_port(text: str) -> bool:
 
 
 class BackendChoice:
-    """Which pod a client gets: in turn, or with affinity the one it had. The clients least heard of are forgotten."""
+    """Chooses the backend of a client: round robin, or with affinity the last one. The number of remembered clients is
+    limited; the least recent are dropped."""
 
     def __init__(self, listener: ProxyListener) -> None:
         self.listener = listener
         self._turn = 0
-        self._stuck: OrderedDict[str, tuple[ProxyBackend, float]] = OrderedDict()
+        self._sticky: OrderedDict[str, tuple[ProxyBackend, float]] = OrderedDict()
 
     def change(self, listener: ProxyListener) -> None:
         self.listener = listener
-        for client in [client for client, (backend, _) in self._stuck.items() if backend not in listener.backends]:
-            del self._stuck[client]
+        for client in [client for client, (backend, _) in self._sticky.items() if backend not in listener.backends]:
+            del self._sticky[client]
 
     def order(self, client: str, now: float) -> list[ProxyBackend]:
-        """The pods to try, the one to be preferred first; takes a turn."""
+        """The backends to try, preferred one first; advances the round robin."""
         backends = self.listener.backends
         affinity_s = self.listener.affinity_s
         first = self._turn % len(backends)
         if affinity_s:
-            known = self._stuck.get(client)
+            known = self._sticky.get(client)
             if known is not None and now - known[1] <= affinity_s:
                 first = backends.index(known[0])
                 return [*backends[first:], *backends[:first]]
         self._turn = first + 1
         return [*backends[first:], *backends[:first]]
 
-    def took(self, client: str, backend: ProxyBackend, now: float) -> None:
-        """The client is with this pod."""
+    def remember(self, client: str, backend: ProxyBackend, now: float) -> None:
+        """Remember the backend of a client, for affinity."""
         if self.listener.affinity_s and backend in self.listener.backends:
-            self._stuck[client] = (backend, now)
-            self._stuck.move_to_end(client)
-            if len(self._stuck) > _CLIENTS:
-                self._stuck.popitem(last=False)
+            self._sticky[client] = (backend, now)
+            self._sticky.move_to_end(client)
+            if len(self._sticky) > _CLIENTS:
+                self._sticky.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Opens, changes and closes listeners so that they are what the plan says, one service at a time."""
+"""Opens, changes and closes the listeners of services according to the plan, one service at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def service_of(piece: Obj) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class _Open:
-    """A listener that is open, at its own port or at the one it had to move to."""
+    """An open listener, at its own port or moved to a higher one."""
 
     relay: TcpRelay | UdpRelay
     listener: ProxyListener
@@ -42,7 +42,7 @@ class _Open:
 
 
 class ServiceProxy:
-    """The listeners of all services. ``reconcile`` is a controller's, with services as keys."""
+    """The listeners of all services. A controller calls ``reconcile`` with the keys of services."""
 
     def __init__(
         self, client: Client, services: Informer, slices: Informer, events: EventRecorder, *, clock: Clock,
@@ -57,8 +57,8 @@ class ServiceProxy:
         self._budget = ConnectionBudget(config.connections)
         self._open: dict[ObjectKey, dict[ListenAddress, _Open]] = {}
         self._owner: dict[ListenAddress, ObjectKey] = {}
-        self._leaving: set[TcpRelay | UdpRelay] = set()  # closed, with connections that are not
-        self._told: dict[tuple[ObjectKey, ListenAddress], str] = {}
+        self._draining: set[TcpRelay | UdpRelay] = set()  # closed listeners with open connections
+        self._warned: dict[tuple[ObjectKey, ListenAddress], str] = {}
 
     @property
     def listeners(self) -> int:
@@ -87,7 +87,7 @@ class ServiceProxy:
     # listeners
 
     async def _ensure(self, key: ObjectKey, service: Obj | None, place: ListenAddress, listener: ProxyListener) -> bool:
-        """Whether the place is served as it should be."""
+        """Open or update a listener; False if it is not served."""
         present = self._open.get(key, {}).get(place)
         if present is not None:
             if present.listener != listener:
@@ -96,27 +96,27 @@ class ServiceProxy:
             return True
         assert service is not None
         if place in self._owner:
-            return False  # still another service's, which is about to let it go
+            return False  # still in use by a service that is being changed or removed
         if len(self._owner) >= self._config.listeners:
             message = f"{place} is not served: the proxy has its {self._config.listeners} listeners in use"
-            self._tell(key, service, place, "TooManyListeners", message)
+            self._warn(key, service, place, "TooManyListeners", message)
             return False
         self._owner[place] = key
         try:
             made = await self._opened(listener)
         except OSError as error:
             self._owner.pop(place, None)
-            self._complain(key, service, place, error)
+            self._warn_about(key, service, place, error)
             return False
         except BaseException:
             self._owner.pop(place, None)
             raise
         self._open.setdefault(key, {})[place] = made
         if made.moved:
-            message = f"{place} is served at port {place.port + OFFSET}: ports below {PRIVILEGED} need rights"
-            self._tell(key, service, place, "PortMoved", message)
+            message = f"{place} is served at port {place.port + OFFSET}: ports below {PRIVILEGED} need root rights"
+            self._warn(key, service, place, "PortMoved", message)
         else:
-            self._told.pop((key, place), None)
+            self._warned.pop((key, place), None)
         return True
 
     async def _opened(self, listener: ProxyListener) -> _Open:
@@ -131,33 +131,33 @@ class ServiceProxy:
             return _Open(relay, listener, True)
         return _Open(relay, listener, False)
 
-    def _complain(self, key: ObjectKey, service: Obj, place: ListenAddress, error: OSError) -> None:
+    def _warn_about(self, key: ObjectKey, service: Obj, place: ListenAddress, error: OSError) -> None:
         if error.errno == errno.EADDRINUSE:
-            self._tell(key, service, place, "PortInUse", f"{place} is not served: another program has it")
+            self._warn(key, service, place, "PortInUse", f"{place} is not served: another program uses it")
         else:
-            self._tell(key, service, place, "NotServed", f"{place} is not served: {error.strerror or error}")
+            self._warn(key, service, place, "NotServed", f"{place} is not served: {error.strerror or error}")
 
     def _close(self, key: ObjectKey, place: ListenAddress) -> None:
         """Accept no new connections; open ones continue until one side closes them."""
         found = self._open[key].pop(place)
         self._owner.pop(place, None)
-        self._told.pop((key, place), None)
+        self._warned.pop((key, place), None)
         found.relay.stop_listening()
-        self._leaving = {relay for relay in self._leaving if relay.connections}
+        self._draining = {relay for relay in self._draining if relay.connections}
         if found.relay.connections:
-            self._leaving.add(found.relay)
+            self._draining.add(found.relay)
 
     def _forget(self, key: ObjectKey) -> None:
         self._open.pop(key, None)
-        for told in [told for told in self._told if told[0] == key]:
-            del self._told[told]
+        for each in [each for each in self._warned if each[0] == key]:
+            del self._warned[each]
 
-    # what users see
+    # events and annotations
 
-    def _tell(self, key: ObjectKey, service: Obj, place: ListenAddress, reason: str, message: str) -> None:
-        if self._told.get((key, place)) == reason:
+    def _warn(self, key: ObjectKey, service: Obj, place: ListenAddress, reason: str, message: str) -> None:
+        if self._warned.get((key, place)) == reason:
             return
-        self._told[key, place] = reason
+        self._warned[key, place] = reason
         about = {"apiVersion": "v1", "kind": "Service", "metadata": service["metadata"]}
         self._events.record(about, EventType.WARNING, reason, message)
 
@@ -174,11 +174,11 @@ class ServiceProxy:
         except NotFound:
             return  # it was deleted: the informer will report it
 
-    # the end
+    # closing
 
     async def close(self) -> None:
-        """Listen on nothing any more; connections have a moment to end."""
-        relays = {each.relay for places in self._open.values() for each in places.values()} | self._leaving
+        """Close all listeners; open connections get ``drain_s`` to end."""
+        relays = {each.relay for places in self._open.values() for each in places.values()} | self._draining
         for relay in relays:
             relay.stop_listening()
         self._open.clear()
@@ -190,4 +190,4 @@ class ServiceProxy:
         except TimeoutError:
             log.info("closing connections that did not end in time", count=sum(relay.connections for relay in relays))
         await asyncio.gather(*(relay.close() for relay in relays))
-        self._leaving.clear()
+        self._draining.clear()

@@ -1,7 +1,7 @@
-"""Carries TCP connections from a place to pods: bytes both ways, each side no faster than the other reads.
+"""Relays TCP connections of a listener to pods in both directions, with backpressure.
 
-A connection that is open stays with its pod, also when that is no longer behind the place, or the place is closed: it
-ends when one of the two ends it.
+An open connection keeps its pod, also when the pod is removed from the service or the listener is closed. It ends when
+one of its two sides closes it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TRIES = 3
 
 
 class ConnectionBudget:
-    """How many connections there may be."""
+    """A limit on the number of connections."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
@@ -38,26 +38,26 @@ class ConnectionBudget:
 
 
 class _Side(asyncio.Protocol):
-    """One of the two ends of a carried connection."""
+    """One of the two sides of a relayed connection."""
 
     def __init__(self, lost: Callable[[], None] = lambda: None) -> None:
         self.transport: asyncio.Transport | None = None
         self.peer: _Side | None = None
-        self.ended = False  # nothing more comes from it
-        self._early = bytearray()  # came before there was somebody to pass it on to
+        self.ended = False  # it has sent EOF
+        self._early = bytearray()  # received before the peer was connected
         self._lost = lost
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(_BUFFER_BYTES)
-        self.transport.pause_reading()  # until there is somebody to pass it on to; uvloop reads once all the same
+        self.transport.pause_reading()  # until the peer is connected; uvloop still reads once
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def join(self, peer: _Side) -> None:
-        """Both ways open; either may have gone meanwhile."""
+        """Connect two sides; either may have closed meanwhile."""
         self.peer, peer.peer = peer, self
         for side, other in ((self, peer), (peer, self)):
             if side.transport is None or side.transport.is_closing():
@@ -87,7 +87,7 @@ class _Side(asyncio.Protocol):
             return False
         if self.peer.transport.can_write_eof():
             self.peer.transport.write_eof()
-        return True  # the other direction goes on
+        return True  # keep the other direction open
 
     def pause_writing(self) -> None:
         if self.peer is not None and self.peer.transport is not None:
@@ -111,7 +111,7 @@ class _Side(asyncio.Protocol):
 
 
 class TcpRelay:
-    """Listens on one place and carries what comes to the pods behind it."""
+    """Listens on one address and relays its connections to the backends."""
 
     def __init__(self, listener: ProxyListener, budget: ConnectionBudget | None = None) -> None:
         self._choice = BackendChoice(listener)
@@ -125,7 +125,7 @@ class TcpRelay:
         return len(self._sides)
 
     async def open(self, port: int) -> None:
-        """Listen on the place's address and this port; ``OSError`` when that cannot be."""
+        """Listen on the listener's address and this port; raises ``OSError``."""
         address = self._choice.listener.place.address
         made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -139,7 +139,7 @@ class TcpRelay:
             raise
 
     def change(self, listener: ProxyListener) -> None:
-        """Other pods from now on; connections that are open stay."""
+        """Change the backends of new connections; open ones stay."""
         self._choice.change(listener)
 
     def stop_listening(self) -> None:
@@ -148,7 +148,7 @@ class TcpRelay:
             self._server = None
 
     async def close(self) -> None:
-        """End everything now."""
+        """Close the listener and abort all connections."""
         self.stop_listening()
         await cancel_all(*self._connecting)
         for side in tuple(self._sides):
@@ -163,7 +163,7 @@ class TcpRelay:
             side.transport.abort()
             return
         self._sides.add(side)
-        task = asyncio.create_task(self._carry(side), name=f"proxy/{self._choice.listener.place}")
+        task = asyncio.create_task(self._relay(side), name=f"proxy/{self._choice.listener.place}")
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
@@ -172,7 +172,7 @@ class TcpRelay:
             self._sides.discard(side)
             self._budget.give_back()
 
-    async def _carry(self, side: _Side) -> None:
+    async def _relay(self, side: _Side) -> None:
         assert side.transport is not None
         peer = side.transport.get_extra_info("peername")
         client = peer[0] if peer else ""
@@ -183,17 +183,17 @@ class TcpRelay:
                     _, upstream = await loop.create_connection(_Side, backend.address, backend.port)
             except (OSError, TimeoutError):
                 continue
-            self._took(client, backend)
+            self._remember(client, backend)
             side.join(upstream)
             return
         side.end(abort=True)
 
-    def _took(self, client: str, backend: ProxyBackend) -> None:
-        self._choice.took(client, backend, asyncio.get_running_loop().time())
+    def _remember(self, client: str, backend: ProxyBackend) -> None:
+        self._choice.remember(client, backend, asyncio.get_running_loop().time())
 
 
 class _Client(_Side):
-    """The end of the one who connected."""
+    """The client's side of a connection."""
 
     def __init__(self, arrived: Callable[[_Side], None], left: Callable[[_Side], None]) -> None:
         super().__init__(lambda: left(self))

@@ -1,4 +1,4 @@
-"""Carries datagrams from a place to pods and their answers back. A client keeps its pod while it goes on talking."""
+"""Relays UDP datagrams of a listener to pods, and their answers back. A client keeps its pod while it is active."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Upstream(asyncio.DatagramProtocol):
         self._client = client
         self.backend = backend
         self.transport: asyncio.DatagramTransport | None = None
-        self.waiting: list[bytes] = []  # came before the socket was there
+        self.waiting: list[bytes] = []  # received before the socket was open
         self.used_at = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -42,17 +42,17 @@ class _Upstream(asyncio.DatagramProtocol):
 
 
 class UdpRelay(asyncio.DatagramProtocol):
-    """Listens on one place and carries what comes to the pods behind it."""
+    """Listens on one address and relays its datagrams to the backends."""
 
     def __init__(self, listener: ProxyListener) -> None:
         self._choice = BackendChoice(listener)
         self._transport: asyncio.DatagramTransport | None = None
-        self._clients: OrderedDict[Any, _Upstream] = OrderedDict()  # the one heard of longest ago comes first
+        self._clients: OrderedDict[Any, _Upstream] = OrderedDict()  # least recently used first
         self._connecting: set[asyncio.Task[Any]] = set()
 
     @property
     def connections(self) -> int:
-        return 0  # nobody waits for datagrams to end
+        return 0  # datagrams need no draining
 
     async def open(self, port: int) -> None:
         loop = asyncio.get_running_loop()
@@ -61,7 +61,7 @@ class UdpRelay(asyncio.DatagramProtocol):
         self._transport = transport
 
     def change(self, listener: ProxyListener) -> None:
-        """Other pods from now on; clients of those that are gone get another one."""
+        """Change the backends; clients of removed backends get another one."""
         self._choice.change(listener)
         for client in [each for each, upstream in self._clients.items() if upstream.backend not in listener.backends]:
             self.forget(client)
@@ -84,7 +84,7 @@ class UdpRelay(asyncio.DatagramProtocol):
         if upstream is None:
             self._expire(now)
             backend = self._choice.order(addr[0], now)[0]
-            self._choice.took(addr[0], backend, now)
+            self._choice.remember(addr[0], backend, now)
             upstream = self._clients[addr] = _Upstream(self, addr, backend)
             task = asyncio.create_task(self._connect(upstream), name=f"proxy/{self._choice.listener.place}")
             self._connecting.add(task)

@@ -1,4 +1,4 @@
-"""Watches services and the slices behind them, and runs the proxy as part of a manager."""
+"""Watches services and their endpoint slices, and runs the proxy in a manager."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add(
     metrics: ReconcileMetrics,
     config: ProxyConfig | None = None,
 ) -> ServiceProxy:
-    """The proxy, run by the manager; all its listeners are closed when that stops."""
+    """Add the proxy to the manager; its listeners are closed when the manager stops."""
     services = manager.informer(builtin("services"))
     slices = manager.informer(builtin("endpointslices", "discovery.k8s.io"), indexes={BY_SERVICE: service_of})
     proxy = ServiceProxy(manager.client, services, slices, events, clock=clock, config=config or ProxyConfig())
@@ -41,7 +41,7 @@ def _keys(piece: Obj) -> tuple[ObjectKey, ...]:
 
 
 class _Running:
-    """The controller, and closing what it opened after it."""
+    """Runs the controller, then closes its listeners."""
 
     def __init__(self, controller: Controller, proxy: ServiceProxy) -> None:
         self.name = controller.name

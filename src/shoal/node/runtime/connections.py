@@ -1,4 +1,4 @@
-"""Connections in the form that the runtime seam has them: over a socket, and with TLS over any other."""
+"""Connections to pods: over a socket, and TLS over another connection."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TlsConnection:
 
 
 async def over_tls(inner: PodConnection, host: str) -> PodConnection:
-    """The connection with TLS; the other side's certificate is not checked, as for probes."""
+    """Start TLS on a connection. The certificate is not checked, because this is for probes."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

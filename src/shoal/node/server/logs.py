@@ -1,4 +1,4 @@
-"""Container logs as clients want them: which container, which part of its log, in which form."""
+"""Serves container logs: selects the container and the part of its log, and formats it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STREAMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRequest:
-    """What a client asks for."""
+    """The log that a client requests."""
 
     options: LogOptions
     previous: bool = False
@@ -30,7 +30,7 @@ class LogRequest:
 
 
 def parse(request: ServerRequest, now: float) -> LogRequest:
-    """From the query; ``BadRequest`` names what is wrong."""
+    """Parse the query; raises ``BadRequest`` for an invalid parameter."""
     since_ns = 0
     if text := request.one("sinceSeconds"):
         since_ns = int((now - _number("sinceSeconds", text)) * 1e9)
@@ -61,7 +61,7 @@ def _number(name: str, text: str) -> int:
 
 
 def container_for_logs(worker: PodWorker, name: str, *, before: bool) -> Container:
-    """The container whose log is meant; errors as kubelet words them."""
+    """The container whose log is requested; errors have kubelet's messages."""
     pod = worker.pod["metadata"]["name"]
     if find(worker.pod, name) is None:
         raise NotFound(f"container {name} is not valid for pod {pod}")

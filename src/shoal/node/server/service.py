@@ -31,7 +31,7 @@ from shoal.node.runtime.model import (
     StartFailure,
 )
 from shoal.node.server import logs, stats
-from shoal.node.server.sessions import accept, carry, forward
+from shoal.node.server.sessions import accept, copy_session, forward
 
 _JSON = "application/json"
 API_SERVER = "kube-apiserver-kubelet-client"
@@ -144,12 +144,12 @@ class NodeServer:
             await socket.send(websocket.Channel.ERROR, websocket.error_message(status, socket.subprotocol))
             await socket.close()
             return
-        await carry(socket, session, options)
+        await copy_session(socket, session, options)
 
     async def _attach(self, request: ServerRequest, worker: PodWorker, name: str) -> None:
         container, options = self._running(worker, name), _options(request)
         socket = await accept(request, websocket.REMOTE_COMMAND)
-        await carry(socket, await self._agent.runtime.attach(container.id, options), options)
+        await copy_session(socket, await self._agent.runtime.attach(container.id, options), options)
 
     async def _forward(self, request: ServerRequest, worker: PodWorker) -> None:
         view = worker.view
@@ -166,7 +166,7 @@ class NodeServer:
 
 
 def _options(request: ServerRequest) -> SessionOptions:
-    """The streams that a client wants; kubelet and the API call them by different names."""
+    """The streams that a client requests; kubelet and the API use different parameter names."""
     tty = request.flag("tty")
     options = SessionOptions(
         stdin=request.flag("input", "stdin"),

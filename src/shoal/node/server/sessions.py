@@ -60,7 +60,7 @@ class Socket:
 
 
 async def accept(request: ServerRequest, supported: Sequence[str]) -> Socket:
-    """Turn a request into a WebSocket; ``BadRequest`` when it does not ask for one, or not in a way we know."""
+    """Upgrade a request to a WebSocket; raises ``BadRequest`` for an invalid handshake or unknown protocol."""
     headers = request.headers
     if headers.get("upgrade", "").lower() != "websocket":
         raise BadRequest("you must specify at least 1 of stdin, stdout, stderr over a WebSocket connection")
@@ -78,14 +78,14 @@ async def accept(request: ServerRequest, supported: Sequence[str]) -> Socket:
     return Socket(request, chosen)
 
 
-async def carry(socket: Socket, session: RuntimeSession, options: SessionOptions) -> None:
-    """Copy between a session and a client until the command ends or the client goes, then say how it ended."""
+async def copy_session(socket: Socket, session: RuntimeSession, options: SessionOptions) -> None:
+    """Copy between a session and a client until the command exits or the client disconnects; then send the exit."""
     outgoing = asyncio.create_task(_output(socket, session), name="session/output")
     incoming = asyncio.create_task(_input(socket, session, options), name="session/input")
     try:
         await asyncio.wait({outgoing, incoming}, return_when=asyncio.FIRST_COMPLETED)
         if not outgoing.done():
-            return  # the client went away, or spoke nonsense
+            return  # the client disconnected, or sent invalid data
         outgoing.result()
         status = websocket.exit_status(await session.wait())
         await socket.send(Channel.ERROR, websocket.error_message(status, socket.subprotocol))
@@ -125,7 +125,7 @@ Connect = Callable[[int], Awaitable[PodConnection]]
 
 
 async def forward(socket: Socket, ports: Sequence[int], connect: Connect) -> None:
-    """Carry connections: for the i-th port channel 2i has the data and 2i + 1 the errors; both begin with the port."""
+    """Forward ports: the i-th port has channel 2i for data and 2i + 1 for errors; both start with the port number."""
     links: dict[int, PodConnection] = {}
     copies: list[asyncio.Task[None]] = []
     try:
@@ -154,7 +154,7 @@ async def forward(socket: Socket, ports: Sequence[int], connect: Connect) -> Non
 
 
 async def _serve(socket: Socket, links: dict[int, PodConnection], copies: list[asyncio.Task[None]]) -> None:
-    """Until the client goes or all ports are at their end."""
+    """Copy until the client disconnects or all connections have ended."""
     incoming = asyncio.create_task(_to_pod(socket, links), name="forward/input")
     try:
         running = set(copies)

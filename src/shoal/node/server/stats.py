@@ -10,11 +10,11 @@ from shoal.node.runtime.model import ContainerStats
 
 
 class Rates:
-    """Processor use from one reading to the next."""
+    """CPU usage between the last two readings."""
 
     def __init__(self) -> None:
         self._last: dict[str, ContainerStats] = {}
-        self._rates: dict[str, int] = {}  # container id -> billionths of a processor
+        self._rates: dict[str, int] = {}  # nanocores by container id
 
     def update(self, stats: Iterable[ContainerStats]) -> None:
         now = {each.container_id: each for each in stats}

@@ -1,6 +1,6 @@
-"""Thousands of simulated nodes in one process: no agent per node, no container, the same objects in the API.
+"""Thousands of simulated nodes in one process: the API objects of nodes and pods, without agents and containers.
 
-manager.add(Fleet(manager, FleetConfig(nodes=1000), clock=clock))
+manager.add(SimulatedFleet(manager, FleetConfig(nodes=1000), clock=clock))
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from shoal.errors import ConfigError
 
 
 class Addresses:
-    """Hands out addresses; deterministic, so that a fleet that starts again gives nodes the same ones."""
+    """Assigns addresses. Those of nodes are deterministic, so a restarted fleet assigns the same ones."""
 
     def __init__(self, node_network: str, pod_network: str, pods: int) -> None:
         self._nodes, self._pods = IPv4Network(node_network), IPv4Network(pod_network)
@@ -26,11 +26,11 @@ class Addresses:
         return str(IPv4Address(self._first_node + number))
 
     def network(self, number: int) -> str:
-        """The network of a node's pods. Past the end of the range networks repeat."""
+        """The network of a node's pods. Networks repeat after the end of the range."""
         return f"{IPv4Address(self._base(number))}/{32 - self._bits}"
 
     def take(self, number: int) -> str:
-        """An address for a pod of this node that no other pod of it has."""
+        """A free pod address of this node."""
         used = self._used.setdefault(number, set())
         base, size = self._base(number), 1 << self._bits
         offset = self._last.get(number, 0)
@@ -43,7 +43,7 @@ class Addresses:
         return str(IPv4Address(base + offset))
 
     def keep(self, number: int, address: str) -> None:
-        """The address is in use already."""
+        """Mark an address as used."""
         self._used.setdefault(number, set()).add(int(IPv4Address(address)))
 
     def free(self, number: int, address: str) -> None:

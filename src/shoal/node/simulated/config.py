@@ -13,7 +13,7 @@ _MANY_NODES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetConfig:
-    """How many nodes, how large, and what their pods do unless they say otherwise."""
+    """Number and size of the nodes, and the default behaviour of their pods."""
 
     nodes: int = 0  # made at the start; nodes of others with the fleet's label are simulated as well
     name_prefix: str = "node-"
@@ -47,6 +47,6 @@ class FleetConfig:
                 raise ConfigError(f"simulated nodes: {name} is {getattr(self, name)!r}: {error}") from None
 
     def renewal_s(self, nodes: int) -> float:
-        """How often each lease is renewed; always several times within its duration."""
+        """The renewal interval of each lease, several times within its duration."""
         wanted_s = self.renew_s or (10.0 if nodes <= _MANY_NODES else 20.0)
         return min(wanted_s, self.lease_s / 2)

@@ -1,11 +1,11 @@
-"""The fleet's shell: one informer of pods and one of nodes, a heap of timers, and a few writers.
+"""Runs a simulated fleet: an informer of pods, one of nodes, a heap of timers, and a few writers.
 
-    pod changed ─▶ course (in memory) ─▶ due now ─▶ queue ─▶ writer: PUT status, or DELETE
-                                      └▶ due later ─▶ timers ─▶ queue
+    pod changed ─▶ progress (in memory) ─▶ due now ─▶ queue ─▶ writer: PUT status, or DELETE
+                                        └▶ due later ─▶ timers ─▶ queue
 
-A key is in the queue once, and a writer plans from the newest state that the cache has, so that changes that come
-close together are one write. A write that loses against another's is forgotten: the newer state comes by watch and is
-planned anew. Nothing is kept that the API does not show, except instants finer than a second.
+A key is in the queue once, and a writer plans from the newest cached state, so changes in quick succession become one
+write. A write that conflicts is dropped: the newer state arrives by watch and is planned again. All state is in the
+API, except instants finer than a second.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _RETRY_S = 1.0
 
 @dataclass(slots=True)
 class _Pod:
-    """What the fleet knows of a pod beyond its object."""
+    """The state of a pod besides its object."""
 
     node: str
     number: int  # of the node, whose address space the pod's address is from
-    course: PodProgress
+    progress: PodProgress
     behaviour: Behaviour
     ends_at: float | None = None  # it is being deleted; wall seconds
     written: str = ""  # resourceVersion that our last write made: a state before it is old news
@@ -93,31 +93,31 @@ class SimulatedFleet:
     # facts for reports, metrics and tests
 
     def usage(self, key: ObjectKey) -> Usage | None:
-        """What a running pod uses."""
+        """Resource usage of a running pod."""
         pod = self._pods.get(key)
-        if pod is None or pod.course.stage is not Stage.RUNNING:
+        if pod is None or pod.progress.stage is not Stage.RUNNING:
             return None
         return Usage(pod.behaviour.cpu_milli, pod.behaviour.memory_bytes)
 
     def has_started(self, key: ObjectKey) -> bool:
-        """Whether the pod has run at least once, so that it could have written something."""
+        """Whether the pod has run at least once, so that it could have a log."""
         pod = self._pods.get(key)
-        return pod is not None and pod.course.started_at > 0
+        return pod is not None and pod.progress.started_at > 0
 
     def stats(self, node: str) -> tuple[ContainerStats, ...]:
-        """What the containers of a node's running pods use; a pod's use is that of its first container."""
+        """Usage of the containers of a node's running pods; the first container has the usage of its pod."""
         now = self._clock.wall_s()
         found: list[ContainerStats] = []
         for pod in self.pods_of(node):
             about = pod["metadata"]
             known = self._pods.get(ObjectKey(about["namespace"], about["name"]))
-            if known is None or known.course.stage is not Stage.RUNNING:
+            if known is None or known.progress.stage is not Stage.RUNNING:
                 continue
-            ran_s = max(0.0, now - known.course.started_at)
+            ran_s = max(0.0, now - known.progress.started_at)
             for number, each in enumerate(pod["spec"]["containers"]):
                 cpu, memory = (known.behaviour.cpu_milli, known.behaviour.memory_bytes) if number == 0 else (0, 0)
                 stats = ContainerStats(
-                    container_id=plan.container_id(each["name"], known.course), pod_uid=about["uid"],
+                    container_id=plan.container_id(each["name"], known.progress), pod_uid=about["uid"],
                     name=each["name"], at=now, cpu_total_ns=int(ran_s * cpu * 1_000_000),
                     memory_working_set_bytes=memory, memory_rss_bytes=memory, processes=1,
                 )  # fmt: skip
@@ -167,7 +167,7 @@ class SimulatedFleet:
             self._look(change.key, change.new)
 
     def _look(self, key: ObjectKey, pod: Obj) -> None:
-        """Decide when the pod needs something next."""
+        """Plan the next write for the pod."""
         name = pod["spec"].get("nodeName")
         if not name:
             return
@@ -181,7 +181,7 @@ class SimulatedFleet:
             self._writing[key] = True
             return
         known = self._pods.get(key)
-        if known is None or known.course.uid != pod["metadata"]["uid"]:
+        if known is None or known.progress.uid != pod["metadata"]["uid"]:
             known = self._taken(key, pod, node)
         due = self._due(known, pod)
         if due <= self._clock.wall_s():
@@ -199,30 +199,30 @@ class SimulatedFleet:
             self._addresses.keep(node.number, old)
         address = node.address if host else old or self._addresses.take(node.number)
         now = self._clock.wall_s()
-        course = plan.resume(pod, address, now)
-        if course.stage is Stage.WAITING and (conflict := port_conflict(pod, self._taken_on(node.name))):
-            course = plan.rejected(course, *conflict, now)
+        progress = plan.resume(pod, address, now)
+        if progress.stage is Stage.WAITING and (conflict := port_conflict(pod, self._taken_on(node.name))):
+            progress = plan.rejected(progress, *conflict, now)
         behaviour = behaviour_of(
             pod, self.config.behaviour, job_run_s=self.config.job_run_s, missing_images=self.config.missing_images
         )  # fmt: skip
-        known = self._pods[key] = _Pod(node.name, node.number, course, behaviour)
+        known = self._pods[key] = _Pod(node.name, node.number, progress, behaviour)
         return known
 
     def _taken_on(self, node: str) -> Iterator[Obj]:
-        """The pods that occupy a node already."""
+        """The unfinished pods of a node."""
         for pod in self._cache.by_index(_BY_NODE, node):
             known = self._pods.get(ObjectKey(pod["metadata"]["namespace"], pod["metadata"]["name"]))
-            if known is not None and known.course.stage is not Stage.FINISHED:
+            if known is not None and known.progress.stage is not Stage.FINISHED:
                 yield pod
 
     def _forget(self, key: ObjectKey) -> None:
         known = self._pods.pop(key, None)
         self._timers.cancel(key)
-        if known is not None and known.course.address:
-            self._addresses.free(known.number, known.course.address)
+        if known is not None and known.progress.address:
+            self._addresses.free(known.number, known.progress.address)
 
     def _due(self, known: _Pod, pod: Obj) -> float:
-        """When something has to be written for this pod; in the past or now: at once."""
+        """When the next write for this pod is due; a time in the past means now."""
         now = self._clock.wall_s()
         about = pod["metadata"]
         if about.get("deletionTimestamp"):
@@ -231,13 +231,13 @@ class SimulatedFleet:
                 known.ends_at = now + min(known.behaviour.stop_s, grace_s)
             return known.ends_at
         if (pod.get("status") or {}).get("phase") in plan.TERMINAL:
-            known.course = replace(known.course, stage=Stage.FINISHED)  # others may end a pod too
+            known.progress = replace(known.progress, stage=Stage.FINISHED)  # others may end a pod too
             return plan.NEVER
-        step = plan.advance(known.course, known.behaviour, pod, now)
-        known.course = step.course
-        if plan.is_shown(step.course, known.behaviour):
-            wanted = plan.summary(step.course, known.behaviour, pod, now)
-            if wanted != plan.summary_of(pod.get("status") or {}) and not _is_old_news(pod, known.written):
+        step = plan.advance(known.progress, known.behaviour, pod, now)
+        known.progress = step.progress
+        if plan.is_shown(step.progress, known.behaviour):
+            wanted = plan.summary(step.progress, known.behaviour, pod, now)
+            if wanted != plan.summary_of(pod.get("status") or {}) and not _is_older(pod, known.written):
                 return now
         return step.due
 
@@ -291,7 +291,7 @@ class SimulatedFleet:
                 self._look(key, pod)
 
     async def _attempt(self, key: ObjectKey) -> bool:
-        """Write what the pod needs; whether there is something to plan after it without a change from outside."""
+        """Write the pod's status or delete it. Return whether to plan again without a change from outside."""
         try:
             await self._act(key)
         except (Conflict, NotFound):
@@ -308,7 +308,7 @@ class SimulatedFleet:
 
     async def _act(self, key: ObjectKey) -> None:
         pod, known = self._cache.get(key), self._pods.get(key)
-        if pod is None or known is None or known.course.uid != pod["metadata"]["uid"]:
+        if pod is None or known is None or known.progress.uid != pod["metadata"]["uid"]:
             return
         node = self.nodes.get(known.node)
         if node is None or node.down:
@@ -317,24 +317,24 @@ class SimulatedFleet:
         if pod["metadata"].get("deletionTimestamp"):
             if pod["metadata"].get("finalizers") and (pod.get("status") or {}).get("phase") not in plan.TERMINAL:
                 # it outlives its containers, and those who keep it want to know how they ended
-                known.course = plan.stopped(known.course, self._clock.wall_s())
+                known.progress = plan.stopped(known.progress, self._clock.wall_s())
                 await self._show(pod, known, node)
-            await self._resource.delete(key.name, key.namespace, grace_period_s=0, uid=known.course.uid)
+            await self._resource.delete(key.name, key.namespace, grace_period_s=0, uid=known.progress.uid)
             known.ends_at = plan.NEVER
             return
         await self._show(pod, known, node)
 
     async def _show(self, pod: Obj, known: _Pod, node: SimulatedNode) -> None:
-        """Write the status of a pod as its course says."""
-        status = plan.status_of(known.course, known.behaviour, pod, node.address, self._clock.wall_s())
+        """Write the status of a pod according to its progress."""
+        status = plan.status_of(known.progress, known.behaviour, pod, node.address, self._clock.wall_s())
         answer = await self._resource.replace_status({**pod, "status": status})
         known.written = answer["metadata"]["resourceVersion"]
-        trouble = plan.trouble_of(known.course, known.behaviour, pod)
-        if trouble is not None and self._events is not None:
-            self._events.record(pod, EventType.WARNING, *trouble)
+        failure = plan.failure_event(known.progress, known.behaviour, pod)
+        if failure is not None and self._events is not None:
+            self._events.record(pod, EventType.WARNING, *failure)
 
 
-def _is_old_news(pod: Obj, written: str) -> bool:
-    """Whether this state of the pod is from before our last write."""
+def _is_older(pod: Obj, written: str) -> bool:
+    """Whether this version of the pod is older than our last write."""
     version = pod["metadata"].get("resourceVersion", "")
     return bool(written) and version.isdigit() and written.isdigit() and int(version) < int(written)

@@ -1,8 +1,8 @@
-"""What a simulated pod does and how far it is, and the annotations that say so.
+"""The behaviour of a simulated pod, its progress, and the annotations that configure them.
 
-A pod asks for a behaviour with annotations: how long it takes to start and to become ready, when and how it exits, what
-it uses. What it does not say comes from the fleet's settings. An annotation that cannot be read counts as not given.
-Pods of an Indexed Job share one template; ``index-N.exit-code`` and its like hold for the pods of index N alone.
+Annotations of a pod set its behaviour: how long it takes to start and to become ready, when and how it exits, what it
+uses. Missing and invalid annotations get the fleet's settings. Pods of an Indexed Job share one template;
+``index-N.exit-code`` and similar annotations apply only to the pods of index N.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from shoal.kube import quantity
 from shoal.kube.objects import Obj
 
 ANNOTATION_PREFIX = "simulated.shoal.dev/"
-NODE_LABEL = "node.shoal.dev/runtime"  # nodes with this label and the value below are simulated, whoever made them
+NODE_LABEL = "node.shoal.dev/runtime"  # nodes with this label and the value below are simulated
 NODE_LABEL_VALUE = "simulated"
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 _SHELLS = ("sh", "bash", "ash", "dash")
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd]?)", re.ASCII)
-DOWN_ANNOTATION = f"{ANNOTATION_PREFIX}down"  # on a node: it is dead until the annotation goes
+DOWN_ANNOTATION = f"{ANNOTATION_PREFIX}down"  # on a node: it is down while it has the annotation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
-    """What becomes of a pod. ``run_s`` None: it runs until it is deleted."""
+    """The behaviour of a pod. ``run_s`` None: it runs until it is deleted."""
 
     start_s: float = 0.0
     ready_s: float = 0.0  # after the start
@@ -45,7 +45,7 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a pod uses."""
+    """Resource usage of a pod."""
 
     cpu_milli: int
     memory_bytes: int
@@ -60,7 +60,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodProgress:
-    """How far a pod is. Instants are wall seconds."""
+    """The current stage of a pod. Instants are wall seconds."""
 
     uid: str
     address: str
@@ -136,7 +136,8 @@ def _annotated(annotations: Mapping[str, str], default: Behaviour) -> Behaviour:
 
 
 def _as_told(containers: list[Obj], default: Behaviour) -> Behaviour:
-    """What the first container plainly says: ``sleep N``, ``exit N`` in a shell, ``false``; a pause image goes on."""
+    """The behaviour of commands that are understood: ``sleep N``, ``exit N`` in a shell, ``false``; a pause image runs
+    forever."""
     first = containers[0]
     words = [*(first.get("command") or ()), *(first.get("args") or ())]
     if not words:
@@ -163,7 +164,7 @@ def _is_of_job(about: Obj) -> bool:
 
 
 def exit_code_of(behaviour: Behaviour, uid: str, restarts: int) -> int:
-    """How a run ends. The same pod fails in the same runs whenever the simulation is repeated."""
+    """The exit code of a run. It is deterministic: a pod fails in the same runs in every simulation."""
     code = behaviour.exit_codes[min(restarts, len(behaviour.exit_codes) - 1)]
     if behaviour.failure_rate and crc32(f"{uid}/{restarts}".encode()) / 2**32 < behaviour.failure_rate:
         return code or 1

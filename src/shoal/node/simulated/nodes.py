@@ -1,7 +1,7 @@
-"""Node objects of a simulated fleet: made at the start, kept alive by leases that are renewed in parts of the fleet.
+"""Node objects of a simulated fleet: created at the start, with leases renewed for a part of the fleet at a time.
 
-A node that carries the fleet's label is simulated, whoever made it. One with the ``down`` annotation is dead: no lease,
-no status, and its pods stand still, until the annotation goes.
+Every node with the fleet's label is simulated, also one that another client created. While a node has the ``down``
+annotation, its lease and status are not renewed and its pods do not progress.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CONDITIONS = (
 
 @dataclass(slots=True)
 class SimulatedNode:
-    """A node of the fleet as this process sees it."""
+    """A node of the fleet."""
 
     name: str
     number: int
@@ -50,7 +50,7 @@ class SimulatedNode:
 
 
 class Nodes:
-    """The fleet's nodes: who they are, their registration and their signs of life."""
+    """The fleet's nodes: registration, leases and statuses."""
 
     def __init__(
         self, client: Client, cache: Cache, config: FleetConfig, addresses: Addresses, *, clock: Clock
@@ -81,7 +81,7 @@ class Nodes:
         return self._by_address.get(address)
 
     def on_change(self, listener: Callable[[str], None]) -> None:
-        """Be told the name of a node that came, went, died or came back."""
+        """Add a handler that is called with the name of a node that was added or removed, or went down or up."""
         self._listeners.append(listener)
 
     # the cache tells
@@ -121,8 +121,8 @@ class Nodes:
         return node
 
     def _number(self, name: str) -> int:
-        """The number in the name of a node that we made; for others one that depends on the name alone if it is free,
-        so that addresses stay what they were over restarts."""
+        """The number in the name of a node that the fleet created; for other nodes one derived from the name, if it is
+        free, so that addresses stay the same over restarts."""
         tail = name.removeprefix(self._config.name_prefix)
         ours = tail.isascii() and tail.isdigit() and len(tail) < 8
         number = int(tail) if ours else _FOREIGN + (crc32(name.encode()) >> 18)
@@ -138,7 +138,7 @@ class Nodes:
     # registration
 
     async def register(self) -> None:
-        """Make the configured nodes that are not there yet."""
+        """Create the configured nodes that do not exist yet."""
         numbers = range(self._config.first, self._config.first + self._config.nodes)
         await each_limited(self._config.writers, numbers, self._make)
 
@@ -199,7 +199,7 @@ class Nodes:
     # signs of life
 
     async def live(self) -> None:
-        """Renew leases and write statuses, a part of the fleet at a time, for ever."""
+        """Renew leases and write statuses until cancelled, a part of the fleet at a time."""
         part = 0
         while True:
             slices = self._config.slices

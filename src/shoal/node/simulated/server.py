@@ -1,7 +1,7 @@
-"""Kubelet's endpoints for a whole simulated fleet on one port: statistics, pods and a word in place of each log.
+"""Kubelet's endpoints for a whole simulated fleet on one port: statistics, pods, and a placeholder for each log.
 
-Which node is meant is told by the address that was dialled, so nodes need addresses that lead to this process, such as
-those of a network on the loopback interface; else by the host of the request.
+The address that the client connected to identifies the node, so nodes need addresses of this machine, for example of
+the loopback network; otherwise the host of the request does.
 """
 
 from __future__ import annotations

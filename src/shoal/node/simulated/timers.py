@@ -1,4 +1,4 @@
-"""Many timers on one heap: a key has one instant, setting it again moves it, and what is due comes out together."""
+"""Many timers on one heap. Each key has one instant; setting it again moves it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _SLACK = 64  # a heap of few entries is not worth rebuilding
 
 
 class Timers(Generic[K]):
-    """Keys with the instant at which each is due. Moved and cancelled entries stay in the heap until they surface or
-    outnumber the others."""
+    """Keys with the instant at which each is due. Moved and cancelled entries stay in the heap until they are at its
+    top or outnumber the others."""
 
     def __init__(self) -> None:
         self._due: dict[K, float] = {}
@@ -44,7 +44,7 @@ class Timers(Generic[K]):
         return heap[0][0] if heap else None
 
     def pop_due(self, now: float) -> list[K]:
-        """Take out the keys that are due, the earliest first."""
+        """Remove and return the keys that are due, earliest first."""
         found: list[K] = []
         heap, due = self._heap, self._due
         while heap and heap[0][0] <= now:

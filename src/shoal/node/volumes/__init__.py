@@ -1,1 +1,1 @@
-"""The volumes of pods: what is in them, where they lie on the node, and how they are kept up to date."""
+"""The volumes of pods: their content, their folders on the node, and their updates."""

@@ -26,7 +26,7 @@ Files = dict[str, File]  # by path below the volume
 
 @dataclass(frozen=True, slots=True)
 class TokenProjection:
-    """A service account token that a projection asks for."""
+    """A service account token of a projected volume."""
 
     audience: str = ""
     expires_s: int = 3600
@@ -35,7 +35,7 @@ class TokenProjection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeSources:
-    """Objects that volumes refer to, all of the pod's namespace, and tokens by their wish."""
+    """Objects of the pod's namespace that volumes refer to, and tokens by their projection."""
 
     environment: EnvironmentSources = field(default_factory=EnvironmentSources)
     tokens: Mapping[TokenProjection, str] = field(default_factory=dict)
@@ -69,7 +69,7 @@ def is_made_of_objects(volume: Obj) -> bool:
 
 
 def files_of(volume: Obj, pod: Obj, sources: VolumeSources) -> Files:
-    """What the volume holds. ``VolumeFault`` names what is missing."""
+    """The files of the volume; raises ``VolumeFault`` for a missing object or key."""
     name = volume["name"]
     if (source := volume.get("configMap")) is not None:
         return _config_map(name, source, pod, sources, _mode(source))
@@ -159,7 +159,7 @@ def _downward(name: str, source: Obj, pod: Obj, sources: VolumeSources, mode: in
 
 
 def _checked(name: str, path: str) -> str:
-    """A path that stays inside the volume. The API refuses others; this keeps the node safe from one that did not."""
+    """Check that a path stays inside the volume. The API validates this too; the node does not rely on it."""
     if path.startswith("/") or not path or any(part in ("", ".", "..") for part in path.split("/")):
         raise VolumeFault(name, f"invalid path {path!r}")
     if path.startswith(".."):

@@ -1,10 +1,10 @@
-"""Folders that change all at once: readers see the files of before or of after, never some of each.
+"""Folders whose files change atomically: readers see the old files or the new ones, never a mix.
 
-    volume/..2024_01_01_1   what the files are made of, one folder per change
-    volume/..data           symbolic link to the newest of them; replacing it is the change
+    volume/..2024_01_01_1   the files, one folder per change
+    volume/..data           symbolic link to the newest folder; replacing it is the change
     volume/key              symbolic link to ..data/key
 
-The layout is the one that programs which watch such volumes expect.
+This is kubelet's layout, which programs that watch such volumes expect.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ _DATA = "..data"
 
 
 def write(folder: Path, files: Files, stamp: str, *, group: int | None = None) -> bool:
-    """Make the folder hold exactly ``files``; False when it did already. ``stamp`` makes the inner folder's name."""
+    """Make the folder contain exactly ``files``; False if it already does. ``stamp`` is part of the inner name."""
     folder.mkdir(parents=True, exist_ok=True)
-    if group is not None:  # readable for the group that the pod has for its volumes
+    if group is not None:  # readable for the pod's fsGroup
         files = {path: File(file.data, file.mode | 0o440) for path, file in files.items()}
     if _current(folder) == files:
         return False
-    inner = _fresh(folder, stamp)
+    inner = _new_folder(folder, stamp)
     for path, file in files.items():
         target = inner / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.data)
         target.chmod(file.mode)
         if group is not None:
-            give(target, group)
+            set_group(target, group)
     old = os.readlink(folder / _DATA) if (folder / _DATA).is_symlink() else ""
     _link(folder, inner.name)
-    _show(folder, {path.split("/", 1)[0] for path in files})
+    _link_names(folder, {path.split("/", 1)[0] for path in files})
     if old:
         shutil.rmtree(folder / old, ignore_errors=True)
     return True
 
 
-def _fresh(folder: Path, stamp: str) -> Path:
+def _new_folder(folder: Path, stamp: str) -> Path:
     number = 0
     while True:
         inner = folder / f"..{stamp}.{number}"
@@ -72,8 +72,8 @@ def _link(folder: Path, target: str) -> None:
     temporary.rename(folder / _DATA)
 
 
-def _show(folder: Path, names: Iterable[str]) -> None:
-    """Links for what is there, none for what is not."""
+def _link_names(folder: Path, names: Iterable[str]) -> None:
+    """Create the missing links and remove those without a file."""
     wanted = set(names)
     for path in folder.iterdir():
         if path.is_symlink() and not path.name.startswith("..") and path.name not in wanted:
@@ -83,8 +83,8 @@ def _show(folder: Path, names: Iterable[str]) -> None:
             (folder / name).symlink_to(f"{_DATA}/{name}")
 
 
-def give(path: Path, group: int) -> None:
+def set_group(path: Path, group: int) -> None:
     try:
         os.chown(path, -1, group)
     except PermissionError:
-        pass  # without the right to do so the owner's permissions have to do
+        pass  # without the right to change the group, the owner's permissions have to suffice

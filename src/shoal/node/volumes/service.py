@@ -1,9 +1,9 @@
-"""Sets up the volumes of pods on the node, keeps those made of objects up to date, and takes them down.
+"""Sets up the volumes of pods on the node, keeps those made from objects up to date, and removes them.
 
-    <root>/pods/<uid>/volumes/<name>     what a volume holds, or nothing for those that lie elsewhere
-    <root>/pods/<uid>/containers/<name>  what belongs to one container: termination message, links to parts of volumes
+    <root>/pods/<uid>/volumes/<name>     the files of a volume, except host paths and claims
+    <root>/pods/<uid>/containers/<name>  termination messages of a container
 
-``prepare`` may be called again at any time: it brings everything up to date and changes nothing that is right.
+``prepare`` is idempotent: it updates what is outdated and leaves the rest alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shoal.node.volumes.tokens import PodTokens
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Where a volume lies."""
+    """A volume that is set up."""
 
     path: Path
     read_only: bool = False
@@ -54,33 +54,33 @@ class Volumes:
         self._tokens = PodTokens(client, clock=clock)
 
     def folder(self, uid: str) -> Path:
-        """What belongs to a pod and goes with it."""
+        """The folder of a pod, removed with it."""
         return self._root / "pods" / uid
 
     def uids(self) -> set[str]:
-        """Pods that have something on the disk."""
+        """The uids of pods with a folder."""
         pods = self._root / "pods"
         return {each.name for each in pods.iterdir()} if pods.is_dir() else set()
 
     def renew_at(self, uid: str) -> float | None:
-        """When a token of the pod has to be renewed."""
+        """When the pod's next token has to be renewed."""
         return self._tokens.renew_at(uid)
 
     async def prepare(self, pod: Obj, sources: EnvironmentSources) -> dict[str, Prepared]:
-        """Set up all volumes. ``VolumeFault`` when one cannot be."""
+        """Set up all volumes; raises ``VolumeFault``."""
         found: dict[str, Prepared] = {}
         for volume in pod["spec"].get("volumes") or ():
             found[volume["name"]] = await self._prepare(pod, volume, sources)
         return found
 
     async def refresh(self, pod: Obj, sources: EnvironmentSources) -> None:
-        """Bring the volumes that are made of objects up to date; a fault leaves the old content."""
+        """Update volumes made from objects; a ``VolumeFault`` leaves the old content."""
         for volume in pod["spec"].get("volumes") or ():
             if is_made_of_objects(volume):
                 await self._prepare(pod, volume, sources)
 
     def remove(self, uid: str) -> None:
-        """The pod is gone."""
+        """Remove the folder and tokens of a pod."""
         self._tokens.forget(uid)
         shutil.rmtree(self.folder(uid), ignore_errors=True)
 
@@ -101,7 +101,7 @@ class Volumes:
         kind = next(key for key in volume if key != "name")
         raise VolumeFault(name, f"volumes of the kind {kind} are not supported by this node")
 
-    # made of objects
+    # made from objects
 
     async def _from_objects(self, pod: Obj, volume: Obj, place: Path, sources: EnvironmentSources) -> Prepared:
         name, namespace = volume["name"], pod["metadata"]["namespace"]
@@ -110,7 +110,7 @@ class Volumes:
             for resource, wanted in object_references(volume):
                 obj = await self._references.get(ObjectReference(resource, namespace, wanted))
                 (config_maps if resource == "configmaps" else secrets)[wanted] = obj
-            tokens = {wish: await self._tokens.get(pod, wish) for wish in token_projections(volume)}
+            tokens = {projection: await self._tokens.get(pod, projection) for projection in token_projections(volume)}
         except (ApiError, TransportError) as error:
             raise VolumeFault(name, str(error)) from error
         complete = replace(sources, config_maps=config_maps, secrets=secrets, allocatable=self.allocatable)
@@ -143,14 +143,14 @@ class Volumes:
         place = (spec.get("local") or spec.get("hostPath") or {}).get("path")
         if not place:
             raise VolumeFault(name, f'persistentvolume "{bound}" is of a kind that this node does not support')
-        return Prepared(_made(place), read_only=bool(source.get("readOnly")))
+        return Prepared(_ensure_directory(place), read_only=bool(source.get("readOnly")))
 
     # mounts
 
     def mounts(
         self, pod: Obj, container: Obj, prepared: Mapping[str, Prepared], env: Mapping[str, str], attempt: int
     ) -> tuple[Mount, ...]:
-        """What a container sees of the pod's volumes. ``ConfigFault`` for parts that lead out of a volume."""
+        """The mounts of a container; raises ``ConfigFault`` for a subPath that leads out of its volume."""
         found = [_mount(each, prepared, env) for each in container.get("volumeMounts") or ()]
         path = container.get("terminationMessagePath") or "/dev/termination-log"
         message = self.message_file(pod["metadata"]["uid"], container["name"], attempt)
@@ -161,12 +161,12 @@ class Volumes:
         return tuple(found)
 
     def message_file(self, uid: str, container: str, attempt: int) -> Path:
-        """Where a container's termination message lies."""
+        """The file of a container's termination message."""
         return self.folder(uid) / "containers" / container / f"{attempt}.termination-log"
 
 
 def references_of(pod: Obj) -> set[ObjectReference]:
-    """Everything that the pod's volumes refer to by name."""
+    """The objects that the pod's volumes refer to."""
     namespace = pod["metadata"]["namespace"]
     found: set[ObjectReference] = set()
     for volume in pod["spec"].get("volumes") or ():
@@ -184,11 +184,11 @@ def _empty(place: Path, group: int | None) -> Path:
         place.mkdir(parents=True)
         place.chmod(0o777)
         if group is not None:
-            files.give(place, group)
+            files.set_group(place, group)
     return place
 
 
-def _made(place: str) -> Path:
+def _ensure_directory(place: str) -> Path:
     path = Path(place)
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -221,7 +221,7 @@ def _mount(each: Obj, prepared: Mapping[str, Prepared], env: Mapping[str, str]) 
             raise ConfigFault(f"missing value for {each['subPathExpr']!r}")
     path = volume.path
     if part:
-        path = _part(volume.path, part)
+        path = _subpath(volume.path, part)
     return Mount(
         host_path=str(path),
         container_path=each["mountPath"],
@@ -231,8 +231,8 @@ def _mount(each: Obj, prepared: Mapping[str, Prepared], env: Mapping[str, str]) 
     )
 
 
-def _part(root: Path, part: str) -> Path:
-    """A part of a volume; it must not lead out of it, not through links either."""
+def _subpath(root: Path, part: str) -> Path:
+    """A subPath of a volume. It must stay inside the volume, also through symbolic links."""
     if part.startswith("/") or ".." in part.split("/"):
         raise ConfigFault(f"subPath {part!r} must be a relative path without '..'")
     path = root / part

@@ -106,14 +106,14 @@ def test_pods_take_turns(count: int, clients: int) -> None:
 def test_a_client_stays_with_its_pod_until_it_is_silent_for_long_or_the_pod_goes() -> None:
     asked = choice(3, affinity_s=10)
     first = asked.order("a", 0.0)[0]
-    asked.took("a", first, 0.0)
+    asked.remember("a", first, 0.0)
     assert asked.order("b", 1.0)[0] != first
     assert asked.order("a", 9.0)[0] == first
-    asked.took("a", first, 9.0)
+    asked.remember("a", first, 9.0)
     assert asked.order("a", 19.0)[0] == first
     rest = tuple(each for each in asked.listener.backends if each != first)
     asked.change(ProxyListener(place=asked.listener.place, backends=rest, affinity_s=10))
     assert asked.order("a", 19.5)[0] in rest
-    asked.took("a", rest[0], 20.0)
+    asked.remember("a", rest[0], 20.0)
     others = {asked.order("a", 40.0)[0] for _ in range(2)}
     assert others == set(rest)

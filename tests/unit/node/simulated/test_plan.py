@@ -25,7 +25,7 @@ def step_at(behaviour: Behaviour, after_s: float, **spec: Any) -> plan.PodStep:
 def status_at(behaviour: Behaviour, after_s: float, **spec: Any) -> dict[str, Any]:
     pod = a_pod(**spec)
     step = step_at(behaviour, after_s, **spec)
-    return plan.status_of(step.course, behaviour, pod, "172.16.0.1", NOW + after_s)
+    return plan.status_of(step.progress, behaviour, pod, "172.16.0.1", NOW + after_s)
 
 
 def test_a_pod_without_delays_runs_and_is_ready_at_once() -> None:
@@ -60,7 +60,7 @@ def test_start_and_readiness_take_their_time(after_s: float, phase: str, ready: 
 )  # fmt: skip
 def test_an_exit_ends_the_pod_or_restarts_it_by_policy(policy: str, code: int, stage: Stage, phase: str) -> None:
     behaviour = Behaviour(run_s=10, exit_codes=(code,))
-    assert step_at(behaviour, 10.5, restartPolicy=policy).course.stage is stage
+    assert step_at(behaviour, 10.5, restartPolicy=policy).progress.stage is stage
     status = status_at(behaviour, 10.5, restartPolicy=policy)
     assert status["phase"] == phase
     if stage is Stage.RUNNING:
@@ -70,21 +70,21 @@ def test_an_exit_ends_the_pod_or_restarts_it_by_policy(policy: str, code: int, s
 
 def test_restarts_wait_ten_seconds_and_twice_as_long_each_time_up_to_five_minutes() -> None:
     behaviour, pod = Behaviour(run_s=1, exit_codes=(1,)), a_pod()
-    course, now, waits = plan.resume(pod, "10.0.0.1", NOW), NOW, []
+    progress, now, waits = plan.resume(pod, "10.0.0.1", NOW), NOW, []
     while len(waits) < 8:
-        step = plan.advance(course, behaviour, pod, now)
-        if step.course.stage is Stage.BACKOFF:
-            waits.append(step.due - step.course.exited_at)
-        course, now = step.course, step.due
+        step = plan.advance(progress, behaviour, pod, now)
+        if step.progress.stage is Stage.BACKOFF:
+            waits.append(step.due - step.progress.exited_at)
+        progress, now = step.progress, step.due
     assert waits == [10, 20, 40, 80, 160, 300, 300, 300]
 
 
 def test_a_long_run_resets_the_backoff() -> None:
-    course = PodProgress(
+    progress = PodProgress(
         uid="u", address="", stage=Stage.BACKOFF, restarts=7, started_at=NOW - 600, exited_at=NOW, since=NOW
     )
-    assert plan.backoff_s(course) == 0
-    assert plan.backoff_s(replace(course, started_at=NOW - 599)) == 300
+    assert plan.backoff_s(progress) == 0
+    assert plan.backoff_s(replace(progress, started_at=NOW - 599)) == 300
 
 
 def test_a_crash_loop_is_shown_with_the_last_exit() -> None:
@@ -112,11 +112,11 @@ def test_a_pod_whose_image_is_missing_never_starts() -> None:
 
 def test_readiness_gates_keep_a_pod_unready_until_they_open() -> None:
     pod = a_pod(readinessGates=[{"conditionType": "example.org/gate"}])
-    course = plan.advance(plan.resume(pod, "10.0.0.1", NOW), Behaviour(), pod, NOW).course
-    assert plan.summary(course, Behaviour(), pod, NOW)[1] == "False"
+    progress = plan.advance(plan.resume(pod, "10.0.0.1", NOW), Behaviour(), pod, NOW).progress
+    assert plan.summary(progress, Behaviour(), pod, NOW)[1] == "False"
     pod["status"]["conditions"] = [{"type": "example.org/gate", "status": "True"}]
-    assert plan.summary(course, Behaviour(), pod, NOW)[1] == "True"
-    status = plan.status_of(course, Behaviour(), pod, "172.16.0.1", NOW)
+    assert plan.summary(progress, Behaviour(), pod, NOW)[1] == "True"
+    status = plan.status_of(progress, Behaviour(), pod, "172.16.0.1", NOW)
     assert {"type": "example.org/gate", "status": "True"} in status["conditions"]
 
 
@@ -134,8 +134,8 @@ def test_a_written_status_is_recognised_and_not_written_again(
     pod = a_pod(restartPolicy=policy)
     now = NOW + after_s
     step = plan.advance(plan.resume(pod, "10.0.0.1", NOW), behaviour, pod, now)
-    written = {**pod, "status": plan.status_of(step.course, behaviour, pod, "172.16.0.1", now)}
-    assert plan.summary_of(written["status"]) == plan.summary(step.course, behaviour, written, now)
+    written = {**pod, "status": plan.status_of(step.progress, behaviour, pod, "172.16.0.1", now)}
+    assert plan.summary_of(written["status"]) == plan.summary(step.progress, behaviour, written, now)
     assert step.due > now
 
 
@@ -146,11 +146,11 @@ def test_a_restarted_fleet_continues_from_the_status_in_the_api(
 ) -> None:
     pod = a_pod(restartPolicy=policy)
     now = NOW + after_s
-    course = plan.advance(plan.resume(pod, "10.0.0.1", NOW), behaviour, pod, now).course
-    written = {**pod, "status": plan.status_of(course, behaviour, pod, "172.16.0.1", now)}
+    progress = plan.advance(plan.resume(pod, "10.0.0.1", NOW), behaviour, pod, now).progress
+    written = {**pod, "status": plan.status_of(progress, behaviour, pod, "172.16.0.1", now)}
     found = plan.resume(written, "10.9.9.9", now)
-    if course.stage is not Stage.WAITING:
-        assert (found.stage, found.restarts, found.address) == (course.stage, course.restarts, course.address)
+    if progress.stage is not Stage.WAITING:
+        assert (found.stage, found.restarts, found.address) == (progress.stage, progress.restarts, progress.address)
 
 
 @pytest.mark.parametrize("phase", plan.TERMINAL)
@@ -161,25 +161,27 @@ def test_a_terminal_phase_never_changes(phase: str) -> None:
 
 def test_an_ephemeral_container_runs_from_when_it_is_seen_until_the_pod_ends() -> None:
     pod = a_pod(ephemeralContainers=[{"name": "debugger", "image": "busybox"}])
-    course = PodProgress(uid="u", address="10.0.0.1", stage=Stage.RUNNING, since=NOW, started_at=NOW, begun_at=NOW)
-    first = plan.status_of(course, Behaviour(), pod, "192.0.2.1", NOW + 5)
+    progress = PodProgress(uid="u", address="10.0.0.1", stage=Stage.RUNNING, since=NOW, started_at=NOW, begun_at=NOW)
+    first = plan.status_of(progress, Behaviour(), pod, "192.0.2.1", NOW + 5)
     (guest,) = first["ephemeralContainerStatuses"]
     assert guest["state"] == {"running": {"startedAt": format_time(NOW + 5)}}
     assert not guest["ready"]
-    later = plan.status_of(course, Behaviour(), {**pod, "status": first}, "192.0.2.1", NOW + 9)
+    later = plan.status_of(progress, Behaviour(), {**pod, "status": first}, "192.0.2.1", NOW + 9)
     assert later["ephemeralContainerStatuses"] == [guest]
-    ended = plan.status_of(plan.stopped(course, NOW + 10), Behaviour(), {**pod, "status": later}, "192.0.2.1", NOW + 10)
+    ended = plan.status_of(
+        plan.stopped(progress, NOW + 10), Behaviour(), {**pod, "status": later}, "192.0.2.1", NOW + 10
+    )
     (guest,) = ended["ephemeralContainerStatuses"]
     assert guest["state"]["terminated"]["startedAt"] == format_time(NOW + 5)
 
 
 def test_a_new_generation_is_written() -> None:
     pod = a_pod()
-    course = step_at(Behaviour(), 0).course
-    pod["status"] = plan.status_of(course, Behaviour(), pod, "172.16.0.1", NOW)
-    assert plan.summary_of(pod["status"]) == plan.summary(course, Behaviour(), pod, NOW)
+    progress = step_at(Behaviour(), 0).progress
+    pod["status"] = plan.status_of(progress, Behaviour(), pod, "172.16.0.1", NOW)
+    assert plan.summary_of(pod["status"]) == plan.summary(progress, Behaviour(), pod, NOW)
     pod["metadata"]["generation"] = 2
-    assert plan.summary_of(pod["status"]) != plan.summary(course, Behaviour(), pod, NOW)
+    assert plan.summary_of(pod["status"]) != plan.summary(progress, Behaviour(), pod, NOW)
 
 
 def test_a_failure_has_an_event_with_its_reason() -> None:
@@ -189,8 +191,8 @@ def test_a_failure_has_an_event_with_its_reason() -> None:
     }
     crashed = PodProgress(uid="u", address="", stage=Stage.BACKOFF)
     expected = ("BackOff", "Back-off restarting failed container c in pod p_n(u)")
-    assert plan.trouble_of(crashed, Behaviour(), pod) == expected
+    assert plan.failure_event(crashed, Behaviour(), pod) == expected
     waiting = PodProgress(uid="u", address="")
-    reason, message = plan.trouble_of(waiting, Behaviour(image_error=True), pod) or ("", "")
+    reason, message = plan.failure_event(waiting, Behaviour(image_error=True), pod) or ("", "")
     assert reason == "Failed" and 'failed to pull image "i:1"' in message
-    assert plan.trouble_of(waiting, Behaviour(), pod) is None
+    assert plan.failure_event(waiting, Behaviour(), pod) is None
