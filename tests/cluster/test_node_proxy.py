@@ -1,4 +1,4 @@
-"""What leads through the API server to nodes and pods, with a kubelet of the test's own and the real kubectl."""
+"""Requests through the API server to nodes and pods, with a fake kubelet and the real kubectl."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kube
 
 @dataclass
 class Cluster:
-    """An API server behind TLS with one node, whose kubelet is fake, and pods that say they run there."""
+    """An API server with TLS, one node with a fake kubelet, and pods that are shown as running there."""
 
     server: LocalServer
     kubelet: FakeKubelet
@@ -45,7 +45,7 @@ class Cluster:
         return str(self.folder / "kubeconfig")
 
     async def kubectl(self, *arguments: str, given: bytes = b"", code: int = 0) -> str:
-        """What it prints; fails when it ends otherwise than expected."""
+        """Run kubectl and return its output; fails for an unexpected exit code."""
         process = await self.start(*arguments)
         out, err = await asyncio.wait_for(process.communicate(given), 30)
         assert process.returncode == code, f"{process.returncode}: {out.decode()} {err.decode()}"
@@ -107,7 +107,7 @@ async def bounded_cluster(folder: Path, **nodes: Any) -> AsyncIterator[Cluster]:
 
 
 @needs_kubectl
-async def test_logs_come_from_the_kubelet_who_sees_the_api_servers_certificate(tmp_path: Path) -> None:
+async def test_logs_come_from_the_kubelet_which_gets_the_api_servers_certificate(tmp_path: Path) -> None:
     async with bounded_cluster(tmp_path) as cluster:
         cluster.kubelet.logs["c"] = "one\ntwo\nthree\n"
         await cluster.pod("p")
@@ -142,7 +142,7 @@ async def test_a_followed_log_comes_line_by_line_and_ends_with_either_side(tmp_p
         await eventually(lambda: cluster.kubelet.sessions == 0)
 
 
-async def test_logs_that_cannot_be_had_are_refused_in_kubernetes_words(tmp_path: Path) -> None:
+async def test_unavailable_logs_are_refused_with_the_messages_of_kubernetes(tmp_path: Path) -> None:
     async with bounded_cluster(tmp_path) as cluster:
         get = cluster.server.call
         pods = "/api/v1/namespaces/default/pods"
@@ -424,7 +424,7 @@ async def test_a_request_body_in_chunks_goes_through_while_it_comes_in(tmp_path:
         web.close()
 
 
-async def test_nobody_is_read_from_faster_than_the_other_side_takes_it(tmp_path: Path) -> None:
+async def test_a_proxied_response_is_read_only_as_fast_as_the_client_reads(tmp_path: Path) -> None:
     async with bounded_cluster(tmp_path) as cluster:
         sent = 0
         enough = 64 * 1024 * 1024
@@ -607,7 +607,7 @@ async def test_admission_sees_a_connection_with_its_options(tmp_path: Path) -> N
         assert b"Upgrade request required" in (await ask(cluster, "POST", f"{path}ls")).body
 
 
-async def test_who_waits_for_a_pod_takes_no_seats(tmp_path: Path) -> None:
+async def test_waiting_for_a_pod_takes_no_seats(tmp_path: Path) -> None:
     async with bounded_cluster(tmp_path) as cluster:
         asked, answer = asyncio.Event(), asyncio.Event()
 
@@ -677,7 +677,7 @@ def _summary(seconds: float, memory: int) -> Obj:
 
 
 @needs_kubectl
-async def test_top_shows_what_kubelets_tell(tmp_path: Path) -> None:
+async def test_top_shows_the_statistics_of_kubelets(tmp_path: Path) -> None:
     async with bounded_cluster(tmp_path) as cluster:
         kubelet = cluster.kubelet
         kubelet.summary = _summary(100, 64 << 20)

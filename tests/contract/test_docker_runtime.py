@@ -1,4 +1,4 @@
-"""What the docker runtime does beyond what every runtime promises, with podman's Docker-compatible service."""
+"""The docker runtime beyond the contract of all runtimes, with podman's Docker-compatible service."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Node:
         return await self.runtime.start(made.id)
 
     async def said(self, container: Container, *command: str, **options: Any) -> str:
-        """What a command in a container writes."""
+        """The output of a command in a container."""
         session = await self.runtime.exec(container.id, command, SessionOptions(**options))
         try:
             return b"".join([data async for _, data in session.output()]).decode()
@@ -107,7 +107,7 @@ async def test_an_image_behind_a_password_is_pulled_with_the_credentials_of_its_
         assert (await node.runtime.pull(podman.PRIVATE_IMAGE, credentials=(wrong, right))).id
 
 
-async def test_pulls_of_one_image_at_a_time_share_one_and_a_cancelled_one_does_not_end_it() -> None:
+async def test_concurrent_pulls_share_one_and_cancelling_a_caller_does_not_end_it() -> None:
     async with a_node() as node:
         impatient = asyncio.create_task(node.runtime.pull(podman.IMAGE), name="impatient")
         patient = asyncio.create_task(node.runtime.pull(podman.IMAGE), name="patient")
@@ -116,7 +116,7 @@ async def test_pulls_of_one_image_at_a_time_share_one_and_a_cancelled_one_does_n
         assert (await patient).names
 
 
-async def test_a_registry_that_does_not_answer_is_told_apart_from_a_missing_image() -> None:
+async def test_an_unreachable_registry_is_a_different_fault_than_a_missing_image() -> None:
     async with a_node() as node:
         with pytest.raises(ImageFailure) as caught:
             await node.runtime.pull("127.0.0.1:1/any:1")
@@ -171,7 +171,7 @@ async def test_host_ports_and_sysctls_are_taken_by_the_engine() -> None:
         assert len((await node.runtime.list()).sandboxes) == 1
 
 
-async def test_a_pod_whose_sandbox_was_killed_from_outside_is_told_and_can_be_made_again() -> None:
+async def test_a_sandbox_killed_from_outside_has_an_event_and_can_be_created_again() -> None:
     async with a_node() as node:
         seen = []
 
@@ -383,7 +383,7 @@ async def test_a_followed_log_and_the_events_end_when_the_runtime_is_closed() ->
 # faults
 
 
-async def test_containers_outlive_the_engines_service_and_exits_meanwhile_are_told() -> None:
+async def test_containers_outlive_the_service_of_the_engine_and_exits_meanwhile_have_events() -> None:
     async with a_node() as node:
         engine = podman.shared_podman()
         lasting = await node.run("sleep", "1000")
@@ -410,7 +410,7 @@ async def test_containers_outlive_the_engines_service_and_exits_meanwhile_are_to
         await node.runtime.open()
 
 
-async def test_a_node_sees_and_removes_only_what_is_its_own() -> None:
+async def test_a_node_lists_and_removes_only_its_own_containers() -> None:
     async with a_node() as node, a_node() as other:
         container = await node.run("sleep", "1000")
         assert container.id not in {each.id for each in (await other.runtime.list()).containers}
@@ -421,7 +421,7 @@ async def test_a_node_sees_and_removes_only_what_is_its_own() -> None:
         assert await node.runtime.list() == type(await node.runtime.list())((), ())
 
 
-async def test_what_was_left_without_a_sandbox_is_removed_when_the_runtime_opens() -> None:
+async def test_containers_without_a_sandbox_are_removed_when_the_runtime_opens() -> None:
     async with a_node() as node:
         container = await node.run("sleep", "1000")
         await node.runtime.close()
@@ -431,7 +431,7 @@ async def test_what_was_left_without_a_sandbox_is_removed_when_the_runtime_opens
         assert container.id not in {each.id for each in inventory.containers}
 
 
-async def test_an_engine_that_is_not_there_says_where_and_what_to_do(tmp_path: Any) -> None:
+async def test_a_missing_engine_is_reported_with_its_socket_and_the_fix(tmp_path: Any) -> None:
     runtime = podman.shared_podman().runtime("c", socket=str(tmp_path / "no.sock"))
     with pytest.raises(RuntimeFailure, match=r"no\.sock.*podman system service"):
         await runtime.open()

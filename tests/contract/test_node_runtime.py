@@ -236,7 +236,7 @@ async def test_an_image_is_there_after_it_was_pulled(harness: Harness) -> None:
         assert pulled.id in {each.id for each in await node.runtime.images()}
 
 
-async def test_an_image_that_nobody_has_is_a_pull_error(harness: Harness) -> None:
+async def test_a_missing_image_is_a_pull_error(harness: Harness) -> None:
     async with a_node(harness) as node:
         assert await node.runtime.image(harness.missing_image) is None
         with pytest.raises(ImageFailure) as caught:
@@ -244,7 +244,7 @@ async def test_an_image_that_nobody_has_is_a_pull_error(harness: Harness) -> Non
         assert caught.value.fault in (ImageFault.PULL, ImageFault.REGISTRY)
 
 
-async def test_a_name_that_cannot_be_an_image_is_refused(harness: Harness) -> None:
+async def test_an_invalid_image_name_is_refused(harness: Harness) -> None:
     async with a_node(harness) as node:
         with pytest.raises(ImageFailure) as caught:
             await node.runtime.image("Not An Image!")
@@ -339,7 +339,7 @@ async def test_stop_sends_the_signal_and_waits_for_the_exit(harness: Harness) ->
         assert again.exit_code == 143
 
 
-async def test_one_that_does_not_listen_is_killed_after_its_grace(harness: Harness) -> None:
+async def test_a_container_that_ignores_the_signal_is_killed_after_its_grace_period(harness: Harness) -> None:
     async with a_node(harness) as node:
         container = await node.run("trap '' TERM; echo set; sleep 1000")
         await eventually(lambda: node.log(container))
@@ -368,7 +368,7 @@ async def test_a_container_that_never_started_ends_when_it_is_stopped(harness: H
         assert (found.phase, found.exit_code) == (ContainerPhase.EXITED, 137)
 
 
-async def test_what_is_removed_is_gone_and_removing_it_again_is_harmless(harness: Harness) -> None:
+async def test_a_removed_container_is_gone_and_removing_it_again_succeeds(harness: Harness) -> None:
     async with a_node(harness) as node:
         container = await node.run("sleep 1000")
         await node.runtime.remove(container.id)
@@ -395,7 +395,7 @@ async def test_containers_get_their_environment_and_mounts(harness: Harness, tmp
 # after a restart
 
 
-async def test_another_runtime_on_the_same_machine_finds_and_stops_what_runs(harness: Harness) -> None:
+async def test_another_runtime_on_the_same_machine_finds_and_stops_running_containers(harness: Harness) -> None:
     async with a_node(harness) as node:
         container = await node.run("echo before; sleep 1000", hash="h", labels={"crashes": "2"}, attempt=4)
         await eventually(lambda: node.log(container))
@@ -417,7 +417,7 @@ async def test_another_runtime_on_the_same_machine_finds_and_stops_what_runs(har
         assert (await node.runtime.stop(container.id, grace_s=10)).exit_code == 143
 
 
-async def test_an_exit_while_nobody_looked_is_known_afterwards(harness: Harness) -> None:
+async def test_an_exit_while_no_runtime_is_open_is_known_afterwards(harness: Harness) -> None:
     async with a_node(harness) as node:
         container = await node.run("sleep 1; exit 7")
         await node.runtime.close()
@@ -430,7 +430,7 @@ async def test_an_exit_while_nobody_looked_is_known_afterwards(harness: Harness)
 # events
 
 
-async def test_starts_and_exits_are_told(harness: Harness) -> None:
+async def test_starts_and_exits_have_events(harness: Harness) -> None:
     async with a_node(harness) as node:
         events = node.runtime.events()
         seen: list[tuple[RuntimeEventKind, str]] = []
@@ -499,7 +499,7 @@ async def test_a_followed_log_goes_on_until_the_container_ends(harness: Harness)
         assert lines == [b"early\n", b"late\n"]
 
 
-async def test_logs_of_what_is_not_there(harness: Harness) -> None:
+async def test_logs_of_a_missing_container_raise(harness: Harness) -> None:
     async with a_node(harness) as node:
         with pytest.raises(NoSuchContainer):
             async for _ in node.runtime.logs("nothing", LogOptions()):
@@ -557,7 +557,7 @@ async def test_exec_needs_a_program_and_a_running_container(harness: Harness) ->
             await node.runtime.exec(container.id, ("cat",), SessionOptions())
 
 
-async def test_attach_shows_what_is_written_from_now_on_and_passes_input(harness: Harness) -> None:
+async def test_attach_shows_output_from_now_on_and_passes_input(harness: Harness) -> None:
     async with a_node(harness) as node:
         container = await node.create(("cat",), stdin=True, stdin_once=True)
         await node.runtime.start(container.id)
@@ -590,7 +590,7 @@ async def test_a_port_of_a_pod_can_be_reached(harness: Harness) -> None:
         await connection.close()
 
 
-async def test_a_port_that_nobody_listens_on_refuses(harness: Harness) -> None:
+async def test_a_port_without_a_listener_refuses_connections(harness: Harness) -> None:
     async with a_node(harness) as node:
         await node.run("sleep 1000")
         with pytest.raises(ConnectionError):
@@ -600,7 +600,7 @@ async def test_a_port_that_nobody_listens_on_refuses(harness: Harness) -> None:
 # statistics
 
 
-async def test_statistics_of_what_runs_and_of_nothing_else(harness: Harness) -> None:
+async def test_statistics_cover_only_running_containers(harness: Harness) -> None:
     async with a_node(harness) as node:
         running, ended = await node.run("sleep 1000"), await node.run("exit 0", name="other")
         await node.until(ended)
@@ -613,7 +613,7 @@ async def test_statistics_of_what_runs_and_of_nothing_else(harness: Harness) -> 
         assert after.cpu_total_ns >= before
 
 
-async def test_the_runtime_says_what_it_is(harness: Harness) -> None:
+async def test_the_runtime_has_a_name_and_a_version(harness: Harness) -> None:
     async with a_node(harness) as node:
         info = await node.runtime.info()
         assert info.name and info.version

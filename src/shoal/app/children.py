@@ -74,7 +74,7 @@ class Children:
                     changed()
 
     async def end(self) -> None:
-        """End all of them, those that depend on others first."""
+        """Stop all children, in the reverse order of their start."""
         while self._all:
             await _end(self._all.pop().process)
 

@@ -54,7 +54,7 @@ async def run_cluster(config: ClusterConfig) -> None:
 
 
 async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callable[[], None]) -> None:
-    """The cluster as a part of a process, which may run several; ``config`` is one that was opened."""
+    """Run a cluster until ``stop``; a process may run several. ``config`` comes from ``opened_config``."""
     clock, ids = RealClock(), Ids()
     if config.runtime == "docker":
         from shoal.app.runtimes import check_engine

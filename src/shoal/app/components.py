@@ -1,7 +1,7 @@
-"""The scheduler, the controllers and the nodes as parts of a process, each with its own name and rights.
+"""The scheduler, the controllers and the nodes as parts of a process, each with its own user and rights.
 
-Scheduler and controllers are elected and fenced; one that loses its lease starts over: its caches and queues go with
-its term.
+Scheduler and controllers use leader election, and their writes are fenced. A component that loses its lease starts
+again with empty caches and queues.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ACCOUNTS = f"system:serviceaccount:{NAMESPACE}:"
 
 @dataclass(frozen=True, slots=True)
 class ComponentDeps:
-    """What a component needs of the process it runs in. ``connect`` gives a client that acts as a user."""
+    """Dependencies of a component. ``connect`` returns a client that acts as a user."""
 
     connect: Connect
     clock: Clock

@@ -55,7 +55,7 @@ def agent_of(user: str) -> str:
 
 
 def in_process(handler: Handler, clock: Clock) -> Connect:
-    """Clients of the server that ``handler`` is of. What they watch is decoded once for all of them."""
+    """Clients of the server of ``handler``, in its process. They share decoded watch events."""
     decode = SharedDecoder()
 
     def connect(user: str) -> Client:
@@ -88,14 +88,14 @@ async def over_network(
 
 
 def acting_as(access: AccessConfig, user: str) -> AccessConfig:
-    """The access, with the rights of ``user`` instead of its own."""
+    """The access with impersonation of ``user``."""
     groups = (("impersonate-group", group) for group in groups_of(user))
     return replace(access, headers=(("impersonate-user", user), *groups))
 
 
 async def _refusal(access: AccessConfig, user: str, clock: Clock, stop: asyncio.Event) -> Forbidden | None:
     """The error of the server if ``user`` cannot be impersonated or lacks its rights; else None."""
-    # what every component may read, and a service account that has a role of its own may not
+    # every component may read nodes, a service account perhaps only the version
     path = "/version" if user.startswith(_ACCOUNT) else "/api/v1/nodes?limit=1"
     async with connected(access, clock=clock, user_agent=agent_of(user)) as client:
         while not stop.is_set():

@@ -1,6 +1,6 @@
-"""Static bearer tokens, kept as digests, and the admin's kubeconfig, which carries one.
+"""Static bearer tokens, stored as digests, and the admin's kubeconfig with its token.
 
-The server keeps only digests (``tokens.json``); only the kubeconfig of its holder has the token itself.
+The server stores only digests (``tokens.json``); the token itself is only in its holder's kubeconfig.
 If the admin's kubeconfig is lost or changed, a new token replaces the old one. A running server follows the file: an
 added or revoked token takes effect within a second.
 """

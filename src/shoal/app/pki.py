@@ -1,6 +1,6 @@
-"""A cluster's own keys and certificates: made at the first start, used again, renewed before they expire.
+"""The keys and certificates of a cluster: created at the first start, reused, and renewed before they expire.
 
-    pki/ca.{crt,key}          the authority; signs everything below and nothing else
+    pki/ca.{crt,key}          the authority; signs all certificates below
     pki/server.{crt,key}      the API server's certificate
     pki/<name>.{crt,key}      client certificates: CN is the user, O are the groups
     pki/sa.{key,pub}          signs and checks service-account tokens (ES256)

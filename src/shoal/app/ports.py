@@ -1,4 +1,4 @@
-"""Which port to listen on: the one asked for, the one of last time, else the next free one from the default up."""
+"""Chooses the port to listen on: the requested one, the last one used, else the next free one from the default up."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How every process takes its settings: defaults, a file, ``SHOAL_*`` variables and flags, the later ones winning.
+"""Settings of every process: defaults, a file, ``SHOAL_*`` variables and flags; later sources win.
 
-A process names here the dataclass of its settings and the prefix of its variables. Its command gives the flags to
-``read_settings``; ``shoal config check|show|schema`` use the same entries, so their output matches a start.
+Each process has an entry here with the dataclass of its settings and the prefix of its variables. Its command passes
+the flags to ``read_settings``. ``shoal config check|show|schema`` use the same entries, so they match a start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Simulated nodes as a part of a process, and kubelet's endpoints of all of them behind one socket.
+"""Simulated nodes as a part of a process, with the kubelet endpoints of all of them on one socket.
 
-Their addresses are on the loopback interface, and one socket listens on all of it: thousands of nodes cost one file,
-and nothing outside of the machine reaches them. Clusters keep out of each other's way by port: each has its own.
+The nodes have loopback addresses, and one socket listens on all of them: thousands of nodes need one file descriptor,
+and other machines cannot reach them. Each cluster has a port of its own.
 """
 
 from __future__ import annotations

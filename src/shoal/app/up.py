@@ -1,11 +1,11 @@
-"""``shoal up``: the whole system as processes of this machine: a control plane, a navigator, and a region or more, each
-with a cluster and in its process the agent, the navigator's edge and a shard manager.
+"""``shoal up``: the whole system as processes of this machine: a control plane, a navigator, and per region a cluster
+with an agent, a navigator edge and a shard manager in its process.
 
-DIR/control/                the control plane
-DIR/navigator/              the navigator's manager
-DIR/clusters/REGION-1/      the cluster of a region, with its agent, edge and shard manager
-DIR/config.yaml             the context by which the other commands find the control plane
-DIR/endpoints.json          the running processes and their addresses, for programs
+    DIR/control/                the control plane
+    DIR/navigator/              the navigator's manager
+    DIR/clusters/REGION-1/      the cluster of a region, with its agent, edge and shard manager
+    DIR/config.yaml             the context for other commands
+    DIR/endpoints.json          the running processes and their addresses, for programs
 """
 
 from __future__ import annotations

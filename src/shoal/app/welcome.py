@@ -44,7 +44,7 @@ def ensure(rest: Rest, regions: Sequence[str]) -> None:
 
 
 def addresses(rest: Rest) -> dict[str, str]:
-    """Where the gateways of the demo's environment take requests, by region: those that are ready."""
+    """The addresses of the ready gateways of the demo's environment, by region."""
     found = rest.get(f"{_HOME}/sentinels")["items"]
     return {
         each["spec"]["region"]: each["status"]["address"]
@@ -54,7 +54,7 @@ def addresses(rest: Rest) -> dict[str, str]:
 
 
 def until_ready(rest: Rest, regions: Sequence[str], pause: Callable[[], bool]) -> dict[str, str]:
-    """The addresses once every region has one, or those known when ``pause`` ends the wait."""
+    """Wait until every region has an address, or ``pause`` returns False; returns the known addresses."""
     while True:
         found = addresses(rest)
         if set(found) >= set(regions) or not pause():
@@ -64,7 +64,7 @@ def until_ready(rest: Rest, regions: Sequence[str], pause: Callable[[], bool]) -
 def lines(found: dict[str, str]) -> list[str]:
     """Commands to try with the demo."""
     if not found:
-        return ["The demo app is on its way: `shoal status -w` shows it."]
+        return ["The demo app is starting: `shoal status -w` shows its state."]
     return [
         f"The app {PROJECT}/{ENVIRONMENT}/{APP} runs behind a gateway in each region:",
         "",

@@ -418,7 +418,7 @@ async def test_a_pod_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         await node.gone("a")
 
 
-async def test_a_pod_is_taken_by_what_the_node_is_now(tmp_path: Path) -> None:
+async def test_admission_uses_the_current_node_object(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node:
         await node.server.patch("/api/v1/nodes/node-1", {"metadata": {"labels": {"disk": "ssd"}}})
         await node.create("a", nodeSelector={"disk": "ssd"})
@@ -435,7 +435,7 @@ async def test_a_pod_is_taken_by_what_the_node_is_now(tmp_path: Path) -> None:
 # probes and hooks
 
 
-async def test_a_readiness_probe_decides_who_is_ready(tmp_path: Path) -> None:
+async def test_a_readiness_probe_decides_readiness(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node:
         probe = {"httpGet": {"path": "/health", "port": 8080}, "initialDelaySeconds": 5, "periodSeconds": 2}
         await node.create("a", a_container("sleep 20; serve 8080", readinessProbe=probe))
@@ -489,7 +489,7 @@ async def test_a_post_start_hook_that_fails_kills_the_container(tmp_path: Path) 
 # environment and volumes
 
 
-async def test_the_environment_comes_from_everywhere(tmp_path: Path) -> None:
+async def test_the_environment_has_variables_of_all_sources(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node:
         server = node.server
         await server.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "m"}, "data": {"A": "1"}})
@@ -516,7 +516,7 @@ async def test_the_environment_comes_from_everywhere(tmp_path: Path) -> None:
         assert env["KUBERNETES_SERVICE_PORT"] == "443"
 
 
-async def test_volumes_hold_what_they_should_and_follow_their_objects(tmp_path: Path) -> None:
+async def test_volumes_contain_their_objects_and_follow_changes(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node:
         server = node.server
         data = {"metadata": {"name": "m"}, "data": {"a.txt": "one"}}
@@ -570,7 +570,7 @@ async def test_the_termination_message_is_read(tmp_path: Path) -> None:
 # the agent
 
 
-async def test_an_agent_that_starts_again_adopts_what_runs(tmp_path: Path) -> None:
+async def test_a_restarted_agent_adopts_running_containers(tmp_path: Path) -> None:
     clock = FakeClock()
     async with local_server(clock=clock) as server:
         node = Node(server, clock, tmp_path, Machine())
@@ -701,7 +701,7 @@ class _Without(_AsNode):
         return await self._inner.request(method, target, headers=headers, body=body)
 
 
-async def test_a_token_that_cannot_be_renewed_is_tried_again_and_stays_as_it_is(tmp_path: Path) -> None:
+async def test_a_token_whose_renewal_fails_stays_and_is_retried(tmp_path: Path) -> None:
     clock = FakeClock()
     async with local_server(clock=clock, signing_key=KEY) as server:
         node = Node(server, clock, tmp_path, Machine())

@@ -1,4 +1,4 @@
-"""The node's HTTPS endpoints: an agent on a simulated runtime, real TLS, a client that speaks as the API server does."""
+"""The node's HTTPS endpoints: an agent on a simulated runtime, real TLS, and a client in place of the API server."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ async def test_exec_with_input_ends_when_the_input_does(tmp_path: Path) -> None:
         assert json.loads(found[3])["status"] == "Success"
 
 
-async def test_exec_says_what_is_wrong(tmp_path: Path) -> None:
+async def test_exec_reports_errors(tmp_path: Path) -> None:
     async with kubelet_alone(tmp_path) as kubelet:
         await kubelet.create("a", "sleep inf")
         socket = await kubelet.upgrade("/exec/default/a/c?command=/no/such/program&output=1", ws.V5)

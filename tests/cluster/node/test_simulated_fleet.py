@@ -133,7 +133,7 @@ async def test_a_pod_takes_its_time_to_stop() -> None:
         await world.gone("a")
 
 
-async def test_a_node_that_is_down_neither_lives_nor_runs_pods_until_it_is_back() -> None:
+async def test_a_node_that_is_down_runs_no_pods_until_it_is_up() -> None:
     async with fleet_alone() as world:
         await world.server.patch(
             "/api/v1/nodes/node-1", {"metadata": {"annotations": {"simulated.shoal.dev/down": "true"}}}
@@ -202,7 +202,7 @@ async def test_a_fleet_that_starts_again_carries_on_with_its_pods() -> None:
             assert await world.phase("b") == "Running"
 
 
-async def test_resource_use_is_what_the_annotations_say() -> None:
+async def test_annotations_set_the_resource_usage() -> None:
     async with fleet_alone() as world:
         await world.create("a", annotations={"cpu": "300m", "memory": "64Mi"})
         await world.reaches("a", "Running")

@@ -1,4 +1,4 @@
-"""Guarantees that all commands of ``shoal`` share."""
+"""Rules for all commands of ``shoal``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guarantees of a cluster's settings."""
+"""Settings of a cluster."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_long_form_of_a_store_url_means_the_same_store() -> None:
         ({"port": 70000}, "port is 70000: use 1 to 65535"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_touched(tmp_path: Path, flags: dict, message: str) -> None:
+def test_invalid_settings_are_refused_before_any_change(tmp_path: Path, flags: dict, message: str) -> None:
     directory = tmp_path / "d"
     with pytest.raises(ConfigError, match=message), opened_config(ClusterOptions(dir=directory, **flags)):
         pass
@@ -120,7 +120,7 @@ def test_an_address_that_means_all_is_reached_by_the_loopback(tmp_path: Path) ->
     assert ClusterConfig(dir=tmp_path, store=store, host="::1", port=1).url == "https://[::1]:1"
 
 
-def test_passwords_are_taken_out_of_urls() -> None:
+def test_passwords_are_removed_from_urls() -> None:
     assert without_password("redis://:p@h:1/0") == "redis://:***@h:1/0"
     assert without_password("redis://h:1/0") == "redis://h:1/0"
     assert without_password("postgresql://u@h/d") == "postgresql://u@h/d"

@@ -1,4 +1,4 @@
-"""As whom components act: their names, groups and how they ask for them over a network."""
+"""The users of components: names, groups, and impersonation over a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guarantees of the admin's token and kubeconfig."""
+"""The admin's token and kubeconfig."""
 
 from __future__ import annotations
 

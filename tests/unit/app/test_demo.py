@@ -1,4 +1,4 @@
-"""The demo application: what each version answers, and that it ends without breaking a request."""
+"""The demo application: the responses of each version, and a shutdown that completes requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ask(
     return answer(about, DemoRequest(method, path, query, headers, body), number=number, draining=draining)
 
 
-def test_the_home_page_says_who_answers_and_what_the_gateway_added() -> None:
+def test_the_home_page_shows_the_instance_and_the_headers_of_the_gateway() -> None:
     about = about_from(
         "v1",
         {"SHOAL_APP": "shop", "SHOAL_REGION": "eu", "SHOAL_DEPLOYMENT_ID": "d_1", "SHOAL_INSTANCE_ID": "i_1"},
@@ -91,7 +91,7 @@ def test_an_unknown_tag_is_refused() -> None:
         about_from("v3", {})
 
 
-def test_a_first_line_that_is_none_is_refused() -> None:
+def test_an_invalid_request_line_is_refused() -> None:
     with pytest.raises(MalformedRequest):
         parse_head(b"hello\r\n\r\n")
 
@@ -135,7 +135,7 @@ async def test_requests_on_one_connection_are_answered_in_order() -> None:
         assert got[2].endswith(b"\r\n\r\nabcde")
 
 
-async def test_what_is_no_request_gets_a_400() -> None:
+async def test_an_invalid_request_gets_a_400() -> None:
     async with running() as (_, port):
         got = await exchange(port, b"nonsense\r\n\r\n")
         assert got[0].startswith(b"HTTP/1.1 400")
@@ -143,7 +143,7 @@ async def test_what_is_no_request_gets_a_400() -> None:
         assert got[0].startswith(b"HTTP/1.1 400")
 
 
-async def test_a_websocket_gets_back_what_it_sends() -> None:
+async def test_a_websocket_echoes_messages() -> None:
     async with running(About("v2", region="eu")) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         key = base64.b64encode(b"0123456789abcdef")
@@ -166,7 +166,7 @@ async def test_a_websocket_gets_back_what_it_sends() -> None:
         writer.close()
 
 
-async def test_a_request_under_way_is_answered_after_the_end_was_asked_for() -> None:
+async def test_a_request_in_progress_is_answered_after_close() -> None:
     async with running() as (server, port):
         slow = asyncio.create_task(exchange(port, b"GET /slow?ms=300 HTTP/1.1\r\n\r\n"), name="slow")
         async with asyncio.timeout(LIMIT_S):
@@ -177,14 +177,14 @@ async def test_a_request_under_way_is_answered_after_the_end_was_asked_for() -> 
                 await exchange(port, b"GET / HTTP/1.1\r\n\r\n")
 
 
-async def test_while_it_drains_every_answer_asks_to_leave() -> None:
+async def test_responses_close_the_connection_while_draining() -> None:
     async with running() as (server, port):
         server.draining = True
         got = await exchange(port, b"GET / HTTP/1.1\r\n\r\n")
         assert got[0].startswith(b"HTTP/1.1 200") and b"connection: close" in got[0]
 
 
-def test_the_program_ends_well_on_sigterm_and_stays_small() -> None:
+def test_the_program_exits_cleanly_on_sigterm_and_uses_little_memory() -> None:
     environ = {**os.environ, "PYTHONPATH": str(SRC), "PORT": "0", "DRAIN_S": "0", "HOST": "127.0.0.1"}
     command = [sys.executable, "-m", "shoal.app.demo", "v2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, text=True) as program:
@@ -197,7 +197,7 @@ def test_the_program_ends_well_on_sigterm_and_stays_small() -> None:
     assert resident_kib < 25 * 1024
 
 
-def test_the_program_refuses_a_tag_that_there_is_not() -> None:
+def test_the_program_refuses_an_unknown_tag() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "shoal.app.demo", "v9"], env={**os.environ, "PYTHONPATH": str(SRC)},
         capture_output=True, text=True, check=False, timeout=LIMIT_S,

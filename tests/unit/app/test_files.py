@@ -1,4 +1,4 @@
-"""Guarantees of the files of a directory."""
+"""The directory of a process: private, and locked."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_private_file_is_readable_by_its_owner_only_and_replaced_whole(tmp_pat
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
 
 
-def test_another_process_sees_who_holds_the_lock_and_that_a_killed_one_does_not(tmp_path: Path) -> None:
+def test_another_process_sees_the_holder_of_the_lock_until_it_is_killed(tmp_path: Path) -> None:
     lock = tmp_path / "l"
     assert holder_of(lock) is None
     with subprocess.Popen(
@@ -52,7 +52,7 @@ def test_a_directory_that_cannot_be_made_is_named_with_the_fix(tmp_path: Path) -
         make_private_dir(tmp_path / "file" / "d")
 
 
-def test_what_is_missing_above_a_private_directory_is_made_private_too(tmp_path: Path) -> None:
+def test_missing_parents_of_a_private_directory_are_private_too(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     make_private_dir(tmp_path / "home" / "clusters" / "eu-1")
     made = [tmp_path / "home", tmp_path / "home" / "clusters", tmp_path / "home" / "clusters" / "eu-1"]

@@ -1,4 +1,4 @@
-"""Guarantees of the command line as a user meets it."""
+"""The command line: start-up time, help, errors, state directory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_version_names_shoal_python_and_sqlite(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == f"shoal {__version__}\n"
 
 
-def test_without_an_engine_the_docker_runtime_says_where_it_looked_and_what_to_do(
+def test_without_an_engine_the_docker_runtime_names_the_sockets_and_the_fix(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     nobody = tmp_path / "no.sock"
@@ -96,7 +96,7 @@ def test_doctor_warns_of_a_directory_that_others_can_read(tmp_path: Path) -> Non
     assert check.fix == f"run: chmod 700 {tmp_path}"
 
 
-def test_state_lives_in_shoal_home_unless_a_directory_is_named(tmp_path: Path) -> None:
+def test_the_state_directory_is_shoal_home_unless_one_is_given(tmp_path: Path) -> None:
     assert shoal_home({"SHOAL_HOME": "/x"}) == Path("/x")
     assert shoal_home({}) == Path.home() / ".shoal"
     assert directory(None, {"SHOAL_HOME": "/x"}) == Path("/x")

@@ -1,4 +1,4 @@
-"""Guarantees of the keys and certificates."""
+"""Keys and certificates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_client_certificate_carries_user_and_groups(tmp_path: Path) -> None:
     assert [a.value for a in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)] == ["system:masters", "dev"]
 
 
-async def test_a_tls_client_that_trusts_the_authority_can_connect_and_show_who_it_is(tmp_path: Path) -> None:
+async def test_a_tls_client_that_trusts_the_ca_can_connect_and_authenticate(tmp_path: Path) -> None:
     pki = Pki(tmp_path, now=NOW)
     server, client = pki.ensure_server(HOSTS), pki.ensure_client("c", "alice")
 

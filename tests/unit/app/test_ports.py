@@ -1,4 +1,4 @@
-"""Guarantees of choosing a port."""
+"""The choice of a port."""
 
 from __future__ import annotations
 

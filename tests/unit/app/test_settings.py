@@ -1,4 +1,4 @@
-"""Guarantees of the settings of processes: all take them the same way, and `shoal config` says what a start does."""
+"""Settings of processes: all read them the same way, and `shoal config` shows the settings of a start."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_every_process_takes_a_file_and_a_log_level(kind: ProcessKind) -> None:
 
 @KINDS
 def test_no_flag_has_a_default_or_variable_of_its_own(kind: ProcessKind) -> None:
-    """It would win over the file and over the variables of the process."""
+    """A flag's default would override the file and the variables of the process."""
     given = {
         parameter.name: parameter.default
         for parameter in command_of(kind).params
@@ -83,7 +83,7 @@ def test_a_directory_of_the_file_is_used_and_made_absolute(tmp_path: Path, monke
     assert read_settings(CONTROL, {}, home=Path("/h"), environ={}).dir == Path("/h/control")
 
 
-def test_what_must_be_given_is_asked_for(tmp_path: Path) -> None:
+def test_a_missing_required_setting_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="join is not set"):
         read_settings(KRANE, {}, home=tmp_path, environ={})
 
@@ -117,7 +117,7 @@ def test_config_schema_and_show_work_for_every_process(kind: ProcessKind, capsys
     assert all(key in table for key in keys)
 
 
-def test_config_check_accepts_what_a_start_would_and_names_what_is_wrong(
+def test_config_check_accepts_valid_settings_and_names_invalid_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "control.yaml"

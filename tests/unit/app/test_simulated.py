@@ -22,7 +22,7 @@ def test_the_port_is_kept_over_restarts_and_given_up_when_taken(tmp_path: Path) 
     other.close()
 
 
-def test_a_file_that_says_no_port_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_file_without_a_port_is_ignored(tmp_path: Path) -> None:
     remembered = tmp_path / "simulated-port"
     remembered.write_text("99999999\n")
     opened = listening(remembered)

@@ -1,4 +1,4 @@
-"""Guarantees of ``shoal up`` and ``shoal down``, with a stand-in for the cluster's process."""
+"""``shoal up`` and ``shoal down``, with small programs in place of the control plane and the clusters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ asyncio.run(run_up(UpOptions(dir=Path(sys.argv[1])), lambda line: print(line, fl
 
 
 def deps(control: str = CONTROL, cluster: str = CLUSTER) -> UpDeps:
-    """Stand-ins for the children."""
+    """Small programs in place of the children."""
     return UpDeps(
         lambda options: [sys.executable, "-c", control, str(options.control_dir)],
         lambda options, region: [sys.executable, "-c", cluster],
@@ -52,7 +52,7 @@ def deps(control: str = CONTROL, cluster: str = CLUSTER) -> UpDeps:
 
 
 def started(directory: Path) -> tuple[subprocess.Popen[str], list[str]]:
-    """``up`` in a process of its own, and what it said up to ``ready``."""
+    """``shoal up`` as a process, and its output up to ``ready``."""
     command = [sys.executable, "-c", UP, str(directory), CONTROL, CLUSTER]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout
@@ -85,7 +85,7 @@ def end(process: subprocess.Popen[str], number: int) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_up_says_what_to_try_then_ready_writes_endpoints_and_a_signal_ends_all(tmp_path: Path, number: int) -> None:
+def test_up_prints_commands_then_ready_writes_endpoints_and_a_signal_stops_all(tmp_path: Path, number: int) -> None:
     process, said = started(tmp_path)
     endpoints = json.loads((tmp_path / "endpoints.json").read_bytes())
     assert endpoints["pid"] == process.pid
@@ -163,7 +163,9 @@ async def test_down_stops_a_running_up_and_then_finds_nothing(tmp_path: Path) ->
     assert await stop_all(tmp_path, clock=RealClock()) == []
 
 
-async def test_down_says_who_did_not_stop(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_down_names_the_process_that_did_not_stop(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "kill", lambda *_: None)
 
     code = "import sys; from pathlib import Path; from shoal.app.files import DirectoryLock\nwith DirectoryLock(Path(sys.argv[1])): print(1, flush=True); sys.stdin.read()"

@@ -1,4 +1,4 @@
-"""The demo of ``shoal up`` is made of documents that the control plane takes, and is applied once."""
+"""The demo of ``shoal up``: its documents are valid, and are applied once."""
 
 from __future__ import annotations
 
@@ -60,4 +60,4 @@ def test_it_waits_for_a_gateway_in_every_region_but_not_for_ever() -> None:
 def test_a_line_per_region_says_how_to_ask() -> None:
     shown = welcome.lines({"eu": "127.1.2.3:8040"})
     assert "  curl --noproxy '*' -H 'Host: welcome.localhost' http://127.1.2.3:8040/  # eu" in shown
-    assert welcome.lines({}) == ["The demo app is on its way: `shoal status -w` shows it."]
+    assert welcome.lines({}) == ["The demo app is starting: `shoal status -w` shows its state."]

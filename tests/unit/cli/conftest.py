@@ -1,4 +1,4 @@
-"""A real control plane that the tests of the commands share, and a way to run commands against it."""
+"""A real control plane that the tests of the commands share, and fixtures that run commands against it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LINE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a command said and how it ended."""
+    """The output and the exit code of a command."""
 
     code: int
     out: str
@@ -85,7 +85,7 @@ def shoal(
 
 @pytest.fixture
 def project(shoal: Shoal) -> str:
-    """A project of the test's own, with the environment production."""
+    """A new project with the environment production."""
     name = f"p{next(_numbers)}"
     assert shoal("create", "project", name).code == 0
     assert shoal("create", "environment", "production", "-p", name).code == 0
@@ -94,7 +94,7 @@ def project(shoal: Shoal) -> str:
 
 @pytest.fixture
 def spawned(control_home: Path, private_state: None) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a command that goes on until it is ended, as a process; nobody waits for its lines for ever."""
+    """Starts a command that runs until it is stopped, as a process; it is killed after ``_LINE_S``."""
     started: list[subprocess.Popen[str]] = []
     timers: list[threading.Timer] = []
     environment = {**os.environ, "SHOAL_HOME": str(control_home), "PYTHONUNBUFFERED": "1"}

@@ -1,4 +1,4 @@
-"""Guarantees of how the applications of the command line are set up."""
+"""The setup of typer applications: default subcommands."""
 
 from __future__ import annotations
 

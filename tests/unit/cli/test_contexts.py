@@ -1,4 +1,4 @@
-"""Where commands find the control plane, and what they say when they cannot."""
+"""Contexts from the environment and from the file, and their errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.errors import ConfigError
 ONE = Context("local", "https://127.0.0.1:7400", "secret", "pem")
 
 
-def test_what_is_saved_is_current_and_private(tmp_path: Path) -> None:
+def test_a_saved_context_is_current_and_its_file_private(tmp_path: Path) -> None:
     save_context(tmp_path, Context("other", "https://b", "t"))
     save_context(tmp_path, ONE)
     assert current_context(tmp_path, environ={}) == ONE
@@ -20,7 +20,7 @@ def test_what_is_saved_is_current_and_private(tmp_path: Path) -> None:
     assert (tmp_path / "config.yaml").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_environment_goes_before_the_file_but_not_before_a_name(tmp_path: Path) -> None:
+def test_the_environment_overrides_the_file_but_not_an_explicit_name(tmp_path: Path) -> None:
     save_context(tmp_path, ONE)
     (tmp_path / "ca.pem").write_text("pem2")
     environ = {"SHOAL_URL": "https://c/", "SHOAL_TOKEN": "t", "SHOAL_CA": str(tmp_path / "ca.pem")}
@@ -39,9 +39,7 @@ def test_the_environment_goes_before_the_file_but_not_before_a_name(tmp_path: Pa
         (None, {"SHOAL_URL": "https://c", "SHOAL_TOKEN": "t", "SHOAL_CA": "/nowhere"}, "SHOAL_CA is '/nowhere'"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_fix(
-    tmp_path: Path, content: str | None, environ: dict[str, str], text: str
-) -> None:
+def test_an_error_names_the_fix(tmp_path: Path, content: str | None, environ: dict[str, str], text: str) -> None:
     if content is not None:
         (tmp_path / "config.yaml").write_text(content)
     with pytest.raises(ConfigError, match=text):

@@ -1,4 +1,4 @@
-"""The commands of the fleet as a user meets them, against a real control plane without agents."""
+"""The commands of the fleet, end to end, against a real control plane without agents."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_folders_and_standard_input_are_files_too(
     Stdin.buffer.close()
 
 
-def test_where_a_document_does_not_say_the_options_do(
+def test_options_complete_the_project_and_environment_of_documents(
     shoal: Shoal, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = a_file(tmp_path, a_document("App", "web", an_app("")["spec"]))
@@ -84,7 +84,9 @@ def test_a_wrong_document_stops_all_and_is_named_with_its_file(shoal: Shoal, pro
     assert shoal("get", "apps", "-p", project).out == f"no apps in {project}\n"
 
 
-def test_what_fails_does_not_undo_the_rest_and_comes_with_the_fix(shoal: Shoal, project: str, tmp_path: Path) -> None:
+def test_a_failed_document_does_not_undo_the_rest_and_is_reported_with_the_fix(
+    shoal: Shoal, project: str, tmp_path: Path
+) -> None:
     lost = an_app("nowhere", "lost")
     far = an_app(project, "far", topology=[{"region": "mars"}])
     unsealed = an_app(project, "unsealed", secrets=["db"])
@@ -149,7 +151,7 @@ def test_a_name_that_only_one_object_has_is_enough(shoal: Shoal, project: str, t
     assert shoal("get", "app", f"twice-{project}", "-e", "staging").rows()[1][2] == "staging"
 
 
-def test_a_name_that_nothing_has_is_answered_with_what_there_is(shoal: Shoal, project: str, tmp_path: Path) -> None:
+def test_an_unknown_name_is_answered_with_existing_names(shoal: Shoal, project: str, tmp_path: Path) -> None:
     place = ("-p", project, "-e", "production")
     assert "app 'wob' not found in" in shoal("get", "app", "wob", *place).err
     shoal("apply", "-f", a_file(tmp_path, an_app(project)))
@@ -192,7 +194,7 @@ def test_status_shows_every_app_in_every_region(shoal: Shoal, project: str, tmp_
     assert shoal("status", "-p", "none").out.startswith("no apps in none\n")
 
 
-def test_waiting_for_what_does_not_become_ready_ends_with_one_and_the_reasons(
+def test_waiting_for_an_app_that_is_not_ready_exits_with_one_and_the_reasons(
     shoal: Shoal, project: str, tmp_path: Path
 ) -> None:
     shoal("apply", "-f", a_file(tmp_path, an_app(project)))
@@ -246,7 +248,9 @@ def test_why_an_app_is_where_it_is_is_explained(shoal: Shoal, project: str, tmp_
     assert any(line.startswith("us → us-1/default: placed because") for line in lines)
 
 
-def test_a_move_names_both_places_and_a_wrong_cluster_what_there_is(shoal: Shoal, project: str, tmp_path: Path) -> None:
+def test_a_move_names_both_clusters_and_an_unknown_cluster_is_answered_with_existing_ones(
+    shoal: Shoal, project: str, tmp_path: Path
+) -> None:
     shoal("apply", "-f", a_file(tmp_path, an_app(project, topology=[{"region": "ap"}])))
     name = f"{project}/production/web"
     (here,) = json.loads(shoal("status", name, "-o", "json").out)["apps"][0]["regions"]
@@ -293,13 +297,13 @@ def test_a_secret_without_usable_values_is_wrong_use(shoal: Shoal, project: str,
     assert "hunter2" not in ran.err
 
 
-def test_what_is_created_without_a_place_is_told_where_places_are(shoal: Shoal, project: str) -> None:
+def test_creating_without_a_project_is_answered_with_existing_projects(shoal: Shoal, project: str) -> None:
     ran = shoal("create", "secret", "db", "--from-literal", "A=b")
     assert ran.code == 2
     assert "project is missing: set it with --project, $SHOAL_PROJECT or in the context (existing:" in ran.err
 
 
-def test_deleting_says_what_goes_with_it(shoal: Shoal, project: str, tmp_path: Path) -> None:
+def test_deleting_lists_the_objects_that_are_deleted_with_it(shoal: Shoal, project: str, tmp_path: Path) -> None:
     shoal("apply", "-f", a_file(tmp_path, an_app(project)))
     refused = shoal("delete", "project", project)
     assert refused.code == 1 and "--cascade" in refused.err

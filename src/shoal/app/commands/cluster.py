@@ -150,5 +150,5 @@ def start(
 
 
 def _twice(limit: float | None) -> float | None:
-    """A flow may have twice what a user may."""
+    """The limit of a flow: twice that of a user."""
     return None if limit is None else 2 * limit

@@ -80,7 +80,7 @@ def _file_in(directory: Path) -> Path:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end; Ctrl-C and SIGTERM cancel it, so that its cleanup leaves the source as it was."""
+    """Run to the end. Ctrl-C and SIGTERM cancel it, and its cleanup leaves the source unchanged."""
 
     asked = False
 

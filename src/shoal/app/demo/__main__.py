@@ -1,4 +1,4 @@
-"""``python -m shoal.app.demo TAG``: serve on $HOST:$PORT until SIGTERM, then end what is under way."""
+"""``python -m shoal.app.demo TAG``: serve on $HOST:$PORT until SIGTERM, then complete open requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo application answers. Pure: the shell owns connections, waiting and signals."""
+"""The responses of the demo application; pure. The server handles connections, delays and signals."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def definition() -> Obj:
 
 
 def sample(count: int) -> list[Obj]:
-    """A ShardConfig with two to ten workers, and some websites without instances: there is work, and nothing runs."""
+    """A ShardConfig with two to ten workers, and websites with zero instances: objects to reconcile, without pods."""
     worker = {"name": "worker", "image": "shoal/shard-worker", "args": ["shoal.app.demo.websites:app"]}
     controlled = [{"kind": "ConfigMap"}, {"group": "apps", "kind": "Deployment"}]
     spec: Obj = {

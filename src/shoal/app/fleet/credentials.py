@@ -31,7 +31,7 @@ def export_credentials(folder: Path, to: Path) -> None:
 
 
 def take_over(source: Path, folder: Path) -> None:
-    """Make the directory one of the same fleet. What is there of another fleet is never overwritten."""
+    """Copy the credentials of a fleet to a directory; raises ``ConfigError`` if it has those of another fleet."""
     found = _of_directory(source, "credentials") if source.is_dir() else _of_file(source)
     if source.is_dir() and source.resolve() == folder.resolve():
         return

@@ -29,9 +29,8 @@ class AgentPart(EmbeddedPart):
 
     async def act(self) -> None:
         deps = self.deps
-        process = AgentProcessDeps(
-            deps.clock, deps.ids, deps.random, Metrics()
-        )  # of its own: each start registers anew
+        # own metrics, because each start registers them again
+        process = AgentProcessDeps(deps.clock, deps.ids, deps.random, Metrics())
         agent, connection = await make_agent(self._config, deps.connect(USER), deps.connect(USER), process)
         try:
             await agent.run()

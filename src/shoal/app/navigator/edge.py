@@ -32,7 +32,7 @@ from shoal.navigator.edge.requests.proxies import PodPorts
 
 log = get_logger("navigator.edge")
 
-_NAME_CHARACTERS = 40  # it stands in every message
+_NAME_CHARACTERS = 40  # part of every message
 _AGENT = f"shoal-navigator-edge/{__version__}"
 
 

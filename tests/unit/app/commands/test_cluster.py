@@ -1,4 +1,4 @@
-"""Guarantees of ``shoal cluster start`` that do not need a cluster."""
+"""``shoal cluster start``, as far as it needs no cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 ARRANGE = "from shoal.app.processes import stop_when_stdin_ends; stop_when_stdin_ends();"
 
 
-def test_a_process_that_was_told_so_ends_with_its_standard_input() -> None:
+def test_with_stop_on_eof_a_process_exits_when_its_standard_input_closes() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", ARRANGE + "print(1, flush=True); import time; time.sleep(30)"],
         stdin=subprocess.PIPE,

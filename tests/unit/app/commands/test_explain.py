@@ -1,4 +1,4 @@
-"""``shoal explain pod`` as a user meets it, and which cluster it asks."""
+"""``shoal explain pod``: its output, and the choice of the cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOUND = PodExplanation(
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str]]:
-    """The pods that were asked for; every answer is ``FOUND``."""
+    """The requested pods; the explanation is always ``FOUND``."""
     calls: list[tuple[str, str]] = []
 
     async def explain(client: Client, namespace: str, name: str, *, clock: Clock) -> PodExplanation:
@@ -49,7 +49,7 @@ def kubeconfig(folder: Path, namespace: str, url: str = "https://127.0.0.1:1") -
     return path
 
 
-def test_a_table_says_where_the_pod_is_and_what_each_node_thinks(
+def test_a_table_shows_the_node_of_the_pod_and_the_score_of_each_node(
     asked: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["explain", "pod", "web"]) == 0
@@ -62,7 +62,9 @@ def test_a_table_says_where_the_pod_is_and_what_each_node_thinks(
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
-def test_programs_get_all_of_it(form: str, asked: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_yaml_contain_everything(
+    form: str, asked: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     import yaml
 
     assert main(["explain", "pod", "web", "-n", "default", "-o", form]) == 0
@@ -76,7 +78,7 @@ def test_programs_get_all_of_it(form: str, asked: list[tuple[str, str]], capsys:
     assert asked == [("default", "web")]
 
 
-def test_the_cluster_is_the_one_given_then_that_of_the_environment_then_that_of_shoal(tmp_path: Path) -> None:
+def test_the_cluster_comes_from_the_options_else_the_environment_else_shoal_home(tmp_path: Path) -> None:
     folders = {name: tmp_path / name for name in ("given", "environment", "home")}
     for name, folder in folders.items():
         (folder / "pki").mkdir(parents=True)

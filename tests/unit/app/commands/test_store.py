@@ -30,7 +30,7 @@ def test_a_store_is_named_by_its_url_or_by_the_directory_of_its_cluster(
             store_url(wrong)
 
 
-def test_a_copy_says_what_it_did_and_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_a_copy_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["store", "copy", f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"]) == 2
     assert capsys.readouterr().err == (
         f"error: store sqlite:///{tmp_path}/a.db does not exist; give the file, or the directory of a cluster\n"

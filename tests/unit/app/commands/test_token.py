@@ -1,4 +1,4 @@
-"""`shoal token`, and how a running server takes its changes over."""
+"""`shoal token`, and the reload of its changes by a running server."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_tokens_are_listed_and_revoked_by_name(config: ClusterConfig, capsys: py
         (["--user", "a", "--group", ""], "group is empty"),
     ],
 )
-def test_what_cannot_be_made_is_refused_in_one_line(
+def test_an_invalid_token_is_refused_in_one_line(
     config: ClusterConfig, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
     before = config.tokens_path.read_bytes()

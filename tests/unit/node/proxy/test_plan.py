@@ -1,4 +1,4 @@
-"""What the proxy listens on, and which pod a client gets."""
+"""The listeners of services, and the choice of a backend."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def piece(*endpoints: Obj, port: int = 8080, name: str = "http", protocol: str =
     }  # fmt: skip
 
 
-def test_a_service_is_listened_for_at_its_address_and_at_the_nodes() -> None:
+def test_a_service_has_listeners_at_its_cluster_ip_and_node_ports() -> None:
     asked = service(type="NodePort", ports=[{"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30080}])
     found = listeners_of(asked, [piece(endpoint("127.9.1.1"))], ["127.9.0.1", "127.0.0.1"])
     assert [(str(each.place), each.node_port) for each in found] == [
@@ -48,16 +48,16 @@ def test_a_service_is_listened_for_at_its_address_and_at_the_nodes() -> None:
         {"ports": [{"name": "other", "port": 1}]},
     ],
 )
-def test_what_leads_nowhere_is_not_listened_for(spec: Obj) -> None:
+def test_a_service_without_cluster_ip_or_matching_port_has_no_listener(spec: Obj) -> None:
     assert listeners_of(service(**spec), [piece(endpoint("127.9.1.1"))], ["127.0.0.1"]) == ()
 
 
-def test_a_service_without_endpoints_is_not_listened_for() -> None:
+def test_a_service_without_endpoints_has_no_listener() -> None:
     assert listeners_of(service(), [piece()], ["127.0.0.1"]) == ()
     assert listeners_of(service(), [piece(endpoint("127.9.1.1", ready=False))], ["127.0.0.1"]) == ()
 
 
-def test_ready_pods_get_the_connections_and_only_without_any_those_that_are_going() -> None:
+def test_terminating_pods_are_used_only_without_ready_ones() -> None:
     ready, unsaid = endpoint("127.9.1.1", ready=True, serving=True), endpoint("127.9.1.2")
     going = endpoint("127.9.1.3", ready=False, serving=True, terminating=True)
     down = endpoint("127.9.1.4", ready=False, serving=False, terminating=True)
@@ -80,7 +80,7 @@ def test_ports_are_matched_by_name_and_protocol_over_all_slices() -> None:
     assert backends_of("http", "UDP", slices) == (ProxyBackend("127.9.1.3", 8080),)
 
 
-def test_moved_ports_are_written_down_in_order() -> None:
+def test_moved_ports_are_listed_in_order() -> None:
     places = [ListenAddress("TCP", "127.9.128.5", port) for port in (443, 80, 8443)]
     assert moved_ports(places[:2], places) == "80:8080,443:8443"
     assert moved_ports([], places) == ""
@@ -103,7 +103,7 @@ def test_pods_take_turns(count: int, clients: int) -> None:
     assert all(set(asked.order("c", 0.0)) == set(asked.listener.backends) for _ in range(3))
 
 
-def test_a_client_stays_with_its_pod_until_it_is_silent_for_long_or_the_pod_goes() -> None:
+def test_a_client_keeps_its_pod_until_the_affinity_expires_or_the_pod_is_removed() -> None:
     asked = choice(3, affinity_s=10)
     first = asked.order("a", 0.0)[0]
     asked.remember("a", first, 0.0)

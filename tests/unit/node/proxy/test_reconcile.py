@@ -1,4 +1,4 @@
-"""The proxy with real sockets: connections reach pods, stay with them, and end with whoever ends them."""
+"""The proxy with real sockets: listeners, limits, and connections to pods."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ async def test_bytes_arrive_whole_in_both_directions_and_the_end_of_one_is_passe
         writer.close()
 
 
-async def test_who_does_not_read_holds_the_other_side_up(tmp_path: Path) -> None:
+async def test_a_slow_reader_blocks_the_other_side(tmp_path: Path) -> None:
     async with a_proxy(tmp_path) as at:
         service = await at.service()
         await at.behind({"addresses": [await at.pods.start(1)]})
@@ -197,7 +197,7 @@ async def test_who_does_not_read_holds_the_other_side_up(tmp_path: Path) -> None
         raw.close()
 
 
-async def test_an_open_connection_stays_with_its_pod_when_that_leaves_and_when_the_service_goes(tmp_path: Path) -> None:
+async def test_an_open_connection_keeps_its_pod_when_the_pod_or_the_service_is_removed(tmp_path: Path) -> None:
     async with a_proxy(tmp_path) as at:
         service = await at.service()
         old, new = [await at.pods.start(n) for n in (1, 2)]
@@ -227,7 +227,7 @@ async def test_without_ready_pods_clients_are_refused_until_there_is_one(tmp_pat
         assert await greeting(address_of(service), 18080) == b"pod 1\n"
 
 
-async def test_a_pod_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
+async def test_a_pod_that_refuses_connections_is_skipped(tmp_path: Path) -> None:
     async with a_proxy(tmp_path) as at:
         service = await at.service()
         pod = await at.pods.start(2)
@@ -235,7 +235,7 @@ async def test_a_pod_that_does_not_answer_is_passed_over(tmp_path: Path) -> None
         assert {await greeting(address_of(service), 18080) for _ in range(4)} == {b"pod 2\n"}
 
 
-async def test_a_port_that_needs_rights_is_served_higher_up_and_says_so(
+async def test_a_privileged_port_is_served_at_a_higher_port_with_an_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = tcp.TcpRelay.open
@@ -258,7 +258,7 @@ async def test_a_port_that_needs_rights_is_served_higher_up_and_says_so(
         assert [reason for reason, _ in await at.said()] == ["PortMoved"]
 
 
-async def test_a_port_that_somebody_else_has_is_tried_again(tmp_path: Path) -> None:
+async def test_a_port_in_use_is_retried(tmp_path: Path) -> None:
     async with a_proxy(tmp_path) as at:
         service = await at.service()
         pod = await at.pods.start(1)
@@ -270,7 +270,7 @@ async def test_a_port_that_somebody_else_has_is_tried_again(tmp_path: Path) -> N
         assert [reason for reason, _ in await at.said()] == ["PortInUse"]
 
 
-async def test_there_are_never_more_listeners_than_allowed_and_room_is_used_when_it_comes(tmp_path: Path) -> None:
+async def test_the_number_of_listeners_is_limited_and_a_free_one_is_used(tmp_path: Path) -> None:
     async with a_proxy(tmp_path, listeners=2) as at:
         pod = await at.pods.start(1)
         for name in ("a", "b", "c"):
@@ -284,7 +284,7 @@ async def test_there_are_never_more_listeners_than_allowed_and_room_is_used_when
         assert [reason for reason, _ in await at.said()] == ["TooManyListeners"]
 
 
-async def test_connections_past_the_limit_are_refused_and_room_comes_back(tmp_path: Path) -> None:
+async def test_connections_over_the_limit_are_refused_until_others_end(tmp_path: Path) -> None:
     async with a_proxy(tmp_path, connections=2) as at:
         service = await at.service()
         await at.behind({"addresses": [await at.pods.start(1)]})

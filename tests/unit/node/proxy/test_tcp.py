@@ -1,4 +1,4 @@
-"""What a client sends before its pod is connected reaches the pod, on the event loops that there are."""
+"""TCP relays: bytes that arrive before the pod is connected, on asyncio and uvloop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.node.proxy.tcp import TcpRelay
 
 
 async def asked_at_once(*, and_no_more: bool) -> bytes:
-    """What a pod answers to a client that speaks, and perhaps ends its side, before the relay has even looked."""
+    """The pod's answer to a client that sends, and perhaps half-closes, before the relay accepts the connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"got " + (await reader.read() if and_no_more else await reader.readexactly(5)))

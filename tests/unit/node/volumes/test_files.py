@@ -21,7 +21,7 @@ contents = st.dictionaries(
 
 @given(st.lists(contents, min_size=1, max_size=5))
 @settings(max_examples=40)
-def test_a_folder_holds_exactly_what_was_written_last(tmp_path_factory: pytest.TempPathFactory, versions: Any) -> None:
+def test_a_folder_contains_exactly_the_last_version(tmp_path_factory: pytest.TempPathFactory, versions: Any) -> None:
     folder = tmp_path_factory.mktemp("volume")
     last = None
     for version in versions:

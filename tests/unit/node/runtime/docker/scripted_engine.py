@@ -22,7 +22,7 @@ def reply(body: object, status: int = 200) -> bytes:
 
 
 class ScriptedEngine:
-    """Answers by the first words of requests, and keeps what it was asked."""
+    """Answers by the start of the request line, and records the requests."""
 
     def __init__(self, answers: dict[str, bytes | ScriptedAnswer]) -> None:
         self.answers = answers

@@ -1,4 +1,4 @@
-"""Streams of the engine, taken apart: frames, log lines, times and JSON lines."""
+"""Parsers of the engine's streams: frames, log lines, timestamps and JSON lines."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_terminal_has_no_frames() -> None:
     assert list(Frames(terminal=True).feed(b"\x01\x00anything")) == [(OutputStream.STDOUT, b"\x01\x00anything")]
 
 
-def test_what_has_no_frames_and_what_the_engine_reports_are_errors() -> None:
+def test_invalid_frames_and_errors_of_the_engine_are_raised() -> None:
     with pytest.raises(BadFrame, match="without frames"):
         list(Frames(terminal=False).feed(b"just some text"))
     with pytest.raises(BadFrame, match="disk is full"):

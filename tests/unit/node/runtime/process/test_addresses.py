@@ -66,7 +66,7 @@ def test_a_node_takes_another_block_when_one_is_full(tmp_path: Path) -> None:
     assert len({addresses.take() for _ in range(600)}) == 600
 
 
-def test_what_was_given_back_is_given_out_last(tmp_path: Path) -> None:
+def test_a_released_address_is_reused_last(tmp_path: Path) -> None:
     addresses = _opened(Network(9, tmp_path), "a")
     first = addresses.take()
     addresses.give_back(first)

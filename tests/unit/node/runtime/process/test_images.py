@@ -1,4 +1,4 @@
-"""The table of images."""
+"""The image table."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_an_unknown_image_names_the_tables_that_were_searched(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["", "lower/UPPER", "a b", "a:", ":tag", "a//b", "-a", "a@sha256:short"])
-def test_what_cannot_be_a_name_is_refused(name: str) -> None:
+def test_an_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(ImageFailure) as caught:
         parse_reference(name)
     assert caught.value.fault is ImageFault.INVALID_NAME

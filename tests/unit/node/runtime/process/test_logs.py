@@ -1,4 +1,4 @@
-"""Logs of process containers: what the shim writes is what is read, however it is cut and rotated."""
+"""Logs of process containers: the shim writes and rotates them, the runtime reads and follows them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def text(found: list[LogRecord], stream: OutputStream) -> bytes:
     ),
     st.integers(1, 200),
 )
-async def test_what_was_written_is_read_whatever_the_pieces(
+async def test_a_log_reads_back_for_any_sizes_of_writes_and_blocks(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[tuple[str, bytes]], block: int
 ) -> None:
     folder = tmp_path_factory.mktemp("log")

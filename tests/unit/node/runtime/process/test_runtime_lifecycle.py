@@ -1,4 +1,4 @@
-"""Containers as processes: they outlive the agent, end completely, and leave nothing behind."""
+"""The life of containers that are processes: they survive the agent, and stopping them leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_containers_go_on_when_the_agent_is_killed_and_another_one_takes_t
         assert (await node.runtime.stop(stays.id, grace_s=10)).exit_code == 143
 
 
-async def test_nothing_of_a_container_outlives_it(on_process_node: Run) -> None:
+async def test_stopping_a_container_ends_all_its_processes(on_process_node: Run) -> None:
     async with on_process_node() as node:
         script = "setsid sh -c 'setsid sleep 1000 & sleep 1000' & (sleep 1000 &) ; trap '' TERM; echo up; sleep 1000"
         container = await node.sh(script)
@@ -90,7 +90,7 @@ async def test_the_end_of_the_first_process_ends_the_others(on_process_node: Run
         assert usage.stragglers(container.id) == []
 
 
-async def test_a_container_whose_shim_is_killed_has_ended_and_nobody_knows_how(on_process_node: Run) -> None:
+async def test_a_container_whose_shim_is_killed_has_exited_with_an_unknown_reason(on_process_node: Run) -> None:
     async with on_process_node() as node:
         container = await node.sh("setsid sleep 1000 & echo up; sleep 1000")
         await node.says(container, "up")
@@ -219,10 +219,10 @@ async def test_a_signal_may_be_chosen(on_process_node: Run) -> None:
         assert (found.exit_code, found.signal) == (130, 2)
 
 
-async def test_root_is_refused_to_those_who_must_not_be_it(on_process_node: Run) -> None:
+async def test_run_as_non_root_refuses_root(on_process_node: Run) -> None:
     async with on_process_node() as node:
         if os.geteuid() != 0:
-            pytest.skip("only root could become somebody else")
+            pytest.skip("only root can change the user")
         with pytest.raises(CreateFailure, match="runAsNonRoot"):
             await node.sh("id", security=Security(run_as_non_root=True))
         container = await node.sh("id -u; id -g", name="other", security=Security(user=12345, run_as_non_root=True))
