@@ -399,7 +399,7 @@ async def test_containers_outlive_the_service_of_the_engine_and_exits_meanwhile_
         await asyncio.to_thread(engine.stop)
         with pytest.raises(RuntimeFailure, match=engine.socket):
             await node.runtime.info()
-        await asyncio.sleep(3)  # the exit happens while nobody is there to see it
+        await asyncio.to_thread(engine.command, "wait", short.id)  # it exits while the service is stopped
         await asyncio.to_thread(engine.start)
         await eventually(lambda: (RuntimeEventKind.EXITED, short.id) in seen, timeout_s=30)
         assert (RuntimeEventKind.EXITED, lasting.id) not in seen
