@@ -45,11 +45,11 @@ class Child:
     log: Path
     process: Process
     url: str = ""
-    deaths: list[float] = field(default_factory=list)  # when, lately
+    deaths: list[float] = field(default_factory=list)  # times of recent exits
 
 
 class Children:
-    """All of them; the last one started is the first to be ended."""
+    """The child processes, in the order of their start."""
 
     def __init__(self, stop: asyncio.Event, clock: Clock) -> None:
         self._stop = stop
@@ -70,7 +70,7 @@ class Children:
             await wait_first(self._stop.wait(), *(child.process.wait() for child in self._all))
             for child in self._all:
                 if child.process.returncode is not None and not self._stop.is_set():
-                    await self._again(child, say)
+                    await self._restart(child, say)
                     changed()
 
     async def end(self) -> None:
@@ -78,7 +78,7 @@ class Children:
         while self._all:
             await _end(self._all.pop().process)
 
-    async def _again(self, child: Child, say: Callable[[str], object]) -> None:
+    async def _restart(self, child: Child, say: Callable[[str], object]) -> None:
         now = self._clock.monotonic()
         code = child.process.returncode
         child.deaths = [*(death for death in child.deaths if death > now - _LATELY_S), now]

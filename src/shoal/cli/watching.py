@@ -15,8 +15,8 @@ from shoal.base.clock import RealClock
 from shoal.cli.rest import CannotReach, EventStream, RequestRefused, Rest
 
 _CLEAR = "\x1b[H\x1b[2J"
-_LET_GO_S = 0.05
-_LOOK_S = 1.0
+_JOIN_S = 0.05
+_POLL_S = 1.0
 
 
 class Display:
@@ -44,15 +44,15 @@ class Display:
 def until_stopped(every_s: float, look: Callable[[], object]) -> None:
     """Call ``look`` every ``every_s`` until interrupted. An unreachable server is reported once, then retried."""
     pause = threading.Event()
-    told = False
+    warned = False
     while True:
         try:
             look()
-            told = False
+            warned = False
         except CannotReach as error:
-            if not told:
+            if not warned:
                 typer.echo(f"{error}; retrying", err=True)
-            told = True
+            warned = True
         pause.wait(every_s)
 
 
@@ -82,7 +82,7 @@ class ReconnectingStream:
                 self._queue.get_nowait()
             if self._reading is not None:
                 self._reading.close()
-            self._thread.join(_LET_GO_S)
+            self._thread.join(_JOIN_S)
 
     def next(self, timeout_s: float | None = None) -> Any:
         """The data of the next message; None after the timeout. Raises the error that ended the stream for good."""
@@ -90,7 +90,7 @@ class ReconnectingStream:
         deadline = None if timeout_s is None else clock.monotonic() + timeout_s
         while True:
             # a wait without a timeout cannot be interrupted on every platform
-            left_s = _LOOK_S if deadline is None else min(_LOOK_S, deadline - clock.monotonic())
+            left_s = _POLL_S if deadline is None else min(_POLL_S, deadline - clock.monotonic())
             try:
                 found = self._queue.get(timeout=max(0.0, left_s))
             except queue.Empty:
@@ -102,12 +102,12 @@ class ReconnectingStream:
             return found
 
     def _read(self) -> None:
-        last, told = "", False
+        last, warned = "", False
         while not self._closed.is_set():
             try:
                 self._reading = self._rest.events(self._path, params=self._params, last=last)
                 for message in self._reading:
-                    last, told = message.id or last, False
+                    last, warned = message.id or last, False
                     if message.event == "error":
                         raise RequestRefused(
                             401, str(message.data.get("code", "")), str(message.data.get("message", "")), []
@@ -120,7 +120,7 @@ class ReconnectingStream:
                 if not passing:
                     self._queue.put(error)
                     return
-                if not told and not self._closed.is_set():
+                if not warned and not self._closed.is_set():
                     typer.echo(f"{error}; retrying", err=True)
-                told = True
+                warned = True
             self._closed.wait(self._reconnect_s)

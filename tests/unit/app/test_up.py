@@ -73,7 +73,7 @@ def gone(pid: int) -> bool:
 
 
 def wait_until_gone(*pids: int) -> None:
-    eventually_blocking(lambda: all(gone(pid) for pid in pids), timeout_s=5, what=f"the end of {pids}")
+    eventually_blocking(lambda: all(gone(pid) for pid in pids), timeout_s=15, what=f"the end of {pids}")
 
 
 def end(process: subprocess.Popen[str], number: int) -> int:

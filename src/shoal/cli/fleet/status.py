@@ -62,7 +62,7 @@ def status(
         choose = _chooser(session, name)
         shown = choose(session.rest.get(f"{ROOT}/status"))
         if not watch and not wait_ready and within_s is None:
-            typer.echo(picture(shown, output, session.where), nl=False)
+            typer.echo(status_text(shown, output, session.where), nl=False)
             return
         follow = _Follow(session, choose, output, drawn=watch)
         follow.run(shown, within_s, until_ready=wait_ready or within_s is not None)
@@ -92,7 +92,7 @@ def _chooser(session: FleetSession, name: str) -> Callable[[Shown], Shown]:
     return choose
 
 
-def picture(shown: Shown, output: Format = Format.TABLE, where: str = "") -> str:
+def status_text(shown: Shown, output: Format = Format.TABLE, where: str = "") -> str:
     if output is not Format.TABLE:
         return document(shown, output)
     apps = render(app_rows(shown["apps"]), APP_COLUMNS) if shown["apps"] else f"no apps{where}\n"
@@ -161,7 +161,7 @@ class _Follow:
         elif self._output is Format.YAML:
             sys.stdout.write("---\n" + document(shown, Format.YAML))
         elif self._display.is_terminal:
-            self._display.show(picture(shown))
+            self._display.show(status_text(shown))
             return
         else:
             lines = lines_of(shown)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.navigator.session import At, opened, path_of, tell_not_fresh
+from shoal.cli.navigator.session import At, opened, path_of, warn_about_stale
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, indented, render
 
@@ -26,7 +26,7 @@ def run(
     """Show the results of checks, with examples of failures. The exit code is 1 if one fails."""
     with opened(context) as rest:
         answer = rest.get(path_of("checks", name or "results"), at=at)
-    tell_not_fresh(answer)
+    warn_about_stale(answer)
     items: list[dict[str, Any]] = [answer] if name else answer["items"]
     if output is not Format.TABLE:
         typer.echo(document(items, output), nl=False)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.navigator.session import At, Cluster, Namespace, opened, path_of, tell_not_fresh
+from shoal.cli.navigator.session import At, Cluster, Namespace, opened, path_of, warn_about_stale
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, brief, document
 from shoal.cli.timestamps import clock_time
@@ -55,7 +55,7 @@ def diff(
         else:
             params |= {"from": since or "1h", "to": to, "cluster": cluster}
         answer = rest.get(path_of("diff"), **params)
-    tell_not_fresh(answer)
+    warn_about_stale(answer)
     typer.echo(_diff_text(answer) if output is Format.TABLE else document(answer, output), nl=False)
 
 

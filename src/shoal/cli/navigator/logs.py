@@ -22,7 +22,7 @@ app = new_app("Show the logs of an app's pods in all clusters.")
 
 MOST_STREAMS = 50
 _PROXY = "istio-proxy"
-_LOOK_S = 0.5
+_POLL_S = 0.5
 
 
 @app.command()
@@ -93,7 +93,7 @@ def _print_all(sources: list[_Source]) -> bool:
     try:
         while left:
             try:
-                source, line = lines.get(timeout=_LOOK_S)  # a wait without a timeout cannot be interrupted
+                source, line = lines.get(timeout=_POLL_S)  # a wait without a timeout cannot be interrupted
             except queue.Empty:
                 continue
             if line is None:

@@ -9,7 +9,7 @@ import typer
 
 from shoal.cli.apps import new_app
 from shoal.cli.navigator.pods import find_pods
-from shoal.cli.navigator.session import At, Cluster, Namespace, Watch, opened, path_of, show, tell_not_fresh
+from shoal.cli.navigator.session import At, Cluster, Namespace, Watch, opened, path_of, show, warn_about_stale
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, facts, indented, render
 from shoal.cli.rest import Rest
@@ -33,7 +33,7 @@ def workload(
         chosen = pods if every else _one_of_each(pods)
         found = [rest.get(path_of("pods", p["cluster"], p["namespace"], p["name"], "istio"), at=at) for p in chosen]
     for answer in found[:1]:
-        tell_not_fresh(answer)
+        warn_about_stale(answer)
     if output is not Format.TABLE:
         typer.echo(document(found, output), nl=False)
         return
@@ -69,7 +69,7 @@ def mistakes(
 ) -> None:
     """Show mistakes in the mesh configuration, and how to fix them. The exit code is 1 if there are errors."""
     failed = False
-    told: set[str] = set()
+    warned: set[str] = set()
     with opened(context) as rest:
 
         def shown() -> str:
@@ -78,7 +78,7 @@ def mistakes(
             answer = rest.get(
                 path_of("mesh", "mistakes"), cluster=cluster, namespace=namespace, severity=severity, at=at
             )
-            tell_not_fresh(answer, told)
+            warn_about_stale(answer, warned)
             failed = any(each["severity"] == "error" for each in answer["items"])
             if output is not Format.TABLE:
                 return document(answer["items"], output)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.navigator.session import At, Watch, by_type, opened, pages, path_of, show, tell_not_fresh
+from shoal.cli.navigator.session import At, Watch, by_type, opened, pages, path_of, show, warn_about_stale
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, render
 from shoal.cli.rest import Rest
@@ -46,11 +46,11 @@ def query(
             typer.echo(_fields(rest, fields, output), nl=False)
             return
 
-        told: set[str] = set()
+        warned: set[str] = set()
 
         def shown() -> str:
             answer = pages(rest, path_of("query"), limit, q=text, at=at)
-            tell_not_fresh(answer, told)
+            warn_about_stale(answer, warned)
             if explain:
                 sys.stderr.write(f"plan: {answer['plan']}\n")
             return result_text(answer, output)

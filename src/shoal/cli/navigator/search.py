@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.navigator.session import At, Cluster, opened, path_of, tell_not_fresh
+from shoal.cli.navigator.session import At, Cluster, opened, path_of, warn_about_stale
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, render
 
@@ -29,7 +29,7 @@ def search(
     """Find objects by words in their names, namespaces, images, hosts, addresses or labels; the best matches first."""
     with opened(context) as rest:
         answer = rest.get(path_of("search"), text=" ".join(words), kind=kind, cluster=cluster, limit=limit, at=at)
-    tell_not_fresh(answer)
+    warn_about_stale(answer)
     items = answer["items"]
     if output is not Format.TABLE:
         typer.echo(document(items, output), nl=False)

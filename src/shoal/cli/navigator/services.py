@@ -8,7 +8,7 @@ import typer
 
 from shoal.cli.apps import new_app
 from shoal.cli.navigator.query import result_text
-from shoal.cli.navigator.session import At, Cluster, Namespace, Watch, opened, pages, path_of, show, tell_not_fresh
+from shoal.cli.navigator.session import At, Cluster, Namespace, Watch, opened, pages, path_of, show, warn_about_stale
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, facts, indented, render
 from shoal.cli.rest import Rest
@@ -35,7 +35,7 @@ def services(
         namespace, _, name = name.partition("/")
     if name and not namespace:
         raise ConfigError(f"name is {name!r}: use NAMESPACE/NAME, or --namespace")
-    told: set[str] = set()
+    warned: set[str] = set()
     with opened(context) as rest:
 
         def shown() -> str:
@@ -43,12 +43,12 @@ def services(
                 answer = pages(
                     rest, path_of("pods"), _MOST, cluster=cluster, namespace=namespace, exposed="false", at=at
                 )
-                tell_not_fresh(answer, told)
+                warn_about_stale(answer, warned)
                 return result_text(answer, output)
             if name:
-                return _one(rest, namespace, name, at, output, told)
+                return _one(rest, namespace, name, at, output, warned)
             answer = pages(rest, path_of("services"), _MOST, cluster=cluster, namespace=namespace, at=at)
-            tell_not_fresh(answer, told)
+            warn_about_stale(answer, warned)
             return _list(answer["items"], output)
 
         show(shown, watch=watch)
@@ -72,9 +72,9 @@ def _cluster(place: dict[str, Any]) -> str:
     return f"{place['cluster']}{mark}"
 
 
-def _one(rest: Rest, namespace: str, name: str, at: str, output: Format, told: set[str]) -> str:
+def _one(rest: Rest, namespace: str, name: str, at: str, output: Format, warned: set[str]) -> str:
     found = rest.get(path_of("services", namespace, name), at=at)
-    tell_not_fresh(found, told)
+    warn_about_stale(found, warned)
     if output is not Format.TABLE:
         return document(found, output)
     text = facts([("service", f"{namespace}/{name}"), ("type", found["types"]),

@@ -49,14 +49,14 @@ def show(shown: Callable[[], str], *, watch: bool) -> None:
     until_stopped(_POLL_S, lambda: display.show(shown()))
 
 
-def tell_not_fresh(answer: Mapping[str, Any], told: set[str] | None = None) -> None:
-    """Warn about stale clusters on standard error; with ``told`` once per cluster and state."""
+def warn_about_stale(answer: Mapping[str, Any], warned: set[str] | None = None) -> None:
+    """Warn about stale clusters on standard error; with ``warned`` once per cluster and state."""
     for each in answer.get("notFresh") or ():
         state = f"cluster {each['cluster']} is {each['freshness']}"
-        if told is not None:
-            if state in told:
+        if warned is not None:
+            if state in warned:
                 continue
-            told.add(state)
+            warned.add(state)
         ago = each.get("heardSecondsAgo")
         since = f", last report {duration(ago)} ago" if ago is not None else ", no report yet"
         sys.stderr.write(f"note: {state}{since}\n")

@@ -6,7 +6,7 @@ from typing import Any
 
 from shown_objects import a_place, a_shown_app, an_agent
 
-from shoal.cli.fleet.status import lines_of, picture
+from shoal.cli.fleet.status import lines_of, status_text
 
 
 def test_lines_of_watch_mode_have_no_ages() -> None:
@@ -15,16 +15,16 @@ def test_lines_of_watch_mode_have_no_ages() -> None:
         return {"apps": [a_shown_app(place)], "agents": [an_agent(lastHeartbeat=age)]}
 
     assert lines_of(shown(1.0)) == lines_of(shown(50.0)) == ["p/e/web eu/eu-1: Ready, ready 1/1, applied v7 of v7"]
-    assert picture(shown(1.0)) != picture(shown(50.0))
+    assert status_text(shown(1.0)) != status_text(shown(50.0))
     lost = {"apps": [], "agents": [an_agent(state="Lost")]}
     assert lines_of(lost) == ["agent eu-1/default: Lost, breaker closed, brake free"]
-    assert picture({"apps": [], "agents": []}) == "no apps\n\nno agent has joined\n"
+    assert status_text({"apps": [], "agents": []}) == "no apps\n\nno agent has joined\n"
 
 
 def test_objects_that_gateways_refuse_follow_apps_and_agents_with_the_reason() -> None:
     refused = {"kind": "route", "name": "p/e/front", "cluster": "eu-1", "gateway": "sentinel-x", "message": "Envoy: no"}
     shown = {"apps": [a_shown_app(a_place("eu"))], "agents": [an_agent()], "refused": [refused]}
-    last = picture(shown).rstrip().splitlines()[-1]
+    last = status_text(shown).rstrip().splitlines()[-1]
     assert all(text in last for text in ("route p/e/front", "eu-1", "sentinel-x", "Envoy: no"))
-    assert "REFUSED" not in picture({**shown, "refused": []})
+    assert "REFUSED" not in status_text({**shown, "refused": []})
     assert lines_of(shown)[-1] == "route p/e/front eu-1: Refused by sentinel-x, Envoy: no"

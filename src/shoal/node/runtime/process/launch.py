@@ -81,11 +81,11 @@ def prepare(
     if user is not None or group is not None:
         os.chown(work, -1 if user is None else user, -1 if group is None else group)
     if not namespaces:
-        for each in spec.mounts:
-            _redirect(scratch, each)
-        redirected = [each for each in spec.mounts if each.volume]
+        for mount in spec.mounts:
+            _redirect(scratch, mount)
+        redirected = [mount for mount in spec.mounts if mount.volume]
         if redirected:
-            places = ", ".join(each.container_path for each in redirected)
+            places = ", ".join(mount.container_path for mount in redirected)
             notices.append(
                 f"VolumeRedirected container {spec.name!r} finds its volumes ({places}) below $SHOAL_POD_DIR: this "
                 f"machine allows no user namespaces"
