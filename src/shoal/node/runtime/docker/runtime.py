@@ -240,9 +240,8 @@ class DockerRuntime:
         inventory = await self._cache.refresh()
         inside = [each for each in inventory.containers if each.sandbox_id == sandbox_id]
         await asyncio.gather(*(self._killed(each.id) for each in inside))
-        for each in sorted(
-            inside, key=lambda each: -each.created_at
-        ):  # before the container whose namespaces it joined
+        # newest first: a container goes before the one whose namespaces it joined
+        for each in sorted(inside, key=lambda each: -each.created_at):
             await self._remove(each.id)
         if any(each.id == sandbox_id for each in inventory.sandboxes):
             await self._remove(sandbox_id)
