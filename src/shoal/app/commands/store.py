@@ -104,9 +104,8 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     except Exception as error:
         if not asked:
             raise
-        typer.echo(
-            f"error while stopping: {error}", err=True
-        )  # drivers raise errors of their own for a cancelled query
+        # a cancelled query raises an error of the driver
+        typer.echo(f"error while stopping: {error}", err=True)
         raise KeyboardInterrupt from error
 
 

@@ -161,9 +161,7 @@ class Engine:
             raise self._silent("GET", ("_ping",)) from None
         self.podman = _PODMAN in answer.headers
         newest, oldest = answer.headers.get("api-version", ""), ""
-        if (
-            not newest or _version(newest) > _NEWEST
-        ):  # only then is the oldest version needed, which podman answers slowly
+        if not newest or _version(newest) > _NEWEST:  # the oldest version is needed only then; podman is slow to say it
             about = await self.json("GET", "version")
             newest, oldest = about.get("ApiVersion", ""), about.get("MinAPIVersion", "")
         self._prefix = (f"v{choose_version(newest, oldest)}",)
