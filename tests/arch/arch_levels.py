@@ -158,13 +158,13 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "explain",
     ),
     "sentinel": (
-        "admin config status translate.envoy translate.model xds",
-        "arrivals isolation issuers policies snapshot zone",
-        "translate",
-        "bootstrap inputs",
-        "stats supervisor",
-        "health",
-        "service",
+        "admin config headers model status xds",  # data, settings, and the protocols with Envoy and the API server
+        "arrivals isolation issuers policies snapshot zone",  # parts that work on the data without Envoy's messages
+        "translate",  # the data to Envoy's configuration
+        "bootstrap inputs",  # Envoy's start file, and the reading of the cluster
+        "stats supervisor",  # the running Envoy: its process and its statistics
+        "health",  # endpoints for probes and metrics
+        "service",  # the whole gateway
     ),
     "sharding": (
         "following model rbac",

@@ -18,7 +18,6 @@ CALLED_FROM_OUTSIDE = {
 # Names that only tests use so far. This list only gets shorter: wire a name, move it to shoal.testing, or delete it.
 LEFT = {
     "shoal.navigator.manager.index.FIELDS",
-    "shoal.sentinel.translate.envoy.TYPES",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.sentinel.translate.model import GatewayRoute, Inputs, RouteTarget
+from shoal.sentinel.model import GatewayRoute, Inputs, RouteTarget
 
 
 def is_early(told: Inputs | None, known: Inputs) -> bool:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.kube.objects import Obj
-from shoal.sentinel.translate.envoy import DEPLOYMENT_HEADER, PRINCIPAL_HEADER, REPLICAS, REQUESTS, RUNTIME
+from shoal.sentinel.headers import DEPLOYMENT_HEADER, PRINCIPAL_HEADER
+from shoal.sentinel.translate.envoy import REPLICAS, REQUESTS, RUNTIME
 from shoal.sentinel.translate.rules import FIRST_VERDICT
 
 XDS_CLUSTER = "xds"

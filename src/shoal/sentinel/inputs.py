@@ -20,8 +20,7 @@ from shoal.crds.sentinel import GROUP, VERSION
 from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer, ReflectorConfig
 from shoal.sentinel.config import SentinelConfig
-from shoal.sentinel.translate.endpoints import service_endpoints
-from shoal.sentinel.translate.model import (
+from shoal.sentinel.model import (
     GatewayPolicy,
     GatewayRoute,
     Inputs,
@@ -32,6 +31,7 @@ from shoal.sentinel.translate.model import (
     Settings,
     TlsSecret,
 )
+from shoal.sentinel.translate.endpoints import service_endpoints
 from shoal.sentinel.translate.reading import ENVIRONMENT, key_set_of, peers_of, policy_of, route_of, tls_secret_of
 
 log = get_logger("sentinel.inputs")

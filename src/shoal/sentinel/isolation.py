@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from shoal.sentinel.translate.model import GatewayPolicy, GatewayRoute, Inputs
+from shoal.sentinel.model import GatewayPolicy, GatewayRoute, Inputs
 
 Part = GatewayRoute | GatewayPolicy
 _KINDS = {"route": "routes", "policy": "policies"}

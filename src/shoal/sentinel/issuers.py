@@ -18,7 +18,7 @@ from shoal.base.logs import get_logger
 from shoal.client import AccessConfig, TransportError
 from shoal.client.http import HttpLimits, HttpTransport
 from shoal.errors import ConfigError
-from shoal.sentinel.translate.model import GatewayPolicy
+from shoal.sentinel.model import GatewayPolicy
 
 log = get_logger("sentinel.issuers")
 

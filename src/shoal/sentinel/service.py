@@ -34,11 +34,11 @@ from shoal.sentinel.health import health_app, metrics_app
 from shoal.sentinel.inputs import POLICY_TYPE, ROUTE_TYPE, InputKeeper
 from shoal.sentinel.isolation import REFUSED, Isolation
 from shoal.sentinel.issuers import IssuerFinder
+from shoal.sentinel.model import Inputs, ServiceKey, Settings
 from shoal.sentinel.policies.server import serving_limits, strict_redis
 from shoal.sentinel.stats import StatsKeeper
 from shoal.sentinel.status import AcceptanceStatus, StatusKind, StatusWriter
 from shoal.sentinel.supervisor import Supervisor, find_envoy
-from shoal.sentinel.translate.model import Inputs, ServiceKey, Settings
 from shoal.sentinel.translate.translator import Translator
 from shoal.sentinel.xds.model import CLUSTER, ENDPOINTS, SECRET, ResourceRef
 from shoal.sentinel.xds.protocol import XdsLimits, XdsMachine

@@ -21,7 +21,7 @@ from shoal.base.clock import Clock
 from shoal.base.files import make_private_dirs, write_private
 from shoal.base.logs import get_logger
 from shoal.sentinel.config import SentinelConfig
-from shoal.sentinel.translate.model import (
+from shoal.sentinel.model import (
     GatewayPolicy,
     GatewayRoute,
     Inputs,

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from shoal.sentinel.translate.model import TlsSecret
+from shoal.sentinel.model import TlsSecret
 
 _YEAR = dt.timedelta(days=365)
 

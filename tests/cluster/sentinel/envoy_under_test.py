@@ -22,8 +22,7 @@ from google.protobuf.message import Message
 
 from shoal.app.ports import any_free
 from shoal.sentinel.bootstrap import replicas as replicas_cluster
-from shoal.sentinel.translate import envoy
-from shoal.sentinel.translate.model import (
+from shoal.sentinel.model import (
     GatewayPolicy,
     GatewayRoute,
     Inputs,
@@ -32,8 +31,10 @@ from shoal.sentinel.translate.model import (
     ServiceKey,
     Settings,
 )
+from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.reading import policy_of, route_of
 from shoal.sentinel.translate.translator import Translator
+from shoal.sentinel.xds.model import ROUTES, TYPES
 
 HOST = "127.0.0.1"
 _METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
@@ -85,7 +86,7 @@ class Discovery:
         while True:
             due = [
                 kind
-                for kind in envoy.TYPES
+                for kind in TYPES
                 if kind in asked and self._version and sent.get(kind) != (self._version, asked[kind])
             ]
             if due:
@@ -105,7 +106,7 @@ class Discovery:
     async def settled(self) -> None:
         """Envoy has taken the newest listeners and routes, and everything else it asked for."""
         async with asyncio.timeout(_WAIT_S), self._changed:
-            while self.acknowledged.get(envoy.ROUTES) != self._version and not self.refused:
+            while self.acknowledged.get(ROUTES) != self._version and not self.refused:
                 await self._changed.wait()
 
 

@@ -20,9 +20,9 @@ from envoy_under_test import Gateway, app, backend, gateway, inputs_of, policy, 
 
 from shoal.base.clock import RealClock
 from shoal.base.metrics import Metrics
+from shoal.sentinel.model import ApiKeyInfo, GatewayPolicy, KeySet, Settings
 from shoal.sentinel.policies.server import serving_limits, strict_redis
 from shoal.sentinel.translate import policies as translated
-from shoal.sentinel.translate.model import ApiKeyInfo, GatewayPolicy, KeySet, Settings
 from shoal.testing.databases import RedisServer, redis_server
 
 ENVIRONMENT = "env_1"

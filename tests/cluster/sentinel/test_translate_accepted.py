@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from translated_inputs import inputs
 
 from shoal.app.ports import any_free
-from shoal.sentinel.translate.model import Inputs
+from shoal.sentinel.model import Inputs
 
 
 @pytest.mark.parametrize("with_peers", [False, True])

@@ -20,7 +20,7 @@ from certificates_under_test import Authority
 from envoy_under_test import HOST, app, backend, gateway, inputs_of, policy, route, until, with_settings
 
 from shoal.app.ports import any_free
-from shoal.sentinel.translate.model import InstanceEndpoint, PeerGateway, ServiceEndpoints, ServiceKey, Settings
+from shoal.sentinel.model import InstanceEndpoint, PeerGateway, ServiceEndpoints, ServiceKey, Settings
 
 UPGRADE = (
     b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"

@@ -19,7 +19,7 @@ from certificates_under_test import new_key, public_pem
 from envoy.service.ratelimit.v3 import rls_pb2
 from envoy_under_test import app, backend, gateway, inputs_of, policy, route, until
 
-from shoal.sentinel.translate.model import GatewayPolicy, InstanceEndpoint, ServiceEndpoints, ServiceKey, Settings
+from shoal.sentinel.model import GatewayPolicy, InstanceEndpoint, ServiceEndpoints, ServiceKey, Settings
 
 
 def code(response: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from shoal.sentinel.translate.model import Inputs, InstanceEndpoint, PeerGateway, ServiceEndpoints, ServiceKey, Settings
+from shoal.sentinel.model import Inputs, InstanceEndpoint, PeerGateway, ServiceEndpoints, ServiceKey, Settings
 from shoal.sentinel.translate.reading import policy_of, route_of
 
 PEM = """-----BEGIN PUBLIC KEY-----

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from shoal.crds.sentinel import Backend, Redirect, RouteSpec
 from shoal.sentinel.arrivals import is_early
-from shoal.sentinel.translate.model import GatewayRoute, Inputs, InstanceEndpoint, ServiceEndpoints, ServiceKey
+from shoal.sentinel.model import GatewayRoute, Inputs, InstanceEndpoint, ServiceEndpoints, ServiceKey
 
 
 def inputs(*to: str, running: tuple[str, ...], redirect: bool = False) -> Inputs:

@@ -18,7 +18,7 @@ from shoal.client.transport import Transport
 from shoal.crds.sentinel import definitions
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.inputs import POLICY_TYPE, ROUTE_TYPE, InputKeeper
-from shoal.sentinel.translate.model import ServiceKey, Settings
+from shoal.sentinel.model import ServiceKey, Settings
 from shoal.testing.servers import local_server
 from shoal.testing.waiting import eventually
 

@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 
 from shoal.crds.sentinel import RouteSpec
 from shoal.sentinel.isolation import Isolation
-from shoal.sentinel.translate.model import (
-    GatewayPolicy,
-    GatewayRoute,
-    Inputs,
-    InstanceEndpoint,
-    ServiceEndpoints,
-    ServiceKey,
-)
+from shoal.sentinel.model import GatewayPolicy, GatewayRoute, Inputs, InstanceEndpoint, ServiceEndpoints, ServiceKey
 
 BAD = "bad"
 NAMES = [f"r{number}" for number in range(8)]

@@ -13,7 +13,7 @@ from shoal.base.clock import RealClock
 from shoal.base.tasks import cancel_all
 from shoal.crds.sentinel import Jwt, PolicySpec
 from shoal.sentinel.issuers import IssuerFinder, Unusable, keys_uri_of
-from shoal.sentinel.translate.model import GatewayPolicy
+from shoal.sentinel.model import GatewayPolicy
 from shoal.testing.waiting import eventually
 
 

@@ -13,7 +13,7 @@ from shoal.base.clock import FakeClock
 from shoal.crds.sentinel import read_policy, read_route
 from shoal.sentinel import snapshot
 from shoal.sentinel.config import SentinelConfig
-from shoal.sentinel.translate.model import (
+from shoal.sentinel.model import (
     ApiKeyInfo,
     GatewayPolicy,
     GatewayRoute,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.crds.sentinel import KeyAuth, KeyLocation
+from shoal.sentinel.headers import PRINCIPAL_HEADER
+from shoal.sentinel.model import ApiKeyInfo, KeySet
 from shoal.sentinel.policies import wire
-from shoal.sentinel.translate.envoy import PRINCIPAL_HEADER
-from shoal.sentinel.translate.model import ApiKeyInfo, KeySet
 
 _PROGRAM = Path(__file__).with_name("keys.lua").read_text()
 _NAMES = {

@@ -25,7 +25,7 @@ import json
 from collections.abc import Mapping
 
 from shoal.crds.sentinel import KeyLocation
-from shoal.sentinel.translate.model import ApiKeyInfo
+from shoal.sentinel.model import ApiKeyInfo
 
 KEYS_METADATA = "shoal.keys"
 JWT_METADATA = "envoy.filters.http.jwt_authn"

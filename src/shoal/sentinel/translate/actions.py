@@ -12,6 +12,7 @@ from envoy.type.matcher.v3 import regex_pb2
 from google.protobuf import wrappers_pb2
 
 from shoal.crds.sentinel import Backend, Redirect, RouteSpec, Sticky
+from shoal.sentinel.headers import ERROR_HEADER, TARGET_HEADER
 from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.match import normal_path
 
@@ -82,7 +83,7 @@ def _choose(made: route_pb2.RouteAction, backends: Sequence[Backend], *, sticky:
 
 def target_header(deployment: str) -> object:
     """Tells peers which deployment was chosen; what a client sent under that name is gone."""
-    return envoy.set_header(envoy.TARGET_HEADER, envoy.literal(deployment))
+    return envoy.set_header(TARGET_HEADER, envoy.literal(deployment))
 
 
 def only_target(spec: RouteSpec) -> str:
@@ -108,7 +109,7 @@ def _retries(spec: RouteSpec, *, idempotent: bool, peers: bool) -> route_pb2.Ret
         )
         if not idempotent:  # a peer without an instance has passed it on to nobody; others are tried again in any case
             made.retry_on += ",retriable-headers"
-            made.retriable_headers.add(name=envoy.ERROR_HEADER, string_match=envoy.exactly(NO_INSTANCE))
+            made.retriable_headers.add(name=ERROR_HEADER, string_match=envoy.exactly(NO_INSTANCE))
     if spec.timeouts.header:
         made.per_try_timeout.CopyFrom(envoy.duration(spec.timeouts.header))
     return made

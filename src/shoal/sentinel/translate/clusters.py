@@ -21,9 +21,9 @@ from envoy.type.v3 import percent_pb2
 from google.protobuf import any_pb2, struct_pb2, wrappers_pb2
 
 from shoal.crds.sentinel import Circuit
+from shoal.sentinel.model import RouteTarget, Settings
 from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.endpoints import PEER_SOCKET, socket_address
-from shoal.sentinel.translate.model import RouteTarget, Settings
 from shoal.sentinel.translate.secrets import peer_transport, web_transport
 
 LIMITS_SERVICE = "service/limits"

@@ -16,8 +16,9 @@ from envoy.extensions.http.early_header_mutation.header_mutation.v3 import heade
 from envoy.type.matcher.v3 import string_pb2
 from google.protobuf import struct_pb2, wrappers_pb2
 
+from shoal.sentinel.headers import OWN_HEADERS
+from shoal.sentinel.model import Settings
 from shoal.sentinel.translate import envoy
-from shoal.sentinel.translate.model import Settings
 from shoal.sentinel.translate.replies import local_replies
 
 _Hcm = hcm_pb2.HttpConnectionManager
@@ -116,7 +117,7 @@ def _strip() -> extension_pb2.TypedExtensionConfig:
                 key_matcher=string_pb2.StringMatcher(prefix=prefix)
             )
         )
-        for prefix in envoy.OWN_HEADERS
+        for prefix in OWN_HEADERS
     ]
     return envoy.extension(
         "envoy.http.early_header_mutation.header_mutation", header_mutation_pb2.HeaderMutation(mutations=own)

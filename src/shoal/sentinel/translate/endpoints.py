@@ -14,7 +14,7 @@ from envoy.config.core.v3 import address_pb2, base_pb2, health_check_pb2
 from envoy.config.endpoint.v3 import endpoint_components_pb2, endpoint_pb2
 from google.protobuf import struct_pb2, wrappers_pb2
 
-from shoal.sentinel.translate.model import InstanceEndpoint, PeerGateway, ServiceEndpoints
+from shoal.sentinel.model import InstanceEndpoint, PeerGateway, ServiceEndpoints
 
 PEER_SOCKET = "peer"  # of endpoints that are peers: the transport socket that they need
 _SOCKET_MATCH = "envoy.transport_socket_match"

@@ -10,20 +10,6 @@ from google.protobuf.message import Message
 from xds.core.v3 import extension_pb2 as xds_extension_pb2
 
 _PREFIX = "type.googleapis.com/"
-LISTENER = f"{_PREFIX}envoy.config.listener.v3.Listener"
-ROUTES = f"{_PREFIX}envoy.config.route.v3.RouteConfiguration"
-CLUSTER = f"{_PREFIX}envoy.config.cluster.v3.Cluster"
-ENDPOINTS = f"{_PREFIX}envoy.config.endpoint.v3.ClusterLoadAssignment"
-SECRET = f"{_PREFIX}envoy.extensions.transport_sockets.tls.v3.Secret"
-EXTENSION = f"{_PREFIX}envoy.config.core.v3.TypedExtensionConfig"
-TYPES = (CLUSTER, ENDPOINTS, SECRET, EXTENSION, ROUTES, LISTENER)
-"""In the order in which Envoy has to learn what is new."""
-
-ERROR_HEADER = "x-shoal-error"  # of answers: the stable code of what a gateway refused
-DEPLOYMENT_HEADER = "x-deployment-id"  # of requests: the deployment that a client asks for
-TARGET_HEADER = "x-shoal-deployment"  # of requests to instances and peers: the deployment that was chosen
-PRINCIPAL_HEADER = "x-shoal-principal"  # of requests to instances: who asks, as JSON
-OWN_HEADERS = ("x-shoal", "x_shoal")  # how those begin that nobody outside may send; many apps do not tell - from _
 
 RUNTIME = {"re2.max_program_size.error_level": 1_000_000}
 """For the bootstrap of Envoy: without it, Envoy refuses longer regular expressions, and with them all routes."""

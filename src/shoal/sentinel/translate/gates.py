@@ -15,13 +15,10 @@ from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as filter_pb2
 from envoy.type.matcher.v3 import string_pb2
 
 from shoal.crds.sentinel import Firewall, Jwt, PolicySpec
+from shoal.sentinel.headers import PRINCIPAL_HEADER
+from shoal.sentinel.model import GatewayPolicy
+from shoal.sentinel.policies.wire import ALLOWED, FORBIDDEN, JWT_METADATA, KEYS_METADATA, MISSING, PRINCIPAL, SUBJECT
 from shoal.sentinel.translate import envoy, rules
-from shoal.sentinel.translate.model import GatewayPolicy
-
-KEYS_METADATA = "shoal.keys"
-JWT_METADATA = "envoy.filters.http.jwt_authn"
-SUBJECT, PRINCIPAL = "subject", "principal"  # results of the key check
-ALLOWED, FORBIDDEN, MISSING = "ok", "forbidden", "missing"  # its verdicts; any other is a no
 
 _Rule: TypeAlias = tuple[str, str, rbac_pb2.Principal]  # kind of denial, policy, matching requests
 
@@ -82,7 +79,7 @@ def _denials(name: str, spec: PolicySpec, verdicts: Mapping[str, str]) -> Iterat
         yield "unauthorized", unproven
         # Whoever has proven who they are is said to be that; should that have failed, they are not let in as nobody.
         known = rules.by_metadata(JWT_METADATA, (header_key(name), "alg"), None)
-        yield "policy_error", rules.all_of([known, rules.negated(rules.by_header(envoy.PRINCIPAL_HEADER))])
+        yield "policy_error", rules.all_of([known, rules.negated(rules.by_header(PRINCIPAL_HEADER))])
 
 
 def _walled(firewall: Firewall) -> rbac_pb2.Principal:

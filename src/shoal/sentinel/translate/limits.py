@@ -20,9 +20,9 @@ from envoy.type.v3 import token_bucket_pb2
 from google.protobuf import wrappers_pb2
 
 from shoal.crds.sentinel import RateLimitRule
+from shoal.sentinel.model import GatewayPolicy, Settings
 from shoal.sentinel.translate import envoy, rules
 from shoal.sentinel.translate.gates import is_judged, subject_path
-from shoal.sentinel.translate.model import GatewayPolicy, Settings
 
 BUCKETS = ("early", "early_shared", "late", "late_shared")
 """Filters with buckets."""

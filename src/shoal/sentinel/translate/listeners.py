@@ -9,10 +9,10 @@ from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
 from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
 from google.protobuf import wrappers_pb2
 
+from shoal.sentinel.model import Settings
 from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.connection import connection_manager
 from shoal.sentinel.translate.endpoints import socket_address
-from shoal.sentinel.translate.model import Settings
 from shoal.sentinel.translate.policies import http_filters
 from shoal.sentinel.translate.secrets import entry_transport, server_transport
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from shoal.crds.sentinel import Backend, Circuit, RouteSpec
+from shoal.sentinel.model import GatewayPolicy, GatewayRoute, Inputs, RouteTarget
 from shoal.sentinel.translate.limits import limit_fault
 from shoal.sentinel.translate.match import normal_path, text_fault
-from shoal.sentinel.translate.model import GatewayPolicy, GatewayRoute, Inputs, RouteTarget
 from shoal.sentinel.translate.rules import policy_fault
 from shoal.sentinel.translate.tokens import token_fault
 

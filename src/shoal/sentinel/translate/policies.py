@@ -29,11 +29,11 @@ from google.protobuf import any_pb2, wrappers_pb2
 from google.protobuf.message import Message
 
 from shoal.crds.sentinel import Cors
+from shoal.sentinel.model import GatewayPolicy, KeySet, Settings
 from shoal.sentinel.policies.lua_filter import KeyCheck, TokenClaims, filter_context, key_script
 from shoal.sentinel.translate import envoy, limits, rules, size, tokens
 from shoal.sentinel.translate.clusters import LIMITS_SERVICE
 from shoal.sentinel.translate.gates import gates, is_judged, payload_key, subject_path
-from shoal.sentinel.translate.model import GatewayPolicy, KeySet, Settings
 from shoal.sentinel.translate.plan import PlannedRoute, RoutePlan
 
 FACTS, CORS, FIREWALL, TOKENS, KEYS, GATE, SIZE = "facts", "cors", "firewall", "tokens", "keys", "gate", "size"

@@ -18,7 +18,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from shoal.crds.sentinel import read_policy, read_route
-from shoal.sentinel.translate.model import ApiKeyInfo, GatewayPolicy, GatewayRoute, KeySet, PeerGateway, TlsSecret
+from shoal.sentinel.model import ApiKeyInfo, GatewayPolicy, GatewayRoute, KeySet, PeerGateway, TlsSecret
 
 ENVIRONMENT = "shoal.dev/environment"
 ALIAS = "app.kubernetes.io/name"

@@ -16,6 +16,7 @@ from envoy.extensions.access_loggers.filters.cel.v3 import cel_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from google.protobuf import struct_pb2
 
+from shoal.sentinel.headers import ERROR_HEADER
 from shoal.sentinel.translate import envoy
 
 REQUEST_ID = "%REQ(X-REQUEST-ID)%"
@@ -95,7 +96,7 @@ def _mapper(fits: accesslog_pb2.AccessLogFilter, reply: LocalReply) -> hcm_pb2.R
     made = hcm_pb2.ResponseMapper(
         filter=fits,
         body_format_override=substitution_format_string_pb2.SubstitutionFormatString(json_format=_body(reply)),
-        headers_to_add=[envoy.set_header(envoy.ERROR_HEADER, reply.code)],
+        headers_to_add=[envoy.set_header(ERROR_HEADER, reply.code)],
     )
     if reply.status:
         made.status_code.value = reply.status

@@ -21,9 +21,10 @@ from google.protobuf import any_pb2, wrappers_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
 from shoal.crds.sentinel import RouteSpec, Timeouts
+from shoal.sentinel.headers import DEPLOYMENT_HEADER, ERROR_HEADER, TARGET_HEADER
+from shoal.sentinel.model import Settings
 from shoal.sentinel.translate import actions, envoy, policies
 from shoal.sentinel.translate.match import IDEMPOTENT, header_matcher, method_matcher, route_match, text_fault
-from shoal.sentinel.translate.model import Settings
 from shoal.sentinel.translate.plan import PlannedRoute, RoutePlan
 
 POLICY_ERROR = "policy_error"
@@ -47,12 +48,12 @@ def route_configuration(
     for environment, deployments in plan.environments.items():
         named = {deployment: envoy.deployment_cluster(deployment) for deployment in deployments}
         made.cluster_specifier_plugins.append(
-            _specifier(choice_name(environment, sticky=False), envoy.DEPLOYMENT_HEADER, named)
+            _specifier(choice_name(environment, sticky=False), DEPLOYMENT_HEADER, named)
         )
         if environment in plan.sticky:
             named = {deployment: envoy.sticky_cluster(deployment) for deployment in deployments}
             made.cluster_specifier_plugins.append(
-                _specifier(choice_name(environment, sticky=True), envoy.DEPLOYMENT_HEADER, named)
+                _specifier(choice_name(environment, sticky=True), DEPLOYMENT_HEADER, named)
             )
     return made
 
@@ -63,7 +64,7 @@ def entry_configuration(plan: RoutePlan) -> config_pb2.RouteConfiguration:
     here = made.virtual_hosts.add(name="entry", domains=["*"])
     if plan.targets:
         named = {deployment: envoy.local_cluster(deployment) for deployment in plan.targets}
-        made.cluster_specifier_plugins.append(_specifier("entry", envoy.TARGET_HEADER, named))
+        made.cluster_specifier_plugins.append(_specifier("entry", TARGET_HEADER, named))
         onward = RouteSpec(environment="", host="*", retries=1, timeouts=Timeouts(total=0, idle=0, header=0))
         here.routes.add(
             name="entry",
@@ -125,8 +126,8 @@ class _Variant:
 
 
 def _variants(choice: str, *, choosable: bool, brief: bool) -> Iterable[_Variant]:
-    named = route_pb2.HeaderMatcher(name=envoy.DEPLOYMENT_HEADER, present_match=True)
-    unnamed = route_pb2.HeaderMatcher(name=envoy.DEPLOYMENT_HEADER, present_match=True, invert_match=True)
+    named = route_pb2.HeaderMatcher(name=DEPLOYMENT_HEADER, present_match=True)
+    unnamed = route_pb2.HeaderMatcher(name=DEPLOYMENT_HEADER, present_match=True, invert_match=True)
     short = [
         route_pb2.HeaderMatcher(name=name, present_match=True, invert_match=True)
         for name in ("upgrade", "content-length")  # no WebSocket, and no body that is announced
@@ -142,7 +143,7 @@ def _variants(choice: str, *, choosable: bool, brief: bool) -> Iterable[_Variant
 
 def _target(spec: RouteSpec, chosen: str) -> Iterable[base_pb2.HeaderValueOption]:
     if chosen:
-        yield envoy.set_header(envoy.TARGET_HEADER, f"%REQ({envoy.DEPLOYMENT_HEADER})%")
+        yield envoy.set_header(TARGET_HEADER, f"%REQ({DEPLOYMENT_HEADER})%")
     elif only := actions.only_target(spec):
         yield actions.target_header(only)
 
@@ -162,7 +163,7 @@ def _refusing(name: str, match: route_pb2.RouteMatch) -> route_pb2.Route:
         direct_response=route_pb2.DirectResponseAction(status=503, body=base_pb2.DataSource(inline_bytes=body)),
         response_headers_to_add=[
             envoy.set_header("content-type", "application/json"),
-            envoy.set_header(envoy.ERROR_HEADER, POLICY_ERROR),
+            envoy.set_header(ERROR_HEADER, POLICY_ERROR),
         ],
     )
 

@@ -17,11 +17,11 @@ from envoy.type.matcher.v3 import metadata_pb2, path_pb2, string_pb2
 from google.protobuf import wrappers_pb2
 
 from shoal.crds.sentinel import Condition, KeyAuth, NamedMatch, PolicySpec, TextMatch
+from shoal.sentinel.model import GatewayPolicy
 from shoal.sentinel.policies.lua_filter import KeyCheck, filter_context
 from shoal.sentinel.policies.wire import BadRule
 from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.match import header_matcher, normal_path, text_fault, text_matcher
-from shoal.sentinel.translate.model import GatewayPolicy
 
 PATH_FACT = "x-shoal-fact-path"
 LIMITS_FACT = "x-shoal-fact-limits"  # which limits are for the route, each between commas

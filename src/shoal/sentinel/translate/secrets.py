@@ -7,8 +7,8 @@ from envoy.extensions.transport_sockets.tls.v3 import common_pb2, secret_pb2, tl
 from envoy.type.matcher.v3 import string_pb2
 from google.protobuf import wrappers_pb2
 
+from shoal.sentinel.model import Settings, TlsSecret
 from shoal.sentinel.translate import envoy
-from shoal.sentinel.translate.model import Settings, TlsSecret
 
 _TLS = "envoy.transport_sockets.tls"
 _ALPN = ("h2", "http/1.1")

@@ -18,10 +18,10 @@ from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2
 from google.protobuf import empty_pb2, wrappers_pb2
 
 from shoal.crds.sentinel import Jwt
+from shoal.sentinel.model import GatewayPolicy
 from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.clusters import web_cluster
 from shoal.sentinel.translate.gates import header_key, payload_key
-from shoal.sentinel.translate.model import GatewayPolicy
 
 _FETCH_S = 5.0
 _CURVES = {"secp256r1": ("P-256", 32), "secp384r1": ("P-384", 48), "secp521r1": ("P-521", 66)}

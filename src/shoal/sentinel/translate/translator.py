@@ -7,15 +7,19 @@ from dataclasses import replace
 
 from google.protobuf.message import Message
 
+from shoal.sentinel.model import Inputs, PeerGateway, ServiceEndpoints, ServiceKey, Settings
 from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.clusters import clusters_of, nobody, service_clusters
 from shoal.sentinel.translate.endpoints import load_assignment
 from shoal.sentinel.translate.listeners import listeners_of
-from shoal.sentinel.translate.model import Inputs, PeerGateway, Resources, ServiceEndpoints, ServiceKey, Settings
 from shoal.sentinel.translate.plan import PlannedRoute, RoutePlan, crowding, plan
 from shoal.sentinel.translate.policies import KEYS, extensions, judge_of_keys, policy_clusters
 from shoal.sentinel.translate.routes import entry_configuration, route_configuration, virtual_host
 from shoal.sentinel.translate.secrets import secrets_of
+from shoal.sentinel.xds.model import CLUSTER, ENDPOINTS, EXTENSION, LISTENER, ROUTES, SECRET
+
+Resources = dict[str, dict[str, Message]]
+"""The configuration of an Envoy, by type URL and name. An unchanged message is the same object as last time."""
 
 _NONE = ServiceEndpoints()
 _Services = dict[ServiceKey, list[tuple[str, int, bool]]]
@@ -72,12 +76,12 @@ class Translator:
             services = _by_service(self._plan, settings)
         if routed or inputs.peers != before.peers or inputs.endpoints is not before.endpoints:
             every = settings_changed or inputs.peers != before.peers
-            found[envoy.ENDPOINTS] = self._endpoints(inputs, peers, services, every=every)
+            found[ENDPOINTS] = self._endpoints(inputs, peers, services, every=every)
             self._services = services
         if first or inputs.keys is not before.keys:
             self._judge = judge_of_keys(inputs.keys)
-        if found[envoy.EXTENSION].get(KEYS) is not self._judge:
-            found[envoy.EXTENSION] = {**found[envoy.EXTENSION], KEYS: self._judge}
+        if found[EXTENSION].get(KEYS) is not self._judge:
+            found[EXTENSION] = {**found[EXTENSION], KEYS: self._judge}
         self._inputs, self._resources = inputs, found
         return found
 
@@ -87,11 +91,11 @@ class Translator:
         if settings.entry_port:
             routes[envoy.ENTRY_ROUTES] = entry_configuration(now)
         made: Resources = {
-            envoy.CLUSTER: self._all_clusters(inputs.issuers),
-            envoy.SECRET: _secrets(inputs, now, settings),
-            envoy.EXTENSION: dict(extensions(now, settings, inputs.issuers)),
-            envoy.ROUTES: routes,
-            envoy.LISTENER: dict(listeners_of(settings, now.certificates)),
+            CLUSTER: self._all_clusters(inputs.issuers),
+            SECRET: _secrets(inputs, now, settings),
+            EXTENSION: dict(extensions(now, settings, inputs.issuers)),
+            ROUTES: routes,
+            LISTENER: dict(listeners_of(settings, now.certificates)),
         }
         return {kind: _kept(members, self._resources.get(kind, {})) for kind, members in made.items()}
 
@@ -126,7 +130,7 @@ class Translator:
         self, inputs: Inputs, peers: tuple[PeerGateway, ...], services: _Services, *, every: bool
     ) -> dict[str, Message]:
         """Those of before, but for the services that changed."""
-        known, before = self._resources.get(envoy.ENDPOINTS, {}), self._inputs.endpoints
+        known, before = self._resources.get(ENDPOINTS, {}), self._inputs.endpoints
         region, made = self._settings.region, {}
         concerned: Iterable[ServiceKey] = services
         if services is self._services and not every:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.crds.sentinel import KeyAuth, KeyLocation
+from shoal.sentinel.model import ApiKeyInfo, KeySet
 from shoal.sentinel.policies.lua_filter import KeyCheck, filter_context, key_script
 from shoal.sentinel.policies.wire import RULES, BadRule
-from shoal.sentinel.translate.model import ApiKeyInfo, KeySet
 
 _TABLE = re.compile(r"local KEYS = \[(=*)\[\n(.*?)\]\1\]\nlocal INDEX = \{\n(.*?)\}\n", re.DOTALL)
 _RECORD = 74

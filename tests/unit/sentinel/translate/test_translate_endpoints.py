@@ -4,8 +4,8 @@ from typing import Any
 
 from envoy.config.core.v3 import health_check_pb2
 
+from shoal.sentinel.model import InstanceEndpoint, PeerGateway, ServiceEndpoints
 from shoal.sentinel.translate.endpoints import load_assignment, peer_addresses, service_endpoints
-from shoal.sentinel.translate.model import InstanceEndpoint, PeerGateway, ServiceEndpoints
 
 _HEALTHY, _DRAINING = health_check_pb2.HealthStatus.HEALTHY, health_check_pb2.HealthStatus.DRAINING
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from translate_objects import backend, inputs_of, policy, route
 
 from shoal.crds.sentinel import Circuit
-from shoal.sentinel.translate.model import Settings
+from shoal.sentinel.model import Settings
 from shoal.sentinel.translate.plan import plan
 
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
 
-from shoal.sentinel.translate.model import PeerGateway
+from shoal.sentinel.model import PeerGateway
 from shoal.sentinel.translate.reading import key_set_of, peers_of, policy_of, route_of, tls_secret_of
 
 

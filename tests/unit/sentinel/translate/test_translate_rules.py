@@ -12,6 +12,7 @@ from shoal.sentinel.translate.gates import gates
 from shoal.sentinel.translate.policies import http_filters
 from shoal.sentinel.translate.tokens import jwks_of_pem
 from shoal.sentinel.translate.translator import translate
+from shoal.sentinel.xds.model import EXTENSION, ROUTES
 
 _KEY = {"locations": [{"bearer": {}}]}
 
@@ -45,7 +46,7 @@ def test_each_policy_that_asks_for_a_key_has_a_verdict_of_its_own_which_no_insta
     made = translate(
         inputs_of(route("r", "a.example", backend("d1")), policy("w", firewall={"paths": ["/x"]}), *asking)
     )
-    for each in made[envoy.ROUTES][envoy.ALL_ROUTES].virtual_hosts[0].routes:
+    for each in made[ROUTES][envoy.ALL_ROUTES].virtual_hosts[0].routes:
         gate = each.typed_per_filter_config["gate"].value
         for name, verdict in rules.verdict_facts(asking).items():
             assert verdict in each.request_headers_to_remove
@@ -56,7 +57,7 @@ def test_each_policy_that_asks_for_a_key_has_a_verdict_of_its_own_which_no_insta
 def test_the_chain_of_filters_is_off_until_a_route_turns_it_on() -> None:
     assert all(each.disabled for each in http_filters(WITH_SERVICES))
     made = translate(inputs_of(route("r", "a.example", backend("d1"))))
-    routes = made[envoy.ROUTES][envoy.ALL_ROUTES].virtual_hosts[0].routes
+    routes = made[ROUTES][envoy.ALL_ROUTES].virtual_hosts[0].routes
     assert len(routes) == 5 and not any(each.typed_per_filter_config for each in routes)
 
 
@@ -68,14 +69,14 @@ def test_every_way_a_route_is_told_has_its_policies() -> None:
             policy("k", order=2, keyAuth=_KEY),
         )
     )
-    routes = made[envoy.ROUTES][envoy.ALL_ROUTES].virtual_hosts[0].routes
+    routes = made[ROUTES][envoy.ALL_ROUTES].virtual_hosts[0].routes
     assert len(routes) == 5
     assert all(set(each.typed_per_filter_config) == {"firewall", "keys", "gate"} for each in routes)
 
 
 def _buckets(made: Any, name: str) -> local_rate_limit_pb2.LocalRateLimit:
     found = local_rate_limit_pb2.LocalRateLimit()
-    assert made[envoy.EXTENSION][name].typed_config.Unpack(found)
+    assert made[EXTENSION][name].typed_config.Unpack(found)
     return found
 
 

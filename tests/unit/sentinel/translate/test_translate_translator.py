@@ -8,16 +8,10 @@ from hypothesis import strategies as st
 from translate_objects import backend, inputs_of, policy, route
 from translated_inputs import inputs
 
+from shoal.sentinel.model import Inputs, InstanceEndpoint, PeerGateway, ServiceEndpoints, ServiceKey, TlsSecret
 from shoal.sentinel.translate import envoy
-from shoal.sentinel.translate.model import (
-    Inputs,
-    InstanceEndpoint,
-    PeerGateway,
-    ServiceEndpoints,
-    ServiceKey,
-    TlsSecret,
-)
 from shoal.sentinel.translate.translator import Translator, translate
+from shoal.sentinel.xds.model import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET
 
 
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
@@ -34,10 +28,10 @@ def test_a_translation_in_steps_is_the_same_as_one_from_nothing(steps: list[Inpu
 @given(inputs)
 def test_every_cluster_that_is_named_exists_and_has_its_endpoints(found: Inputs) -> None:
     made = translate(found)
-    clusters = made[envoy.CLUSTER]
+    clusters = made[CLUSTER]
     services = {one.eds_cluster_config.service_name for one in clusters.values() if one.eds_cluster_config.service_name}
-    assert services == set(made[envoy.ENDPOINTS])
-    for host in made[envoy.ROUTES][envoy.ALL_ROUTES].virtual_hosts:
+    assert services == set(made[ENDPOINTS])
+    for host in made[ROUTES][envoy.ALL_ROUTES].virtual_hosts:
         for each in host.routes:
             named = {each.route.cluster, *(one.name for one in each.route.weighted_clusters.clusters)}
             named |= {one.cluster for one in each.route.request_mirror_policies}
@@ -69,7 +63,7 @@ def test_a_change_of_endpoints_makes_one_assignment_anew() -> None:
     endpoints = {**given_.endpoints, ServiceKey("apps", "d7"): _running(2)}
     after = translator.resources(replace(given_, endpoints=endpoints))
     assert _changed(before, after) == {"deployment/d7"}
-    assert all(after[kind] is before[kind] for kind in before if kind != envoy.ENDPOINTS)
+    assert all(after[kind] is before[kind] for kind in before if kind != ENDPOINTS)
 
 
 def test_a_change_of_weights_makes_only_the_routes_anew() -> None:
@@ -107,12 +101,12 @@ def test_peers_need_a_certificate_of_our_own() -> None:
     given_ = replace(bare, settings=replace(bare.settings, entry_port=8043, entry_secret="gateways"))
     translator = Translator()
     made = translator.resources(given_)
-    assert not made[envoy.ENDPOINTS]["deployment/d1"].endpoints
-    assert envoy.ENTRY not in made[envoy.LISTENER]
+    assert not made[ENDPOINTS]["deployment/d1"].endpoints
+    assert envoy.ENTRY not in made[LISTENER]
     assert "peers" in translator.faults
     secret = TlsSecret(name="gateways", certificate=b"c", key=b"k", authority=b"a")
     made = translator.resources(replace(given_, tls={"gateways": secret}))
-    assert [one.locality.region for one in made[envoy.ENDPOINTS]["deployment/d1"].endpoints] == ["far"]
-    assert not made[envoy.ENDPOINTS]["local/d1"].endpoints  # from peers nobody goes on to peers
-    assert set(made[envoy.SECRET]) == {"certificate/gateways", "authority/gateways"}
+    assert [one.locality.region for one in made[ENDPOINTS]["deployment/d1"].endpoints] == ["far"]
+    assert not made[ENDPOINTS]["local/d1"].endpoints  # from peers nobody goes on to peers
+    assert set(made[SECRET]) == {"certificate/gateways", "authority/gateways"}
     assert "peers" not in translator.faults

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.sentinel.translate.model import GatewayPolicy, GatewayRoute, Inputs, Settings
+from shoal.sentinel.model import GatewayPolicy, GatewayRoute, Inputs, Settings
 from shoal.sentinel.translate.reading import policy_of, route_of
 
 WITH_SERVICES = Settings(limits_socket="/run/limits")

@@ -7,7 +7,7 @@ from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.config.route.v3 import route_pb2
 
 from shoal.crds.sentinel import read_route
-from shoal.sentinel.translate.model import GatewayRoute, Inputs
+from shoal.sentinel.model import GatewayRoute, Inputs
 from shoal.sentinel.translate.translator import Translator
 from shoal.sentinel.xds.model import CLUSTER, ENDPOINTS, LISTENER, ROUTES, ResourceRef
 from shoal.sentinel.xds.resources import Packager

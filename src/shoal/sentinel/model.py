@@ -1,8 +1,7 @@
-"""Input and output of a translation: frozen data.
+"""What a gateway knows: its settings, and the routes, policies, endpoints, certificates and API keys of the cluster.
 
-``Inputs`` is all that a gateway knows; ``Resources`` is the whole configuration of its Envoy. The owner of the inputs
-replaces only changed objects (``dataclasses.replace``, and mappings copied with one entry exchanged): the translation
-skips objects that are the same as before.
+Frozen data. The owner of ``Inputs`` replaces only changed objects (``dataclasses.replace``, and mappings copied with
+one entry exchanged): the translation to Envoy's configuration skips objects that are the same as before.
 """
 
 from __future__ import annotations
@@ -11,12 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from google.protobuf.message import Message
-
 from shoal.crds.sentinel import Backend, Circuit, PolicySpec, RouteSpec
-
-Resources = dict[str, dict[str, Message]]
-"""By type URL, then by name. A message that did not change is the same object as in the translation before."""
 
 
 class ServiceKey(NamedTuple):
