@@ -1,7 +1,7 @@
 """Levels inside the large packages: which sub-package or module may import which.
 
 Each package has its levels from the bottom up, the names of one level separated by spaces. A name is a module or a
-sub-package below the package; a dotted one (``nodes.config``) stands on a level of its own, apart from the sub-package
+sub-package below the package; a dotted one (``runtime.model``) stands on a level of its own, apart from the sub-package
 it is in. Imports go to lower levels only, and names of one level do not know each other.
 """
 
@@ -9,18 +9,20 @@ from __future__ import annotations
 
 LEVELS: dict[str, tuple[str, ...]] = {
     "apiserver": (
-        "audit.policy effects flow.config messages negotiate network_errors nodes.config objects paths",
-        "audit.config exchange flow framing registry",
-        "http shapes",
-        "context fencing",
-        "audit authz body creation ranges selection",
-        "admission allocation protection read",
-        "custom nodes protection_metrics watch writing",
-        "metrics write",
-        "authn authz.aggregation authz.bootstrap delete patch quota_status",
-        "housekeeping pages reviews subresources",
-        "boot handler",
-        "inprocess server",
+        # names, paths, settings and other parts that know nothing of requests
+        "effects flow negotiate network_errors node_access objects paths user",
+        "messages registry",  # requests and responses as data, and the served resources
+        "audit exchange framing shapes",  # parts of one connection, and the audit log
+        "http",  # the server of connections
+        "context fencing",  # what every verb is given
+        "authz body creation ranges selection",  # one question about a request each
+        "admission allocation protection read",  # what happens before a write, and reads
+        "custom nodes protection_metrics watch writing",  # the steps of a write, streams, and connections to nodes
+        "metrics write",  # the verbs that create and update
+        "authn delete patch quota_status roles",  # verbs and background work on top of writes
+        "housekeeping pages reviews subresources",  # the rest of the API
+        "boot handler",  # the request's way to its verb, and the objects of a new server
+        "inprocess server",  # whole servers
     ),
     "app": (
         # what every process needs: settings, files, ports, child processes, connections; the demo
@@ -41,9 +43,10 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "commands",
     ),
     "base": (
+        # tools without dependencies inside the package
         "asgi_common backoff bounded clock coalescing files ids memo metrics proxies spdy tracing websocket",
-        "breaker deadline http2 logs tasks",
-        "asgi connect http1 settings stdlib_logs",
+        "breaker deadline http2 logs tasks",  # tools that need the clock or another tool
+        "asgi connect http1 settings stdlib_logs",  # servers, clients and settings of a process
     ),
     "cli": (
         # data and text: the catalog of commands, contexts, durations, output formats

@@ -25,7 +25,7 @@ NOT_YET_DOWN: set[tuple[str, str, str]] = set()
 
 
 def node_of(name: str, nodes: dict[str, int]) -> str | None:
-    """The longest name of the table that a module (``apiserver.nodes.config`` without its package) is or is in."""
+    """The longest name of the table that a module (``node.runtime.model`` without its package) is or is in."""
     parts = name.split(".")
     return next((head for cut in range(len(parts), 0, -1) if (head := ".".join(parts[:cut])) in nodes), None)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.apiserver.context import ServerConfig
-from shoal.apiserver.nodes.config import NodesConfig
+from shoal.apiserver.node_access import NodesConfig
 from shoal.apiserver.registry import Served
 from shoal.testing.servers import LocalServer, local_server
 

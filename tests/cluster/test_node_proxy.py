@@ -18,7 +18,7 @@ import pytest
 from fake_kubelet import FakeKubelet, fake_kubelet
 
 from shoal.apiserver.context import ServerConfig
-from shoal.apiserver.nodes.config import KUBELET_CLIENT, KUBELET_CLIENT_GROUP, NodesConfig
+from shoal.apiserver.node_access import KUBELET_CLIENT, KUBELET_CLIENT_GROUP, NodesConfig
 from shoal.app.credentials import Access, render_kubeconfig
 from shoal.app.pki import Pki, server_context
 from shoal.base.websocket import Decoder, Opcode

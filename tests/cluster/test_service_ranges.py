@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from shoal.apiserver.context import ServerConfig
-from shoal.apiserver.nodes.config import NodesConfig
+from shoal.apiserver.node_access import NodesConfig
 from shoal.testing.servers import LocalServer, local_server
 
 SERVICES = "/api/v1/namespaces/default/services"

@@ -16,10 +16,11 @@ from typing import Any
 
 import orjson
 
-from shoal.apiserver.context import ServerConfig, User
+from shoal.apiserver.context import ServerConfig
 from shoal.apiserver.inprocess import InProcessTransport
 from shoal.apiserver.registry import Registry
 from shoal.apiserver.server import ApiServer
+from shoal.apiserver.user import User
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids, token_digest
 from shoal.store import RingLimits, open_store

@@ -6,10 +6,10 @@ import asyncio
 import ipaddress
 from collections.abc import Iterable
 
-from shoal.apiserver.authz.bootstrap import reconcile_policy
 from shoal.apiserver.context import Core
 from shoal.apiserver.housekeeping import ROOT_CA
 from shoal.apiserver.objects import decode
+from shoal.apiserver.roles.bootstrap import reconcile_policy
 from shoal.apiserver.write import Writer
 from shoal.apiserver.writing.model import Author, Write
 from shoal.base.logs import get_logger

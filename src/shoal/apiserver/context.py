@@ -9,23 +9,14 @@ from shoal.apiserver.audit.config import AuditConfig
 from shoal.apiserver.flow.config import FlowConfig
 from shoal.apiserver.http import Request
 from shoal.apiserver.negotiate import Query
-from shoal.apiserver.nodes.config import NodesConfig
+from shoal.apiserver.node_access import NodesConfig
 from shoal.apiserver.paths import ResourcePath
 from shoal.apiserver.registry import Registry, Served
+from shoal.apiserver.user import User
 from shoal.base.clock import Clock
 from shoal.base.ids import Ids
 from shoal.kube.objects import Obj
 from shoal.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    """An authenticated user."""
-
-    name: str
-    groups: tuple[str, ...] = ()
-    uid: str = ""
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from shoal.apiserver.authn import impersonation
 from shoal.apiserver.authn.authenticator import OPEN_PATHS, UnseenCredential
 from shoal.apiserver.authn.service import Authentication
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
-from shoal.apiserver.context import Call, Core, User
+from shoal.apiserver.context import Call, Core
 from shoal.apiserver.delete import Deleter
 from shoal.apiserver.http import Answer, Request, Response
 from shoal.apiserver.messages import RequestTimedOut, duration
@@ -25,6 +25,7 @@ from shoal.apiserver.protection import Protection, RequestContext
 from shoal.apiserver.protection_metrics import FlowMetrics
 from shoal.apiserver.reviews import Reviews
 from shoal.apiserver.subresources import Subresources
+from shoal.apiserver.user import User
 from shoal.apiserver.watch import WatchHub
 from shoal.apiserver.write import Writer
 from shoal.base.logs import get_logger

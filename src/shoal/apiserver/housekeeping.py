@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from shoal.apiserver import objects
 from shoal.apiserver.body import DeleteOptions
-from shoal.apiserver.context import Call, Core, ServerConfig, User
+from shoal.apiserver.context import Call, Core, ServerConfig
 from shoal.apiserver.custom import CLEANUP
 from shoal.apiserver.delete import Deleter
 from shoal.apiserver.effects import CRDS, NOTHING, Extra, mark, terminating_mark
@@ -21,6 +21,7 @@ from shoal.apiserver.http import Request
 from shoal.apiserver.negotiate import NO_QUERY
 from shoal.apiserver.paths import ResourcePath
 from shoal.apiserver.registry import Served
+from shoal.apiserver.user import User
 from shoal.apiserver.write import Writer
 from shoal.apiserver.writing.commit import own_put
 from shoal.apiserver.writing.model import Author, Retry, Write

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from shoal.apiserver.context import User
 from shoal.apiserver.handler import Handler
 from shoal.apiserver.messages import (
     Answer,
@@ -22,6 +21,7 @@ from shoal.apiserver.messages import (
     header_lines,
     unframed,
 )
+from shoal.apiserver.user import User
 
 _REQUESTS = 64
 _PENDING_BYTES = 1024 * 1024  # as much as a connection would buffer before the server holds back

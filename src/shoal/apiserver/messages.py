@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote
 
-if TYPE_CHECKING:
-    from shoal.apiserver.context import User
+from shoal.apiserver.user import User
 
 REASONS = {
     101: "Switching Protocols", 200: "OK", 201: "Created", 202: "Accepted", 301: "Moved Permanently",

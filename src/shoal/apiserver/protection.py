@@ -13,12 +13,13 @@ import orjson
 from shoal.apiserver.audit.auditor import Auditor
 from shoal.apiserver.audit.event import AuditTrail
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
-from shoal.apiserver.context import Core, User
+from shoal.apiserver.context import Core
 from shoal.apiserver.flow.gate import FlowGate, FlowMatch
 from shoal.apiserver.http import SLICE
 from shoal.apiserver.messages import Answer, LongResponse, RefusedRequest, Request, Response, header_lines
 from shoal.apiserver.negotiate import Query
 from shoal.apiserver.paths import ResourcePath
+from shoal.apiserver.user import User
 from shoal.errors import TooManyRequests
 
 _REFUSED = frozenset({401, 403, 429})

@@ -10,9 +10,10 @@ from shoal.apiserver.authn.authenticator import Authenticator
 from shoal.apiserver.authn.credential import Rejected
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
 from shoal.apiserver.body import read_object, write_options
-from shoal.apiserver.context import Call, Core, User
+from shoal.apiserver.context import Call, Core
 from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import representation
+from shoal.apiserver.user import User
 from shoal.apiserver.writing.content import invalid_object
 from shoal.errors import BadRequest
 from shoal.kube import fieldselector, labels

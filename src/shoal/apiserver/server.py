@@ -20,11 +20,10 @@ from shoal.apiserver.authn.certificate_rules import certificate_guard
 from shoal.apiserver.authn.credential import Credential
 from shoal.apiserver.authn.service import Authentication, Authority
 from shoal.apiserver.authn.signer import REQUESTS
-from shoal.apiserver.authz.aggregation import Aggregation
 from shoal.apiserver.authz.authorizer import Authorizer
 from shoal.apiserver.authz.escalation import EscalationCheck
 from shoal.apiserver.boot import check_same_cluster, create_boot_objects
-from shoal.apiserver.context import Core, ServerConfig, User
+from shoal.apiserver.context import Core, ServerConfig
 from shoal.apiserver.custom import Definitions
 from shoal.apiserver.effects import CRDS
 from shoal.apiserver.handler import Handler
@@ -33,6 +32,8 @@ from shoal.apiserver.http import HttpLimits, HttpServer
 from shoal.apiserver.nodes.service import hands_on
 from shoal.apiserver.quota_status import QuotaEffects, QuotaStatus
 from shoal.apiserver.registry import Registry
+from shoal.apiserver.roles.aggregation import Aggregation
+from shoal.apiserver.user import User
 from shoal.apiserver.watch import WatchHub
 from shoal.apiserver.write import Writer
 from shoal.base.clock import Clock

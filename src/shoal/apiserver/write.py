@@ -33,7 +33,7 @@ from shoal.apiserver.body import (
     tidy,
     write_options,
 )
-from shoal.apiserver.context import Call, Core, Guard, User
+from shoal.apiserver.context import Call, Core, Guard
 from shoal.apiserver.effects import Effects
 from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import PLAIN, representation
@@ -42,6 +42,7 @@ from shoal.apiserver.paths import ResourcePath
 from shoal.apiserver.read import represent, represent_object
 from shoal.apiserver.registry import Served
 from shoal.apiserver.shapes import Shapes
+from shoal.apiserver.user import User
 from shoal.apiserver.writing.commit import Committer
 from shoal.apiserver.writing.content import prepare, validate, warnings
 from shoal.apiserver.writing.identity import default, identify, settle

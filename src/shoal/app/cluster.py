@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from shoal.apiserver.authn.service import Authority
 from shoal.apiserver.context import ServerConfig
 from shoal.apiserver.http import HttpLimits
-from shoal.apiserver.nodes.config import KUBELET_CLIENT, KUBELET_CLIENT_GROUP, NodesConfig
+from shoal.apiserver.node_access import KUBELET_CLIENT, KUBELET_CLIENT_GROUP, NodesConfig
 from shoal.apiserver.registry import Registry
 from shoal.apiserver.server import ApiServer
 from shoal.app.config import ClusterConfig

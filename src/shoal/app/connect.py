@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import cast
 
 from shoal.apiserver.authn.credential import AUTHENTICATED
-from shoal.apiserver.context import User
 from shoal.apiserver.handler import Handler
 from shoal.apiserver.inprocess import InProcessTransport
+from shoal.apiserver.user import User
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.client import AccessConfig, Client, TransportError

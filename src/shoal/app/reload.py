@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shoal.apiserver.authn.credential import AUTHENTICATED, Credential
 from shoal.apiserver.authn.service import Authentication
-from shoal.apiserver.context import User
+from shoal.apiserver.user import User
 from shoal.app.config import ClusterConfig
 from shoal.app.credentials import StaticToken, read_tokens
 from shoal.app.pki import service_account_keys

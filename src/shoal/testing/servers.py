@@ -24,10 +24,11 @@ from typing import Any
 
 import orjson
 
-from shoal.apiserver.context import ServerConfig, User
+from shoal.apiserver.context import ServerConfig
 from shoal.apiserver.inprocess import InProcessReply, InProcessTransport
 from shoal.apiserver.registry import Registry
 from shoal.apiserver.server import ApiServer
+from shoal.apiserver.user import User
 from shoal.base.clock import Clock, RealClock
 from shoal.base.files import write_private
 from shoal.base.ids import Ids, token_digest

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from published_api import field_faults, operation_faults
 
-from shoal.apiserver.context import User
 from shoal.apiserver.inprocess import InProcessTransport
+from shoal.apiserver.user import User
 from shoal.base.clock import RealClock
 from shoal.client import Client, Fence, builtin
 from shoal.crds.sentinel import GROUP, definitions

@@ -15,8 +15,8 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from protobuf import Oneof
 
-from shoal.apiserver.context import User
 from shoal.apiserver.inprocess import InProcessTransport
+from shoal.apiserver.user import User
 from shoal.base.clock import RealClock
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, Scope, builtin

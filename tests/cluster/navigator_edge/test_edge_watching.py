@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from shoal.apiserver.context import User
 from shoal.apiserver.inprocess import InProcessTransport
+from shoal.apiserver.user import User
 from shoal.base.clock import RealClock
 from shoal.client import Client, Unreachable, builtin
 from shoal.client.transport import Transport

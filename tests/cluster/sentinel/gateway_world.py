@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import httpx
 
-from shoal.apiserver.context import User
 from shoal.apiserver.inprocess import InProcessTransport
+from shoal.apiserver.user import User
 from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
 from shoal.base.metrics import Metrics

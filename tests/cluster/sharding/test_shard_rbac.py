@@ -8,8 +8,8 @@ from typing import Any
 from shard_world import NAMESPACE, World, manager_of, world
 from test_shard_sweep import kind, website
 
-from shoal.apiserver.context import User
 from shoal.apiserver.inprocess import InProcessTransport
+from shoal.apiserver.user import User
 from shoal.client import builtin
 from shoal.errors import AlreadyExists, Invalid
 from shoal.sharding import rbac

@@ -12,8 +12,8 @@ from shard_world import NAMESPACE, world
 from test_shard_rbac import Recording, allowed, prepared
 from test_shard_sweep import kind, website
 
-from shoal.apiserver.context import User
 from shoal.apiserver.inprocess import InProcessTransport
+from shoal.apiserver.user import User
 from shoal.base.clock import RealClock
 from shoal.base.tasks import cancel_all
 from shoal.client import Client

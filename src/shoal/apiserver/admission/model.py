@@ -12,9 +12,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from shoal.apiserver.context import Core, User
+from shoal.apiserver.context import Core
 from shoal.apiserver.effects import Extra
 from shoal.apiserver.registry import Served
+from shoal.apiserver.user import User
 from shoal.errors import Forbidden
 from shoal.kube.objects import Obj
 

@@ -22,9 +22,9 @@ from shoal.apiserver.audit.policy import (
     default_policy,
     is_secret,
 )
-from shoal.apiserver.context import User
 from shoal.apiserver.messages import Answer, Relay, Request, Response, ResponseStream, Sink, Upgrade
 from shoal.apiserver.paths import ResourcePath
+from shoal.apiserver.user import User
 from shoal.base.clock import Clock
 
 HEADER = b"audit-id"

@@ -11,10 +11,10 @@ from urllib.parse import unquote
 import orjson
 
 from shoal.apiserver.audit.policy import LEVELS, METADATA, REQUEST, REQUEST_RESPONSE, AuditGrade
-from shoal.apiserver.context import User
 from shoal.apiserver.messages import Request
 from shoal.apiserver.negotiate import PROTOBUF, YAML, media_type
 from shoal.apiserver.paths import ResourcePath
+from shoal.apiserver.user import User
 from shoal.base.logs import redact
 
 _NAMED = b'"metadata":{"name":"'

@@ -16,7 +16,8 @@ import orjson
 
 from shoal.apiserver.authn.credential import AUTHENTICATED, CREDENTIAL_ID, Claims, Credential, Rejected, Unseen
 from shoal.apiserver.authn.keys import SigningKeys
-from shoal.apiserver.context import Core, User
+from shoal.apiserver.context import Core
+from shoal.apiserver.user import User
 from shoal.kube.objects import Obj
 from shoal.store import Entry, Key
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from shoal.apiserver.authn.accounts import AccountReader
 from shoal.apiserver.authn.certificates import ClientCertificates
 from shoal.apiserver.authn.credential import ANONYMOUS, AUTHENTICATED, Credential, Rejected, Unseen
-from shoal.apiserver.context import Core, User
+from shoal.apiserver.context import Core
 from shoal.apiserver.http import Request
+from shoal.apiserver.user import User
 from shoal.base.ids import token_digest
 from shoal.errors import Unauthorized
 

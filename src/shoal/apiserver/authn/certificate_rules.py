@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from shoal.apiserver.authn.signers import API_CLIENT
 from shoal.apiserver.authz.authorizer import MASTERS, Attributes, Authorizer
-from shoal.apiserver.context import Call, User
+from shoal.apiserver.context import Call
+from shoal.apiserver.user import User
 from shoal.errors import Forbidden
 from shoal.kube.objects import Obj
 

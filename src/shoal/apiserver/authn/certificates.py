@@ -10,7 +10,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from shoal.apiserver.authn.credential import AUTHENTICATED, CREDENTIAL_ID, Credential
-from shoal.apiserver.context import User
+from shoal.apiserver.user import User
 from shoal.base.clock import Clock
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from shoal.apiserver.context import User
+from shoal.apiserver.user import User
 from shoal.store import Entry, Key
 
 Claims = dict[str, Any]

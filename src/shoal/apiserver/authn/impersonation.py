@@ -6,8 +6,8 @@ from urllib.parse import unquote
 
 from shoal.apiserver.authn.credential import ANONYMOUS, AUTHENTICATED
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
-from shoal.apiserver.context import User
 from shoal.apiserver.http import Request
+from shoal.apiserver.user import User
 from shoal.errors import BadRequest
 from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain
 

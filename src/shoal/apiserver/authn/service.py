@@ -14,7 +14,8 @@ from shoal.apiserver.authn.signer import CertificateSigner
 from shoal.apiserver.authn.signers import Authority
 from shoal.apiserver.authn.tokens import TokenIssuer
 from shoal.apiserver.authz.authorizer import Authorizer
-from shoal.apiserver.context import Core, User
+from shoal.apiserver.context import Core
+from shoal.apiserver.user import User
 from shoal.apiserver.write import Writer
 
 

@@ -20,7 +20,8 @@ from shoal.apiserver.authn.signers import (
     kubelet_client_fault,
 )
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
-from shoal.apiserver.context import Core, User
+from shoal.apiserver.context import Core
+from shoal.apiserver.user import User
 from shoal.apiserver.write import Writer
 from shoal.apiserver.writing.model import Author, Write
 from shoal.kube.objects import Obj

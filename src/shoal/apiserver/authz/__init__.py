@@ -1,1 +1,1 @@
-"""Authorization: RBAC, the node authorizer, role aggregation and the privilege escalation check."""
+"""Authorization: RBAC, the node authorizer and the privilege escalation check."""

@@ -14,8 +14,8 @@ from shoal.apiserver.authz.attributes import Attributes
 from shoal.apiserver.authz.index import RbacIndex
 from shoal.apiserver.authz.node import NodeAuthorizer, node_of
 from shoal.apiserver.authz.rules import Rule, compiled, quote
-from shoal.apiserver.context import User
 from shoal.apiserver.paths import ResourcePath
+from shoal.apiserver.user import User
 from shoal.errors import ApiError, Forbidden, qualified
 from shoal.kube import fieldselector
 from shoal.kube.kinds import bootstrap_rbac

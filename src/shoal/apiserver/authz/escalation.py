@@ -6,7 +6,8 @@ from shoal.apiserver.authz.attributes import Attributes
 from shoal.apiserver.authz.authorizer import Authorizer
 from shoal.apiserver.authz.index import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES
 from shoal.apiserver.authz.rules import described, quote, quoted, uncovered
-from shoal.apiserver.context import Call, Guard, User
+from shoal.apiserver.context import Call, Guard
+from shoal.apiserver.user import User
 from shoal.errors import Forbidden, NotFound, qualified
 from shoal.kube.kinds.rbac import GROUP
 from shoal.kube.objects import Obj

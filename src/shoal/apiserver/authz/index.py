@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import orjson
 
 from shoal.apiserver.authz.rules import Rule, compiled
-from shoal.apiserver.context import User
+from shoal.apiserver.user import User
 from shoal.kube.kinds.rbac import GROUP
 from shoal.kube.objects import Obj
 from shoal.store import Event, EventType, Key, Store

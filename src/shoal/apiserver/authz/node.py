@@ -12,7 +12,7 @@ from shoal.apiserver import objects
 from shoal.apiserver.authz.attributes import Attributes
 from shoal.apiserver.authz.pod_references import Reference, references, volume_secrets
 from shoal.apiserver.authz.rules import Rule
-from shoal.apiserver.context import User
+from shoal.apiserver.user import User
 from shoal.errors import ApiError
 from shoal.kube import fieldselector
 from shoal.kube.objects import Obj

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.apiserver.nodes.config import Network
+from shoal.apiserver.node_access import Network
 from shoal.errors import ApiError, BadRequest, ServiceUnavailable
 
 

@@ -20,9 +20,9 @@ from shoal.apiserver.authz.authorizer import Authorizer
 from shoal.apiserver.context import Call, Core
 from shoal.apiserver.messages import Answer, Response, Wire
 from shoal.apiserver.negotiate import NO_QUERY, flag
+from shoal.apiserver.node_access import NodeCredentials
 from shoal.apiserver.nodes import locate, options
 from shoal.apiserver.nodes.backend import Backend, Collected, Endpoint, Head, Headers, Unreachable, connect
-from shoal.apiserver.nodes.config import NodeCredentials
 from shoal.apiserver.nodes.locate import UnknownError
 from shoal.apiserver.nodes.proxy import METHODS, NodeProxy, head_of, place_of, wants_upgrade
 from shoal.apiserver.nodes.relay import BackendRelay, SocketRelay, Tunnel

@@ -15,10 +15,11 @@ import orjson
 
 from shoal.apiserver.authn.credential import Credential
 from shoal.apiserver.authn.service import Authority
-from shoal.apiserver.context import ServerConfig, User
+from shoal.apiserver.context import ServerConfig
 from shoal.apiserver.http import Request, Response
 from shoal.apiserver.registry import Registry
 from shoal.apiserver.server import ApiServer
+from shoal.apiserver.user import User
 from shoal.app.pki import Pki, service_account_keys
 from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids, token_digest

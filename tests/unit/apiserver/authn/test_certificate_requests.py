@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from shoal.apiserver.authn.signer import CertificateSigner
 from shoal.apiserver.authn.signers import Authority, life_of
-from shoal.apiserver.context import User
+from shoal.apiserver.user import User
 
 CLIENT_USAGES = ("digital signature", "key encipherment", "client auth")
 ALICE = User("alice", ("dev", "system:authenticated"))

@@ -9,8 +9,8 @@ from authn_server import WHO_AM_I, bounded_server
 
 from shoal.apiserver.authn.impersonation import impersonated
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
-from shoal.apiserver.context import User
 from shoal.apiserver.http import Request
+from shoal.apiserver.user import User
 
 ALICE = User("alice", ("system:authenticated",))
 

@@ -6,8 +6,9 @@ import pytest
 from authn_server import ADMIN, WHO_AM_I, bounded_server
 
 from shoal.apiserver.authn.credential import Credential
-from shoal.apiserver.context import ServerConfig, User
+from shoal.apiserver.context import ServerConfig
 from shoal.apiserver.http import Request
+from shoal.apiserver.user import User
 from shoal.base.clock import FakeClock
 from shoal.base.ids import token_digest
 

@@ -12,7 +12,7 @@ from shoal.apiserver import paths
 from shoal.apiserver.authz import index as index_module
 from shoal.apiserver.authz.authorizer import Authorizer
 from shoal.apiserver.authz.index import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, RbacIndex
-from shoal.apiserver.context import User
+from shoal.apiserver.user import User
 from shoal.kube.kinds import bootstrap_rbac
 from shoal.store import Attrs, Key, open_store
 

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from shoal.apiserver.admission.model import CREATE, UPDATE, Admission, Where
 from shoal.apiserver.authz.attributes import Attributes
-from shoal.apiserver.context import Core, User
+from shoal.apiserver.context import Core
+from shoal.apiserver.user import User
 from shoal.kube.objects import Obj
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from shoal.apiserver.admission.model import Admission
-from shoal.apiserver.context import User
+from shoal.apiserver.user import User
 from shoal.errors import ApiError, ShoalError
 from shoal.kube.objects import Obj
 

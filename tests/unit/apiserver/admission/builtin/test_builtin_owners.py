@@ -10,8 +10,9 @@ import pytest
 from shoal.apiserver.admission.builtin.owner_references import OwnerReferencesPermissionEnforcement
 from shoal.apiserver.admission.model import CREATE, UPDATE, Admission
 from shoal.apiserver.authz.attributes import Attributes
-from shoal.apiserver.context import Core, ServerConfig, User
+from shoal.apiserver.context import Core, ServerConfig
 from shoal.apiserver.registry import Registry
+from shoal.apiserver.user import User
 from shoal.base.clock import FakeClock
 from shoal.base.ids import Ids
 from shoal.errors import Forbidden

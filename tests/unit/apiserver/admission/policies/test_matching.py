@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from shoal.apiserver.admission.matching import Match
 from shoal.apiserver.admission.model import Admission
-from shoal.apiserver.context import User
 from shoal.apiserver.registry import Registry, Served
+from shoal.apiserver.user import User
 from shoal.errors import NotFound
 from shoal.kube import labels
 

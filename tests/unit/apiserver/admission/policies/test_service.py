@@ -11,7 +11,7 @@ from shoal.apiserver.admission.model import Admission
 from shoal.apiserver.admission.policies import validating
 from shoal.apiserver.admission.policies.model import VALIDATING
 from shoal.apiserver.admission.policies.service import Policies
-from shoal.apiserver.context import User
+from shoal.apiserver.user import User
 from shoal.errors import Invalid
 from shoal.kube.objects import Obj
 from shoal.store import Key

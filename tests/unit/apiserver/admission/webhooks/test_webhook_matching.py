@@ -7,7 +7,7 @@ from webhook_steps import CONFIGMAPS, PODS, configure, create, pod
 
 from shoal.apiserver.admission.model import CONNECT, Admission
 from shoal.apiserver.admission.webhooks.review import Denied
-from shoal.apiserver.context import User
+from shoal.apiserver.user import User
 from shoal.kube.objects import Obj
 from shoal.testing.servers import local_server
 from shoal.testing.webhooks import allowed, denied, hook, mutating, patched, rule, validating, webhook_server
