@@ -44,7 +44,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "base": (
         # tools without dependencies inside the package
-        "asgi_common backoff bounded clock coalescing files ids memo metrics proxies spdy tracing websocket",
+        "asgi_common backoff bounded bounded_cache clock coalescing files ids metrics proxies spdy tracing websocket",
         "breaker deadline http2 logs tasks",  # tools that need the clock or another tool
         "asgi connect http1 settings stdlib_logs",  # servers, clients and settings of a process
     ),

@@ -25,7 +25,7 @@ class Exchange:
         self.coroutine = coroutine
         server = connection.server
         self.deadline = server.tick + timeout_of(request.query, server.limits.request_timeout_s)
-        self.old = connection.speaks_old_http()
+        self.old = connection.is_http_1_0()
 
     def step(self, done: asyncio.Future[Any]) -> None:
         """The awaited result is ready: run the handler until it waits again or answers."""

@@ -358,7 +358,7 @@ class HttpConnection(asyncio.Protocol):
         request.peer_certificate = self.peer_certificate
         return request
 
-    def speaks_old_http(self) -> bool:
+    def is_http_1_0(self) -> bool:
         """Whether the request that has just been parsed is HTTP/1.0."""
         return bool(self._parser.get_http_version() == "1.0")
 
@@ -432,7 +432,7 @@ class HttpConnection(asyncio.Protocol):
             self._hand_over(answer)
             return
         if not isinstance(answer, Response):
-            old = self.speaks_old_http() if exchange is None else exchange.old
+            old = self.is_http_1_0() if exchange is None else exchange.old
             self._begin_stream(answer, request, old)
             return
         if isinstance(answer, LongResponse):

@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from urllib.parse import parse_qsl
 
-from shoal.base.memo import memo
+from shoal.base.bounded_cache import bounded_cache
 from shoal.errors import BadRequest, NotAcceptable, UnsupportedMediaType
 
 JSON = "application/json"
@@ -111,7 +111,7 @@ Query = Mapping[str, str]
 NO_QUERY: Query = MappingProxyType({})
 
 
-@memo(2048)
+@bounded_cache(2048)
 def query(text: str) -> Query:
     """Query parameters by name; the last one wins, except that repeated ones are not used on resource paths."""
     if not text:

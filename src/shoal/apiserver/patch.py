@@ -46,7 +46,7 @@ class Patcher:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.core = writer.core
-        self._turns: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
 
     async def patch(self, call: Call) -> Response:
         media = patch_type(call.request.headers.get(b"content-type"), strategic=not call.served.resource.custom)
@@ -66,7 +66,7 @@ class Patcher:
             try:
                 if not attempt:
                     return await self._try_change(call, change, options)
-                async with self._turn(call):
+                async with self._lock(call):
                     return await self._try_change(call, change, options)
             except Retry:
                 del call.warnings[warnings:]
@@ -86,10 +86,10 @@ class Patcher:
         pinned = given if given != str(entry.revision) else ""
         return await self.writer.store(Write(served, new, entry, call, options, author, given_revision=pinned))
 
-    def _turn(self, call: Call) -> AbstractAsyncContextManager[None]:
+    def _lock(self, call: Call) -> AbstractAsyncContextManager[None]:
         """Held by attempts after the first. Retries run one after the other: many concurrent patches of one object
         must not conflict until their attempts are used up."""
-        return self._turns.setdefault(call.served.key_of(call.namespace, call.name), asyncio.Lock())
+        return self._locks.setdefault(call.served.key_of(call.namespace, call.name), asyncio.Lock())
 
     def _change(self, call: Call, media: str, options: WriteOptions) -> Change:
         body = call.request.body
@@ -118,7 +118,7 @@ class Patcher:
             try:
                 if not attempt:
                     return await self._try_apply(call, applied, options)
-                async with self._turn(call):
+                async with self._lock(call):
                     return await self._try_apply(call, applied, options)
             except Retry:
                 continue

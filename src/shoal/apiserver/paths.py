@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoal.base.memo import memo
+from shoal.base.bounded_cache import bounded_cache
 
 LONGEST = 2048  # limit for paths that are not proxied; the longest valid path is half as long
 
@@ -23,7 +23,7 @@ class ResourcePath:
     deprecated_watch: bool = False
 
 
-@memo(4096)
+@bounded_cache(4096)
 def parse(path: str) -> ResourcePath | None:
     """The target of a resource path, or None when the path is not one (discovery, health, anything else)."""
     parts = path.split("/")

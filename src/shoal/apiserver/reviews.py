@@ -31,12 +31,12 @@ class Reviews:
         self.authenticator = authenticator
         self.authorizer = authorizer
         self._answers: dict[str, Callable[[Call, Obj], Obj]] = {
-            "SelfSubjectReview": self._who_am_i,
+            "SelfSubjectReview": self._self_subject,
             "TokenReview": self._token,
-            "SelfSubjectAccessReview": self._may_i,
-            "SubjectAccessReview": self._may_they,
-            "LocalSubjectAccessReview": self._may_they,
-            "SelfSubjectRulesReview": self._my_rules,
+            "SelfSubjectAccessReview": self._self_subject_access,
+            "SubjectAccessReview": self._subject_access,
+            "LocalSubjectAccessReview": self._subject_access,
+            "SelfSubjectRulesReview": self._self_subject_rules,
         }
 
     def create(self, call: Call) -> Response:
@@ -50,7 +50,7 @@ class Reviews:
         obj["status"] = self._answers[call.served.resource.kind](call, obj)
         return Response(201, orjson.dumps(obj))
 
-    def _who_am_i(self, call: Call, obj: Obj) -> Obj:
+    def _self_subject(self, call: Call, obj: Obj) -> Obj:
         return {"userInfo": user_info(call.user)}
 
     def _token(self, call: Call, obj: Obj) -> Obj:
@@ -61,10 +61,10 @@ class Reviews:
             return {"authenticated": False, "user": {}, "error": str(why)}
         return {"authenticated": True, "user": user_info(found.user), "audiences": list(found.audiences)}
 
-    def _may_i(self, call: Call, obj: Obj) -> Obj:
+    def _self_subject_access(self, call: Call, obj: Obj) -> Obj:
         return self._decide(call.user, obj)
 
-    def _may_they(self, call: Call, obj: Obj) -> Obj:
+    def _subject_access(self, call: Call, obj: Obj) -> Obj:
         spec = obj.get("spec") or {}
         if call.namespace is not None:
             asked = (spec.get("resourceAttributes") or {}).get("namespace")
@@ -83,7 +83,7 @@ class Reviews:
             status["evaluationError"] = "; ".join(faults)
         return status
 
-    def _my_rules(self, call: Call, obj: Obj) -> Obj:
+    def _self_subject_rules(self, call: Call, obj: Obj) -> Obj:
         rules = self.authorizer.listed_rules(call.user, obj["spec"]["namespace"])
         obj["spec"] = {}
         status: Obj = {

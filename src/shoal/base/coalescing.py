@@ -1,6 +1,6 @@
-"""A transport that collects all writes of one event loop turn and sends them in one piece.
+"""A transport that collects all writes of one event loop iteration and sends them in one piece.
 
-Few bytes are held, and only until the end of the current loop turn, so no write is delayed by other work.
+Few bytes are held, and only until the end of the current iteration, so no write is delayed by other work.
 Closing a connection first writes its held bytes.
 """
 
@@ -12,10 +12,10 @@ from weakref import WeakKeyDictionary
 
 _MOST = 8 << 10  # bytes held: a connection keeps buffers of the largest piece for ever
 
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turn] = WeakKeyDictionary()
+_held_writes: WeakKeyDictionary[asyncio.AbstractEventLoop, _HeldWrites] = WeakKeyDictionary()
 
 
-class _Turn:
+class _HeldWrites:
     """The connections of a loop with unsent data: one callback writes all of them."""
 
     __slots__ = ("holding",)
@@ -35,15 +35,15 @@ class _Turn:
 class CoalescingTransport:
     """Wraps a transport."""
 
-    __slots__ = ("_held", "_loop", "_size", "_transport", "_turn")
+    __slots__ = ("_held", "_loop", "_size", "_transport", "_writes")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        turn = _turns.get(loop)
-        if turn is None:
-            turn = _turns[loop] = _Turn()
-        self._turn = turn
+        writes = _held_writes.get(loop)
+        if writes is None:
+            writes = _held_writes[loop] = _HeldWrites()
+        self._writes = writes
         self._held: list[bytes] = []
         self._size = 0
 
@@ -51,9 +51,9 @@ class CoalescingTransport:
         if not data:
             return
         if not self._held:
-            if not self._turn.holding:
-                self._loop.call_soon(self._turn.write)
-            self._turn.holding.append(self)
+            if not self._writes.holding:
+                self._loop.call_soon(self._writes.write)
+            self._writes.holding.append(self)
         elif self._size + len(data) > _MOST:
             self._transport.write(b"".join(self._held))
             self._held, self._size = [], 0

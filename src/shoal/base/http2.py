@@ -95,7 +95,7 @@ class Http2Link:
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self._connection: _Connection | None = None
-        self._lock = asyncio.Lock()
+        self._dial_lock = asyncio.Lock()
         self._closed = False
 
     async def open(self, headers: Sequence[tuple[str, str]]) -> Http2Stream:
@@ -107,7 +107,7 @@ class Http2Link:
                 return connection.open(sorted(named, key=lambda header: header[0][0] != ":"))
 
     async def _connected(self) -> _Connection:
-        async with self._lock:
+        async with self._dial_lock:
             self._check_open()
             if self._connection is None or not self._connection.usable:
                 self._connection = made = await _dial(self.peer)

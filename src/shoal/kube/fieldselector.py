@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shoal.base.memo import memo
+from shoal.base.bounded_cache import bounded_cache
 from shoal.errors import BadRequest
 
 Fields = Mapping[str, str]
@@ -149,7 +149,7 @@ def _requirement(term: str, text: str) -> Requirement:
     return Requirement(name, "=", _unescape(value.removeprefix("=")))
 
 
-@memo(4096)
+@bounded_cache(4096)
 def parse(text: str) -> FieldSelector:
     """The selector of a query text; raises ``BadRequest`` with the invalid part."""
     found = [_requirement(term, text) for term in sorted(_terms(text)) if term]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.base.memo import memo
+from shoal.base.bounded_cache import bounded_cache
 from shoal.errors import BadRequest, FieldError, forbidden, invalid, required
 from shoal.kube.names import is_label_value, is_qualified_name
 
@@ -306,7 +306,7 @@ class _Parser:
                 raise ValueError(f"found '{text}', expected: ',' or ')'")
 
 
-@memo(2048)
+@bounded_cache(2048)
 def parse(text: str) -> Selector:
     """The selector of a query text; raises ``BadRequest`` with the position of the error."""
     try:

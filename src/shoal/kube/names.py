@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from shoal.base.memo import memo
+from shoal.base.bounded_cache import bounded_cache
 
 Faults = tuple[str, ...]
 
@@ -194,7 +194,7 @@ def is_wildcard_dns1123_subdomain(value: str) -> Faults:
     return faults if _is_wildcard(value) else (*faults, _WILDCARD_FAULT)
 
 
-@memo(16384)
+@bounded_cache(16384)
 def is_qualified_name(value: str) -> Faults:
     """A label key: an optional DNS prefix with a slash, then a name."""
     prefix, slash, name = value.rpartition("/")
@@ -225,7 +225,7 @@ def is_prefixed_label_key(value: str) -> Faults:
     return faults
 
 
-@memo(16384)
+@bounded_cache(16384)
 def is_label_value(value: str) -> Faults:
     faults = _too_long(value, LABEL_VALUE_MAX)
     return faults if _is_label_value_text(value) else (*faults, _LABEL_VALUE_FAULT)
@@ -252,7 +252,7 @@ def is_port_number(value: int) -> Faults:
     return () if 1 <= value <= 65535 else (range_fault(1, 65535),)
 
 
-@memo(4096)
+@bounded_cache(4096)
 def is_port_name(value: str) -> Faults:
     faults = list(_too_long(value, PORT_NAME_MAX))
     if not _is_port_charset(value):
@@ -292,7 +292,7 @@ def is_env_var_name_strict(value: str) -> Faults:
     return faults + _dots_fault(value)
 
 
-@memo(4096)
+@bounded_cache(4096)
 def is_env_var_name(value: str) -> Faults:
     """The relaxed rule that containers' ``env`` follows: printable ASCII without ``=``."""
     if not value:
@@ -327,7 +327,7 @@ _IP_FAULT = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _CIDR_FAULT = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 
 
-@memo(8192)
+@bounded_cache(8192)
 def parse_ip(value: str) -> IPAddress | None:
     """The address of a text, without zones and leading zeros; None if it is invalid."""
     if not value.isascii() or "%" in value:
@@ -346,7 +346,7 @@ def _has_leading_zeros(value: str) -> bool:
     return parse_ip(head + colon + ".".join(str(int(octet)) for octet in tail.split("."))) is not None
 
 
-@memo(8192)
+@bounded_cache(8192)
 def is_ip_legacy(value: str) -> Faults:
     """For fields that are older than strict checking: any unambiguous spelling."""
     address = parse_ip(value)
@@ -357,7 +357,7 @@ def is_ip_legacy(value: str) -> Faults:
     return ()
 
 
-@memo(8192)
+@bounded_cache(8192)
 def is_ip(value: str) -> Faults:
     """For newer fields: only the canonical spelling."""
     faults = is_ip_legacy(value)
@@ -367,7 +367,7 @@ def is_ip(value: str) -> Faults:
     return () if value == wanted else (f'must be in canonical form ("{wanted}")',)
 
 
-@memo(4096)
+@bounded_cache(4096)
 def parse_cidr(value: str) -> IPNetwork | None:
     """The network of an ``address/length`` text, with host bits cleared; None if the text is invalid."""
     address, slash, length = value.partition("/")

@@ -13,7 +13,7 @@ from enum import Enum
 from functools import total_ordering
 from typing import Any
 
-from shoal.base.memo import memo
+from shoal.base.bounded_cache import bounded_cache
 
 FORMAT_ERROR = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 NUMERIC_ERROR = "unable to parse numeric part of quantity"
@@ -205,7 +205,7 @@ def _render_decimal(quantity: Quantity) -> str:
     return f"{amount}{_DECIMAL_NAME[exponent]}"
 
 
-@memo(16384)
+@bounded_cache(16384)
 def _canonical_text(text: str) -> str:
     return str(parse(text.strip()))
 

@@ -58,11 +58,11 @@ class Operation:
         return {name: hints[name] for name in _TAKEN if name in hints}
 
 
-def to_nobody(request: RestRequest) -> bool:
+def never_public(request: RestRequest) -> bool:
     return False
 
 
-def to_everybody(request: RestRequest) -> bool:
+def always_public(request: RestRequest) -> bool:
     return True
 
 
@@ -74,4 +74,4 @@ class RestPage:
 
     path: str
     handler: Callable[[RestRequest], Awaitable[Application]]
-    public: Callable[[RestRequest], bool] = to_nobody
+    public: Callable[[RestRequest], bool] = never_public

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.rest.answers import RestAnswer, json_answer
-from shoal.rest.operations import RestPage, to_everybody
+from shoal.rest.operations import RestPage, always_public
 from shoal.rest.request import RestRequest
 
 HTML = "text/html; charset=utf-8"
@@ -28,8 +28,8 @@ def described_by(document: dict[str, Any]) -> list[RestPage]:
         return shown
 
     return [
-        RestPage(path="/openapi.json", handler=openapi, public=to_everybody),
-        RestPage(path="/docs", handler=docs, public=to_everybody),
+        RestPage(path="/openapi.json", handler=openapi, public=always_public),
+        RestPage(path="/docs", handler=docs, public=always_public),
     ]
 
 

@@ -133,15 +133,15 @@ class Gateway:
             for one in self.inputs.informers
             if one.type == type_
         )
-        self.status = StatusWriter(client, config.replica, kinds, lambda: self._verdicts, clock=clock)
+        self.status = StatusWriter(client, config.replica, kinds, lambda: self._acceptance, clock=clock)
         self._isolation = Isolation()
         self._translator = Translator()
         self._packager = Packager()
         self._known: Inputs | None = None  # inputs of the newest snapshot, as in the cluster
-        self._told: Inputs | None = None  # the same without refused versions
+        self._published_inputs: Inputs | None = None  # the same without refused versions
         self._settled: Inputs | None = None  # the newest of those that Envoy has answered completely
         self._reasons: Mapping[ResourceRef, str] = {}  # of Envoy, when it had last answered
-        self._verdicts: Mapping[str, AcceptanceStatus] = {}
+        self._acceptance: Mapping[str, AcceptanceStatus] = {}
         self._published = metrics.counter("shoal_sentinel_snapshots_total", "Snapshots made for Envoy.")
         self._failed = metrics.counter("shoal_sentinel_translation_failures_total", "Inputs that made no snapshot.")
         metrics.gauge("shoal_sentinel_envoy_starts", "How often Envoy was started.").follow(
@@ -260,7 +260,7 @@ class Gateway:
             if self._isolation.settled(f"it cannot be translated: {error}"):
                 self._dirty.set()
             return
-        self._known, self._told = known, inputs
+        self._known, self._published_inputs = known, inputs
         self._published.inc()
         self.discovery.publish(snapshot)
 
@@ -275,10 +275,10 @@ class Gateway:
 
     def _settle(self) -> None:
         before, self._settled = self._settled, self._known
-        assert self._known is not None and self._told is not None
+        assert self._known is not None and self._published_inputs is not None
         reasons = {one.ref: one.reason for one in self.machine.refusals}
         if before is not None and _alike(before, self._known) and reasons == self._reasons:
-            self._keep(self._told)
+            self._keep(self._published_inputs)
             return  # only endpoints or keys moved
         self._reasons = reasons
         refused = [reason for ref, reason in reasons.items() if ref.type not in (CLUSTER, ENDPOINTS, SECRET)]
@@ -287,8 +287,8 @@ class Gateway:
             self._dirty.set()
             return
         self._decided = True
-        self._keep(self._told)
-        self._verdicts = self._judge(self._known)
+        self._keep(self._published_inputs)
+        self._acceptance = self._statuses(self._known)
         self.status.look()
 
     def _refused_pieces(self) -> list[dict[str, str]]:
@@ -305,7 +305,7 @@ class Gateway:
         if self.restored.inputs is None:
             self._keeper.keep(inputs)
 
-    def _judge(self, inputs: Inputs) -> dict[str, AcceptanceStatus]:
+    def _statuses(self, inputs: Inputs) -> dict[str, AcceptanceStatus]:
         faults = dict(self._translator.faults)
         faults |= {key: REFUSED + reason for key, reason in self._isolation.reasons.items()}
         beside = {one.ref.name: one.reason for one in self.machine.refusals}

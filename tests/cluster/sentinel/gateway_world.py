@@ -108,7 +108,7 @@ class World:
         self.client = client
         self.gateway = gateway
         self.config = config
-        self.way: Cuttable | None = None  # of the gateway; not of the test
+        self.transport: CuttableTransport | None = None  # of the gateway; not of the test
         self._slices: set[str] = set()
         self.http = httpx.AsyncClient(base_url=f"http://{config.host}:{config.port}", timeout=60)
 
@@ -187,10 +187,10 @@ async def world(*before: tuple[ResourceType, Obj], **settings: Any) -> AsyncIter
         await prepare(client)
         for type_, obj in before:
             await client.of(type_).apply(obj, force=True)
-        way = Cuttable(cast(Transport, InProcessTransport(server.server.handler, ACCOUNT)))
-        own = Client(cast(Transport, way), clock=RealClock(), field_manager="sentinel")
+        transport = CuttableTransport(cast(Transport, InProcessTransport(server.server.handler, ACCOUNT)))
+        own = Client(cast(Transport, transport), clock=RealClock(), field_manager="sentinel")
         found = await stack.enter_async_context(gateway(own, **settings))
-        found.client, found.way = client, way
+        found.client, found.transport = client, transport
         await eventually(lambda: all(found.gateway.ready.values()), timeout_s=60)
         yield found
 
@@ -227,39 +227,35 @@ async def steady_load(world: World, host: str, results: list[str]) -> AsyncItera
         await cancel_all(*tasks)
 
 
-class Cuttable:
-    """A way to the API server that can be cut: requests fail, and watches break."""
+class CuttableTransport:
+    """A transport to the API server that a test can cut: then requests fail and watches break."""
 
     def __init__(self, inner: Transport) -> None:
-        self._inner = inner
-        self._whole = asyncio.Event()
-        self._whole.set()
+        self.inner = inner
         self._cut = asyncio.Event()
         self.refused = 0  # requests while it was cut
 
     def cut(self) -> None:
-        self._whole.clear()
         self._cut.set()
 
     def mend(self) -> None:
         self._cut.clear()
-        self._whole.set()
 
     def _check(self) -> None:
         if self._cut.is_set():
             self.refused += 1
-            raise Unreachable("the way is cut")
+            raise Unreachable("the connection is cut")
 
     async def request(self, method: str, target: str, **given: Any) -> Reply:
         self._check()
-        return await self._inner.request(method, target, **given)
+        return await self.inner.request(method, target, **given)
 
     async def stream(self, method: str, target: str, **given: Any) -> StreamReply:
         self._check()
-        return cast(StreamReply, _CuttableStream(await self._inner.stream(method, target, **given), self._cut))
+        return cast(StreamReply, _CuttableStream(await self.inner.stream(method, target, **given), self._cut))
 
     async def close(self) -> None:
-        await self._inner.close()
+        await self.inner.close()
 
 
 class _CuttableStream:
@@ -277,7 +273,7 @@ class _CuttableStream:
                 await asyncio.wait({chunk, cut}, return_when=asyncio.FIRST_COMPLETED)
                 if cut.done():
                     await cancel_all(chunk)
-                    raise Disconnected("the way was cut")
+                    raise Disconnected("the connection was cut")
                 found = chunk.result()
                 if found is None:
                     return

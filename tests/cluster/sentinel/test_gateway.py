@@ -114,16 +114,16 @@ async def test_envoy_does_not_outlive_the_gateway() -> None:
 async def test_without_the_api_server_traffic_goes_on_also_with_a_new_envoy() -> None:
     async with world() as up, instances("one") as (one,):
         await serve(up, one)
-        assert up.way is not None
-        up.way.cut()
-        await eventually(lambda: up.way is not None and up.way.refused > 3)
+        assert up.transport is not None
+        up.transport.cut()
+        await eventually(lambda: up.transport is not None and up.transport.refused > 3)
         assert (await up.get("shop.example")).text == "one"
         before = up.gateway.supervisor.pid
         assert before is not None
         os.kill(before, signal.SIGKILL)
         await eventually(lambda: up.gateway.supervisor.pid not in (None, before))
         await up.answers("shop.example", "one")
-        up.way.mend()
+        up.transport.mend()
         await up.route("later", "later.example", "dep_1")
         await up.answers("later.example", "one")
 

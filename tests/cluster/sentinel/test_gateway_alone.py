@@ -12,7 +12,7 @@ from gateway_world import (
     ENVIRONMENT,
     LABELS,
     SLICES,
-    Cuttable,
+    CuttableTransport,
     Instance,
     World,
     endpoint_slice,
@@ -34,14 +34,14 @@ from shoal.testing.waiting import eventually
 
 @asynccontextmanager
 async def restarted(before: World, state: Path) -> AsyncIterator[World]:
-    """Another gateway of the same name, over a way to the cluster that is cut; the old one has ended."""
-    assert before.way is not None
-    way = Cuttable(before.way._inner)
-    way.cut()
-    client = Client(way, clock=RealClock(), field_manager="sentinel")  # type: ignore[arg-type]
+    """Another gateway of the same name, whose connection to the cluster is cut; the old one has ended."""
+    assert before.transport is not None
+    transport = CuttableTransport(before.transport.inner)
+    transport.cut()
+    client = Client(transport, clock=RealClock(), field_manager="sentinel")  # type: ignore[arg-type]
     saved = snapshot.read(SentinelConfig(name=before.config.name, environment=ENVIRONMENT, state=state))
     async with gateway(client, saved=saved, state=state, restore_s=0.2) as found:
-        found.client, found.way = before.client, way
+        found.client, found.transport = before.client, transport
         yield found
 
 
@@ -65,8 +65,8 @@ async def test_a_gateway_that_starts_while_the_cluster_is_away_serves_what_it_la
                 assert told["ok"] and "cannot be read" in told["notes"]["inputs"]
                 await up.route("later", "later.example", "dep_1")
                 assert (await again.get("later.example")).status_code == 404
-                assert again.way is not None
-                again.way.mend()
+                assert again.transport is not None
+                again.transport.mend()
                 await again.answers("later.example", "one")
                 assert (await again.get("shop.example")).text == "one"
                 assert "notes" not in await readiness(again)
@@ -77,11 +77,11 @@ async def test_without_anything_kept_a_gateway_is_not_ready_before_the_cluster_i
         up.gateway.leave()
         (tmp_path / snapshot.FILE).write_bytes(b"{}")
         async with restarted(up, tmp_path) as again:
-            assert again.way is not None
-            await eventually(lambda: again.way is not None and again.way.refused > 3)
+            assert again.transport is not None
+            await eventually(lambda: again.transport is not None and again.transport.refused > 3)
             told = await readiness(again)
             assert not told["ok"] and not told["checks"]["inputs"]
-            again.way.mend()
+            again.transport.mend()
             await eventually(lambda: all(again.gateway.ready.values()), timeout_s=20)
 
 
@@ -121,8 +121,8 @@ async def test_the_zone_is_that_of_the_node_unless_it_is_given_or_cannot_be_know
         node = {"metadata": {"name": "node-1", "labels": {LABEL: "eu-b"}}}
         await up.client.of(builtin("nodes")).create(node)
         mine = up.gateway.inputs.routes  # its account is the one that krane's rules are for
-        assert mine.synced and up.way is not None
-        client = Client(_transport(up.way), clock=RealClock())
+        assert mine.synced and up.transport is not None
+        client = Client(_transport(up.transport), clock=RealClock())
 
         async def zone(**fields: str) -> str:
             return await find_zone(client, SentinelConfig(**fields), known="kept", clock=RealClock())  # type: ignore[arg-type]
@@ -131,9 +131,9 @@ async def test_the_zone_is_that_of_the_node_unless_it_is_given_or_cannot_be_know
         assert await zone(node="node-1", zone="given") == "given"
         assert await zone() == ""
         assert await zone(node="missing") == "kept"
-        up.way.cut()
+        up.transport.cut()
         assert await zone(node="node-1") == "kept"
 
 
-def _transport(way: Cuttable) -> Transport:
-    return way  # type: ignore[return-value]
+def _transport(transport: CuttableTransport) -> Transport:
+    return transport  # type: ignore[return-value]

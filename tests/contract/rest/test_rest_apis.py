@@ -25,7 +25,7 @@ from shoal.rest.answers import RestAnswer
 from shoal.rest.api import RestApi, RestApiDeps, RestMetrics
 from shoal.rest.conditions import IfMatch, etag, precondition, under
 from shoal.rest.openapi import ApiDescription
-from shoal.rest.operations import Operation, RestCall, RestPage, to_everybody
+from shoal.rest.operations import Operation, RestCall, RestPage, always_public
 from shoal.rest.request import RestRequest
 from shoal.rest.streams import RestStreams
 
@@ -90,7 +90,7 @@ class Small:
             self._operation("GET", "/stream", self.stream, str, media="text/event-stream"),
             self._operation("GET", "/fault", self.fault, Thing, errors=(NotFound,)),
         ]
-        pages = [RestPage(path="/ui/*", handler=self.mounted, public=to_everybody), RestPage(path="/own", handler=self.own)]  # fmt: skip
+        pages = [RestPage(path="/ui/*", handler=self.mounted, public=always_public), RestPage(path="/own", handler=self.own)]  # fmt: skip
         self.api = RestApi(deps, about, operations, pages)
 
     @staticmethod

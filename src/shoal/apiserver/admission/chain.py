@@ -72,7 +72,7 @@ class Chain:
         self._chargers = tuple(chargers)
         self._dynamic = tuple(dynamic)
         self._plans: Plans = {} if plans is None else plans
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.spec_context: Callable[[str, str], Hashable | None] = spec_context or (lambda key, namespace: ())
 
     def plan(self, served: Served, operation: str, subresource: str) -> Plan | None:
@@ -119,9 +119,9 @@ class Chain:
         for plugin in plan.dynamic_validators:
             await plugin.validate(admission)
 
-    def turn(self, namespace: str) -> AbstractAsyncContextManager[None]:
+    def lock(self, namespace: str) -> AbstractAsyncContextManager[None]:
         """Held while a quota of this namespace is charged and the write committed."""
-        return self._turns.setdefault(namespace, asyncio.Lock())
+        return self._locks.setdefault(namespace, asyncio.Lock())
 
 
 def _settle(admission: Admission) -> None:

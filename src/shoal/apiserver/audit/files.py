@@ -111,20 +111,20 @@ class LogWriter(Generic[T]):
                     lines.append(self._encode(record))
                 except Exception as error:  # one bad record must not stop the log
                     self.failed += 1
-                    self._complain(error)
+                    self._report(error)
             try:
                 self._write(b"".join(lines))
                 self.written += len(lines)
             except OSError as error:
                 self.failed += len(lines)
-                self._complain(error)
+                self._report(error)
             self._done += size
 
     def _write(self, data: bytes) -> None:
         if self._file < 0:
             self._open()
         if self._size and self._size + len(data) > self._max_bytes:
-            self._turn_over()
+            self._rotate()
         start = self._size
         try:
             while data:
@@ -141,7 +141,7 @@ class LogWriter(Generic[T]):
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)
         self._size = os.fstat(self._file).st_size
 
-    def _turn_over(self) -> None:
+    def _rotate(self) -> None:
         os.close(self._file)
         self._file = -1
         stamp = self._clock.now().strftime("%Y-%m-%dT%H-%M-%S.%f")
@@ -159,7 +159,7 @@ class LogWriter(Generic[T]):
         for path in doomed:
             path.unlink(missing_ok=True)
 
-    def _complain(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         now = self._clock.monotonic()
         if now - self._complained_s >= _COMPLAIN_S:
             self._complained_s = now

@@ -1,8 +1,8 @@
 """The flow control gate: assigns each request a level and flow, and lets it run, queues it or rejects it.
 
 A server is one event loop, so its scarce resource is the loop's time; seats only matter for requests that wait for
-a commit. The gate distributes both. In each turn of the loop limited levels may work for a *slice*; a request that
-comes later in the turn, or finds its level's seats taken, waits in its level's fair queues. At the next turn the level
+a commit. The gate distributes both. In each iteration of the loop limited levels may work for a *slice*; a request that
+comes later in it, or finds its level's seats taken, waits in its level's fair queues. At the next iteration the level
 with the least service per share runs first: a controller's request passes a storm of others.
 
 Token buckets count only requests that had to wait. A user alone on a server never meets them; a user who keeps it
@@ -70,10 +70,10 @@ class FlowGate:
         self._matches: dict[Key, FlowMatch] = {}
         self._users = Buckets(config.requests_per_second, config.burst)
         self._flows = Buckets(config.flow_requests_per_second, config.flow_burst)
-        self._armed = False  # a turn is scheduled on the loop
-        self._turn_began = 0.0
+        self._armed = False  # ``_run_queued`` is scheduled on the loop
+        self._slice_began = 0.0
         self._virtual = 0.0  # virtual time of the level that was served last
-        self._behind = False  # the last turn left work: the loop's time is the bottleneck, not seats
+        self._behind = False  # the last slice left work: the loop's time is the bottleneck, not seats
         self._retired: list[Level] = []  # removed, but with requests in them
         self._sweeper: Timer | None = None
         self._mandatory = {
@@ -158,7 +158,7 @@ class FlowGate:
                 return False
             if not self._armed:
                 self._arm()
-            elif self._now() - self._turn_began > self._slice_s:
+            elif self._now() - self._slice_began > self._slice_s:
                 return False
         level.used += width
         match.schema.dispatched += 1
@@ -166,8 +166,8 @@ class FlowGate:
         return True
 
     async def queued(self, match: FlowMatch, width: int = 1) -> bool:
-        """After ``enter`` returned False: wait for the request's turn. False when it is rejected; True must be followed
-        by ``leave``."""
+        """After ``enter`` returned False: wait until the request may run. Return False when it is rejected; after True,
+        call ``leave``."""
         now = self._now()
         level = match.level
         if level.metered and not (self._users.take(match.user, 1, now) and self._flows.take(match.flow, 1, now)):
@@ -217,20 +217,20 @@ class FlowGate:
         if self.waiting:
             self._arm()
 
-    # -- turns -----------------------------------------------------------------------------------------------------
+    # -- slices ----------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
         if not self._armed:
             self._armed = True
-            self._turn_began = self._now()
-            self._running_loop().call_soon(self._turn)
+            self._slice_began = self._now()
+            self._running_loop().call_soon(self._run_queued)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         return self._loop
 
-    def _turn(self) -> None:
+    def _run_queued(self) -> None:
         """Run queued requests for a slice of time; then let the loop read new input."""
         self._armed = self._behind = False
         if not self.waiting:
@@ -239,10 +239,10 @@ class FlowGate:
         while self.waiting and now - began <= self._slice_s:
             level = self._next_level()
             if level is None:
-                return  # all seats are taken: ``leave`` schedules the next turn
+                return  # all seats are taken: ``leave`` schedules the next slice
             found = level.next()
             if found is None:
-                return  # the remaining requests are being cancelled, and schedule the next turn then
+                return  # the remaining requests are being cancelled, and schedule the next slice then
             queue, ticket = found
             self.waiting -= 1
             level.used += ticket.width

@@ -137,15 +137,15 @@ def endpoint_of(
     slices: Iterable[Mapping[str, Any]],
     port: str,
     pod_named: Callable[[str], Mapping[str, Any] | None],
-    turn: int,
+    start: int,
 ) -> tuple[str, int]:
-    """A ready endpoint that is a pod of this namespace. ``turn`` says where to begin looking."""
+    """A ready endpoint that is a pod of this namespace. ``start``: the number of the endpoint to try first."""
     for each in slices:
         found = next((p.get("port") for p in each.get("ports") or () if (p.get("name") or "") == port), None)
         endpoints = each.get("endpoints") or ()
         if not found or not endpoints:
             continue
-        first = turn % len(endpoints)
+        first = start % len(endpoints)
         for endpoint in (*endpoints[first:], *endpoints[:first]):
             if (endpoint.get("conditions") or {}).get("ready") is not False and _is_pod(endpoint, pod_named):
                 return endpoint["addresses"][0], found

@@ -60,7 +60,7 @@ class NodeAccess:
         self._admission = admission
         self._loopback = self._config.networks()
         self.credentials = NodeCredentials(self._config)
-        self._turn = 0  # endpoints of services are taken in turn
+        self._next_endpoint = 0  # endpoints of services are used round robin
         self._proxy = NodeProxy(core.clock, self._config.dial_s)
 
     async def handle(self, call: Call, method: str) -> Answer:
@@ -257,9 +257,9 @@ class NodeAccess:
             entry = store.get(Key("pods", namespace, pod))
             return None if entry is None else objects.decode(entry)
 
-        self._turn += 1
+        self._next_endpoint += 1
         host, port = locate.endpoint_of(
-            asked.name, slices, locate.port_name(service, asked.port), pod_named, self._turn
+            asked.name, slices, locate.port_name(service, asked.port), pod_named, self._next_endpoint
         )
         locate.check_address(host, self._loopback)
         return self._endpoint(asked.scheme, host, str(port))

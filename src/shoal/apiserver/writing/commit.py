@@ -119,7 +119,7 @@ class Committer:
         self, admission: AdmissionPass, obj: Obj, ops: Sequence[Op], requires: Sequence[Require]
     ) -> Sequence[Entry]:
         """Commit with the charges to the namespace's quotas; one at a time, since all change the same quota."""
-        async with self._admission.turn(admission.admission.namespace):
+        async with self._admission.lock(admission.admission.namespace):
             charge = admission.charge(obj)
             return await self._core.store.commit([*ops, *charge.ops], [*requires, *charge.requires])
 

@@ -9,7 +9,7 @@ from shoal.control.api.access import from_this_machine
 from shoal.control.database.engine import Database, Databases
 from shoal.errors import ApiError
 from shoal.rest.answers import RestAnswer, json_answer
-from shoal.rest.operations import RestPage, to_everybody
+from shoal.rest.operations import RestPage, always_public
 from shoal.rest.request import RestRequest
 
 _READY_S = 5.0
@@ -23,8 +23,8 @@ class Health:
     def pages(self) -> list[RestPage]:
         """Metrics need a token, except from the machine itself."""
         return [
-            RestPage(path="/livez", handler=self.livez, public=to_everybody),
-            RestPage(path="/readyz", handler=self.readyz, public=to_everybody),
+            RestPage(path="/livez", handler=self.livez, public=always_public),
+            RestPage(path="/readyz", handler=self.readyz, public=always_public),
             RestPage(path="/metrics", handler=self.metrics, public=from_this_machine),
         ]
 

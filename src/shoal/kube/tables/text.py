@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from shoal.base.memo import memo
+from shoal.base.bounded_cache import bounded_cache
 from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
 
@@ -50,7 +50,7 @@ def _two(seconds: int, large_s: int, large: str, small_s: int, small: str) -> st
     return f"{whole}{large}{rest}{small}" if rest else f"{whole}{large}"
 
 
-@memo(4096)
+@bounded_cache(4096)
 def epoch(text: str) -> float | None:
     """Seconds since 1970 of a stored time; None if it cannot be parsed."""
     try:

@@ -67,7 +67,7 @@ def _choose(made: route_pb2.RouteAction, backends: Sequence[Backend], *, sticky:
     name = envoy.sticky_cluster if sticky else envoy.deployment_cluster
     sharing = [backend for backend in backends if backend.weight > 0]
     if len(sharing) < 2:
-        made.cluster = name(sharing[0].deployment) if sharing else envoy.NOBODY
+        made.cluster = name(sharing[0].deployment) if sharing else envoy.EMPTY_CLUSTER
         return
     made.weighted_clusters.clusters.extend(
         route_pb2.WeightedCluster.ClusterWeight(

@@ -174,13 +174,13 @@ def _sockets(settings: Settings, protocol: str) -> Iterable[cluster_pb2.Cluster.
     yield cluster_pb2.Cluster.TransportSocketMatch(name="instance", match=struct_pb2.Struct(), transport_socket=plain)
 
 
-def nobody() -> cluster_pb2.Cluster:
+def empty_cluster() -> cluster_pb2.Cluster:
     """Stands for an app without a deployment: its share of the requests is refused."""
     return cluster_pb2.Cluster(
-        name=envoy.NOBODY,
+        name=envoy.EMPTY_CLUSTER,
         type=cluster_pb2.Cluster.DiscoveryType.STATIC,
         connect_timeout=envoy.duration(_CONNECT_TIMEOUT_S),
-        load_assignment=endpoint_pb2.ClusterLoadAssignment(cluster_name=envoy.NOBODY),
+        load_assignment=endpoint_pb2.ClusterLoadAssignment(cluster_name=envoy.EMPTY_CLUSTER),
         common_lb_config=cluster_pb2.Cluster.CommonLbConfig(healthy_panic_threshold=percent_pb2.Percent(value=0.0)),
     )
 

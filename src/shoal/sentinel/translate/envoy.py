@@ -17,7 +17,7 @@ RUNTIME = {"re2.max_program_size.error_level": 1_000_000}
 REQUESTS = "requests"
 """Before the stats of requests: ``requests.ms.of.<cluster>.<code>.<tries>``, with / in clusters as _."""
 
-NOBODY = "none"  # the cluster that never has an instance
+EMPTY_CLUSTER = "none"  # the cluster that never has an instance
 REPLICAS = "replicas"  # the cluster of this gateway's own replicas
 
 TRAFFIC, TLS, ENTRY = "traffic", "tls", "entry"  # listeners
@@ -25,12 +25,12 @@ ALL_ROUTES, ENTRY_ROUTES = "traffic", "entry"  # route configurations
 
 
 def deployment_cluster(deployment: str) -> str:
-    return f"deployment/{deployment}" if deployment else NOBODY
+    return f"deployment/{deployment}" if deployment else EMPTY_CLUSTER
 
 
 def sticky_cluster(deployment: str) -> str:
     """The same instances, but chosen by a hash."""
-    return f"sticky/{deployment}" if deployment else NOBODY
+    return f"sticky/{deployment}" if deployment else EMPTY_CLUSTER
 
 
 def local_cluster(deployment: str) -> str:

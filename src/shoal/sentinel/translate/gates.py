@@ -34,11 +34,11 @@ def header_key(policy: str) -> str:
 
 def gates(policies: Sequence[GatewayPolicy]) -> tuple[filter_pb2.RBACPerRoute | None, filter_pb2.RBACPerRoute | None]:
     """The rules before and after authentication; None if there is nothing to deny."""
-    at = next((at for at, one in enumerate(policies) if is_judged(one)), len(policies))
+    at = next((at for at, one in enumerate(policies) if authenticates(one)), len(policies))
     return _filter(_rules(policies[:at], ())), _filter(_rules(policies[at:], policies))
 
 
-def is_judged(policy: GatewayPolicy) -> bool:
+def authenticates(policy: GatewayPolicy) -> bool:
     return policy.spec is not None and (policy.spec.key_auth is not None or policy.spec.jwt is not None)
 
 
@@ -67,7 +67,7 @@ def _rules(policies: Sequence[GatewayPolicy], judged: Sequence[GatewayPolicy]) -
 
 def _denials(name: str, spec: PolicySpec, verdicts: Mapping[str, str]) -> Iterator[tuple[str, rbac_pb2.Principal]]:
     if spec.firewall is not None:
-        yield "firewall", _walled(spec.firewall)
+        yield "firewall", _firewall_denials(spec.firewall)
     elif spec.key_auth is not None:
         verdict = verdicts[name]
         yield "policy_error", rules.negated(rules.by_header(verdict))
@@ -75,14 +75,14 @@ def _denials(name: str, spec: PolicySpec, verdicts: Mapping[str, str]) -> Iterat
         yield "missing_key", rules.by_header(verdict, MISSING)
         yield "invalid_key", rules.negated(rules.by_header(verdict, ALLOWED))
     elif spec.jwt is not None:
-        unproven = _unproven(name, spec.jwt)
+        unproven = _without_valid_token(name, spec.jwt)
         yield "unauthorized", unproven
         # Whoever has proven who they are is said to be that; should that have failed, they are not let in as nobody.
         known = rules.by_metadata(JWT_METADATA, (header_key(name), "alg"), None)
         yield "policy_error", rules.all_of([known, rules.negated(rules.by_header(PRINCIPAL_HEADER))])
 
 
-def _walled(firewall: Firewall) -> rbac_pb2.Principal:
+def _firewall_denials(firewall: Firewall) -> rbac_pb2.Principal:
     named = [
         *map(rules.by_network, firewall.cidrs),
         *map(rules.by_header, firewall.headers),
@@ -95,7 +95,7 @@ def _walled(firewall: Firewall) -> rbac_pb2.Principal:
     return fits if firewall.action == "deny" else rules.negated(fits)
 
 
-def _unproven(name: str, jwt: Jwt) -> rbac_pb2.Principal:
+def _without_valid_token(name: str, jwt: Jwt) -> rbac_pb2.Principal:
     algorithm = rules.by_metadata(
         JWT_METADATA, (header_key(name), "alg"), _either(jwt.algorithms) if jwt.algorithms else None
     )
@@ -128,7 +128,7 @@ def subject_path(policy: GatewayPolicy, judged: Sequence[GatewayPolicy]) -> tupl
     by = spec.rate_limit.identifier
     if by.subject is None and not by.principal:
         return ()
-    before = [one for one in judged[: judged.index(policy)] if is_judged(one)] if policy in judged else []
+    before = [one for one in judged[: judged.index(policy)] if authenticates(one)] if policy in judged else []
     if not before or before[-1].spec is None:
         return ()
     judge, dotted = before[-1], tuple(by.principal.split(".")) if by.principal else ()

@@ -22,7 +22,7 @@ from google.protobuf import wrappers_pb2
 from shoal.crds.sentinel import RateLimitRule
 from shoal.sentinel.model import GatewayPolicy, Settings
 from shoal.sentinel.translate import envoy, rules
-from shoal.sentinel.translate.gates import is_judged, subject_path
+from shoal.sentinel.translate.gates import authenticates, subject_path
 
 BUCKETS = ("early", "early_shared", "late", "late_shared")
 """Filters with buckets."""
@@ -40,7 +40,7 @@ def filter_of(policy: GatewayPolicy, policies: Sequence[GatewayPolicy], settings
     scope = policy.spec.rate_limit.scope
     if scope == "strict":
         return STRICT_OPEN if policy.spec.fail_open else STRICT
-    late = any(is_judged(one) for one in policies[: policies.index(policy)])
+    late = any(authenticates(one) for one in policies[: policies.index(policy)])
     shared = scope == "cluster" and settings.replicas is not None
     return ("late" if late else "early") + ("_shared" if shared else "")
 
@@ -80,7 +80,7 @@ def _counted(policy: GatewayPolicy, policies: Sequence[GatewayPolicy]) -> route_
     return made
 
 
-def strictly(policy: GatewayPolicy, policies: Sequence[GatewayPolicy]) -> route_pb2.RateLimit:
+def strict_limit(policy: GatewayPolicy, policies: Sequence[GatewayPolicy]) -> route_pb2.RateLimit:
     """The same for the rate-limit service, with the limit itself."""
     assert policy.spec is not None and policy.spec.rate_limit is not None
     limit = policy.spec.rate_limit
@@ -134,7 +134,7 @@ def buckets(name: str, limited: Sequence[tuple[GatewayPolicy, Sequence[GatewayPo
     return made
 
 
-def closed(name: str) -> local_pb2.LocalRateLimit:
+def closed_buckets(name: str) -> local_pb2.LocalRateLimit:
     """Default with a minimal rate, used if Envoy refuses the buckets."""
     return local_pb2.LocalRateLimit(
         stat_prefix=name,

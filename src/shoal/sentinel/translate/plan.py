@@ -46,8 +46,8 @@ class RoutePlan:
 
 def plan(inputs: Inputs) -> RoutePlan:
     faults: dict[str, str] = {}
-    crowd = crowding(inputs)
-    policies = _by_environment((_countable(policy, crowd) for policy in inputs.policies.values()), faults)
+    replicas = replicas_above_limits(inputs)
+    policies = _by_environment((_countable(policy, replicas) for policy in inputs.policies.values()), faults)
     hosts: dict[str, list[PlannedRoute]] = {}
     for route in _owners_first(inputs.routes.values(), faults):
         planned = _planned(route, policies.get(route.environment, []), inputs, faults)
@@ -65,7 +65,7 @@ def plan(inputs: Inputs) -> RoutePlan:
     )
 
 
-def crowding(inputs: Inputs) -> int:
+def replicas_above_limits(inputs: Inputs) -> int:
     """How many replicas the gateway has, if that is more than some limit that they share allows; else 0."""
     own = inputs.endpoints.get(inputs.settings.replicas) if inputs.settings.replicas is not None else None
     replicas = len(own.endpoints) if own is not None else 0
@@ -77,9 +77,9 @@ def _is_shared_below(policy: GatewayPolicy, replicas: int) -> bool:
     return limit is not None and limit.scope == "cluster" and limit.limit < replicas * limit.cost
 
 
-def _countable(policy: GatewayPolicy, crowd: int) -> GatewayPolicy:
+def _countable(policy: GatewayPolicy, replicas: int) -> GatewayPolicy:
     """A share of less than one request would let nobody through, ever: then each replica counts for itself."""
-    if not crowd or not _is_shared_below(policy, crowd):
+    if not replicas or not _is_shared_below(policy, replicas):
         return policy
     assert policy.spec is not None and policy.spec.rate_limit is not None
     alone = msgspec.structs.replace(policy.spec.rate_limit, scope="local")

@@ -33,7 +33,7 @@ from shoal.sentinel.model import GatewayPolicy, KeySet, Settings
 from shoal.sentinel.policies.lua_filter import KeyCheck, TokenClaims, filter_context, key_script
 from shoal.sentinel.translate import envoy, limits, rules, size, tokens
 from shoal.sentinel.translate.clusters import LIMITS_SERVICE
-from shoal.sentinel.translate.gates import gates, is_judged, payload_key, subject_path
+from shoal.sentinel.translate.gates import authenticates, gates, payload_key, subject_path
 from shoal.sentinel.translate.plan import PlannedRoute, RoutePlan
 
 FACTS, CORS, FIREWALL, TOKENS, KEYS, GATE, SIZE = "facts", "cors", "firewall", "tokens", "keys", "gate", "size"
@@ -54,12 +54,12 @@ def http_filters(settings: Settings) -> list[hcm_pb2.HttpFilter]:
         _off(FACTS, header_mutation_pb2.HeaderMutation()),
         _off(CORS, cors_pb2.Cors()),
         _off(FIREWALL, rbac_pb2.RBAC()),
-        *(_fetched(name, limits.closed(name)) for name in early),
+        *(_fetched(name, limits.closed_buckets(name)) for name in early),
         _fetched(TOKENS, jwt_pb2.JwtAuthentication()),
         _fetched(KEYS, lua_pb2.Lua()),
         _off(GATE, rbac_pb2.RBAC()),
         _off(SIZE, composite_pb2.Composite()),
-        *(_fetched(name, limits.closed(name)) for name in late),
+        *(_fetched(name, limits.closed_buckets(name)) for name in late),
     ]
     if settings.limits_socket:
         both = (limits.STRICT, limits.STRICT_OPEN)
@@ -87,7 +87,7 @@ def _fetched(name: str, default: Message) -> hcm_pb2.HttpFilter:
     return hcm_pb2.HttpFilter(name=name, config_discovery=source, disabled=True)
 
 
-def judge_of_keys(keys: Mapping[str, KeySet]) -> extension_pb2.TypedExtensionConfig:
+def key_filter(keys: Mapping[str, KeySet]) -> extension_pb2.TypedExtensionConfig:
     """It lets everybody through, also when it fails: the gate behind it looks for its verdict."""
     program = base_pb2.DataSource(inline_string=key_script(keys))
     return envoy.extension(KEYS, lua_pb2.Lua(default_source_code=program, stat_prefix=KEYS))
@@ -155,9 +155,9 @@ def route_rules(planned: PlannedRoute, settings: Settings) -> RouteRules:
         filters[GATE] = behind
     if known := _with_tokens(policies):
         filters[TOKENS] = jwt_pb2.PerRouteConfig(requirement_name=tokens.requirement_name(known))
-    if judged := [one for one in policies if is_judged(one)]:
+    if judged := [one for one in policies if authenticates(one)]:
         told = any(subject_path(one, policies) for one in _limits(policies))
-        filters[KEYS] = _asked(planned.route.environment, judged, tell=told)
+        filters[KEYS] = _key_checks(planned.route.environment, judged, tell=told)
     if shared := next((one.spec.cors for one in policies if one.spec is not None and one.spec.cors), None):
         filters[CORS] = _cors(shared)
     strict = _strict(policies, settings)
@@ -165,7 +165,7 @@ def route_rules(planned: PlannedRoute, settings: Settings) -> RouteRules:
     packed = {name: envoy.packed(message) for name, message in filters.items()}
     packed.update({name: _on() for name in _counting(policies, settings)})
     if sizes := [one.spec for one in policies if one.spec is not None and one.spec.request_size is not None]:
-        packed[SIZE] = size.at_most(sizes)
+        packed[SIZE] = size.size_limits(sizes)
     return RouteRules(
         filters=packed,
         removed=[*facts, *rules.verdict_facts(policies).values()],
@@ -191,7 +191,7 @@ def _written(facts: Mapping[str, str]) -> header_mutation_pb2.HeaderMutationPerR
     )
 
 
-def _asked(environment: str, policies: Sequence[GatewayPolicy], *, tell: bool) -> lua_pb2.LuaPerRoute:
+def _key_checks(environment: str, policies: Sequence[GatewayPolicy], *, tell: bool) -> lua_pb2.LuaPerRoute:
     """Tells the judge of keys where to look for them and what they have to allow, and where tokens say whose they
     are."""
     asked: list[KeyCheck | TokenClaims] = []
@@ -228,7 +228,7 @@ def _strict(policies: Sequence[GatewayPolicy], settings: Settings) -> dict[str, 
     for policy in _limits(policies):
         name = limits.filter_of(policy, policies, settings)
         if name not in limits.BUCKETS:
-            found.setdefault(name, []).append(limits.strictly(policy, policies))
+            found.setdefault(name, []).append(limits.strict_limit(policy, policies))
     return found
 
 

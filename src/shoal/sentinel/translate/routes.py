@@ -104,12 +104,14 @@ def _routes(planned: PlannedRoute, settings: Settings, *, choosable: bool) -> It
         return
     peers = bool(settings.entry_secret)
     choice = choice_name(route.environment, sticky=spec.sticky is not None)
-    for way in _variants(choice, choosable=choosable, brief=actions.is_brief(spec)):
+    for variant in _variants(choice, choosable=choosable, brief=actions.is_brief(spec)):
         made = route_pb2.Route(
             name=route.name,
-            match=route_match(route.path, [*headers, *way.told_by]),
-            route=actions.forward(spec, idempotent=way.idempotent, chosen=way.chosen, peers=peers, brief=way.brief),
-            request_headers_to_add=_target(spec, way.chosen) if peers else (),
+            match=route_match(route.path, [*headers, *variant.matchers]),
+            route=actions.forward(
+                spec, idempotent=variant.idempotent, chosen=variant.chosen, peers=peers, brief=variant.brief
+            ),
+            request_headers_to_add=_target(spec, variant.chosen) if peers else (),
             request_headers_to_remove=rules.removed,
         )
         yield _filtered(made, rules.filters)
@@ -119,7 +121,7 @@ def _routes(planned: PlannedRoute, settings: Settings, *, choosable: bool) -> It
 class _Variant:
     """One through a route: how its requests are told, who chooses their deployment, whether they may be repeated."""
 
-    told_by: Sequence[route_pb2.HeaderMatcher]
+    matchers: Sequence[route_pb2.HeaderMatcher]
     chosen: str = ""
     idempotent: bool = False
     brief: bool = False

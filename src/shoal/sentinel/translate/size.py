@@ -19,7 +19,7 @@ _PER_ROUTE = "envoy.extensions.filters.http.composite.v3.CompositePerRoute"
 _Predicate: TypeAlias = matcher_pb2.Matcher.MatcherList.Predicate
 
 
-def at_most(specs: Sequence[PolicySpec]) -> any_pb2.Any:
+def size_limits(specs: Sequence[PolicySpec]) -> any_pb2.Any:
     made = matcher_pb2.Matcher()
     for spec in sorted(specs, key=lambda one: one.request_size.max_bytes if one.request_size else 0):
         assert spec.request_size is not None

@@ -9,11 +9,11 @@ from google.protobuf.message import Message
 
 from shoal.sentinel.model import Inputs, PeerGateway, ServiceEndpoints, ServiceKey, Settings
 from shoal.sentinel.translate import envoy
-from shoal.sentinel.translate.clusters import clusters_of, nobody, service_clusters
+from shoal.sentinel.translate.clusters import clusters_of, empty_cluster, service_clusters
 from shoal.sentinel.translate.endpoints import load_assignment
 from shoal.sentinel.translate.listeners import listeners_of
-from shoal.sentinel.translate.plan import PlannedRoute, RoutePlan, crowding, plan
-from shoal.sentinel.translate.policies import KEYS, extensions, judge_of_keys, policy_clusters
+from shoal.sentinel.translate.plan import PlannedRoute, RoutePlan, plan, replicas_above_limits
+from shoal.sentinel.translate.policies import KEYS, extensions, key_filter, policy_clusters
 from shoal.sentinel.translate.routes import entry_configuration, route_configuration, virtual_host
 from shoal.sentinel.translate.secrets import secrets_of
 from shoal.sentinel.xds.model import CLUSTER, ENDPOINTS, EXTENSION, LISTENER, ROUTES, SECRET
@@ -37,13 +37,13 @@ class Translator:
         self._inputs = Inputs()
         self._settings = Settings()  # as they are used: without an entry when its certificate is missing
         self._plan = RoutePlan()
-        self._crowding = 0
+        self._replicas_above_limits = 0
         self._resources: Resources = {}
         self._hosts: dict[str, tuple[object, Message]] = {}
         self._clusters: dict[str, tuple[object, dict[str, Message]]] = {}
         self._services: _Services = {}
         self._faults: dict[str, str] = {}
-        self._judge: Message = judge_of_keys({})
+        self._key_filter: Message = key_filter({})
 
     @property
     def faults(self) -> Mapping[str, str]:
@@ -62,13 +62,13 @@ class Translator:
             or inputs.tls is not before.tls
             or inputs.issuers is not before.issuers
             or _own(inputs) is not _own(before)
-            and crowding(inputs) != self._crowding
+            and replicas_above_limits(inputs) != self._replicas_above_limits
         )
         found, services = dict(self._resources), self._services
         if routed:
             self._settings = settings
             self._plan = plan(inputs)
-            self._crowding = crowding(inputs)
+            self._replicas_above_limits = replicas_above_limits(inputs)
             self._faults = dict(self._plan.faults)
             if inputs.peers and not peers:
                 self._faults["peers"] = f"there is no Secret {inputs.settings.entry_secret!r} to speak to them with"
@@ -79,9 +79,9 @@ class Translator:
             found[ENDPOINTS] = self._endpoints(inputs, peers, services, every=every)
             self._services = services
         if first or inputs.keys is not before.keys:
-            self._judge = judge_of_keys(inputs.keys)
-        if found[EXTENSION].get(KEYS) is not self._judge:
-            found[EXTENSION] = {**found[EXTENSION], KEYS: self._judge}
+            self._key_filter = key_filter(inputs.keys)
+        if found[EXTENSION].get(KEYS) is not self._key_filter:
+            found[EXTENSION] = {**found[EXTENSION], KEYS: self._key_filter}
         self._inputs, self._resources = inputs, found
         return found
 
@@ -119,7 +119,7 @@ class Translator:
                 known = (key, dict(clusters_of(target, self._settings)))
             kept[deployment] = known
         self._clusters = kept
-        made: dict[str, Message] = {envoy.NOBODY: nobody()}
+        made: dict[str, Message] = {envoy.EMPTY_CLUSTER: empty_cluster()}
         for _, members in kept.values():
             made.update(members)
         made.update(service_clusters(self._settings))

@@ -57,7 +57,7 @@ class XdsLimits:
 
 
 @dataclass(slots=True)
-class _Talk:
+class _Subscription:
     """State of one type on this stream."""
 
     wildcard: bool = False
@@ -65,7 +65,7 @@ class _Talk:
     held: dict[str, Held] = field(default_factory=dict)  # a missing name: Envoy certainly does not have it
     dirty: dict[str, None] = field(default_factory=dict)  # may need sending; in order of arrival
     asked: set[str] = field(default_factory=set)  # must be answered, also when Envoy should have it
-    greeted: bool = True  # False: Envoy waits for a first answer, however empty
+    answered: bool = True  # False: Envoy waits for a first answer, however empty
     flight: DiscoveryResponse | None = None
     alone: deque[tuple[str, ...]] = field(default_factory=deque)  # groups that go apart from all others
 
@@ -93,7 +93,7 @@ class XdsMachine:
         self._good: dict[ResourceRef, XdsResource] = {}  # as last acknowledged
         self._refused: dict[ResourceRef, Nack] = {}
         self._unused_since: dict[str, float] = {}  # clusters that are to go
-        self._talks: dict[str, _Talk] | None = None
+        self._subscriptions: dict[str, _Subscription] | None = None
         self._nonces = count(1)
         self._complete = False
 
@@ -101,7 +101,7 @@ class XdsMachine:
 
     @property
     def connected(self) -> bool:
-        return self._talks is not None
+        return self._subscriptions is not None
 
     @property
     def complete(self) -> bool:
@@ -117,14 +117,19 @@ class XdsMachine:
         """Whether nothing is in flight: Envoy has answered the newest snapshot."""
         if not self._complete:
             return False
-        for type_, talk in (self._talks or {}).items():
-            if talk.flight is not None or talk.alone or talk.asked or self._lacks(type_, talk):
+        for type_, subscription in (self._subscriptions or {}).items():
+            if (
+                subscription.flight is not None
+                or subscription.alone
+                or subscription.asked
+                or self._lacks(type_, subscription)
+            ):
                 return False
         return True
 
     def due_s(self, now: float) -> float | None:
         """Seconds until ``tick`` has work; None if no timer is set."""
-        clusters = (self._talks or {}).get(CLUSTER)
+        clusters = (self._subscriptions or {}).get(CLUSTER)
         times = []
         if clusters is not None and clusters.flight is None:
             times += [since + self._limits.drain_s for since in self._unused_since.values()]
@@ -144,7 +149,7 @@ class XdsMachine:
 
     def connect(self) -> None:
         """A new stream replaces the previous one."""
-        self._talks = {}
+        self._subscriptions = {}
         self._complete = False
         self._unused_since.clear()
         for ref, one in self._refused.items():
@@ -152,50 +157,50 @@ class XdsMachine:
         self._settle()
 
     def disconnect(self) -> None:
-        self._talks = None
+        self._subscriptions = None
         self._complete = False
 
     def receive(self, request: DiscoveryRequest, now: float) -> list[DiscoveryResponse]:
-        assert self._talks is not None, "nothing is connected"
-        talk = self._talks.get(request.type)
-        if talk is None:
-            talk = self._talks[request.type] = self._greet(request)
-        flight = talk.flight
+        assert self._subscriptions is not None, "nothing is connected"
+        subscription = self._subscriptions.get(request.type)
+        if subscription is None:
+            subscription = self._subscriptions[request.type] = self._opened(request)
+        flight = subscription.flight
         if flight is not None and request.nonce == flight.nonce:
-            talk.flight = None
+            subscription.flight = None
             if request.error is None:
-                self._acknowledge(talk, flight)
+                self._acknowledge(subscription, flight)
             else:
-                self._refuse(talk, flight, request.error, now)
-        self._subscribe(talk, request)
+                self._refuse(subscription, flight, request.error, now)
+        self._subscribe(subscription, request)
         return self._pump(now)
 
     def tick(self, now: float) -> list[DiscoveryResponse]:
         """Time has passed."""
         due = [one for one in self._refused.values() if not one.trying and now >= one.retry_at]
         for one in due:
-            talk = (self._talks or {}).get(one.ref.type)
-            if talk is not None:
+            subscription = (self._subscriptions or {}).get(one.ref.type)
+            if subscription is not None:
                 self._refused[one.ref] = replace(one, trying=True)
-                talk.alone.append((one.ref.name,))
+                subscription.alone.append((one.ref.name,))
             else:
                 self._refused[one.ref] = replace(one, retry_at=now + self._limits.retry_s)
         if due:
             self._settle()
         return self._pump(now)
 
-    # what Envoy says
+    # requests of Envoy
 
-    def _greet(self, request: DiscoveryRequest) -> _Talk:
+    def _opened(self, request: DiscoveryRequest) -> _Subscription:
         named = [name for name in request.subscribe if name != _EVERYTHING]
         wildcard = not named or _EVERYTHING in request.subscribe
-        talk = _Talk(wildcard=wildcard, greeted=bool(request.versions) or not wildcard)
+        subscription = _Subscription(wildcard=wildcard, answered=bool(request.versions) or not wildcard)
         for name, version in request.versions.items():
-            talk.held[name] = (self._recognize(ResourceRef(request.type, name), version),)
-            talk.dirty[name] = None
+            subscription.held[name] = (self._recognize(ResourceRef(request.type, name), version),)
+            subscription.dirty[name] = None
         if wildcard:
-            talk.dirty |= dict.fromkeys(self._of(request.type))
-        return talk
+            subscription.dirty |= dict.fromkeys(self._of(request.type))
+        return subscription
 
     def _recognize(self, ref: ResourceRef, version: str) -> XdsResource:
         """Record the resources that Envoy has from an earlier stream."""
@@ -204,54 +209,56 @@ class XdsMachine:
                 return one
         return XdsResource(ref, version, known=False)
 
-    def _subscribe(self, talk: _Talk, request: DiscoveryRequest) -> None:
+    def _subscribe(self, subscription: _Subscription, request: DiscoveryRequest) -> None:
         for name in request.unsubscribe:
-            talk.names.discard(name)
-            talk.asked.discard(name)
-            if not talk.wildcard:
-                talk.held.pop(name, None)
+            subscription.names.discard(name)
+            subscription.asked.discard(name)
+            if not subscription.wildcard:
+                subscription.held.pop(name, None)
                 self._forget(ResourceRef(request.type, name))
         for name in request.subscribe:
             if name == _EVERYTHING:
                 continue
-            talk.names.add(name)
-            talk.dirty[name] = None
+            subscription.names.add(name)
+            subscription.dirty[name] = None
             # Envoy may have forgotten what it once had; and of endpoints, a cluster of before may still wait for them.
             if name not in request.versions or request.type == ENDPOINTS:
-                talk.asked.add(name)
+                subscription.asked.add(name)
 
-    def _acknowledge(self, talk: _Talk, flight: DiscoveryResponse) -> None:
+    def _acknowledge(self, subscription: _Subscription, flight: DiscoveryResponse) -> None:
         for one in flight.resources:
             name = one.ref.name
             self._good[one.ref] = one
             refusal = self._refused.get(one.ref)
             if refusal is not None and refusal.version == one.version:
                 del self._refused[one.ref]
-            if talk.wants(name):
-                talk.held[name] = (one,)
+            if subscription.wants(name):
+                subscription.held[name] = (one,)
         for name in flight.removed:
-            talk.held.pop(name, None)
-            talk.dirty[name] = None
+            subscription.held.pop(name, None)
+            subscription.dirty[name] = None
             self._forget(ResourceRef(flight.type, name))
 
-    def _refuse(self, talk: _Talk, flight: DiscoveryResponse, reason: str, now: float) -> None:
+    def _refuse(self, subscription: _Subscription, flight: DiscoveryResponse, reason: str, now: float) -> None:
         resources = flight.resources
         if len(resources) > 1:
             for part in reversed(_split([one.ref.name for one in resources], reason)):
-                talk.alone.appendleft(tuple(part))
+                subscription.alone.appendleft(tuple(part))
             return
         for name in flight.removed:
-            talk.held.pop(name, None)
+            subscription.held.pop(name, None)
         for one in resources:
             name = one.ref.name
-            if name in talk.held:
-                talk.hold(name, (held for held in talk.has(name) if held is None or held.version != one.version))
-            talk.dirty[name] = None
+            if name in subscription.held:
+                subscription.hold(
+                    name, (held for held in subscription.has(name) if held is None or held.version != one.version)
+                )
+            subscription.dirty[name] = None
             if self._is_in_snapshot(one.ref, one.version):
-                self._put_aside(one, reason, now)
+                self._set_aside(one, reason, now)
         self._settle()
 
-    def _put_aside(self, one: XdsResource, reason: str, now: float) -> None:
+    def _set_aside(self, one: XdsResource, reason: str, now: float) -> None:
         before = self._refused.get(one.ref)
         attempts = before.attempts + 1 if before is not None else 1
         wait_s = min(self._limits.retry_cap_s, self._limits.retry_s * 2 ** min(attempts - 1, 10))
@@ -275,9 +282,9 @@ class XdsMachine:
             del self._unused_since[name]
         for type_ in TYPES:
             changed = _changed(old.get(type_, {}), self._of(type_))
-            talk = (self._talks or {}).get(type_)
-            if talk is not None:
-                talk.dirty |= dict.fromkeys(changed)
+            subscription = (self._subscriptions or {}).get(type_)
+            if subscription is not None:
+                subscription.dirty |= dict.fromkeys(changed)
             for name in changed:
                 self._forget(ResourceRef(type_, name))
 
@@ -313,47 +320,48 @@ class XdsMachine:
 
     def _forget(self, ref: ResourceRef) -> None:
         """Drop accepted versions that can never be sent again."""
-        talk = (self._talks or {}).get(ref.type)
-        if ref.name not in self._of(ref.type) and (talk is None or ref.name not in talk.held):
+        subscription = (self._subscriptions or {}).get(ref.type)
+        if ref.name not in self._of(ref.type) and (subscription is None or ref.name not in subscription.held):
             self._good.pop(ref, None)
 
-    # what is said
+    # responses
 
     def _pump(self, now: float) -> list[DiscoveryResponse]:
-        if self._talks is None or self._snapshot is None:
+        if self._subscriptions is None or self._snapshot is None:
             return []
-        said = []
+        responses = []
         for type_ in TYPES:
-            talk = self._talks.get(type_)
-            if talk is None or talk.flight is not None or (type_ == ROUTES and not self._has_filters()):
+            subscription = self._subscriptions.get(type_)
+            if subscription is None or subscription.flight is not None or (type_ == ROUTES and not self._has_filters()):
                 continue
-            if (response := self._next(type_, talk, now)) is not None:
-                talk.flight = response
-                said.append(response)
+            if (response := self._next(type_, subscription, now)) is not None:
+                subscription.flight = response
+                responses.append(response)
         self._complete = self._complete or self._is_complete()
-        return said
+        return responses
 
-    def _next(self, type_: str, talk: _Talk, now: float) -> DiscoveryResponse | None:
-        while talk.alone:
-            response = self._say(type_, talk, talk.alone.popleft())
+    def _next(self, type_: str, subscription: _Subscription, now: float) -> DiscoveryResponse | None:
+        while subscription.alone:
+            response = self._updates(type_, subscription, subscription.alone.popleft())
             if response is not None:
                 return response
-        response = self._say(type_, talk, tuple(talk.dirty)) or self._take_back(type_, talk, now)
-        if response is None and not talk.greeted and not self._of(type_):
+        response = self._updates(type_, subscription, tuple(subscription.dirty))
+        response = response or self._removals(type_, subscription, now)
+        if response is None and not subscription.answered and not self._of(type_):
             response = DiscoveryResponse(type=type_, nonce=self._nonce())
         if response is not None:
-            talk.greeted = True
+            subscription.answered = True
         return response
 
-    def _say(self, type_: str, talk: _Talk, names: Iterable[str]) -> DiscoveryResponse | None:
+    def _updates(self, type_: str, subscription: _Subscription, names: Iterable[str]) -> DiscoveryResponse | None:
         chosen: list[XdsResource] = []
         size = 0
         for name in names:
-            want = self._of(type_).get(name) if talk.wants(name) else None
+            want = self._of(type_).get(name) if subscription.wants(name) else None
             if want is None:
                 continue
-            if name not in talk.asked and _is(talk.has(name), want):
-                talk.dirty.pop(name, None)
+            if name not in subscription.asked and _is(subscription.has(name), want):
+                subscription.dirty.pop(name, None)
                 continue
             if not all(self._is_usable(cluster) for cluster in want.needs):
                 continue
@@ -365,32 +373,32 @@ class XdsMachine:
             return None
         for one in chosen:
             name = one.ref.name
-            talk.hold(name, (*talk.has(name), one))
-            talk.asked.discard(name)
+            subscription.hold(name, (*subscription.has(name), one))
+            subscription.asked.discard(name)
             if type_ == CLUSTER:
-                self._bring_again(one)
+                self._resend_endpoints(one)
         return DiscoveryResponse(type=type_, nonce=self._nonce(), resources=tuple(chosen))
 
-    def _bring_again(self, cluster: XdsResource) -> None:
+    def _resend_endpoints(self, cluster: XdsResource) -> None:
         """A cluster that is new or changed waits for its endpoints, but Envoy asks only once for those of a name."""
         for ref in cluster.brings:
-            talk = (self._talks or {}).get(ref.type)
-            if talk is not None and ref.name in talk.names:
-                talk.asked.add(ref.name)
-                talk.dirty[ref.name] = None
+            subscription = (self._subscriptions or {}).get(ref.type)
+            if subscription is not None and ref.name in subscription.names:
+                subscription.asked.add(ref.name)
+                subscription.dirty[ref.name] = None
 
-    def _take_back(self, type_: str, talk: _Talk, now: float) -> DiscoveryResponse | None:
+    def _removals(self, type_: str, subscription: _Subscription, now: float) -> DiscoveryResponse | None:
         """Resources to remove: those Envoy should not have, and requested names that do not exist."""
         named: frozenset[str] | None = None
         gone: list[str] = []
-        for name in tuple(talk.dirty):
-            if name in self._of(type_) and talk.wants(name):
+        for name in tuple(subscription.dirty):
+            if name in self._of(type_) and subscription.wants(name):
                 continue
-            if name in talk.asked:
-                talk.asked.discard(name)
+            if name in subscription.asked:
+                subscription.asked.discard(name)
                 gone.append(name)
-            elif name not in talk.held or not talk.wildcard:
-                talk.dirty.pop(name, None)  # Envoy drops resources that it requested by name by itself
+            elif name not in subscription.held or not subscription.wildcard:
+                subscription.dirty.pop(name, None)  # Envoy drops resources that it requested by name by itself
             elif type_ != CLUSTER:
                 gone.append(name)
             else:
@@ -398,7 +406,7 @@ class XdsMachine:
                 if self._is_drained(name, named, now):
                     gone.append(name)
         for name in gone:
-            talk.hold(name, (*talk.has(name), None))
+            subscription.hold(name, (*subscription.has(name), None))
             if type_ == CLUSTER:
                 self._unused_since.pop(name, None)
         return DiscoveryResponse(type=type_, nonce=self._nonce(), removed=tuple(gone)) if gone else None
@@ -413,8 +421,8 @@ class XdsMachine:
         """The clusters named by resources that Envoy has or may have; None if unknown."""
         found: set[str] = set()
         for type_ in _NAMING:
-            talk = (self._talks or {}).get(type_)
-            for held in talk.held.values() if talk is not None else ():
+            subscription = (self._subscriptions or {}).get(type_)
+            for held in subscription.held.values() if subscription is not None else ():
                 for one in held:
                     if one is not None:
                         if not one.known:
@@ -428,8 +436,8 @@ class XdsMachine:
     # what Envoy has
 
     def _has(self, ref: ResourceRef) -> Held:
-        talk = (self._talks or {}).get(ref.type)
-        return talk.has(ref.name) if talk is not None else _NOTHING
+        subscription = (self._subscriptions or {}).get(ref.type)
+        return subscription.has(ref.name) if subscription is not None else _NOTHING
 
     def _is_usable(self, cluster: str) -> bool:
         """Whether a route may name it. A cluster that will never exist blocks no route."""
@@ -443,17 +451,20 @@ class XdsMachine:
 
     def _has_filters(self) -> bool:
         """Whether Envoy has all that routes rely on, in its newest version."""
-        talks = self._talks or {}
-        return not any(self._lacks(type_, talks[type_]) for type_ in _BEFORE_ROUTES if type_ in talks)
+        subscriptions = self._subscriptions or {}
+        return not any(self._lacks(type_, subscriptions[type_]) for type_ in _BEFORE_ROUTES if type_ in subscriptions)
 
-    def _lacks(self, type_: str, talk: _Talk) -> bool:
+    def _lacks(self, type_: str, subscription: _Subscription) -> bool:
         """Whether Envoy may lack the newest version of a resource that it requested."""
         wanted = self._of(type_)
-        return any(name in wanted and talk.wants(name) and not _is(talk.has(name), wanted[name]) for name in talk.dirty)
+        return any(
+            name in wanted and subscription.wants(name) and not _is(subscription.has(name), wanted[name])
+            for name in subscription.dirty
+        )
 
     def _is_complete(self) -> bool:
         """Whether Envoy has some version of every resource, not necessarily the newest."""
-        if LISTENER not in (self._talks or {}):
+        if LISTENER not in (self._subscriptions or {}):
             return False
         for type_ in (CLUSTER, LISTENER, SCOPE):
             for want in self._of(type_).values():

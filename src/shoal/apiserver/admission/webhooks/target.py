@@ -1,7 +1,7 @@
 """The address of a hook: the ``clientConfig`` of webhooks and conversions, and the endpoint behind a service.
 
 A service is not called through its cluster address, which only nodes know how to reach: the server connects to one of
-its endpoints, as a proxy on a node would, and takes them in turn.
+its endpoints, as a proxy on a node would, round robin.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Resolver:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._turns: dict[Service, int] = {}
+        self._next_endpoint: dict[Service, int] = {}
 
     def address(self, target: HookTarget) -> tuple[str, int]:
         """Raises ``Unresolved`` in the words of Kubernetes."""
@@ -101,8 +101,8 @@ class Resolver:
         found = list(self._endpoints(service, ports[0].get("name") or ""))
         if not found:
             raise Unresolved(f'no endpoints available for service "{service.name}"')
-        turn = self._turns[service] = self._turns.get(service, -1) + 1
-        return found[turn % len(found)]
+        at = self._next_endpoint[service] = self._next_endpoint.get(service, -1) + 1
+        return found[at % len(found)]
 
     def _endpoints(self, service: Service, port_name: str) -> Iterator[tuple[str, int]]:
         """Ready endpoints from EndpointSlices; from Endpoints when there are no slices."""

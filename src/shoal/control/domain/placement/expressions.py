@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from shoal.base.memo import memo
+from shoal.base.bounded_cache import bounded_cache
 from shoal.kube import cel
 from shoal.kube.cel import types
 from shoal.kube.cel.declare import declare
@@ -43,7 +43,7 @@ def _environment() -> cel.Env:
     return cel.Env({name: declared.type for name, declared in found.items() if declared is not None})
 
 
-@memo(1024)
+@bounded_cache(1024)
 def _compiled(expression: str) -> cel.Program | str:
     try:
         program = cel.compile(expression, _environment())

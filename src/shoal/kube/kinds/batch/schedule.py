@@ -11,7 +11,7 @@ from functools import cache
 from typing import Final
 from zoneinfo import available_timezones
 
-from shoal.base.memo import memo
+from shoal.base.bounded_cache import bounded_cache
 from shoal.kube.times import parse_duration
 
 _MONTHS: Final = {
@@ -62,7 +62,7 @@ class Schedule:
     every_ns: int = 0  # of @every; the other fields are then unused
 
 
-@memo(1024)
+@bounded_cache(1024)
 def parse_schedule(text: str) -> Schedule:
     """The schedule of a text; raises ``ValueError`` with cron's message if it is invalid."""
     if not text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shoal.base.memo import memo
+from shoal.base.bounded_cache import bounded_cache
 from shoal.errors import duplicate, forbidden, invalid, not_found, not_supported, required, too_many
 from shoal.kube.kinds.checks import PROTOCOLS, Errors, check_enum, check_port_number, check_required_enum
 from shoal.kube.kinds.core.env import check_env, check_env_from
@@ -46,7 +46,7 @@ class PodContext:
 
 
 # Most containers of a cluster have one of a few names.
-container_name_faults = memo(4096)(is_dns1123_label)
+container_name_faults = bounded_cache(4096)(is_dns1123_label)
 
 
 def check_containers(containers: list[Obj], context: PodContext, path: str, errors: Errors) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from shoal.base.memo import memo
+from shoal.base.bounded_cache import bounded_cache
 from shoal.kube.kinds.core.resources import (
     aggregate,
     is_huge_page,
@@ -44,7 +44,7 @@ _SOURCE_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
 _KEPT_WHEN_EMPTY = frozenset({"type", "defaultMode", "cachingMode", "fsType", "readOnly", "kind"})
 
 
-@memo(8192)
+@bounded_cache(8192)
 def pull_policy_of(image: str) -> str:
     """``Always`` for images without a fixed version, ``IfNotPresent`` for others and for invalid names."""
     matched = _IMAGE.fullmatch(image)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from shoal.base.memo import memo
+from shoal.base.bounded_cache import bounded_cache
 from shoal.errors import FieldError, duplicate, forbidden, invalid, required
 from shoal.kube.kinds.checks import (
     NEGATIVE,
@@ -51,7 +51,7 @@ def is_native(name: str) -> bool:
     return "/" not in name or "kubernetes.io/" in name
 
 
-@memo(1024)
+@bounded_cache(1024)
 def is_extended(name: str) -> bool:
     """Whether a vendor defines the resource, such as ``example.com/gpu``."""
     if is_native(name) or name.startswith("requests."):
@@ -59,13 +59,13 @@ def is_extended(name: str) -> bool:
     return not is_qualified_name(f"requests.{name}")
 
 
-@memo(1024)
+@bounded_cache(1024)
 def is_overcommittable(name: str) -> bool:
     """Whether a request may be below its limit."""
     return is_native(name) and not is_huge_page(name)
 
 
-@memo(1024)
+@bounded_cache(1024)
 def is_counted(name: str) -> bool:
     """Whether amounts of the resource are whole numbers."""
     return name in _COUNTED or is_extended(name)
@@ -78,7 +78,7 @@ def resource_name_faults(name: str) -> tuple[str, ...]:
     return faults
 
 
-@memo(1024)
+@bounded_cache(1024)
 def container_resource_faults(name: str) -> tuple[str, ...]:
     """Why a name cannot be a resource of a container."""
     faults = resource_name_faults(name)
@@ -90,7 +90,7 @@ def container_resource_faults(name: str) -> tuple[str, ...]:
     return faults
 
 
-@memo(1024)
+@bounded_cache(1024)
 def quota_resource_faults(name: str) -> tuple[str, ...]:
     """Why a name cannot be a resource of a quota."""
     faults = resource_name_faults(name)
@@ -113,7 +113,7 @@ def round_up_to_milli(resources: dict[str, str] | None) -> None:
             resources[name] = _milli_text(text)
 
 
-@memo(1024)
+@bounded_cache(1024)
 def _milli_text(text: str) -> str:
     try:
         amount = parse_quantity(text)

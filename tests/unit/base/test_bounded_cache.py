@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shoal.base.memo import LONGEST, memo
+from shoal.base.bounded_cache import LONGEST, bounded_cache
 
 
 def test_short_texts_are_worked_out_once_and_long_ones_every_time() -> None:
     seen: list[str] = []
 
-    @memo(10)
+    @bounded_cache(10)
     def size(text: str) -> int:
         seen.append(text)
         return len(text)

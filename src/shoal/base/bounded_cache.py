@@ -15,7 +15,7 @@ LONGEST = 1024
 T = TypeVar("T")
 
 
-def memo(maxsize: int) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
+def bounded_cache(maxsize: int) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
     """``lru_cache`` for functions of one text, of which only short ones are kept."""
 
     def wrap(function: Callable[[str], T]) -> Callable[[str], T]:
