@@ -53,7 +53,7 @@ class RestMetrics:
         )
         self.seconds = metrics.histogram(f"{prefix}_request_seconds", "Until the answer began", ("method", "resource"))
         self.refused = metrics.counter(
-            f"{prefix}_refused_total", "Requests refused for who asks: none, unknown, kind, workspace", ("reason",)
+            f"{prefix}_refused_total", "Requests refused by credentials: none, unknown, kind, workspace", ("reason",)
         )
         self.streams = metrics.gauge(f"{prefix}_streams", "Open streams", ("stream",))
 

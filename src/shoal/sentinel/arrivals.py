@@ -1,16 +1,16 @@
-"""Routes and endpoints arrive by different watches: a route may arrive before the endpoints it needs."""
+"""Detects a route that arrived before its endpoints: routes and endpoints come from different watches."""
 
 from __future__ import annotations
 
 from shoal.sentinel.model import GatewayRoute, Inputs, RouteTarget
 
 
-def is_early(told: Inputs | None, known: Inputs) -> bool:
+def is_early(published: Inputs | None, known: Inputs) -> bool:
     """Whether the new version of a route would have no instance yet, while the published one works."""
-    if told is None or told.routes is known.routes:
+    if published is None or published.routes is known.routes:
         return False
     for name, route in known.routes.items():
-        before = told.routes.get(name)
+        before = published.routes.get(name)
         if before is None or before is route or route.spec is None or route.spec.redirect is not None:
             continue
         if not _is_answered(route, known) and _is_answered(before, known):

@@ -19,12 +19,12 @@ SOCKET_PATH_MAX = 100  # the kernel takes 107 bytes; Envoy adds some
 
 LATENCY_MS = (1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10000.0)
 """Upper bounds of the latency histograms."""
-BEYOND_MS = 1e12  # Envoy shows nothing above its last bound, so there is one above all that can be
+BEYOND_MS = 1e12  # Envoy shows nothing above its last bound, so the last one is above all possible values
 
 # The first lookup of a custom header makes Envoy index all headers of a request, so these are registered at start.
 _OFTEN = (DEPLOYMENT_HEADER, FIRST_VERDICT, PRINCIPAL_HEADER)
 
-# Every stat costs memory per cluster and time per look. These are read by ``shoal.sentinel.stats`` or tell of Envoy.
+# Every stat costs memory per cluster and time per read. These are read by ``shoal.sentinel.stats`` or describe Envoy.
 _CLUSTER_STATS = (
     "upstream_rq_(1|2|3|4|5)xx|upstream_rq_time|upstream_rq_timeout|upstream_rq_retry|upstream_rq_active|"
     "upstream_cx_connect_fail|upstream_rq_pending_overflow|membership_healthy|membership_total"

@@ -39,7 +39,7 @@ def health_app(alive: Checks, ready: Checks, notes: Callable[[], Mapping[str, st
 
 
 def metrics_app(metrics: Metrics, stats: StatsKeeper) -> Application:
-    """``/metrics``: of this process, and of Envoy per deployment, as fresh as the last look."""
+    """``/metrics``: of this process, and of Envoy per deployment as of the last reading."""
 
     class Both:
         def collect(self) -> Iterator[Metric]:

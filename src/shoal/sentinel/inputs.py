@@ -43,7 +43,7 @@ SERVICE_NAME = "kubernetes.io/service-name"
 _REFLECTOR = ReflectorConfig(backoff=Backoff(base_s=0.2, cap_s=5.0))
 _BY_SERVICE = "service"
 _TLS = "kubernetes.io/tls"
-_KEYS = "keys-"  # how the names of Secrets with keys begin
+_KEYS = "keys-"  # prefix of the names of Secrets with keys
 
 
 class InputKeeper:

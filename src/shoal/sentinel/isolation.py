@@ -32,9 +32,9 @@ class _Held:
 
 class Isolation:
     def __init__(self) -> None:
-        self._accepted: dict[str, Part] = {}  # by ``route/NAME`` or ``policy/NAME``, as Envoy last took it
+        self._accepted: dict[str, Part] = {}  # by ``route/NAME`` or ``policy/NAME``, as Envoy last accepted it
         self._held: dict[str, _Held] = {}
-        self._waiting: deque[tuple[str, ...]] = deque()  # groups that are still to come in again
+        self._waiting: deque[tuple[str, ...]] = deque()  # groups to apply again
         self._made = Inputs()  # last result of ``apply``
         self._last: tuple[Inputs, Inputs, object] | None = None  # input, result and reasons of the last ``apply``
 
@@ -52,7 +52,7 @@ class Isolation:
         """The inputs without the versions that Envoy refuses."""
         for key, held in tuple(self._held.items()):
             if _get(inputs, key) != held.part:
-                del self._held[key]  # another version deserves another look
+                del self._held[key]  # another version is tried again
         aside = self._aside()
         self._made = self._without(inputs, aside) if aside else inputs
         return self._made
@@ -102,7 +102,7 @@ class Isolation:
         for held in closed:
             held.left_out = True
         if not closed:
-            self._waiting.clear()  # it is not about routes or policies
+            self._waiting.clear()  # the reason is not a route or policy
         return bool(closed)
 
     def _agree(self, published: Mapping[str, Part]) -> None:
@@ -123,7 +123,7 @@ class Isolation:
         self._waiting.appendleft(suspects[:half])
 
     def _take_next(self) -> bool:
-        """Let the next group in; False when none is left."""
+        """Apply the next group; False when none is left."""
         if not self._waiting:
             return False
         self._waiting.popleft()

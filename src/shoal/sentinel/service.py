@@ -50,7 +50,7 @@ log = get_logger("sentinel")
 
 LIMITS_SOCKET = "limits.sock"
 _COALESCE_S = 0.05
-_EARLY_S = 1.0  # for the instances of a deployment that a route leads to from now on
+_EARLY_S = 1.0  # how long a new version of a route waits for its instances
 _REASON_MAX = 500
 _LONGEST_NAME = len("/limits.sock")
 
@@ -83,7 +83,7 @@ async def run_sentinel(
 
 
 class Gateway:
-    """The parts of one gateway, and the way from a change in the cluster to Envoy."""
+    """The parts of one gateway; publishes changes of the cluster to Envoy."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Gateway:
         self._leaving = False
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._was_ready = False
-        self._decided = False  # whether Envoy has answered a whole snapshot before
+        self._decided = False  # whether Envoy has answered a whole snapshot
         self.machine = XdsMachine(XdsLimits(drain_s=config.drain_s))
         self.discovery = DiscoveryServer(self.machine, clock=clock, on_change=self._on_change)
         settings = settings_of(config, folder)
@@ -139,15 +139,15 @@ class Gateway:
         self._packager = Packager()
         self._known: Inputs | None = None  # inputs of the newest snapshot, as in the cluster
         self._published_inputs: Inputs | None = None  # the same without refused versions
-        self._settled: Inputs | None = None  # the newest of those that Envoy has answered completely
-        self._reasons: Mapping[ResourceRef, str] = {}  # of Envoy, when it had last answered
+        self._settled: Inputs | None = None  # the newest inputs that Envoy has answered completely
+        self._reasons: Mapping[ResourceRef, str] = {}  # Envoy's reasons for refusals, as of its last complete answer
         self._acceptance: Mapping[str, AcceptanceStatus] = {}
         self._published = metrics.counter("shoal_sentinel_snapshots_total", "Snapshots made for Envoy.")
-        self._failed = metrics.counter("shoal_sentinel_translation_failures_total", "Inputs that made no snapshot.")
+        self._failed = metrics.counter("shoal_sentinel_translation_failures_total", "Failed translations of inputs.")
         metrics.gauge("shoal_sentinel_envoy_starts", "How often Envoy was started.").follow(
             lambda: float(self.supervisor.starts)
         )
-        metrics.gauge("shoal_sentinel_refusals", "Resources, routes and policies that Envoy does not take.").follow(
+        metrics.gauge("shoal_sentinel_refusals", "Resources, routes and policies that Envoy refuses.").follow(
             lambda: float(len(self.machine.refusals) + len(self._isolation.reasons))
         )
 
@@ -165,7 +165,7 @@ class Gateway:
         """Further notes for ``/readyz``."""
         if self.restored.inputs is None:
             return {}
-        return {"inputs": f"as they were saved {self.restored.age_s} s ago: the cluster cannot be read"}
+        return {"inputs": f"saved {self.restored.age_s} s ago: the cluster cannot be read"}
 
     def leave(self) -> None:
         """Not ready any more; Envoy is drained and ends."""
@@ -230,7 +230,7 @@ class Gateway:
     # from the cluster to Envoy
 
     async def _publish(self) -> None:
-        early_until = 0.0  # instances that a route leads to are waited for; 0: none are
+        early_until = 0.0  # until when to wait for the instances of a route; 0: not waiting
         while True:
             await self._dirty.wait()
             self._dirty.clear()
@@ -279,7 +279,7 @@ class Gateway:
         reasons = {one.ref: one.reason for one in self.machine.refusals}
         if before is not None and _alike(before, self._known) and reasons == self._reasons:
             self._keep(self._published_inputs)
-            return  # only endpoints or keys moved
+            return  # only endpoints or keys changed
         self._reasons = reasons
         refused = [reason for ref, reason in reasons.items() if ref.type not in (CLUSTER, ENDPOINTS, SECRET)]
         if self._isolation.settled(refused[0] if refused else None):
@@ -324,7 +324,7 @@ class Gateway:
 
 
 def _alike(one: Inputs, other: Inputs) -> bool:
-    """Whether nothing differs that a status tells of."""
+    """Whether the inputs that a status depends on are the same."""
     same = one.routes is other.routes and one.policies is other.policies
     return same and one.tls is other.tls and one.issuers is other.issuers
 
@@ -364,7 +364,7 @@ def _bootstrap(config: SentinelConfig, folder: Path) -> Bootstrap:
 
 @contextmanager
 def _folder(config: SentinelConfig) -> Iterator[Path]:
-    """For sockets. One of our own making is removed in the end."""
+    """The folder for sockets; a temporary one is removed at the end."""
     if config.directory is not None:
         config.directory.mkdir(parents=True, exist_ok=True)
         yield config.directory

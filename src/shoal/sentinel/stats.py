@@ -4,10 +4,10 @@ Every ``stats_s`` Envoy is asked for a short list of its stats: of its clusters,
 number of tries, which the connection manager counts (``translate.connection``). Its counters restart with
 Envoy; they are added up here, so that they only rise while this process lives.
 
-The way out is the ConfigMap ``stats-<gateway>`` in the gateways' namespace, where each replica owns one entry, named as
-its pod (server-side apply, one field manager per pod, written only when it changed). It has the labels of the gateway's
-ConfigMap of peers, but for the component (``sentinel-stats``) and the manager, and goes with it. krane's observer of
-sentinels finds it by them and copies the entries into ``SentinelReport.stats``. An entry is JSON:
+They are written to the ConfigMap ``stats-<gateway>`` in the gateways' namespace, where each replica owns one entry,
+named as its pod (server-side apply, one field manager per pod, written only when it changed). It has the labels of the
+gateway's ConfigMap of peers, except the component (``sentinel-stats``) and the manager, and is deleted with it. krane's
+observer of sentinels finds it by these labels and copies the entries into ``SentinelReport.stats``. An entry is JSON:
 
     {"v": 1, "at": seconds since 1970, "since": the same of this process's start, "region": "eu",
      "bounds": upper bounds of the latency histogram in ms,
@@ -60,7 +60,7 @@ _COUNTERS = {
     "upstream_rq_pending_overflow": "overflows",
 }
 _ENTRY_BYTES = 256 * 1024
-_REFRESH_S = 20.0  # an entry that does not change is written this often, to show that its replica lives
+_REFRESH_S = 20.0  # an unchanged entry is written this often, to show that its replica is alive
 _REFUSED_MAX = 20
 _LABELLED = 500  # deployments that have series of their own in /metrics
 
@@ -83,7 +83,7 @@ class DeploymentStats:
     total: int = 0
 
     def plus(self, other: DeploymentStats) -> DeploymentStats:
-        """The counters of both; the rest is ``other``'s."""
+        """The sum of the counters; gauges are those of ``other``."""
         return DeploymentStats(
             codes=[a + b for a, b in zip(self.codes, other.codes, strict=True)],
             latency=[a + b for a, b in zip(self.latency, other.latency, strict=True)],
@@ -111,7 +111,7 @@ Stats = dict[str, DeploymentStats]
 def read_stats(body: bytes) -> Stats:
     """Envoy's counters per deployment; the clusters of one deployment are added up.
 
-    Where there are clusters without peers, they tell how many instances there are: to the others a peer is one too."""
+    The number of instances is taken from clusters without peers, if there are any: the others count peers too."""
     found: Stats = {}
     here: dict[str, dict[str, int]] = {}
     for entry in orjson.loads(body).get("stats") or ():
@@ -240,7 +240,7 @@ class StatsKeeper:
         return True
 
     def current(self) -> Stats:
-        """Since this process began."""
+        """The counters since this process started."""
         none = DeploymentStats()
         names = self._base.keys() | self._latest.keys()
         return {name: self._base.get(name, none).plus(self._latest.get(name, none)) for name in sorted(names)}
@@ -280,7 +280,7 @@ class StatsKeeper:
     # Prometheus
 
     def collect(self) -> Iterator[Metric]:
-        """For ``/metrics``: per deployment; those beyond a number are shown together."""
+        """For ``/metrics``: series per deployment; deployments beyond ``_LABELLED`` share one series."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         labels = ("deployment", "region")

@@ -36,7 +36,7 @@ class StatusKind:
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceStatus:
-    """Of Envoy and us, about one generation of an object; ``fault`` is empty when all is well."""
+    """Whether one generation of an object is applied; ``fault`` is empty if it is."""
 
     generation: int
     fault: str = ""
@@ -79,7 +79,7 @@ class StatusWriter:
             about = obj["metadata"]
             verdict = self._verdicts().get(f"{kind.prefix}/{about['name']}")
             if verdict is None or verdict.generation != about.get("generation"):
-                continue  # the next verdict is about this one
+                continue  # the next acceptance status is for this generation
             entry = self._entry(verdict)
             if entry != self._shown(obj):
                 good = await self._write(kind, obj, entry) and good

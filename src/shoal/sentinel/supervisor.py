@@ -28,12 +28,12 @@ from shoal.sentinel.bootstrap import SOCKET_PATH_MAX, Bootstrap, bootstrap
 log = get_logger("sentinel.envoy")
 
 _BACKOFF = Backoff(base_s=0.2, cap_s=10.0)
-_STEADY_S = 30.0  # a run this long wipes out earlier crashes
+_STEADY_S = 30.0  # after a run this long, earlier crashes do not count
 _KILL_S = 5.0
 _LOOK_S = 0.1
 _LEVELS = {"warning": "warning", "error": "error", "critical": "error"}
 _LINE_BYTES = 1024 * 1024
-# Python's own way to run something between fork and exec is unsafe with the threads of gRPC, so the child does it: it
+# Python's preexec_fn is unsafe with the threads of gRPC, so the child does it: it
 # asks to be killed with its parent, checks that the parent still runs, and executes Envoy.
 _LAUNCH = (
     "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9,0,0,0);"
@@ -89,7 +89,7 @@ class Supervisor:
 
     @property
     def pid(self) -> int | None:
-        """Of Envoy, while it runs."""
+        """The process id of Envoy, while it runs."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     def stop(self) -> None:
@@ -145,7 +145,7 @@ class Supervisor:
         return [*flags, *self._arguments]
 
     async def _drain(self) -> None:
-        """No new connections, and an end to old ones as their requests end; for a while."""
+        """Accept no new connections and close old ones when their requests end, for at most ``drain_s``."""
         if not await self.admin.post("/healthcheck/fail"):
             return
         await self.admin.post("/drain_listeners?graceful")
@@ -175,7 +175,7 @@ async def _pass_on(process: asyncio.subprocess.Process) -> None:
         try:
             line = await process.stderr.readline()
         except ValueError:
-            continue  # longer than any line that is worth passing on
+            continue  # too long to log
         if not line:
             return
         level, _, text = line.decode(errors="replace").strip().partition(" ")

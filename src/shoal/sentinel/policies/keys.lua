@@ -1,11 +1,11 @@
--- Judges the key of a request inside Envoy, and refuses nobody: the gate behind it refuses what has no good verdict, so
--- an error in here refuses too. Before this text stand the names that the rest of the gateway knows, and
+-- Checks the key of a request inside Envoy. It refuses no request: the gate behind it refuses requests without a good
+-- verdict, so an error in here refuses too. The text before this one defines names that the gateway shares, and
 --   KEYS    one line per key, with tabs between: expiry (seconds since 1970, 0: never), permissions (separated by
 --           spaces), principal (JSON), subject (Lua), principal (Lua)
 --   INDEX   by environment the digests of its keys, sorted: sha256 in hex, then where the key's line begins in KEYS (10
 --           digits). Nothing of both is read before it is needed: loading costs the same for one key and for 100,000.
--- What a route asks is in its filter context.
--- Whose a signed token is, is said here too: others have judged it, and its claims are in the metadata.
+-- The checks of a route are in its filter context.
+-- The principal of a signed token is also written here: another filter has verified it and put its claims into metadata.
 
 local bit = require("bit")
 local band, bnot, bxor, ror, rshift = bit.band, bit.bnot, bit.bxor, bit.ror, bit.rshift

@@ -1,4 +1,4 @@
-"""Strict limits: one count for all gateways, in Redis, judged in one step there.
+"""Strict limits: one count for all gateways, kept in Redis and checked there by one script.
 
 The measure is a sliding window in twenty steps. Counts of a step that has begun to leave the window still count in
 full, so in no window of that length do more than ``limit`` pass, wherever it begins; a token bucket would let twice as
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from shoal.sentinel.policies.wire import FITS, LIMIT, POLICY, WINDOW, BadRule
 
-# KEYS: one per limit. ARGV: for each limit, cost and window in microseconds. All are judged before one is charged, so a
-# request that one limit refuses costs nothing in the others. Returns per limit: allowed (1 or 0), remaining,
-# microseconds until all of it is there again, microseconds until this request could pass (-1: never).
+# KEYS: one per limit. ARGV: for each limit, cost and window in microseconds. All are checked before one is charged, so
+# a request that one limit refuses costs nothing in the others. Returns per limit: allowed (1 or 0), remaining,
+# microseconds until the whole limit is available again, microseconds until this request could pass (-1: never).
 TAKE = """
 local STEPS = 20
 local time = redis.call('TIME')
@@ -72,7 +72,7 @@ return made
 
 @dataclass(frozen=True, slots=True)
 class LimitCheck:
-    """One limit that a request has to keep."""
+    """One limit that applies to a request."""
 
     limit: int
     window_s: int
@@ -85,7 +85,7 @@ class LimitDecision:
     window_s: int
     allowed: bool
     remaining: int = 0
-    reset_s: float = 0.0  # until all of it is there again
+    reset_s: float = 0.0  # until the whole limit is available again
     retry_s: float = 0.0  # until the same request could pass; less than 0: never
 
 

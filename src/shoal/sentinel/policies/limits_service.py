@@ -35,7 +35,7 @@ from shoal.sentinel.policies.wire import BadRule
 log = get_logger("sentinel.limits")
 
 REDIS_S = 0.015  # below the 20 ms that Envoy waits
-_REST_S = 0.5  # how long Redis is left alone after it did not answer
+_REST_S = 0.5  # pause after Redis did not answer
 _OK, _OVER = rls_pb2.RateLimitResponse.Code.OK, rls_pb2.RateLimitResponse.Code.OVER_LIMIT
 
 _question = lru_cache(maxsize=10_000)(read_descriptor)
@@ -48,11 +48,11 @@ class Counters(Protocol):
 
 
 class LimitsUnavailable(Exception):
-    """Redis did not answer in time, or is being left alone."""
+    """Redis did not answer in time, or is not asked because it failed moments ago."""
 
 
 class StrictLimits:
-    """Asks Redis. ``redis`` None: there is none, and nothing strict can be counted."""
+    """Counts strict limits in Redis. Without ``redis`` no strict limit can be checked."""
 
     def __init__(self, redis: Counters | None, *, clock: Clock, timeout_s: float = REDIS_S) -> None:
         self._take = redis.register_script(TAKE) if redis is not None else None

@@ -33,7 +33,7 @@ _PLAIN = frozenset(range(32, 127)) - set(b'"\\')
 
 
 def key_script(keys: Mapping[str, KeySet]) -> str:
-    """The program that judges the keys of these environments. Keys that are switched off or unreadable are not in."""
+    """The Lua program that checks the keys of these environments; disabled and invalid keys are left out."""
     lines: list[str] = []
     at = 1  # as Lua counts
     indexes: list[str] = []
@@ -59,7 +59,7 @@ class KeyCheck:
 
 @dataclass(frozen=True, slots=True)
 class TokenClaims:
-    """One that asks for a token: where its claims are once it was accepted, and which of them is the subject."""
+    """One token policy of a route: the metadata key of an accepted token's claims, and the claim with its subject."""
 
     claims: str
     subject: str

@@ -1,4 +1,4 @@
-"""The service beside Envoy, on its Unix socket. Redis is not asked before the first request needs it."""
+"""Runs the rate-limit service on a Unix socket for Envoy. The first request connects to Redis."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _OPTIONS = [("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", 10_000)]
 
 
 def strict_redis(url: str) -> Redis:
-    """A client for strict limits. Requests beyond its connections wait for one, within the time that they have; a
-    connection that turns out to be dead is replaced once, at once."""
+    """A client for strict limits. If all connections are in use, a request waits for one within its timeout. A dead
+    connection is replaced once, without delay."""
     retry = Retry(NoBackoff(), 1)
     pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, timeout=None, retry=retry)
     return Redis.from_pool(pool)
@@ -32,7 +32,7 @@ def strict_redis(url: str) -> Redis:
 async def serving_limits(
     socket: str, redis: Counters | None, *, clock: Clock, metrics: Metrics, timeout_s: float = REDIS_S
 ) -> AsyncIterator[None]:
-    """Entered when Envoy can ask."""
+    """Entered when Envoy can connect."""
     server = grpc.aio.server(options=_OPTIONS)
     service = LimitsService(StrictLimits(redis, clock=clock, timeout_s=timeout_s), metrics=metrics)
     rls_pb2_grpc.add_RateLimitServiceServicer_to_server(service, server)

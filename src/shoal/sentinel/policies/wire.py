@@ -3,20 +3,20 @@
 Each request carries its rule, so a service needs no copy of the policies and never uses a version older or newer than
 Envoy's. The reader refuses a rule that it cannot parse.
 
-    keys      ``lua_filter.filter_context`` as the filter context of a route, for the filter with its ``key_script``.
-              The judge refuses nobody: it writes its verdicts into headers of the request, and when a key was good also
-              PRINCIPAL_HEADER and metadata {SUBJECT, PRINCIPAL} under KEYS_METADATA. The gate behind it refuses what
-              has no good verdict, and so also when there is none.
-    tokens    are judged by Envoy's own filter, which puts their claims under JWT_METADATA. The same judge writes
-              PRINCIPAL_HEADER of them, and the gate refuses a good token without one. Of several policies the first
-              that is satisfied says who it is.
+    keys      ``lua_filter.filter_context`` is the filter context of a route, for the Lua filter of ``key_script``. The
+              filter refuses no request. It writes its verdicts into request headers and, for a valid key, also
+              PRINCIPAL_HEADER and the metadata {SUBJECT, PRINCIPAL} under KEYS_METADATA. The gate behind it refuses
+              requests without a good verdict, so also those without any verdict.
+    tokens    are verified by Envoy's own filter, which puts their claims under JWT_METADATA. The Lua filter writes
+              PRINCIPAL_HEADER from the claims, and the gate refuses a valid token without that header. With several
+              policies, the first that is satisfied sets the principal.
     principal JSON in both cases: {version: "v1", type: "API_KEY" or "JWT", subject, permissions: [...], meta: {...}};
               of a key also ``key``, its id. The permissions of a token are its claim ``permissions``, else the words of
               ``scope``; its meta is all of its claims.
-    limits    one descriptor per limit: the entries ``policy``, ``limit``, ``window`` (seconds), then those that say who
-              asks; what a request costs is its hits addend. A descriptor without the latter is refused: leaving a
-              header out is no way around a limit. When nobody can count, the answer is an error, and the filter that
-              asked fails open or closed as its policy says.
+    limits    one descriptor per limit: the entries ``policy``, ``limit``, ``window`` (seconds), then those that
+              identify the client; the cost of a request is its hits addend. A descriptor without an identifier is
+              refused, so a client cannot avoid a limit by leaving a header out. If the count is not available, the
+              answer is an error, and the filter fails open or closed as its policy defines.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ POLICY, LIMIT, WINDOW, FITS = (
 
 
 class BadRule(ValueError):
-    """The rule is invalid."""
+    """A rule that cannot be parsed."""
 
 
 def check_location(location: KeyLocation) -> None:

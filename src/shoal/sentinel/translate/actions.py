@@ -1,4 +1,4 @@
-"""What becomes of a request once its route is found: where it goes, how long it may take, how often it is tried."""
+"""The actions of routes: where a request goes, how long it may take, how often it is retried."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.match import normal_path
 
 ALWAYS = "connect-failure,refused-stream,reset-before-request"
-"""When the request certainly reached no instance, it is tried again whatever it is."""
-IF_IDEMPOTENT = "5xx"  # also resets, refusals and answers that are late
+"""For all requests: retry when the request certainly reached no instance."""
+IF_IDEMPOTENT = "5xx"  # also resets, refused connections and late answers
 _CODES = {
     301: route_pb2.RedirectAction.RedirectResponseCode.MOVED_PERMANENTLY,
     302: route_pb2.RedirectAction.RedirectResponseCode.FOUND,
@@ -27,14 +27,14 @@ _CODES = {
     308: route_pb2.RedirectAction.RedirectResponseCode.PERMANENT_REDIRECT,
 }
 NO_INSTANCE = "no_instance"
-_CHOICES = 10  # of another instance: the dead one of two is the least busy, and is drawn again and again
+_CHOICES = 10  # attempts to pick an instance that was not tried: a dead one is least busy and is picked repeatedly
 
 
 def forward(
     spec: RouteSpec, *, idempotent: bool, chosen: str, peers: bool, brief: bool = False
 ) -> route_pb2.RouteAction:
-    """To an instance. ``chosen``: the specifier that reads the deployment from the request; empty: by weights.
-    ``brief``: of requests that ``is_brief`` holds for."""
+    """Forward to an instance. ``chosen``: the specifier that reads the deployment from the request; empty: by weights.
+    ``brief``: for requests of the kind that ``is_brief`` describes."""
     made = route_pb2.RouteAction(
         timeout=envoy.duration(spec.timeouts.total),
         idle_timeout=envoy.duration(0 if brief else spec.timeouts.idle),
@@ -57,9 +57,9 @@ def forward(
 
 
 def is_brief(spec: RouteSpec) -> bool:
-    """Whether the answer to a request without a body is due before it could be idle for too long. Then nobody needs to
-    watch for that, with a timer that is set anew at every step. What this does not end: a GET that announces no body
-    and sends one all the same, without an end. It ends with its connection, which is probed."""
+    """Whether a request without a body reaches its total timeout before it could reach its idle timeout. Then it needs
+    no idle timer, which Envoy resets at every step. This does not end a GET that announces no body but sends one
+    without an end; that ends with its connection, which TCP keep-alive probes."""
     return 0 < spec.timeouts.total <= spec.timeouts.idle
 
 
@@ -82,12 +82,12 @@ def _choose(made: route_pb2.RouteAction, backends: Sequence[Backend], *, sticky:
 
 
 def target_header(deployment: str) -> object:
-    """Tells peers which deployment was chosen; what a client sent under that name is gone."""
+    """Tells peers which deployment was chosen; replaces what a client sent under that name."""
     return envoy.set_header(TARGET_HEADER, envoy.literal(deployment))
 
 
 def only_target(spec: RouteSpec) -> str:
-    """The deployment that all requests go to, when it is one."""
+    """The deployment that all requests go to; empty if there are several or none."""
     sharing = [backend.deployment for backend in spec.backends if backend.weight > 0]
     return sharing[0] if len(sharing) == 1 else ""
 
@@ -107,7 +107,7 @@ def _retries(spec: RouteSpec, *, idempotent: bool, peers: bool) -> route_pb2.Ret
         made.retry_priority.typed_config.CopyFrom(
             envoy.packed(previous_priorities_config_pb2.PreviousPrioritiesConfig(update_frequency=2))
         )
-        if not idempotent:  # a peer without an instance has passed it on to nobody; others are tried again in any case
+        if not idempotent:  # a peer without an instance has not forwarded it; idempotent ones are retried anyway
             made.retry_on += ",retriable-headers"
             made.retriable_headers.add(name=ERROR_HEADER, string_match=envoy.exactly(NO_INSTANCE))
     if spec.timeouts.header:
@@ -137,7 +137,7 @@ def _rewrite(made: route_pb2.RouteAction, spec: RouteSpec) -> None:
 
 
 def _new_prefix(made: route_pb2.RouteAction | route_pb2.RedirectAction, old: str, new: str) -> None:
-    """Whole segments for whole segments: what follows the old prefix begins with a slash, or is nothing."""
+    """Replace whole segments: the rest of the path begins with a slash or is empty."""
     old, new = normal_path(old), normal_path(new)
     if old != "/" and new != "/":
         made.prefix_rewrite = new

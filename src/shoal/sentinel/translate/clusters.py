@@ -1,8 +1,8 @@
-"""How the instances of deployments are spoken to: one Cluster each, and those of the services beside Envoy.
+"""Clusters of the instances of deployments, and of the services that Envoy itself calls.
 
-A deployment has up to three: ``deployment/`` (least request, zones, peers behind it), ``sticky/`` (the same instances
-by a hash) when a route wants that, and ``local/`` (no peers) when peers may come in. Endpoints and weights are never in
-a cluster, so that neither makes Envoy build one anew.
+A deployment has up to three clusters: ``deployment/`` (least request, zones, peers as fallback), ``sticky/`` (the same
+instances, chosen by a hash) if a route is sticky, and ``local/`` (without peers) if peers may send requests. Endpoints
+and weights are not part of a cluster, so that Envoy does not rebuild it when they change.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CONNECT_TIMEOUT_S = 1.0
 _IDLE_S = 90.0
 _CONNECTIONS, _PENDING, _REQUESTS = 10_000, 10_000, 50_000
 _RETRY_PERCENT, _RETRIES_AT_LEAST = 50.0, 100
-_ZONES_FROM = 3  # instances; with fewer, zones are not looked at
+_ZONES_FROM = 3  # instances; with fewer, zones are ignored
 _EJECT_AFTER, _EJECT_S, _EJECT_MAX_PERCENT = 5, 10.0, 50
 
 
@@ -128,13 +128,13 @@ def _circuit(circuit: Circuit) -> circuit_breaker_pb2.CircuitBreakers:
 
 
 def _outliers() -> outlier_detection_pb2.OutlierDetection:
-    """An instance that cannot be reached is left alone at once; one that answers with errors, a little later."""
+    """Eject an instance after two failed connections, or after five answers with a gateway error."""
     return outlier_detection_pb2.OutlierDetection(
         split_external_local_origin_errors=True,
         consecutive_local_origin_failure=wrappers_pb2.UInt32Value(value=2),
         consecutive_gateway_failure=wrappers_pb2.UInt32Value(value=_EJECT_AFTER),
         enforcing_consecutive_gateway_failure=wrappers_pb2.UInt32Value(value=100),
-        enforcing_consecutive_5xx=wrappers_pb2.UInt32Value(value=0),  # an error of the app is no fault of an instance
+        enforcing_consecutive_5xx=wrappers_pb2.UInt32Value(value=0),  # a 500 of the app says nothing about the instance
         enforcing_success_rate=wrappers_pb2.UInt32Value(value=0),
         enforcing_local_origin_success_rate=wrappers_pb2.UInt32Value(value=0),
         interval=envoy.duration(1.0),
@@ -163,7 +163,7 @@ def _health_check(settings: Settings, protocol: str) -> health_check_pb2.HealthC
 
 
 def _sockets(settings: Settings, protocol: str) -> Iterable[cluster_pb2.Cluster.TransportSocketMatch]:
-    """Peers are spoken to with TLS on both sides, instances plainly."""
+    """Mutual TLS to peers, plain connections to instances."""
     mark = struct_pb2.Struct(fields={PEER_SOCKET: struct_pb2.Value(bool_value=True)})
     yield cluster_pb2.Cluster.TransportSocketMatch(
         name=PEER_SOCKET, match=mark, transport_socket=peer_transport(settings, protocol)
@@ -175,7 +175,7 @@ def _sockets(settings: Settings, protocol: str) -> Iterable[cluster_pb2.Cluster.
 
 
 def empty_cluster() -> cluster_pb2.Cluster:
-    """Stands for an app without a deployment: its share of the requests is refused."""
+    """For backends without a deployment: their share of the requests is refused."""
     return cluster_pb2.Cluster(
         name=envoy.EMPTY_CLUSTER,
         type=cluster_pb2.Cluster.DiscoveryType.STATIC,
@@ -186,7 +186,7 @@ def empty_cluster() -> cluster_pb2.Cluster:
 
 
 def service_clusters(settings: Settings) -> dict[str, cluster_pb2.Cluster]:
-    """The services of this gateway that Envoy asks, behind Unix sockets; they speak gRPC."""
+    """The gateway's own gRPC services, which Envoy calls over Unix sockets."""
     sockets = {LIMITS_SERVICE: settings.limits_socket}
     return {name: _on_socket(name, path) for name, path in sockets.items() if path}
 
@@ -209,7 +209,7 @@ def _on_socket(name: str, path: str) -> cluster_pb2.Cluster:
 
 
 def web_cluster(name: str, host: str, port: int, *, tls: bool) -> cluster_pb2.Cluster:
-    """A server of the world outside, such as one that publishes keys."""
+    """An external server, such as one that publishes keys."""
     at = endpoint_components_pb2.LbEndpoint(
         endpoint=endpoint_components_pb2.Endpoint(address=socket_address(host, port))
     )

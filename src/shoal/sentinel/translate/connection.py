@@ -1,4 +1,4 @@
-"""The HTTP connection manager: what holds for every request before its route is found, and how it is logged."""
+"""The HTTP connection manager: what applies to every request before its route is found, and the access log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEEP = _Hcm.PathWithEscapedSlashesAction.KEEP_UNCHANGED
 _REDIRECT = _Hcm.PathWithEscapedSlashesAction.UNESCAPE_AND_REDIRECT
 _SLOW_MS = 10_000
 _IDLE_S = 3600.0
-_FLUSH_S = 300.0  # for a client that does not read what it has asked for
+_FLUSH_S = 300.0  # for a client that does not read its answer
 _WINDOW_BYTES, _CONNECTION_WINDOW_BYTES = 1 << 18, 1 << 20
 _STREAMS = 1000
 _HISTOGRAMS = 20_000  # of several kilobytes each; an instance may answer with any code
@@ -54,13 +54,13 @@ LOG_FIELDS = {
     "upstreamDuration": "%RESPONSE_DURATION%",
     "userAgent": "%REQ(USER-AGENT)%",
 }
-"""Neither queries nor headers with credentials: what is not written needs no redaction."""
+"""Queries and headers with credentials are not logged, so nothing needs redaction."""
 
 
 def connection_manager(
     name: str, routes: str, filters: Iterable[hcm_pb2.HttpFilter], settings: Settings, *, entry: bool = False
 ) -> listener_components_pb2.Filter:
-    """``entry``: for peers, which have seen to all that before; their word is taken."""
+    """``entry``: for peers, which have already checked the request; their headers are trusted."""
     made = _Hcm(
         codec_type=_Hcm.CodecType.AUTO,
         stat_prefix=name,
@@ -78,7 +78,7 @@ def connection_manager(
         ),
         max_request_headers_kb=wrappers_pb2.UInt32Value(value=settings.max_header_kib),
         server_header_transformation=_Hcm.ServerHeaderTransformation.PASS_THROUGH,
-        # Routes have their own, so this one only lasts until the headers are complete: it need not have another timer.
+        # Routes set their own, so this one only applies until the headers are complete and saves another timer.
         stream_idle_timeout=envoy.duration(settings.header_timeout_s),
         stream_flush_timeout=envoy.duration(_FLUSH_S),
         drain_timeout=envoy.duration(settings.drain_s),
@@ -86,7 +86,7 @@ def connection_manager(
         access_log=[_counted(), *_access_logs(settings)],
         use_remote_address=wrappers_pb2.BoolValue(value=not entry),
         xff_num_trusted_hops=0 if entry else settings.trusted_hops,
-        # Envoy would name the machine's own address in place of a loopback one, so the routes say who has asked us.
+        # Envoy would write the machine's own address in place of a loopback one, so routes append the client's address.
         skip_xff_append=True,
         generate_request_id=wrappers_pb2.BoolValue(value=True),
         preserve_external_request_id=entry or settings.trusted_hops > 0,
@@ -104,13 +104,13 @@ def connection_manager(
 
 
 def _router() -> hcm_pb2.HttpFilter:
-    # What the router would count costs twice as much as what we need of it: see ``_counted``.
+    # The router's own statistics cost twice as much as those that are needed: see ``_counted``.
     made = router_pb2.Router(suppress_envoy_headers=True, dynamic_stats=wrappers_pb2.BoolValue(value=False))
     return hcm_pb2.HttpFilter(name="envoy.filters.http.router", typed_config=envoy.packed(made))
 
 
 def _strip() -> extension_pb2.TypedExtensionConfig:
-    """Headers that only a gateway may set are gone before anything reads them."""
+    """Remove headers that only a gateway may set before anything reads them."""
     own = [
         mutation_rules_pb2.HeaderMutation(
             remove_on_match=mutation_rules_pb2.HeaderMutation.RemoveOnMatch(
@@ -138,7 +138,7 @@ def _counted() -> accesslog_pb2.AccessLog:
 
 def _scope() -> bytes:
     """The field ``stats_scope`` of the above, which xds-protos does not know yet: prefix, limit, and a name by which
-    listeners, old and new, share what was counted."""
+    old and new listeners share their counts."""
     name, limit = envoy.REQUESTS.encode(), wrappers_pb2.UInt32Value(value=_HISTOGRAMS).SerializeToString()
     scope = b"".join(
         b"%c%c%b" % (number << 3 | 2, len(part), part) for number, part in ((3, limit), (5, name), (6, name))
@@ -147,7 +147,7 @@ def _scope() -> bytes:
 
 
 def _access_logs(settings: Settings) -> list[accesslog_pb2.AccessLog]:
-    """A sample of the requests that went well, and all others."""
+    """All requests that failed or were slow, and a sample of the others."""
     if not settings.log_path:
         return []
     fields = struct_pb2.Struct()

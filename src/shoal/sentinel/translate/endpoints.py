@@ -1,7 +1,7 @@
-"""Where the instances of a deployment are: its ClusterLoadAssignment, and the reading of EndpointSlices.
+"""The addresses of a deployment's instances: its ClusterLoadAssignment, and the reading of EndpointSlices.
 
-Instances of this region come first, by zone. Peers of other regions follow, one priority for each distance; they are
-asked only when no instance of this region is healthy, which is why the overprovisioning factor is beyond all bounds.
+Instances of this region come first, by zone. Peers of other regions follow, one priority for each distance. Peers get
+requests only when no instance of this region is healthy; a very large overprovisioning factor ensures that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def socket_address(host: str, port: int) -> address_pb2.Address:
 def load_assignment(
     name: str, found: ServiceEndpoints, *, port: int, region: str, peers: Sequence[PeerGateway] = ()
 ) -> endpoint_pb2.ClusterLoadAssignment:
-    """``port`` 0: as the EndpointSlices say."""
+    """``port`` 0: the port of the EndpointSlices."""
     made = endpoint_pb2.ClusterLoadAssignment(
         cluster_name=name,
         policy=endpoint_pb2.ClusterLoadAssignment.Policy(
@@ -46,7 +46,7 @@ def load_assignment(
 def _zones(
     endpoints: tuple[InstanceEndpoint, ...], port: int, region: str
 ) -> Iterable[endpoint_components_pb2.LocalityLbEndpoints]:
-    # When all that is left is about to go, it is still better than nothing.
+    # If all instances are draining, requests still go to them.
     leaving = all(endpoint.draining for endpoint in endpoints)
     zones: dict[str, list[endpoint_components_pb2.LbEndpoint]] = {}
     for endpoint in endpoints:
@@ -77,7 +77,7 @@ def _regions(peers: Sequence[PeerGateway], first: int) -> Iterable[endpoint_comp
 
 
 def peer_addresses(peer: PeerGateway) -> list[tuple[str, int]]:
-    """Those that can be used: Envoy takes addresses here, not names."""
+    """The usable addresses: Envoy needs IP addresses here, not names."""
     split = [address.rpartition(":") for address in peer.addresses]
     return [(host, int(port)) for text, _, port in split if is_ip(host := text.strip("[]")) and _is_port(port)]
 

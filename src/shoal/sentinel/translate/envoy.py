@@ -1,4 +1,4 @@
-"""Names and small messages that every part of a translation uses."""
+"""Names of clusters, listeners and route configurations, and small messages that every part of a translation uses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def packed(message: Message) -> any_pb2.Any:
 
 
 def packed_as(type_name: str, value: bytes) -> any_pb2.Any:
-    """Of a message newer than the library of messages: its wire form."""
+    """Pack the wire form of a message that the installed protobuf library lacks."""
     return any_pb2.Any(type_url=f"{_PREFIX}{type_name}", value=value)
 
 
@@ -87,7 +87,7 @@ def fraction(percent: float) -> base_pb2.RuntimeFractionalPercent:
 
 
 def set_header(name: str, value: str) -> base_pb2.HeaderValueOption:
-    """In place of any that is there."""
+    """Replaces existing values."""
     return base_pb2.HeaderValueOption(
         header=base_pb2.HeaderValue(key=name, value=value),
         append_action=base_pb2.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD,
@@ -95,7 +95,7 @@ def set_header(name: str, value: str) -> base_pb2.HeaderValueOption:
 
 
 def appended_header(name: str, value: str) -> base_pb2.HeaderValueOption:
-    """After those that are there."""
+    """Added after existing values."""
     return base_pb2.HeaderValueOption(
         header=base_pb2.HeaderValue(key=name, value=value),
         append_action=base_pb2.HeaderValueOption.HeaderAppendAction.APPEND_IF_EXISTS_OR_ADD,
@@ -103,5 +103,5 @@ def appended_header(name: str, value: str) -> base_pb2.HeaderValueOption:
 
 
 def literal(text: str) -> str:
-    """As a header's value that is taken as it is."""
+    """Escape a header's value: Envoy replaces expressions between percent signs."""
     return text.replace("%", "%%")

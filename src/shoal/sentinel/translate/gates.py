@@ -1,8 +1,9 @@
-"""The rules of policies that let a request through or not, as two filters of Envoy that only ever deny.
+"""Policies that admit or deny requests, as two RBAC filters of Envoy that only deny.
 
-The first stands before anybody is asked who the request is from, the second behind: there, whatever judges credentials
-must have said yes. If it said nothing, because it crashed or is not there, the rule denies: an error lets nobody in.
-Rules have numbers, since Envoy tries them by name, and the first that fits says what is answered.
+The first runs before authentication. The second runs after it and requires a good verdict of the filters that check
+credentials. Without a verdict, because such a filter crashed or is missing, the rule denies: no request passes because
+of an error. Rules are numbered, since Envoy evaluates them in the order of their names and the first match
+determines the answer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _Rule: TypeAlias = tuple[str, str, rbac_pb2.Principal]  # kind of denial, policy
 
 
 def payload_key(policy: str) -> str:
-    """Where the claims of a token that a policy accepted are."""
+    """The metadata key of the claims of a token that the policy accepted."""
     return f"claims/{policy}"
 
 
@@ -39,6 +40,7 @@ def gates(policies: Sequence[GatewayPolicy]) -> tuple[filter_pb2.RBACPerRoute | 
 
 
 def authenticates(policy: GatewayPolicy) -> bool:
+    """Whether the policy requires a key or a token."""
     return policy.spec is not None and (policy.spec.key_auth is not None or policy.spec.jwt is not None)
 
 
@@ -77,7 +79,7 @@ def _denials(name: str, spec: PolicySpec, verdicts: Mapping[str, str]) -> Iterat
     elif spec.jwt is not None:
         unproven = _without_valid_token(name, spec.jwt)
         yield "unauthorized", unproven
-        # Whoever has proven who they are is said to be that; should that have failed, they are not let in as nobody.
+        # A valid token has a principal. If writing it failed, the request is denied, not admitted without a principal.
         known = rules.by_metadata(JWT_METADATA, (header_key(name), "alg"), None)
         yield "policy_error", rules.all_of([known, rules.negated(rules.by_header(PRINCIPAL_HEADER))])
 
@@ -89,8 +91,8 @@ def _firewall_denials(firewall: Firewall) -> rbac_pb2.Principal:
         *map(rules.by_path, firewall.paths),
     ]
     if not named:  # matches no request: deny admits all, allow none
-        nobody = rules.negated(rbac_pb2.Principal(any=True))
-        return nobody if firewall.action == "deny" else rbac_pb2.Principal(any=True)
+        none = rules.negated(rbac_pb2.Principal(any=True))
+        return none if firewall.action == "deny" else rbac_pb2.Principal(any=True)
     fits = rules.any_of(named)
     return fits if firewall.action == "deny" else rules.negated(fits)
 

@@ -1,9 +1,9 @@
 """Rate limits: token buckets in Envoy (per gateway, or divided among its replicas), and counters of the rate-limit
 service for strict limits.
 
-Buckets are told apart from routes, so that no change of a route empties them: a route turns the filter on and names the
-limits that are for it. A limit before the first policy that asks who somebody is holds for everybody, one behind it
-only counts requests that were let through.
+Buckets are delivered separately from routes, so that a changed route does not reset them: a route enables the filter
+and names its limits in a header. A limit before the first policy that authenticates counts all requests; one after it
+counts only requests that passed that policy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Listeners: traffic (plain, and TLS by the name that a client asks for), and the entry for peers."""
+"""Listeners: traffic (plain, and TLS by server name), and the entry for peers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _tls_chains(settings: Settings, certificates: Mapping[str, str]) -> list[lis
 
 def _sni(hosts: list[str]) -> listener_components_pb2.FilterChainMatch:
     made = listener_components_pb2.FilterChainMatch(transport_protocol="tls")
-    if "*" not in hosts:  # else for every name that no other has
+    if "*" not in hosts:  # else for every name without a chain of its own
         made.server_names.extend(hosts)
     return made
 

@@ -1,7 +1,7 @@
-"""Conditions on requests as Envoy states them, and which regular expressions it can take.
+"""Conditions on requests as matchers of Envoy, and the check of regular expressions.
 
-One expression that Envoy refuses would make it refuse all routes, so they are judged here first. Envoy uses RE2: no
-look-around, no back references; what Python cannot read either is refused too.
+One expression that Envoy refuses would make it refuse all routes, so expressions are checked here first. Envoy uses
+RE2: no look-around, no back references. Expressions that Python cannot compile are refused too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_REPEAT, _MAX_LENGTH = 1000, 1000
 
 
 def regex_fault(pattern: str) -> str:
-    """Why Envoy could not take it; empty when it can."""
+    """Why Envoy would refuse the expression; empty if it would not."""
     if len(pattern) > _MAX_LENGTH:
         return f"a regular expression may have at most {_MAX_LENGTH} characters"
     try:
@@ -84,7 +84,7 @@ def method_matcher(methods: str) -> route_pb2.HeaderMatcher:
 
 
 def normal_path(path: str) -> str:
-    """A prefix by whole segments, without a slash at its end; ``/`` for all. What no path has is cut off."""
+    """The path as a prefix of whole segments, without query, fragment and trailing slash; ``/`` matches all."""
     return path.partition("?")[0].partition("#")[0].rstrip("/") or "/"
 
 

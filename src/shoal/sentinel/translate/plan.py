@@ -39,7 +39,7 @@ class RoutePlan:
     hosts: Mapping[str, tuple[PlannedRoute, ...]] = field(default_factory=dict)  # in the order in which they are tried
     targets: Mapping[str, RouteTarget] = field(default_factory=dict)  # by deployment
     environments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # deployments of each
-    sticky: frozenset[str] = frozenset()  # environments with a route that is
+    sticky: frozenset[str] = frozenset()  # environments with a sticky route
     certificates: Mapping[str, str] = field(default_factory=dict)  # by host the name of its Secret
     faults: Mapping[str, str] = field(default_factory=dict)  # by ``route/NAME`` or ``policy/NAME``
 
@@ -78,7 +78,7 @@ def _is_shared_below(policy: GatewayPolicy, replicas: int) -> bool:
 
 
 def _countable(policy: GatewayPolicy, replicas: int) -> GatewayPolicy:
-    """A share of less than one request would let nobody through, ever: then each replica counts for itself."""
+    """A share of less than one request would refuse all requests; then each replica counts for itself."""
     if not replicas or not _is_shared_below(policy, replicas):
         return policy
     assert policy.spec is not None and policy.spec.rate_limit is not None
@@ -87,7 +87,7 @@ def _countable(policy: GatewayPolicy, replicas: int) -> GatewayPolicy:
 
 
 def _by_environment(policies: Iterable[GatewayPolicy], faults: dict[str, str]) -> dict[str, list[GatewayPolicy]]:
-    """In the order in which they are applied. One that is not understood comes with its fault."""
+    """In the order in which they are applied; invalid ones have their fault set."""
     found: dict[str, list[GatewayPolicy]] = {}
     for policy in policies:
         fault = policy.fault or ("" if policy.spec is None else policy_fault(policy.spec))
@@ -106,7 +106,7 @@ def _owners_first(routes: Iterable[GatewayRoute], faults: dict[str, str]) -> lis
     kept: list[GatewayRoute] = []
     for route in sorted(routes, key=lambda one: (one.created_at, one.name)):
         if not _is_domain(route.host):
-            faults[f"route/{route.name}"] = route.fault or f"{route.host!r} is no host"
+            faults[f"route/{route.name}"] = route.fault or f"invalid host {route.host!r}"
             continue
         owner = owners.setdefault(route.host.lower(), route)
         if owner.environment == route.environment:
@@ -160,7 +160,7 @@ def _chosen(route: GatewayRoute, spec: RouteSpec, policies: list[GatewayPolicy])
 
 
 def _only_permits(policy: GatewayPolicy) -> bool:
-    """Without it less is allowed, not more: browsers keep other sites' scripts out unless they are told otherwise."""
+    """CORS: without such a policy less is allowed, since browsers block scripts of other sites by default."""
     return policy.spec is not None and policy.spec.cors is not None
 
 
@@ -169,7 +169,7 @@ def _enabled(policy: GatewayPolicy) -> bool:
 
 
 def _unserved(policies: list[GatewayPolicy], inputs: Inputs) -> str:
-    """Why a service that a policy needs is missing; empty: none is."""
+    """Why a policy lacks something it needs (Redis, an identity, keys); empty if none does."""
     for policy in policies:
         spec = policy.spec
         if spec is None:
@@ -228,7 +228,7 @@ def _targets(used: list[PlannedRoute]) -> tuple[dict[str, RouteTarget], dict[str
 
 
 def _bare(backend: Backend) -> Backend:
-    """The route without the fields that may differ between routes to the same deployment."""
+    """The backend without the fields that may differ between routes to the same deployment."""
     return Backend(
         deployment=backend.deployment,
         namespace=backend.namespace,
@@ -245,7 +245,7 @@ def _certificates(used: list[PlannedRoute], inputs: Inputs, faults: dict[str, st
         if tls is None:
             continue
         if tls.secret not in inputs.tls:
-            faults.setdefault(f"route/{each.route.name}", f"there is no Secret {tls.secret} with a certificate")
+            faults.setdefault(f"route/{each.route.name}", f"Secret {tls.secret} with a certificate not found")
             continue
         if fault := inputs.tls[tls.secret].fault:
             faults.setdefault(f"route/{each.route.name}", f"Secret {tls.secret}: {fault}")

@@ -1,7 +1,7 @@
 """The policies of a route as filters of Envoy, in the order in which a request meets them.
 
-The chain of filters never changes, since a change of it would close connections. Every filter is off until a route
-turns it on, so that a route without policies pays nothing:
+The chain of filters never changes, since a change of it would close connections. Every filter is disabled until a
+route enables it, so that a route without policies costs nothing:
 
     facts · cors · firewall · early limits · tokens · keys · gate · size · late limits · strict limits
 
@@ -48,7 +48,7 @@ class RouteRules:
 
 
 def http_filters(settings: Settings) -> list[hcm_pb2.HttpFilter]:
-    """All of them, turned off; the same as long as the gateway runs."""
+    """All filters, disabled; they do not change while the gateway runs."""
     early, late = ([name for name in _bucket_filters(settings) if name.startswith(when)] for when in ("early", "late"))
     made = [
         _off(FACTS, header_mutation_pb2.HeaderMutation()),
@@ -88,7 +88,7 @@ def _fetched(name: str, default: Message) -> hcm_pb2.HttpFilter:
 
 
 def key_filter(keys: Mapping[str, KeySet]) -> extension_pb2.TypedExtensionConfig:
-    """It lets everybody through, also when it fails: the gate behind it looks for its verdict."""
+    """The Lua filter. It admits every request, also when it fails: the gate behind it requires its verdict."""
     program = base_pb2.DataSource(inline_string=key_script(keys))
     return envoy.extension(KEYS, lua_pb2.Lua(default_source_code=program, stat_prefix=KEYS))
 
@@ -105,7 +105,7 @@ def extensions(
 
 
 def _limited(plan: RoutePlan, settings: Settings) -> dict[str, list[tuple[GatewayPolicy, Sequence[GatewayPolicy]]]]:
-    """By filter the limits that it counts, each once."""
+    """The limits that each filter counts, each once."""
     found: dict[str, dict[str, tuple[GatewayPolicy, Sequence[GatewayPolicy]]]] = {}
     for planned in (each for routes in plan.hosts.values() for each in routes if not each.closed):
         for policy in _limits(planned.policies):
@@ -115,7 +115,7 @@ def _limited(plan: RoutePlan, settings: Settings) -> dict[str, list[tuple[Gatewa
 
 
 def policy_clusters(plan: RoutePlan, discovered: Mapping[str, str]) -> dict[str, cluster_pb2.Cluster]:
-    """Of the servers that policies fetch keys from."""
+    """Clusters of the servers that policies fetch keys from."""
     uris = {
         tokens.keys_uri(policy.spec.jwt, discovered)
         for found in _token_policies(plan)
@@ -192,8 +192,8 @@ def _written(facts: Mapping[str, str]) -> header_mutation_pb2.HeaderMutationPerR
 
 
 def _key_checks(environment: str, policies: Sequence[GatewayPolicy], *, tell: bool) -> lua_pb2.LuaPerRoute:
-    """Tells the judge of keys where to look for them and what they have to allow, and where tokens say whose they
-    are."""
+    """The route's configuration of the Lua filter: where its keys are and which permissions they need, and where the
+    claims of its tokens are."""
     asked: list[KeyCheck | TokenClaims] = []
     verdicts = rules.verdict_facts(policies)
     for one in policies:

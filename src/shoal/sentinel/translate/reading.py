@@ -1,7 +1,7 @@
-"""Custom objects and Secrets as they stand in the cluster, to the data of ``model``.
+"""Converts custom objects and Secrets of the cluster to the data of ``shoal.sentinel.model``.
 
-Nothing is refused here: what cannot be read is kept with its fault, and with as much of host, path and environment as
-there is, so that it can be closed instead of being left out.
+Nothing is rejected here: an object that cannot be read is kept with its fault, and with as much of its host, path and
+environment as can be read, so that its requests are refused instead of being served without it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def tls_secret_of(obj: Mapping[str, Any]) -> TlsSecret | None:
-    """None when it has no certificate with a key."""
+    """None if it lacks the certificate or its key."""
     certificate, key, authority = (_entry(obj, name) for name in ("tls.crt", "tls.key", "ca.crt"))
     if not certificate or not key:
         return None
@@ -83,7 +83,7 @@ def tls_secret_of(obj: Mapping[str, Any]) -> TlsSecret | None:
 
 
 def _certificate_fault(certificate: bytes, key: bytes, authority: bytes) -> str:
-    """A listener waits for its certificates, so Envoy is not given what it would refuse."""
+    """A listener waits for its certificates, so Envoy must not get one that it would refuse."""
     try:
         chain = x509.load_pem_x509_certificates(certificate)
         if authority:
@@ -100,7 +100,7 @@ def _certificate_fault(certificate: bytes, key: bytes, authority: bytes) -> str:
 
 
 def key_set_of(obj: Mapping[str, Any]) -> KeySet:
-    """Of the Secret of an environment's keys. An entry that cannot be read is no key."""
+    """The keys in the Secret of an environment; invalid entries are left out."""
     labels = _mapping(obj["metadata"].get("labels"))
     found = (_key(id_, _entry(obj, id_)) for id_ in sorted(_mapping(obj.get("data"))))
     return KeySet(environment=str(labels.get(ENVIRONMENT) or ""), keys=tuple(key for key in found if key is not None))
@@ -130,7 +130,7 @@ def _entry(obj: Mapping[str, Any], name: str) -> bytes:
 
 
 def peers_of(text: str) -> tuple[PeerGateway, ...]:
-    """Of the ConfigMap of peers. One that cannot be read is left out: it is only a last resort."""
+    """The peers in their ConfigMap; none if it is invalid: peers are only a fallback."""
     try:
         found: Iterable[Any] = orjson.loads(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""What Envoy answers by itself: JSON with a code that stays the same, and a header with that code.
+"""Answers that Envoy makes itself: JSON with a stable code, and a header with that code.
 
-The first mapper that fits is used. Flags are more exact than numbers, so they come first; what comes last takes every
-answer that is left.
+The first mapper that matches is used. Flags are more exact than status codes, so they come first. Answers that no
+mapper matches keep their body.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ REQUEST_ID = "%REQ(X-REQUEST-ID)%"
 
 @dataclass(frozen=True, slots=True)
 class LocalReply:
-    """``status`` 0: as it is."""
+    """An answer of the gateway. ``status`` 0: Envoy's status."""
 
     code: str
     message: str
     status: int = 0
 
 
-NO_ROUTE = LocalReply("no_route", "no route of this gateway fits the request", 404)
-NO_DEPLOYMENT = LocalReply("no_deployment", "no such deployment behind this host", 404)
-NO_INSTANCE = LocalReply("no_instance", "no instance can take the request", 503)
-LATE_HEADERS = LocalReply("request_timeout", "the headers of the request did not come in time", 408)
+NO_ROUTE = LocalReply("no_route", "no route matches the host and path of the request", 404)
+NO_DEPLOYMENT = LocalReply("no_deployment", "this host has no such deployment", 404)
+NO_INSTANCE = LocalReply("no_instance", "no instance is available", 503)
+LATE_HEADERS = LocalReply("request_timeout", "the headers of the request did not arrive in time", 408)
 BY_FLAG: tuple[tuple[tuple[str, ...], LocalReply], ...] = (
     (("NR",), NO_ROUTE),
     (("RL",), LocalReply("rate_limited", "too many requests", 429)),
-    (("RLSE",), LocalReply("policy_error", "a limit could not be judged", 503)),
+    (("RLSE",), LocalReply("policy_error", "a rate limit could not be checked", 503)),
     (("UT",), LocalReply("upstream_timeout", "the instance did not answer in time", 504)),
     (("SI",), LocalReply("idle_timeout", "nothing was sent for too long", 504)),
     (("UMSDR", "DT"), LocalReply("upstream_timeout", "the request took too long", 504)),
-    (("UO", "OM"), LocalReply("overloaded", "too many requests are under way", 503)),
+    (("UO", "OM"), LocalReply("overloaded", "too many concurrent requests", 503)),
     (("UF",), LocalReply("upstream_refused", "the instance could not be reached", 502)),
     (("UC", "UR", "LR"), LocalReply("upstream_reset", "the instance closed the connection before it answered", 502)),
     (("UPE",), LocalReply("upstream_error", "the instance answered with something that is not HTTP", 502)),
@@ -50,23 +50,23 @@ BY_FLAG: tuple[tuple[tuple[str, ...], LocalReply], ...] = (
     (("DPE", "IH"), LocalReply("bad_request", "the request is not valid HTTP", 0)),
 )
 BY_DENIAL: tuple[tuple[str, LocalReply], ...] = (
-    ("unauthorized", LocalReply("unauthorized", "a valid credential is needed", 401)),
-    ("missing_key", LocalReply("missing_key", "a key is needed", 401)),
+    ("unauthorized", LocalReply("unauthorized", "a valid credential is required", 401)),
+    ("missing_key", LocalReply("missing_key", "an API key is required", 401)),
     ("invalid_key", LocalReply("invalid_key", "the key is not known or has expired", 401)),
     ("insufficient_permissions", LocalReply("insufficient_permissions", "the key is not permitted to do this", 403)),
     ("forbidden", LocalReply("forbidden", "the credential does not allow this", 403)),
-    ("firewall", LocalReply("blocked", "the request is not let in", 403)),
-    ("unidentified", LocalReply("unidentified", "the request does not say what its limit counts by", 429)),
+    ("firewall", LocalReply("blocked", "a firewall policy blocks the request", 403)),
+    ("unidentified", LocalReply("unidentified", "the request lacks the identifier that its rate limit counts by", 429)),
     ("policy_error", LocalReply("policy_error", "a rule of this route could not be applied", 503)),
 )
-"""By what the name of the denying rule begins with, after its number."""
+"""By the first part of the denying rule's name, after its number."""
 BY_STATUS: tuple[tuple[int, LocalReply], ...] = (
     (400, LocalReply("bad_request", "the request is not valid")),
-    (401, LocalReply("unauthorized", "a valid credential is needed")),
+    (401, LocalReply("unauthorized", "a valid credential is required")),
     (403, LocalReply("forbidden", "the request is not allowed")),
-    (408, LocalReply("request_timeout", "the request did not come in time")),
+    (408, LocalReply("request_timeout", "the request did not arrive in time")),
     (413, LocalReply("too_large", "the request is too large")),
-    (426, LocalReply("upgrade_required", "the protocol is not spoken here")),
+    (426, LocalReply("upgrade_required", "the requested protocol is not supported")),
     (429, LocalReply("rate_limited", "too many requests")),
     (431, LocalReply("headers_too_large", "the headers of the request are too large")),
     (500, LocalReply("internal", "the gateway failed")),
@@ -76,7 +76,7 @@ BY_STATUS: tuple[tuple[int, LocalReply], ...] = (
 
 
 def local_replies(*, entry: bool = False) -> hcm_pb2.LocalReplyConfig:
-    """``entry``: of the listener for peers, where an unknown deployment only means none here."""
+    """``entry``: for the listener of peers, where an unknown deployment means that this region has no instance."""
     missing = NO_INSTANCE if entry else NO_DEPLOYMENT
     mappers = [
         _mapper(_flags(("NC",)), missing),
@@ -125,7 +125,7 @@ def _status(status: int) -> accesslog_pb2.AccessLogFilter:
 
 
 def _denied(name: str) -> accesslog_pb2.AccessLogFilter:
-    """By the rule that denied: Envoy tells it in the details of the answer only."""
+    """Matches by the rule that denied, which Envoy reports only in the details of the answer."""
     told = cel_pb2.ExpressionFilter(expression=f'response.code_details.contains("-{name}/")')
     cel = accesslog_pb2.ExtensionFilter(
         name="envoy.access_loggers.extension_filters.cel", typed_config=envoy.packed(told)

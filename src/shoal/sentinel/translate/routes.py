@@ -1,9 +1,9 @@
 """RouteConfigurations: one virtual host for each host, its routes from the most specific to the least.
 
-A route is told to Envoy up to five times: requests that name a deployment go to that one, if it is of the host's
-environment, and are else not found; and requests that may be repeated are tried again more often than others. The most
-frequent kind, a GET that names none and announces no body, comes first: it is told apart without an expression, and has
-a timer less (``actions.is_brief``).
+Each route becomes up to five routes of Envoy. Requests that name a deployment go to it if it belongs to the host's
+environment, else they get 404. Idempotent requests are retried in more cases than others. The most frequent kind, a GET
+that names no deployment and announces no body, comes first: it is matched without a regular expression and needs one
+timer less (``actions.is_brief``).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def route_configuration(
 
 
 def entry_configuration(plan: RoutePlan) -> config_pb2.RouteConfiguration:
-    """What peers may ask for: instances of this region, of the deployment that they chose; nothing further away."""
+    """The routes for peers: to instances of this region only, of the deployment that the peer chose."""
     made = config_pb2.RouteConfiguration(name=envoy.ENTRY_ROUTES, validate_clusters=wrappers_pb2.BoolValue(value=False))
     here = made.virtual_hosts.add(name="entry", domains=["*"])
     if plan.targets:
@@ -71,7 +71,7 @@ def entry_configuration(plan: RoutePlan) -> config_pb2.RouteConfiguration:
             match=route_match("/", []),
             route=actions.forward(onward, idempotent=False, chosen="entry", peers=False),
         )
-        # Not found here means: no instance in this region. The peer then asks elsewhere.
+        # An unknown deployment means: no instance in this region. The peer then tries another region.
         here.routes[
             0
         ].route.cluster_not_found_response_code = route_pb2.RouteAction.ClusterNotFoundResponseCode.SERVICE_UNAVAILABLE
@@ -81,7 +81,7 @@ def entry_configuration(plan: RoutePlan) -> config_pb2.RouteConfiguration:
 def virtual_host(
     host: str, routes: Sequence[PlannedRoute], settings: Settings, *, environments: Mapping[str, Sequence[str]]
 ) -> route_pb2.VirtualHost:
-    """``environments`` tells which have deployments that a request may name."""
+    """``environments``: the deployments that a request may name, by environment."""
     made = route_pb2.VirtualHost(name=host, domains=[host])
     for planned in routes:
         made.routes.extend(_routes(planned, settings, choosable=bool(environments.get(planned.route.environment))))
@@ -90,7 +90,7 @@ def virtual_host(
 
 def _routes(planned: PlannedRoute, settings: Settings, *, choosable: bool) -> Iterable[route_pb2.Route]:
     route = planned.route
-    # A route that is closed because of one of these is closed whatever that header says.
+    # An invalid condition closes its route and is left out: the route refuses requests with any value of the header.
     wanted = [match for match in route.spec.headers if not text_fault(match)] if route.spec else []
     headers = [header_matcher(match) for match in wanted]
     if planned.closed:
@@ -119,7 +119,7 @@ def _routes(planned: PlannedRoute, settings: Settings, *, choosable: bool) -> It
 
 @dataclass(frozen=True, slots=True)
 class _Variant:
-    """One through a route: how its requests are told, who chooses their deployment, whether they may be repeated."""
+    """One of the Envoy routes for a route: what it matches, what chooses the deployment, and whether to repeat."""
 
     matchers: Sequence[route_pb2.HeaderMatcher]
     chosen: str = ""
@@ -157,7 +157,7 @@ def _filtered(route: route_pb2.Route, filters: Mapping[str, any_pb2.Any]) -> rou
 
 
 def _refusing(name: str, match: route_pb2.RouteMatch) -> route_pb2.Route:
-    """A route that is not understood lets nobody through; why is in its status, not in the answer."""
+    """A route that cannot be applied refuses all requests; the reason is in its status, not in the answer."""
     body = orjson.dumps({"error": {"code": POLICY_ERROR, "message": "a rule of this route cannot be applied"}})
     return route_pb2.Route(
         name=name,
@@ -171,7 +171,7 @@ def _refusing(name: str, match: route_pb2.RouteMatch) -> route_pb2.Route:
 
 
 def _specifier(name: str, header: str, clusters: Mapping[str, str]) -> route_pb2.ClusterSpecifierPlugin:
-    """Reads the deployment from a header; what is not in the map has no cluster."""
+    """Reads the deployment from a header; values that are not in ``clusters`` have no cluster."""
     tree = matcher_pb2.Matcher.MatcherTree(
         input=envoy.matching("header", http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=header))
     )

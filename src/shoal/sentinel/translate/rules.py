@@ -1,7 +1,7 @@
 """Conditions of policies, translated to matchers of Envoy's filters.
 
-Filters look at a request in different ways, so two facts are first written into headers of their own, which are removed
-before the request leaves: the path without the query, and the values of parameters that conditions ask for.
+Filters match different parts of a request, so two facts are first written into headers, which are removed before the
+request is forwarded: the path without the query, and the values of parameters that conditions use.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.match import header_matcher, normal_path, text_fault, text_matcher
 
 PATH_FACT = "x-shoal-fact-path"
-LIMITS_FACT = "x-shoal-fact-limits"  # which limits are for the route, each between commas
-VERDICT_FACT = "x-shoal-fact-key-"  # and which of the route's policies that ask for a key
+LIMITS_FACT = "x-shoal-fact-limits"  # the limits of the route, each between commas
+VERDICT_FACT = "x-shoal-fact-key-"  # plus the number of the route's key policy
 FIRST_VERDICT = f"{VERDICT_FACT}0"
-QUERY_FACT = "x-shoal-fact-query-"  # and the name of the parameter, as hex
+QUERY_FACT = "x-shoal-fact-query-"  # plus the name of the parameter, as hex
 ABSENT = "-"
 _Id: TypeAlias = rbac_pb2.Principal
 
 
 def policy_fault(spec: PolicySpec) -> str:
-    """Why a gateway cannot apply it; empty when it can."""
+    """Why a gateway cannot apply the policy; empty if it can."""
     faults = [*(_condition_fault(each) for each in spec.match), _kind_fault(spec)]
     return next((fault for fault in faults if fault), "")
 
@@ -43,7 +43,7 @@ def _condition_fault(condition: Condition) -> str:
     if len(given) + (condition.method is not None) != 1:
         return "a condition needs exactly one of path, method, header and query"
     if condition.method is not None:
-        return "" if all(name.isalpha() for name in condition.method) else "a method has letters only"
+        return "" if all(name.isalpha() for name in condition.method) else "invalid method: use letters only"
     return text_fault(given[0])
 
 
@@ -53,7 +53,8 @@ def _kind_fault(spec: PolicySpec) -> str:
     if spec.firewall is not None:
         if spec.firewall.action not in ("deny", "allow"):
             return f"invalid action {spec.firewall.action!r}: use deny or allow"
-        return next((f"{text!r} is no network" for text in spec.firewall.cidrs if not _is_network(text)), "")
+        wrong = next((text for text in spec.firewall.cidrs if not _is_network(text)), None)
+        return "" if wrong is None else f"invalid network {wrong!r}: use for example 10.0.0.0/8"
     if spec.rate_limit is not None:
         limit = spec.rate_limit
         if limit.scope not in ("local", "cluster", "strict"):
@@ -62,7 +63,9 @@ def _kind_fault(spec: PolicySpec) -> str:
             return "limit, window and cost must be 1 or more"
         by = limit.identifier
         given = (by.remote_ip, by.header or None, by.path, by.subject, by.principal or None)
-        return "" if sum(each is not None for each in given) == 1 else "an identifier is exactly one of its kinds"
+        if sum(each is not None for each in given) != 1:
+            return "an identifier needs exactly one of remoteIp, header, path, subject and principal"
+        return ""
     if spec.request_size is not None and spec.request_size.max_bytes < 1:
         return "maxBytes must be 1 or more"
     if spec.key_auth is not None:
@@ -91,7 +94,7 @@ def _is_network(text: str) -> bool:
 
 
 def facts(conditions: Iterable[Condition], *, path: bool = False) -> dict[str, str]:
-    """Headers that have to be written before the conditions are judged, with the format of their values."""
+    """Headers to write before the conditions are evaluated, with the format of their values."""
     made = {PATH_FACT: "%PATH(NQ:PATH)%"} if path else {}
     for condition in conditions:
         if condition.query is not None:
@@ -107,8 +110,8 @@ def query_fact(name: str) -> str:
 
 
 def verdict_facts(policies: Sequence[GatewayPolicy]) -> dict[str, str]:
-    """By policy of a route, where the judge of keys says what it found. Like every fact: nobody outside can say it, no
-    instance sees it. Numbers, since Envoy can be told of ``FIRST_VERDICT`` at its start, and then finds it sooner."""
+    """The header with the verdict of the key filter, by policy of a route. Like every fact, clients cannot set it and
+    instances do not see it. Numbered, since Envoy finds ``FIRST_VERDICT`` faster when it is registered at start."""
     keyed = [one.name for one in policies if one.spec is not None and one.spec.key_auth is not None]
     return {name: f"{VERDICT_FACT}{number}" for number, name in enumerate(keyed)}
 
@@ -156,7 +159,7 @@ def by_conditions(conditions: Sequence[Condition]) -> list[_Id]:
 
 
 def by_header(name: str, value: str | None = None) -> _Id:
-    """``value`` None: that it is there."""
+    """``value`` None: it is present."""
     return _Id(header=header_matcher(NamedMatch(name=name, exact=value)))
 
 
@@ -180,7 +183,7 @@ def by_path(path: str) -> _Id:
 
 
 def by_metadata(filter_name: str, path: Sequence[str], value: string_pb2.StringMatcher | None) -> _Id:
-    """``value`` None: that it is there."""
+    """``value`` None: it is present."""
     matcher = metadata_pb2.MetadataMatcher(filter=filter_name)
     for key in path:
         matcher.path.add(key=key)

@@ -1,4 +1,4 @@
-"""Certificates: as secrets that Envoy fetches and replaces while it runs, and the TLS settings that name them."""
+"""Certificates as secrets, which Envoy fetches and replaces while it runs, and the TLS settings that name them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _fetched(name: str) -> secret_pb2.SdsSecretConfig:
 
 
 def server_transport(secret: str) -> base_pb2.TransportSocket:
-    """To clients."""
+    """TLS for connections of clients."""
     common = tls_pb2.CommonTlsContext(
         tls_certificate_sds_secret_configs=[_fetched(certificate_name(secret))],
         alpn_protocols=_ALPN,
@@ -67,7 +67,7 @@ def peer_transport(settings: Settings, protocol: str) -> base_pb2.TransportSocke
 
 
 def web_transport(host: str) -> base_pb2.TransportSocket:
-    """To servers of the world outside: those that the system's authorities vouch for."""
+    """TLS to external servers, whose certificate must be signed by an authority of the system."""
     trusted = common_pb2.CertificateValidationContext(
         system_root_certs=common_pb2.CertificateValidationContext.SystemRootCerts(),
         match_typed_subject_alt_names=[_named(host)],

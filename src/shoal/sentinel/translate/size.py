@@ -1,4 +1,4 @@
-"""How large a request may be: counted as it flows, never collected. Of several limits that fit, the strictest holds."""
+"""Request size limits: bodies are counted while they are forwarded, not buffered. The smallest limit applies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _limit(max_bytes: int) -> object:
 
 
 def _field(number: int, value: bytes) -> bytes:
-    """A message within a message newer than the library of messages, in wire form."""
+    """The wire form of a field that holds a message."""
     made, left = bytearray([number << 3 | 2]), len(value)
     while left > 0x7F:
         made.append(left & 0x7F | 0x80)

@@ -34,7 +34,7 @@ def requirement_name(policies: Sequence[GatewayPolicy]) -> str:
 def authentication(
     routes: Iterable[Sequence[GatewayPolicy]], discovered: Mapping[str, str]
 ) -> config_pb2.JwtAuthentication:
-    """For every route that has some, its policies of this kind. ``discovered``: by issuer where its keys are."""
+    """The JWT filter: one requirement for each route with token policies. ``discovered``: key URLs by issuer."""
     made = config_pb2.JwtAuthentication(bypass_cors_preflight=True)
     for policies in routes:
         for policy in policies:
@@ -107,7 +107,7 @@ def cluster_of(uri: str) -> cluster_pb2.Cluster:
 
 
 def token_fault(jwt: Jwt, discovered: Mapping[str, str]) -> str:
-    """Why its keys cannot be had."""
+    """Why its keys are not available; empty if they are."""
     if jwt.pem:
         try:
             jwks_of_pem(jwt.pem)
@@ -121,7 +121,7 @@ def token_fault(jwt: Jwt, discovered: Mapping[str, str]) -> str:
         good = urlsplit(uri).scheme in ("http", "https") and urlsplit(uri).hostname and _port(uri)
     except ValueError:
         good = False
-    return "" if good else f"{uri!r} is no URL"
+    return "" if good else f"invalid URL {uri!r}: expected http or https, and a host"
 
 
 def jwks_of_pem(text: str) -> str:

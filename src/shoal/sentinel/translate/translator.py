@@ -47,7 +47,7 @@ class Translator:
 
     @property
     def faults(self) -> Mapping[str, str]:
-        """Of the last translation, by ``route/NAME`` or ``policy/NAME``: why it is not used unchanged."""
+        """Faults of the last translation by ``route/NAME`` or ``policy/NAME``: why it is not applied as it is."""
         return self._faults
 
     def resources(self, inputs: Inputs) -> Resources:
@@ -71,7 +71,7 @@ class Translator:
             self._replicas_above_limits = replicas_above_limits(inputs)
             self._faults = dict(self._plan.faults)
             if inputs.peers and not peers:
-                self._faults["peers"] = f"there is no Secret {inputs.settings.entry_secret!r} to speak to them with"
+                self._faults["peers"] = f"no usable Secret {inputs.settings.entry_secret!r} for TLS to peers"
             found.update(self._routed(inputs))
             services = _by_service(self._plan, settings)
         if routed or inputs.peers != before.peers or inputs.endpoints is not before.endpoints:
@@ -129,7 +129,7 @@ class Translator:
     def _endpoints(
         self, inputs: Inputs, peers: tuple[PeerGateway, ...], services: _Services, *, every: bool
     ) -> dict[str, Message]:
-        """Those of before, but for the services that changed."""
+        """The previous assignments, with those of changed services replaced."""
         known, before = self._resources.get(ENDPOINTS, {}), self._inputs.endpoints
         region, made = self._settings.region, {}
         concerned: Iterable[ServiceKey] = services
@@ -150,13 +150,13 @@ class Translator:
 def _changed(
     before: Mapping[ServiceKey, ServiceEndpoints], now: Mapping[ServiceKey, ServiceEndpoints]
 ) -> list[ServiceKey]:
-    """Thousands are looked at for each endpoint that moves, so nothing is done for those that are the same."""
+    """The services that differ, compared by identity: this looks at thousands for each endpoint that changes."""
     found = [key for key, one in now.items() if before.get(key) is not one]
     return found + [key for key in before if key not in now]
 
 
 def _by_service(now: RoutePlan, settings: Settings) -> _Services:
-    """Which assignments a service's endpoints are in: name, port, and whether peers stand behind them."""
+    """The assignments that have a service's endpoints: name, port, and whether peers are added as fallback."""
     found: _Services = {}
     for target in now.targets.values():
         members = found.setdefault(target.service, [])
@@ -174,7 +174,7 @@ def _own(inputs: Inputs) -> ServiceEndpoints | None:
 
 
 def _usable(inputs: Inputs) -> Settings:
-    """Without the gateway's certificate there is neither an entry for peers nor a connection to them."""
+    """The settings, without the entry for peers if the gateway's certificate is missing or unusable."""
     settings = inputs.settings
     secret = inputs.tls.get(settings.entry_secret)
     if secret is not None and secret.authority and secret.usable:

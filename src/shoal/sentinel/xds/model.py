@@ -16,11 +16,11 @@ EXTENSION = f"{_PREFIX}core.v3.TypedExtensionConfig"
 SECRET = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 
 TYPES = (CLUSTER, ENDPOINTS, SECRET, EXTENSION, LISTENER, SCOPE, ROUTES)
-"""In the order in which they are said."""
+"""In the order in which they are sent."""
 
 
 class ResourceRef(NamedTuple):
-    """Which resource."""
+    """The type and name of a resource."""
 
     type: str
     name: str
@@ -28,7 +28,7 @@ class ResourceRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class XdsResource:
-    """One resource for Envoy. Two of the same name and version are equal."""
+    """One resource for Envoy. Resources of the same name and version have the same content."""
 
     ref: ResourceRef
     version: str
@@ -64,11 +64,11 @@ class DiscoveryResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nack:
-    """A version of a resource that Envoy did not take; the last one that it took stays."""
+    """A version of a resource that Envoy refused; Envoy keeps the last version that it accepted."""
 
     ref: ResourceRef
     version: str
     reason: str
     attempts: int
-    retry_at: float  # of the machine's time
+    retry_at: float  # in the machine's time
     trying: bool = False  # it is being sent again

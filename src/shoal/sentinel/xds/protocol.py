@@ -64,10 +64,10 @@ class _Subscription:
     names: set[str] = field(default_factory=set)  # asked for by name
     held: dict[str, Held] = field(default_factory=dict)  # a missing name: Envoy certainly does not have it
     dirty: dict[str, None] = field(default_factory=dict)  # may need sending; in order of arrival
-    asked: set[str] = field(default_factory=set)  # must be answered, also when Envoy should have it
+    asked: set[str] = field(default_factory=set)  # must be answered, even if Envoy should have it
     answered: bool = True  # False: Envoy waits for a first answer, however empty
     flight: DiscoveryResponse | None = None
-    alone: deque[tuple[str, ...]] = field(default_factory=deque)  # groups that go apart from all others
+    alone: deque[tuple[str, ...]] = field(default_factory=deque)  # groups that are sent in responses of their own
 
     def wants(self, name: str) -> bool:
         return self.wildcard or name in self.names
@@ -84,7 +84,7 @@ class _Subscription:
 
 
 class XdsMachine:
-    """One Envoy. ``now`` is any time that does not go back."""
+    """The state of the protocol with one Envoy. ``now`` is monotonic time."""
 
     def __init__(self, limits: XdsLimits | None = None) -> None:
         self._limits = limits or XdsLimits()
@@ -92,7 +92,7 @@ class XdsMachine:
         self._wanted: Snapshot = {}  # the snapshot, with the last accepted version of refused resources
         self._good: dict[ResourceRef, XdsResource] = {}  # as last acknowledged
         self._refused: dict[ResourceRef, Nack] = {}
-        self._unused_since: dict[str, float] = {}  # clusters that are to go
+        self._unused_since: dict[str, float] = {}  # clusters to remove, with the time since when no resource names them
         self._subscriptions: dict[str, _Subscription] | None = None
         self._nonces = count(1)
         self._complete = False
@@ -176,7 +176,7 @@ class XdsMachine:
         return self._pump(now)
 
     def tick(self, now: float) -> list[DiscoveryResponse]:
-        """Time has passed."""
+        """Retry refused versions and remove drained clusters that are due."""
         due = [one for one in self._refused.values() if not one.trying and now >= one.retry_at]
         for one in due:
             subscription = (self._subscriptions or {}).get(one.ref.type)
@@ -203,7 +203,7 @@ class XdsMachine:
         return subscription
 
     def _recognize(self, ref: ResourceRef, version: str) -> XdsResource:
-        """Record the resources that Envoy has from an earlier stream."""
+        """The resource that Envoy has from an earlier stream; its content may be unknown."""
         for one in (self._of(ref.type).get(ref.name), self._good.get(ref)):
             if one is not None and one.version == version:
                 return one
@@ -221,7 +221,7 @@ class XdsMachine:
                 continue
             subscription.names.add(name)
             subscription.dirty[name] = None
-            # Envoy may have forgotten what it once had; and of endpoints, a cluster of before may still wait for them.
+            # Envoy may have dropped what it once had; and an earlier cluster may still wait for its endpoints.
             if name not in request.versions or request.type == ENDPOINTS:
                 subscription.asked.add(name)
 
@@ -380,7 +380,7 @@ class XdsMachine:
         return DiscoveryResponse(type=type_, nonce=self._nonce(), resources=tuple(chosen))
 
     def _resend_endpoints(self, cluster: XdsResource) -> None:
-        """A cluster that is new or changed waits for its endpoints, but Envoy asks only once for those of a name."""
+        """A cluster that is new or changed waits for its endpoints, but Envoy requests those of a name only once."""
         for ref in cluster.brings:
             subscription = (self._subscriptions or {}).get(ref.type)
             if subscription is not None and ref.name in subscription.names:
@@ -476,7 +476,7 @@ class XdsMachine:
 
 
 def _is(held: Held, want: XdsResource) -> bool:
-    """Whether Envoy has this, for certain."""
+    """Whether Envoy certainly has this version, and no other."""
     return len(held) == 1 and held[0] is not None and held[0].version == want.version
 
 

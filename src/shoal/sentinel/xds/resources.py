@@ -1,7 +1,7 @@
 """Converts messages to resources: wire form, version (a digest of it), and needed resources.
 
-A message that is the same object as before is skipped. The clusters that routes name are read field by
-field, since they are many; of everything else all fields are walked.
+A message that is the same object as before is skipped. There are many routes, so the clusters that they name are read
+from the fields that hold them; other messages are searched completely.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _OPTIONS = [("grpc.max_receive_message_length", _MESSAGE_BYTES), ("grpc.so_reuse
 
 
 class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]
-    """The machine and the stream that it speaks on."""
+    """Connects the machine to Envoy's newest stream."""
 
     def __init__(self, machine: XdsMachine, *, clock: Clock, on_change: Callable[[], None] = lambda: None) -> None:
         self.machine = machine
@@ -41,7 +41,7 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type:
         self._due = asyncio.Event()
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Envoy should have this from now on."""
+        """Set the snapshot that Envoy should have."""
         self._send(self.machine.publish(snapshot, self._clock.monotonic()))
 
     @asynccontextmanager
