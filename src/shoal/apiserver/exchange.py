@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Exchange:
-    """Drives one handler coroutine and keeps its answer until it is this request's turn on the wire."""
+    """Drives one handler coroutine and keeps its answer until the answers to earlier requests are sent."""
 
     __slots__ = ("answer", "connection", "coroutine", "deadline", "old", "request", "waiting_for")
 

@@ -38,12 +38,13 @@ from shoal.apiserver.messages import (
     refusal,
     unframed,
 )
+from shoal.base.clock import Clock, Timer
 
 __all__ = ("Answer", "Handler", "HttpLimits", "HttpServer", "Request", "Response", "Sink", "ResponseStream", "frame")
 
 LAST_CHUNK = b"0\r\n\r\n"
 SWEEP_S = 1.0
-SLICE = 256 * 1024  # a long body is handed to the transport in pieces, so that other connections get their turn
+SLICE = 256 * 1024  # a long body is handed to the transport in pieces, so that other connections are served in between
 PIECE = 16 * 1024  # input is parsed in pieces of this size: between them a connection can be made to wait
 _OVERFLOW = 256  # connections over the limit that stay open until their error is sent
 _OVERFLOW_S = 2.0
@@ -59,6 +60,7 @@ class HttpServer:
         on_error: Callable[[Request, Exception], Response],
         *,
         loop: asyncio.AbstractEventLoop,
+        clock: Clock,
         limits: HttpLimits | None = None,
         common_headers: Sequence[tuple[bytes, bytes]] = (),
         hands_on: Callable[[bytes], bool] | None = None,
@@ -67,17 +69,18 @@ class HttpServer:
         self.handler = handler
         self.on_error = on_error
         self.loop = loop
+        self.clock = clock
         self.limits = limits or HttpLimits()
         self.hands_on = hands_on
         self.connections: set[HttpConnection] = set()
         self.addresses: dict[str, int] = {}  # connections of each client address
         self.pending_in = 0  # bytes of unfinished request bodies, whose senders are not authenticated yet
         self.stopping = False
-        self.tick = loop.time()  # about now: good enough for timeouts, and free to read
+        self.tick = clock.monotonic()  # about now: good enough for timeouts, and free to read
         self.drained = asyncio.Event()  # set while there are no connections
         self.drained.set()
         self.head = Heads(common_headers).of
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweeper: Timer | None = None
         self._sweep()
 
     def __call__(self) -> HttpConnection:
@@ -90,11 +93,11 @@ class HttpServer:
         return 429 if self.addresses.get(address, 0) > self.limits.connections_per_address else 0
 
     def _sweep(self) -> None:
-        """Close connections that idle or dawdle: one timer for all of them, not one each."""
-        self.tick = self.loop.time()
+        """Close connections that exceed a time limit: one timer for all of them, not one each."""
+        self.tick = self.clock.monotonic()
         for connection in list(self.connections):
             connection.enforce_timeouts(self.tick)
-        self._sweeper = self.loop.call_later(SWEEP_S, self._sweep)
+        self._sweeper = self.clock.call_later(SWEEP_S, self._sweep)
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """End streams, let running requests finish, then close the remaining connections."""
@@ -384,12 +387,12 @@ class HttpConnection(asyncio.Protocol):
 
     def _hold(self, hold_s: float) -> None:
         """The request was rejected. If the client ignored the last Retry-After, stop reading from it for a while."""
-        now = self.server.loop.time()
+        now = self.server.clock.monotonic()
         early, self._refused_at = now - self._refused_at < hold_s, now
         if early and not self._held:
             self._held = True
             self._stop_reading()
-            self.server.loop.call_later(hold_s, self._end_hold)
+            self.server.clock.call_later(hold_s, self._end_hold)
 
     def _end_hold(self) -> None:
         self._held = False
@@ -410,7 +413,7 @@ class HttpConnection(asyncio.Protocol):
             self._exchanges.append(exchange)
             exchange.wait_for(waiting)
             return
-        if self._exchanges or self._stream is not None or self._pending_body:  # not its turn yet
+        if self._exchanges or self._stream is not None or self._pending_body:  # earlier answers come first
             exchange = Exchange(self, request, coroutine)
             exchange.answer = answer
             self._exchanges.append(exchange)
@@ -450,7 +453,7 @@ class HttpConnection(asyncio.Protocol):
             answer.on_sent()
 
     def flush_answers(self) -> None:
-        """Send every answer whose turn has come."""
+        """Send the answers that are ready, in the order of their requests."""
         while self._exchanges and self.transport is not None and self._stream is None and not self._pending_body:
             exchange = self._exchanges[0]
             answer = exchange.answer

@@ -33,6 +33,7 @@ class HttpLimits:
     pending_in_bytes: int = 256 * 1024 * 1024  # of all bodies that are still coming in; then only small ones may
     small_body_bytes: int = 64 * 1024
     header_bytes: int = 64 * 1024
+    handshake_s: float = 10.0  # for TLS; slower clients are dropped: they block a connection slot
     header_timeout_s: float = 32.0  # from the first byte of a request to the end of its headers and body
     idle_timeout_s: float = 300.0  # keep-alive connections without a request
     pipelined: int = 16  # requests waiting behind one that is being answered; more pauses reading

@@ -44,7 +44,6 @@ _HEADERS = ((b"Cache-Control", b"no-cache, private"), (b"X-Content-Type-Options"
 _BACKLOG = 4096
 _GC_EVERY = 10_000
 _TLS_GOODBYE_S = 0.5
-_TLS_HELLO_S = 10.0  # slower handshakes are dropped: they block a connection slot
 
 
 class ApiServer:
@@ -141,13 +140,13 @@ class ApiServer:
         loop = asyncio.get_running_loop()
         if self._http is None:
             self._http = HttpServer(
-                self.handler.handle, self.handler.on_error, loop=loop, limits=limits, common_headers=_HEADERS,
-                hands_on=hands_on,
+                self.handler.handle, self.handler.on_error, loop=loop, clock=self.core.clock, limits=limits,
+                common_headers=_HEADERS, hands_on=hands_on,
             )  # fmt: skip
         # an idle client does not answer a TLS close: without this limit it would delay every stop
-        goodbye_s, hello_s = (None, None) if tls is None else (_TLS_GOODBYE_S, _TLS_HELLO_S)
+        goodbye_s, handshake_s = (None, None) if tls is None else (_TLS_GOODBYE_S, self._http.limits.handshake_s)
         listener = await loop.create_server(
-            self._http, host, port, ssl=tls, backlog=_BACKLOG, ssl_handshake_timeout=hello_s,
+            self._http, host, port, ssl=tls, backlog=_BACKLOG, ssl_handshake_timeout=handshake_s,
             ssl_shutdown_timeout=goodbye_s,
         )  # fmt: skip
         self._listeners.append(listener)

@@ -33,6 +33,7 @@ import orjson
 from shoal.apiserver.http import HttpServer
 from shoal.apiserver.messages import HttpLimits, Request, RequestTimedOut, Response
 from shoal.app.pki import Pki
+from shoal.base.clock import RealClock
 from shoal.kube.objects import Obj
 
 Reply = Any  # a response dict, a list of converted objects, or a whole HTTP Response
@@ -184,7 +185,8 @@ async def webhook_server(
         ca = pki.ca_cert.read_bytes()
     server = WebhookServer(dict(handlers), host, 0, ca)
     loop = asyncio.get_running_loop()
-    http = HttpServer(server.handle, _on_error, loop=loop, limits=HttpLimits(body_bytes=_MAX_REVIEW_BYTES))
+    limits = HttpLimits(body_bytes=_MAX_REVIEW_BYTES)
+    http = HttpServer(server.handle, _on_error, loop=loop, clock=RealClock(), limits=limits)
 
     def accept() -> asyncio.Protocol:
         server.connections += 1

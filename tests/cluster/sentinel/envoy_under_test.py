@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,11 @@ from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.reading import policy_of, route_of
 from shoal.sentinel.translate.translator import Translator
 from shoal.sentinel.xds.model import ROUTES, TYPES
+from shoal.testing.waiting import eventually
 
 HOST = "127.0.0.1"
 _METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
-_WAIT_S = 100.0  # a machine may be busy
+WAIT_S = 100.0  # a machine may be busy
 
 
 class Discovery:
@@ -105,7 +106,7 @@ class Discovery:
 
     async def settled(self) -> None:
         """Envoy has taken the newest listeners and routes, and everything else it asked for."""
-        async with asyncio.timeout(_WAIT_S), self._changed:
+        async with asyncio.timeout(WAIT_S), self._changed:
             while self.acknowledged.get(ROUTES) != self._version and not self.refused:
                 await self._changed.wait()
 
@@ -217,22 +218,17 @@ async def gateway(inputs: Inputs | None = None) -> AsyncIterator[Gateway]:
 
 
 async def _listening(port: int, process: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(_WAIT_S):
-        while True:
-            assert process.returncode is None, "Envoy has ended"
-            with contextlib.suppress(OSError):
-                _, writer = await asyncio.open_connection(HOST, port)
-                writer.close()
-                return
-            await asyncio.sleep(0.02)
+    async def accepts() -> bool:
+        if process.returncode is not None:
+            raise RuntimeError("Envoy has ended")
+        try:
+            _, writer = await asyncio.open_connection(HOST, port)
+        except OSError:
+            return False
+        writer.close()
+        return True
 
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(_WAIT_S):
-        while True:
-            if await condition():
-                return
-            await asyncio.sleep(0.02)
+    await eventually(accepts, timeout_s=WAIT_S)
 
 
 def with_settings(inputs: Inputs, **changes: Any) -> Inputs:
@@ -264,7 +260,7 @@ async def app(name: str, handler: Any = None) -> AsyncIterator[InstanceEndpoint]
     await runner.setup()
     site = web.TCPSite(runner, HOST, 0)
     await site.start()
-    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+    port = runner.addresses[0][1]
     try:
         yield InstanceEndpoint(address=HOST, port=port)
     finally:

@@ -1,4 +1,4 @@
-"""A gateway with a real Envoy against a real API server: what comes into the cluster reaches Envoy, and stays there."""
+"""A gateway with a real Envoy and a real API server: changes of the cluster reach Envoy and stay in effect."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ async def refused(up: World, name: str) -> dict[str, object] | None:
     return found if found is not None and not found["accepted"] else None
 
 
-async def test_health_metrics_and_counters_tell_of_the_gateway() -> None:
+async def test_health_metrics_and_counters_describe_the_gateway() -> None:
     async with world() as up, instances("one") as (one,), httpx.AsyncClient() as http:
         await up.put(builtin("configmaps"), peers_map())
         await serve(up, one)

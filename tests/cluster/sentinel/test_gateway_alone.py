@@ -1,4 +1,4 @@
-"""A gateway whose cluster is away when it starts serves what it last served; and one that knows its zone stays in it."""
+"""A gateway that starts without its cluster serves its saved state; and a gateway prefers instances of its zone."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def readiness(up: World) -> dict[str, Any]:
         return found
 
 
-async def test_a_gateway_that_starts_while_the_cluster_is_away_serves_what_it_last_served(tmp_path: Path) -> None:
+async def test_a_gateway_that_starts_while_the_cluster_is_unreachable_serves_its_saved_state(tmp_path: Path) -> None:
     async with instances("one") as (one,):
         given = (SLICES, endpoint_slice("dep_1", one)), (ROUTE_TYPE, route("web", "shop.example", "dep_1"))
         async with world(*given, state=tmp_path) as up:
@@ -72,7 +72,7 @@ async def test_a_gateway_that_starts_while_the_cluster_is_away_serves_what_it_la
                 assert "notes" not in await readiness(again)
 
 
-async def test_without_anything_kept_a_gateway_is_not_ready_before_the_cluster_is_there(tmp_path: Path) -> None:
+async def test_without_a_saved_state_a_gateway_is_not_ready_before_the_cluster_can_be_read(tmp_path: Path) -> None:
     async with world() as up:
         up.gateway.leave()
         (tmp_path / snapshot.FILE).write_bytes(b"{}")

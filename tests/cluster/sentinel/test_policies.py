@@ -16,7 +16,7 @@ from typing import Any
 import jwt
 import pytest
 from certificates_under_test import new_key, public_pem
-from envoy_under_test import Gateway, app, backend, gateway, inputs_of, policy, route, until
+from envoy_under_test import WAIT_S, Gateway, app, backend, gateway, inputs_of, policy, route
 
 from shoal.base.clock import RealClock
 from shoal.base.metrics import Metrics
@@ -24,6 +24,7 @@ from shoal.sentinel.model import ApiKeyInfo, GatewayPolicy, KeySet, Settings
 from shoal.sentinel.policies.server import serving_limits, strict_redis
 from shoal.sentinel.translate import policies as translated
 from shoal.testing.databases import RedisServer, redis_server
+from shoal.testing.waiting import eventually
 
 ENVIRONMENT = "env_1"
 GOOD, READER, OLD, OFF = "sk_good_0123456789", "sk_reader", "sk_old", "sk_off"
@@ -132,7 +133,7 @@ async def test_a_key_may_stand_in_a_header_or_in_the_query() -> None:
             assert (await got(gw, **bearer(GOOD)))[0] == 401
 
 
-async def test_conditions_say_which_of_several_key_policies_asks() -> None:
+async def test_conditions_select_one_of_several_key_policies() -> None:
     async with asyncio.timeout(300):
         reading = policy(
             "k1", match=[{"method": ["GET"]}], keyAuth={"locations": [{"bearer": {}}], "permissions": ["read"]}
@@ -159,7 +160,7 @@ async def test_keys_come_and_go_without_a_new_listener() -> None:
                 async def is_so() -> bool:
                     return (await got(gw, **bearer(key)))[0] == status
 
-                await until(is_so)
+                await eventually(is_so, timeout_s=WAIT_S)
 
             assert [(await got(gw, **bearer(key)))[0] for key in (GOOD, READER, "sk_new")] == [200, 200, 401]
             new = ApiKeyInfo(id="k_new", digest=digest("sk_new"), subject="user 9")
@@ -174,7 +175,7 @@ async def test_keys_come_and_go_without_a_new_listener() -> None:
             assert [line.rpartition(" ")[2] for line in stats.split("\n") if line] == ["0", "0"]
 
 
-async def test_of_several_policies_the_first_that_is_satisfied_says_who_it_is() -> None:
+async def test_of_several_policies_the_first_that_is_satisfied_sets_the_principal() -> None:
     async with asyncio.timeout(300):
         signer = new_key()
         token = jwt.encode({"sub": "t", "exp": time.time() + 600}, signer, algorithm="ES256")
@@ -189,7 +190,7 @@ async def test_of_several_policies_the_first_that_is_satisfied_says_who_it_is() 
 
 
 @pytest.mark.parametrize("broken", ["error('broken')", "handle:none()", "return"])
-async def test_a_judge_that_fails_lets_nobody_in(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_filter_that_fails_admits_no_request(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translated, "key_script", lambda keys: f"function envoy_on_request(handle) {broken} end")
     async with asyncio.timeout(300):
         keyed = policy("k", match=[{"path": {"prefix": "/in"}}], keyAuth={"locations": [{"bearer": {}}]})
@@ -224,7 +225,7 @@ async def test_a_strict_limit_is_one_for_all_gateways() -> None:
                     assert await got(first, x_user="a") == (429, "rate_limited")
 
 
-async def test_clients_are_told_what_is_left_and_when_to_come_again() -> None:
+async def test_answers_have_the_remaining_quota_and_retry_after() -> None:
     async with asyncio.timeout(300):
         with redis_server() as redis:
             async with sockets() as settings, counting(settings, redis), guarded(settings, limit("l", 2)) as gw:
@@ -266,14 +267,14 @@ async def test_without_redis_a_strict_limit_refuses_unless_it_may_fail_open() ->
                     async def counted() -> bool:
                         return (await got(gw, "/closed"))[0] == 200 and (await got(gw, "/open"))[0] == 200
 
-                    await until(counted)
+                    await eventually(counted, timeout_s=WAIT_S)
                     await asyncio.to_thread(redis.kill)
                     closed_code = (await got(gw, "/closed"))[1]
                     assert await got(gw, "/closed") == (503, closed_code) and closed_code != "rate_limited"
                     assert await got(gw, "/open") == (200, "")
                     assert await got(gw, "/else") == (200, "")
                     await asyncio.to_thread(redis.start)
-                    await until(counted)
-                # nobody counts at all
+                    await eventually(counted, timeout_s=WAIT_S)
+                # no service counts
                 assert (await got(gw, "/closed"))[0] == 503
                 assert await got(gw, "/open") == (200, "")

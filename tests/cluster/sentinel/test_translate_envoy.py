@@ -17,10 +17,11 @@ import httpx
 import pytest
 from aiohttp import web
 from certificates_under_test import Authority
-from envoy_under_test import HOST, app, backend, gateway, inputs_of, policy, route, until, with_settings
+from envoy_under_test import HOST, WAIT_S, app, backend, gateway, inputs_of, policy, route, with_settings
 
 from shoal.app.ports import any_free
 from shoal.sentinel.model import InstanceEndpoint, PeerGateway, ServiceEndpoints, ServiceKey, Settings
+from shoal.testing.waiting import eventually
 
 UPGRADE = (
     b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -195,7 +196,7 @@ async def test_headers_of_gateways_cannot_be_sent_and_proxies_are_believed_as_fa
                 assert headers["x-forwarded-proto"] == "http"
                 assert headers["x-request-id"] == got.headers["x-request-id"] != "mine"
                 await gw.tell(with_settings(gw.inputs, trusted_hops=1))
-                await until(lambda: _header_is(gw, sent, "x-request-id", "mine"))
+                await eventually(lambda: _header_is(gw, sent, "x-request-id", "mine"), timeout_s=WAIT_S)
 
 
 async def test_instances_learn_by_whom_a_request_came_and_firewalls_believe_as_many_proxies_as_are_set() -> None:
@@ -222,7 +223,7 @@ async def test_instances_learn_by_whom_a_request_came_and_firewalls_believe_as_m
                     async def believed(last: list[str] = last) -> bool:
                         return await judged(*last) == 403
 
-                    await until(believed)
+                    await eventually(believed, timeout_s=WAIT_S)
                     assert await judged("203.0.113.9", "198.51.100.1", "198.51.100.2") == 200
                     assert await seen(**{"x-forwarded-for": "203.0.113.9"}) == f"203.0.113.9,{HOST}"
 
@@ -243,7 +244,7 @@ async def test_instances_of_the_gateways_own_zone_are_asked_first() -> None:
                 async def known() -> bool:
                     return "127.0.0.1:2::" in (await gw.admin.get("/clusters?filter=replicas")).text
 
-                await until(known)
+                await eventually(known, timeout_s=WAIT_S)
 
                 async def asked(count: int) -> set[str]:
                     return {(await gw.get("a.example")).json()["app"] for _ in range(count)}
@@ -256,7 +257,7 @@ async def test_instances_of_the_gateways_own_zone_are_asked_first() -> None:
                 async def elsewhere() -> bool:
                     return await asked(4) <= {"b1", "b2"}
 
-                await until(elsewhere)
+                await eventually(elsewhere, timeout_s=WAIT_S)
 
 
 async def test_requests_without_an_instance_are_refused_with_codes_of_their_own() -> None:
@@ -321,7 +322,7 @@ async def test_headers_that_do_not_come_in_time_end_the_connection_and_slow_answ
     "rest", [b"GET / HTTP/1.1\r\nContent-Length: 5", b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked", UPGRADE],
     ids=["body", "chunks", "websocket"],
 )  # fmt: skip
-async def test_whoever_stops_talking_is_left_also_where_the_whole_is_due_sooner(rest: bytes) -> None:
+async def test_a_client_that_stops_sending_is_disconnected_also_if_the_total_timeout_is_shorter(rest: bytes) -> None:
     """The total counts from the end of a request, and not for a WebSocket: only the idle time ends these."""
 
     async def talk(request: web.Request) -> web.StreamResponse | None:
@@ -393,7 +394,7 @@ async def test_draining_instances_get_nothing_new_while_others_are_there() -> No
                     assert got.status_code == 200
                     return bool(got.json()["app"] == "old")
 
-                await until(moved)
+                await eventually(moved, timeout_s=WAIT_S)
 
 
 async def test_a_mirror_gets_a_copy_and_its_answers_are_thrown_away() -> None:
@@ -415,7 +416,7 @@ async def test_a_mirror_gets_a_copy_and_its_answers_are_thrown_away() -> None:
                 async def seen() -> bool:
                     return copies == ["/seen"]
 
-                await until(seen)
+                await eventually(seen, timeout_s=WAIT_S)
 
 
 async def test_websockets_streams_and_grpc_pass_unbuffered() -> None:
@@ -502,7 +503,7 @@ async def test_certificates_follow_the_name_asked_for_and_are_replaced_while_ser
                 async def replaced() -> bool:
                     return await certificate(gw.port, "a.example") != before["a"]
 
-                await until(replaced)
+                await eventually(replaced, timeout_s=WAIT_S)
                 assert await certificate(gw.port, "b.example") == before["b"]
                 stats = (await gw.admin.get("/stats?filter=listener_manager.listener_modified")).text
                 assert stats.strip().endswith(": 0")  # no connection was drained for it
@@ -527,7 +528,7 @@ async def test_a_region_without_instances_asks_the_next_and_a_request_hops_once(
                 async def reached() -> bool:
                     return (await first.get("a.example")).status_code == 200
 
-                await until(reached)
+                await eventually(reached, timeout_s=WAIT_S)
                 got = await first.get("a.example")
                 assert got.json()["app"] == "far"
                 await second.tell(replace(second.inputs, endpoints={}))
@@ -535,8 +536,8 @@ async def test_a_region_without_instances_asks_the_next_and_a_request_hops_once(
                 async def nowhere() -> bool:
                     return (await first.get("a.example")).status_code == 503
 
-                await until(nowhere)
+                await eventually(nowhere, timeout_s=WAIT_S)
                 assert code(await first.get("a.example")) == "no_instance"
-                with pytest.raises((aiohttp.ClientError, ssl.SSLError)):  # nobody without a certificate comes in
+                with pytest.raises((aiohttp.ClientError, ssl.SSLError)):  # clients without a certificate are refused
                     async with aiohttp.ClientSession() as session:
                         await session.get(f"https://{HOST}:{far}/", ssl=False)

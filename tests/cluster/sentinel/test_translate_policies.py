@@ -17,9 +17,10 @@ import orjson
 import pytest
 from certificates_under_test import new_key, public_pem
 from envoy.service.ratelimit.v3 import rls_pb2
-from envoy_under_test import app, backend, gateway, inputs_of, policy, route, until
+from envoy_under_test import WAIT_S, app, backend, gateway, inputs_of, policy, route
 
 from shoal.sentinel.model import GatewayPolicy, InstanceEndpoint, ServiceEndpoints, ServiceKey, Settings
+from shoal.testing.waiting import eventually
 
 
 def code(response: Any) -> str:
@@ -143,7 +144,7 @@ async def test_a_limit_of_the_cluster_is_shared_out_between_replicas_and_outlive
                     told = (await gw.admin.get("/clusters?filter=replicas")).text
                     return "127.0.0.2:1::" in told
 
-                await until(known)
+                await eventually(known, timeout_s=WAIT_S)
                 assert [(await gw.get("a.example")).status_code for _ in range(4)] == [200, 200, 200, 429]
                 other = route("other", "b.example", backend("d1"))
                 await gw.tell(replace(gw.inputs, routes={**gw.inputs.routes, "other": other}))
@@ -151,7 +152,7 @@ async def test_a_limit_of_the_cluster_is_shared_out_between_replicas_and_outlive
                 async def added() -> bool:
                     return (await gw.get("b.example")).status_code != 404
 
-                await until(added)
+                await eventually(added, timeout_s=WAIT_S)
                 assert (await gw.get("a.example")).status_code == 429
 
 
@@ -170,11 +171,11 @@ async def test_a_limit_too_small_to_be_shared_out_is_counted_by_each_replica() -
                 async def known() -> bool:
                     return "127.0.0.3:1::" in (await gw.admin.get("/clusters?filter=replicas")).text
 
-                await until(known)
+                await eventually(known, timeout_s=WAIT_S)
                 assert [(await gw.get("a.example")).status_code for _ in range(3)] == [200, 200, 429]
 
 
-async def test_cors_is_answered_before_anybody_is_asked_who_they_are() -> None:
+async def test_cors_is_answered_before_authentication() -> None:
     async with asyncio.timeout(300):
         key = new_key()
         both = (
@@ -304,7 +305,7 @@ async def test_strict_limits_are_counted_by_the_service_and_fail_as_the_policy_s
             await answers(gw, [("GET", "/", user, *down)])
 
 
-async def test_a_policy_nobody_understands_closes_its_routes_and_no_others() -> None:
+async def test_an_invalid_policy_closes_its_routes_and_no_others() -> None:
     async with asyncio.timeout(300):
         async with app("d1") as one:
             given = inputs_of(
@@ -325,4 +326,4 @@ async def test_a_policy_nobody_understands_closes_its_routes_and_no_others() -> 
                 async def opened() -> bool:
                     return (await gw.get("a.example")).status_code == 200
 
-                await until(opened)
+                await eventually(opened, timeout_s=WAIT_S)

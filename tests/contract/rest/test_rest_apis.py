@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import answers_world
 import api_world
@@ -29,7 +29,6 @@ from shoal.rest.operations import Operation, RestCall, RestPage, always_public
 from shoal.rest.request import RestRequest
 from shoal.rest.streams import RestStreams
 
-T = TypeVar("T")
 WAIT_S = 30.0
 
 
@@ -185,22 +184,19 @@ async def small(folder: Path) -> AsyncIterator[Subject]:
     )  # fmt: skip
 
 
-class Running:
-    """A subject in the loop that it lives in."""
+@dataclass(frozen=True)
+class Requests:
+    """Requests to a subject."""
 
-    def __init__(self, runner: asyncio.Runner, subject: Subject) -> None:
-        self.subject = subject
-        self._runner = runner
+    subject: Subject
 
-    def __call__(self, method: str, path: str, body: Any = None, **more: Any) -> httpx.Response:
-        return self.run(self.subject.ask(method, path, body, **more))
+    async def __call__(self, method: str, path: str, body: Any = None, **more: Any) -> httpx.Response:
+        async with asyncio.timeout(WAIT_S):
+            return await self.subject.ask(method, path, body, **more)
 
-    def run(self, doing: Awaitable[T]) -> T:
-        return self._runner.run(asyncio.wait_for(doing, WAIT_S))  # type: ignore[arg-type]
-
-    def refused(self, method: str, path: str, body: Any = None, **more: Any) -> tuple[int, str, dict[str, Any]]:
+    async def refused(self, method: str, path: str, body: Any = None, **more: Any) -> tuple[int, str, dict[str, Any]]:
         """Status, code and the whole error, which has the shape that all errors have."""
-        answer = self(method, path, body, **more)
+        answer = await self(method, path, body, **more)
         error: dict[str, Any] = answer.json()["error"]
         assert set(error) == {"code", "message", "details", "correlation"}
         assert error["correlation"] == answer.headers["x-correlation-id"]
@@ -209,78 +205,72 @@ class Running:
 
 
 @pytest.fixture(scope="module", params=[control, navigator, small], ids=lambda each: str(each.__name__))
-def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-        subject = runner.run(stack.enter_async_context(request.param(tmp_path_factory.mktemp("rest"))))
-        try:
-            yield Running(runner, subject)
-        finally:
-            runner.run(stack.aclose())
+async def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Requests]:
+    async with request.param(tmp_path_factory.mktemp("rest")) as subject:
+        yield Requests(subject)
 
 
-def test_an_unknown_path_is_404_and_a_wrong_method_405_with_those_that_are_possible(ask: Running) -> None:
-    status, code, error = ask.refused("GET", "/api/v1/nothing/here")
+async def test_an_unknown_path_is_404_and_a_wrong_method_405_with_those_that_are_possible(ask: Requests) -> None:
+    status, code, error = await ask.refused("GET", "/api/v1/nothing/here")
     assert (status, code) == (404, "NotFound") and "/api/v1/nothing/here" in error["message"]
-    status, code, error = ask.refused("PATCH", ask.subject.listed)
+    status, code, error = await ask.refused("PATCH", ask.subject.listed)
     assert (status, code) == (405, "MethodNotAllowed") and "GET" in error["headers"]["allow"]
 
 
-def test_a_request_without_a_token_or_with_one_that_is_not_known_is_401(ask: Running) -> None:
+async def test_a_request_without_a_token_or_with_one_that_is_not_known_is_401(ask: Requests) -> None:
     for token in ("", "stolen"):
         for path in (ask.subject.listed, "/api/v1/nothing", ask.subject.stream):
-            status, code, error = ask.refused("GET", path, token=token)
+            status, code, error = await ask.refused("GET", path, token=token)
             assert (status, code) == (401, "Unauthorized")
             assert error["headers"]["www-authenticate"].startswith("Bearer")
 
 
-def test_what_the_sender_may_not_do_is_403(ask: Running) -> None:
+async def test_what_the_sender_may_not_do_is_403(ask: Requests) -> None:
     method, path, body = ask.subject.forbidden
-    assert ask.refused(method, path, body, token=ask.subject.reader)[:2] == (403, "Forbidden")
+    assert (await ask.refused(method, path, body, token=ask.subject.reader))[:2] == (403, "Forbidden")
 
 
 @pytest.mark.parametrize("body", [b"{", b'{"a": nul}', b"\xff"])
-def test_a_body_that_is_not_json_is_400(ask: Running, body: bytes) -> None:
-    assert ask.refused(ask.subject.method, ask.subject.written, body)[:2] == (400, "BadRequest")
+async def test_a_body_that_is_not_json_is_400(ask: Requests, body: bytes) -> None:
+    assert (await ask.refused(ask.subject.method, ask.subject.written, body))[:2] == (400, "BadRequest")
 
 
-def test_a_body_that_is_not_there_is_400_and_one_too_large_413(ask: Running) -> None:
-    assert ask.refused(ask.subject.method, ask.subject.written, b"")[:2] == (400, "BadRequest")
-    large = ask.refused(ask.subject.method, ask.subject.written, b" " * 2_000_000)
+async def test_a_body_that_is_not_there_is_400_and_one_too_large_413(ask: Requests) -> None:
+    assert (await ask.refused(ask.subject.method, ask.subject.written, b""))[:2] == (400, "BadRequest")
+    large = await ask.refused(ask.subject.method, ask.subject.written, b" " * 2_000_000)
     assert large[:2] == (413, "RequestEntityTooLarge")
 
 
-def test_a_wrong_field_is_422_with_its_path(ask: Running) -> None:
-    status, code, error = ask.refused(ask.subject.method, ask.subject.written, ask.subject.wrong)
+async def test_a_wrong_field_is_422_with_its_path(ask: Requests) -> None:
+    status, code, error = await ask.refused(ask.subject.method, ask.subject.written, ask.subject.wrong)
     assert (status, code) == (422, "Invalid")
     assert [each["field"] for each in error["details"]] == [ask.subject.wrong_field]
-    status, code, error = ask.refused(ask.subject.method, ask.subject.written, {**ask.subject.wrong, "colour": "red"})
+    status, code, error = await ask.refused(
+        ask.subject.method, ask.subject.written, {**ask.subject.wrong, "colour": "red"}
+    )
     assert {each["field"] for each in error["details"]} == {ask.subject.wrong_field, "colour"}, "all at once"
 
 
-def test_a_wrong_or_unknown_parameter_is_422_with_its_name(ask: Running) -> None:
-    status, code, error = ask.refused("GET", f"{ask.subject.listed}?limit=0&colour=red")
+async def test_a_wrong_or_unknown_parameter_is_422_with_its_name(ask: Requests) -> None:
+    status, code, error = await ask.refused("GET", f"{ask.subject.listed}?limit=0&colour=red")
     assert (status, code) == (422, "Invalid")
     assert [each["field"] for each in error["details"]] == ["query.limit", "query.colour"]
     assert "known parameters" in error["details"][1]["message"]
 
 
 @pytest.mark.parametrize("ask", [control, small], indirect=True, ids=lambda each: str(each.__name__))
-def test_a_change_is_made_only_at_the_version_that_it_was_made_for(ask: Running) -> None:
+async def test_a_change_is_made_only_at_the_version_that_it_was_made_for(ask: Requests) -> None:
     path, body = ask.subject.tagged
-    tag = ask("GET", path).headers["etag"]
-    assert ask("PUT", path, body, If_Match=tag).status_code == 200
-    assert ask("GET", path).headers["etag"] != tag
-    assert ask.refused("PUT", path, body, If_Match=tag)[:2] == (412, "PreconditionFailed")
-    assert ask.refused("PUT", path, body, If_Match="17")[:2] == (400, "BadRequest"), "an ETag has quotes"
-    assert ask("PUT", path, body, If_Match="*").status_code == 200
+    tag = (await ask("GET", path)).headers["etag"]
+    assert (await ask("PUT", path, body, If_Match=tag)).status_code == 200
+    assert (await ask("GET", path)).headers["etag"] != tag
+    assert (await ask.refused("PUT", path, body, If_Match=tag))[:2] == (412, "PreconditionFailed")
+    assert (await ask.refused("PUT", path, body, If_Match="17"))[:2] == (400, "BadRequest"), "an ETag has quotes"
+    assert (await ask("PUT", path, body, If_Match="*")).status_code == 200
 
 
-def test_a_stream_ends_when_its_client_goes_away(ask: Running) -> None:
-    ask.run(_left(ask.subject))
-
-
-async def _left(subject: Subject) -> None:
+async def test_a_stream_ends_when_its_client_goes_away(ask: Requests) -> None:
+    subject = ask.subject
     gone, said = asyncio.Event(), asyncio.Event()
     sent: list[dict[str, Any]] = []
     path, _, query = subject.stream.partition("?")
@@ -299,71 +289,70 @@ async def _left(subject: Subject) -> None:
         "headers": [(b"authorization", f"Bearer {subject.writer}".encode())],
     }  # fmt: skip
     exchange = asyncio.create_task(subject.api(scope, receive, send), name="exchange")
-    await said.wait()
-    assert sent[0]["status"] == 200
-    gone.set()
-    await exchange
+    async with asyncio.timeout(WAIT_S):
+        await said.wait()
+        assert sent[0]["status"] == 200
+        gone.set()
+        await exchange
 
 
-def test_the_description_is_valid_and_public_and_so_is_the_page_that_shows_it(ask: Running) -> None:
-    described = ask("GET", "/openapi.json", token="")
+async def test_the_description_is_valid_and_public_and_so_is_the_page_that_shows_it(ask: Requests) -> None:
+    described = await ask("GET", "/openapi.json", token="")
     validate(described.json())
     assert {each.path for each in ask.subject.api.operations} == set(described.json()["paths"])
-    page = ask("GET", "/docs", token="")
+    page = await ask("GET", "/docs", token="")
     assert page.headers["content-type"].startswith("text/html") and "://" not in page.text
     assert "unsafe" not in page.headers["content-security-policy"]
-    head = ask("HEAD", "/openapi.json", token="")
+    head = await ask("HEAD", "/openapi.json", token="")
     assert (head.status_code, head.content) == (200, b"")
 
 
-def test_correlation_and_trace_go_along(ask: Running) -> None:
+async def test_correlation_and_trace_go_along(ask: Requests) -> None:
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-    answer = ask("GET", ask.subject.listed, X_Correlation_Id="deploy-7", traceparent=trace)
+    answer = await ask("GET", ask.subject.listed, X_Correlation_Id="deploy-7", traceparent=trace)
     assert (answer.headers["x-correlation-id"], answer.headers["traceparent"]) == ("deploy-7", trace)
 
 
 @pytest.fixture(scope="module")
-def small_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-        yield Running(runner, runner.run(stack.enter_async_context(small(tmp_path_factory.mktemp("rest")))))
-        runner.run(stack.aclose())
+async def small_one(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Requests]:
+    async with small(tmp_path_factory.mktemp("rest")) as subject:
+        yield Requests(subject)
 
 
-def test_a_fault_of_ours_is_500_and_tells_nothing_of_itself(small_one: Running) -> None:
-    status, code, error = small_one.refused("GET", "/fault")
+async def test_an_internal_error_is_500_without_details(small_one: Requests) -> None:
+    status, code, error = await small_one.refused("GET", "/fault")
     assert (status, code) == (500, "InternalError") and "secret" not in str(error)
 
 
-def test_an_application_can_be_mounted_and_a_page_needs_a_token_unless_it_says_otherwise(small_one: Running) -> None:
-    assert small_one("GET", "/ui/app/main.js", token="").text == "/ui/app/main.js"
-    assert small_one("GET", "/own", token="").status_code == 401
-    assert small_one("GET", "/own").text == "own"
+async def test_an_application_can_be_mounted_and_a_page_needs_a_token_unless_it_is_public(
+    small_one: Requests,
+) -> None:
+    assert (await small_one("GET", "/ui/app/main.js", token="")).text == "/ui/app/main.js"
+    assert (await small_one("GET", "/own", token="")).status_code == 401
+    assert (await small_one("GET", "/own")).text == "own"
 
 
-def test_a_client_that_takes_nothing_holds_one_part(small_one: Running) -> None:
-    async def slow() -> int:
-        taken, gone = asyncio.Semaphore(3), asyncio.Event()
-        sent = 0
+async def test_a_client_that_takes_nothing_holds_one_part(small_one: Requests) -> None:
+    taken, gone = asyncio.Semaphore(3), asyncio.Event()
+    sent = 0
 
-        async def receive() -> dict[str, Any]:
-            await gone.wait()
-            return {"type": "http.disconnect"}
+    async def receive() -> dict[str, Any]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
 
-        async def send(message: Any) -> None:
-            nonlocal sent
-            sent += 1
-            await taken.acquire()
+    async def send(message: Any) -> None:
+        nonlocal sent
+        sent += 1
+        await taken.acquire()
 
-        scope = {
-            "type": "http", "method": "GET", "path": "/stream", "query_string": b"", "client": None,
-            "headers": [(b"authorization", b"Bearer reads")],
-        }  # fmt: skip
-        exchange = asyncio.create_task(small_one.subject.api(scope, receive, send), name="exchange")
-        for _ in range(100):
-            await asyncio.sleep(0)
-        gone.set()
+    scope = {
+        "type": "http", "method": "GET", "path": "/stream", "query_string": b"", "client": None,
+        "headers": [(b"authorization", b"Bearer reads")],
+    }  # fmt: skip
+    exchange = asyncio.create_task(small_one.subject.api(scope, receive, send), name="exchange")
+    for _ in range(100):
+        await asyncio.sleep(0)
+    gone.set()
+    async with asyncio.timeout(WAIT_S):
         await exchange
-        return sent
-
-    assert small_one.run(slow()) == 4, "the one that waits is the fourth"
+    assert sent == 4, "the fourth part waits for the client"

@@ -9,8 +9,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
+import pytest
 
 from shoal.testing.servers import ADMIN_TOKEN, LocalServer, local_server
+from shoal.testing.waiting import eventually
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -97,7 +99,9 @@ async def test_stopping_the_server_ends_every_stream_with_its_last_chunk() -> No
             await stream.head()
             streams.append(stream)
         await create(server, "a")
-        await asyncio.sleep(0.05)
+        async for event in streams[1].events():
+            if event["object"]["metadata"]["name"] == "a":
+                break
         began = time.monotonic()
         await server.server.stop()
         assert time.monotonic() - began < 2
@@ -122,7 +126,7 @@ async def test_stopping_while_writes_are_answered_does_not_wait_for_idle_clients
 
 
 async def test_a_watch_behind_a_slow_request_on_its_connection_takes_nothing_from_others() -> None:
-    """Two connections ask for the same watch; on one of them it waits its turn behind a create."""
+    """Three connections ask for the same watch; on one of them it waits behind a create."""
 
     async with listening() as (server, connect):
         target = f"{CONFIGMAPS}?watch=1&resourceVersion={server.store.revision}"
@@ -131,7 +135,6 @@ async def test_a_watch_behind_a_slow_request_on_its_connection_takes_nothing_fro
         behind.send("GET", target)
         plain.send("GET", target)
         third.send("GET", target)
-        await asyncio.sleep(0.05)
         assert (await behind.answer())[0] == 201
         for stream in (behind, plain, third):
             assert (await stream.head())[0] == 200
@@ -187,17 +190,27 @@ async def test_head_of_a_watch_has_no_body_and_close_is_honoured() -> None:
         await stream.close()
 
 
-async def test_clients_that_vanish_leave_nothing_behind() -> None:
+async def test_watches_of_clients_that_vanish_end_their_subscription(monkeypatch: pytest.MonkeyPatch) -> None:
     async with listening() as (server, connect):
-        hub = server.server.hub
+        active: list[str] = []
+        subscribe = server.store.subscribe
+
+        def counted(resource: str, *callbacks: Any) -> Callable[[], None]:
+            unsubscribe = subscribe(resource, *callbacks)
+            active.append(resource)
+
+            def end() -> None:
+                active.remove(resource)
+                unsubscribe()
+
+            return end
+
+        monkeypatch.setattr(server.store, "subscribe", counted)
         for _ in range(30):
             stream = await connect()
             stream.send("GET", f"{CONFIGMAPS}?watch=1")
             await stream.head()
+            assert active == ["configmaps"]
             stream.writer.transport.abort()
-        for _ in range(100):
-            if not hub._watchers and not hub._resources:
-                break
-            await asyncio.sleep(0.02)
-        assert not hub._watchers and not hub._resources
+        await eventually(lambda: not active)
         await create(server, "a")

@@ -75,6 +75,7 @@ class Server(asyncio.Protocol):
         self.calls: dict[int, Call] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.left = False
+        self.ended = False
         made.append(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -83,6 +84,9 @@ class Server(asyncio.Protocol):
         self.h2.initiate_connection()
         self.h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: self.streams})
         self.flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended = True
 
     def data_received(self, data: bytes) -> None:
         if self.left:

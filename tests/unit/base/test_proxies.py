@@ -30,7 +30,7 @@ HOST = "control.example.com"
         ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "notexample.com"}, HOST, "proxy"),
     ],
 )
-def test_the_environment_says_who_goes_through_a_proxy(
+def test_the_environment_decides_which_hosts_use_a_proxy(
     environ: dict[str, str], host: str, expected: str | None
 ) -> None:
     found = proxies.for_host(host, 8443, environ)

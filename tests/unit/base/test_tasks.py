@@ -53,7 +53,8 @@ async def test_cancelling_run_all_ends_every_part() -> None:
             ended.append(n)
 
     task = asyncio.create_task(run_all({"0": part(0), "1": part(1)}))
-    await asyncio.sleep(0.001)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # the parts have begun
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -85,7 +86,7 @@ async def test_wait_first_raises_what_the_first_raised() -> None:
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        await wait_first(failing(), asyncio.sleep(60))
+        await wait_first(failing(), asyncio.Event().wait())
 
 
 async def test_cancel_all_waits_until_the_tasks_have_ended() -> None:

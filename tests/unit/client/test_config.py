@@ -55,7 +55,7 @@ def test_yaml_is_read_as_well(tmp_path: Path) -> None:
     assert load(path) == AccessConfig(url="https://k", insecure=True, token="secret")
 
 
-def test_of_several_files_the_first_to_say_something_counts(tmp_path: Path) -> None:
+def test_of_several_files_the_first_value_counts(tmp_path: Path) -> None:
     first = {"current-context": "two", "users": [{"name": "two", "user": {"token": "first"}}]}
     write(tmp_path / "a", first)
     write(tmp_path / "b", document({"server": "https://two"}, {"token": "second"}, name="two"))

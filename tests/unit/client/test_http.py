@@ -13,6 +13,7 @@ from shoal.base.tasks import cancel_all
 from shoal.client.config import AccessConfig
 from shoal.client.errors import Disconnected, Unreachable
 from shoal.client.http import HttpLimits, HttpTransport
+from shoal.testing.waiting import eventually
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -22,6 +23,7 @@ class Server:
 
     def __init__(self, answer: Callable[[int, int, str], Awaitable[bytes | None]]) -> None:
         self.answer = answer
+        self.port = 0
         self.connections = 0
         self.requests: list[str] = []
         self.asked = asyncio.Event()
@@ -63,8 +65,8 @@ async def connected(
     async with asyncio.timeout(20):
         server = Server(answer)
         listener = await asyncio.start_server(server.accept, "127.0.0.1", 0)
-        port = listener.sockets[0].getsockname()[1]
-        config = AccessConfig(url=f"http://127.0.0.1:{port}", token="t")
+        server.port = listener.sockets[0].getsockname()[1]
+        config = AccessConfig(url=f"http://127.0.0.1:{server.port}", token="t")
         transport = HttpTransport(config, clock=clock or RealClock(), limits=HttpLimits(**limits))  # type: ignore[arg-type]
         try:
             yield (transport, server)
@@ -90,12 +92,16 @@ async def test_requests_one_after_another_share_a_connection() -> None:
 
 async def test_at_most_so_many_requests_are_under_way() -> None:
     busy = most = 0
+    full = asyncio.Event()
 
     async def answer(connection: int, number: int, head: str) -> bytes | None:
         nonlocal busy, most
         busy += 1
         most = max(most, busy)
-        await asyncio.sleep(0.005)
+        if busy == 3:
+            full.set()
+        await full.wait()
+        await FakeClock().settle()  # more requests would come now
         busy -= 1
         return OK
 
@@ -119,13 +125,11 @@ async def test_after_a_busy_moment_one_connection_is_kept() -> None:
 
         server.answer = answer
         await asyncio.gather(*(transport.request("GET", "/x") for _ in range(4)))
-        assert server.connections == len(transport._open) == 4
+        assert server.connections == len(server.open) == 4
         await clock.advance(2.0)
         await transport.request("GET", "/x")
         await clock.advance(1.5)  # the others were not used for longer than that
-        async with asyncio.timeout(10):
-            while len(transport._open) > 1:  # noqa: ASYNC110 - the event loop closes them
-                await asyncio.sleep(0)
+        await eventually(lambda: len(server.open) == 1)
         await transport.request("GET", "/x")
         assert server.connections == 4
 
@@ -167,7 +171,7 @@ async def test_a_connection_that_idled_too_long_is_not_used(clock: FakeClock) ->
         assert server.connections == 2
 
 
-async def test_an_answer_that_ends_too_early_is_no_answer() -> None:
+async def test_an_answer_that_ends_too_early_is_an_error() -> None:
     async def half(connection: int, number: int, head: str) -> bytes | None:
         next(iter(server_box[0].open)).write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")
         return None
@@ -221,7 +225,7 @@ async def test_a_cancelled_request_takes_its_connection_with_it_and_frees_its_pl
         assert server.connections == 2
 
 
-async def test_nobody_listening_is_unreachable() -> None:
+async def test_a_closed_port_is_unreachable() -> None:
     listener = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     listener.close()
@@ -257,7 +261,7 @@ async def test_a_stream_has_its_own_connection_and_hands_over_pieces_as_they_com
         assert server.connections == 2
 
 
-async def test_a_stream_that_is_cut_between_chunks_is_told_from_one_that_ended() -> None:
+async def test_a_stream_that_was_cut_between_chunks_is_distinguished_from_one_that_ended() -> None:
     async def cut(connection: int, number: int, head: str) -> bytes | None:
         next(iter(server_box[0].open)).write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
         return None
@@ -301,20 +305,13 @@ async def test_a_refused_credential_is_renewed_once(tmp_path) -> None:
     async def only_new(connection: int, number: int, head: str) -> bytes | None:
         return OK if "Bearer new" in head else b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n"
 
-    async def test(_: HttpTransport, server: Server) -> None:
-        port = next(iter(server_ports))
-        config = AccessConfig(url=f"http://127.0.0.1:{port}", token_file=str(path))
+    async with connected(only_new) as (_, server):
+        config = AccessConfig(url=f"http://127.0.0.1:{server.port}", token_file=str(path))
         transport = HttpTransport(config, clock=RealClock())
         assert (await transport.request("GET", "/x")).status == 401
         path.write_text("new")
         assert (await transport.request("GET", "/x")).status == 200
         await transport.close()
-
-    server_ports: list[int] = []
-
-    async with connected(only_new) as (transport, server):
-        server_ports.append(transport._port)
-        await test(transport, server)
 
 
 async def test_a_header_cannot_smuggle_a_line_break() -> None:

@@ -1,4 +1,4 @@
-"""A route that would lead to nobody, while it is still answered as it was."""
+"""A route is early when its new version has no instances yet, and its published one has."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def test_a_switch_waits_for_the_instances_it_leads_to() -> None:
     assert not is_early(told, inputs("v1", "v2", running=("v1",))), "some answer"
 
 
-def test_nothing_is_waited_for_where_nobody_answers_anyway_or_nobody_needs_to() -> None:
+def test_a_route_is_not_early_without_earlier_instances_or_with_a_redirect() -> None:
     told = inputs("v1", running=("v1",))
-    assert not is_early(told, inputs("v2", running=())), "nobody answers any more"
+    assert not is_early(told, inputs("v2", running=())), "no version has instances"
     assert not is_early(told, inputs(running=("v1",), redirect=True))
     assert not is_early(None, inputs("v2", running=()))
     assert not is_early(told, replace(told, endpoints={})), "the route is the same"

@@ -36,7 +36,7 @@ def test_an_answer_that_cannot_be_used_is_refused(answer: bytes) -> None:
         keys_uri_of("https://i.example/", answer)
 
 
-async def test_an_issuer_is_asked_and_what_it_says_is_told() -> None:
+async def test_the_key_url_of_an_issuer_is_read_and_reported() -> None:
     base = ""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,7 +53,7 @@ async def test_an_issuer_is_asked_and_what_it_says_is_told() -> None:
     finder = IssuerFinder(found.append, clock=RealClock(), random=Random(1).random)
     running = asyncio.create_task(finder.run(), name="issuers")
     try:
-        finder.look_for([policy("http://127.0.0.1:1"), policy(base)])  # nobody is at the first
+        finder.look_for([policy("http://127.0.0.1:1"), policy(base)])  # the first has no server
         await eventually(lambda: found == [{base: f"{base}/keys"}])
     finally:
         await cancel_all(running)

@@ -81,7 +81,7 @@ async def test_what_is_read_is_what_was_kept_with_the_certificates_that_are_used
     assert found.inputs(SETTINGS) == replace(INPUTS, tls=used)
 
 
-async def test_the_file_is_for_its_owner_and_has_neither_passwords_nor_what_nobody_uses(tmp_path: Path) -> None:
+async def test_the_file_is_private_and_has_neither_passwords_nor_unused_secrets(tmp_path: Path) -> None:
     path = await keep(tmp_path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [each.name for each in path.parent.iterdir()] == [snapshot.FILE]

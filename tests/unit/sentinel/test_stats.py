@@ -65,7 +65,7 @@ def test_the_clusters_of_one_deployment_are_added_up() -> None:
     assert found["d1"].latency_ms == 3 * 3.75 + LATENCY_MS[-1]
 
 
-def test_requests_are_counted_by_code_and_what_says_nothing_of_the_deployment_is_not() -> None:
+def test_requests_are_counted_by_code_unless_they_did_not_reach_the_deployment() -> None:
     def of(*told: str) -> tuple[list[int], int]:
         found = read_stats(body(*(f"requests.ms.of.{each}" for each in told))).get("d2")
         return (found.codes, sum(found.latency)) if found else ([0] * 5, 0)

@@ -1,4 +1,5 @@
-"""The log on disk: a bounded buffer, a thread that writes it, files that are turned over by size, number and age.
+"""The log on disk: a bounded buffer, a thread that writes it, and files that are rotated by size and removed by
+number and age.
 
 The server never waits for the disk here. When the buffer is full, or the disk is, events are lost, counted and
 logged from time to time; requests go on.
@@ -21,8 +22,8 @@ from shoal.errors import ConfigError
 FLUSH_S = 0.1
 MAX_RECORDS = 10_000
 MAX_BYTES = 32 * 1024 * 1024
-_BATCH = 500  # lines per write: the event loop gets its turn in between
-_COMPLAIN_S = 60.0
+_BATCH = 500  # lines per write: the event loop runs in between
+_REPORT_S = 60.0
 _MODE = 0o600
 _STOP_S = 5.0
 
@@ -64,7 +65,7 @@ class LogWriter(Generic[T]):
         self._done = 0  # bytes that went out, written by the writer's alone
         self._file = -1
         self._size = 0
-        self._complained_s = -_COMPLAIN_S
+        self._reported_s = -_REPORT_S
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
 
@@ -94,13 +95,14 @@ class LogWriter(Generic[T]):
 
     def _run(self) -> None:
         while not self._stop.wait(FLUSH_S):
-            self._flush()
-        self._flush()
+            self.flush()
+        self.flush()
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write the buffered events; called by the writer's thread only."""
         while self._queue:
             lines: list[bytes] = []
             size = 0
@@ -161,6 +163,6 @@ class LogWriter(Generic[T]):
 
     def _report(self, error: Exception) -> None:
         now = self._clock.monotonic()
-        if now - self._complained_s >= _COMPLAIN_S:
-            self._complained_s = now
+        if now - self._reported_s >= _REPORT_S:
+            self._reported_s = now
             _log.error("audit events lost", error=error, path=str(self.path), lost=self.failed)

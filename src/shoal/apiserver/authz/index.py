@@ -82,8 +82,9 @@ class Permissions:
 class RbacIndex:
     """All roles and bindings. ``start`` loads them and follows the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, limit: int = _LIMIT) -> None:
         self._store = store
+        self._limit = limit
         self._roles: dict[Key, tuple[Rule, ...]] = {}
         self._bindings: dict[Key, Binding] = {}
         self._by_subject: dict[tuple[str, str, str], dict[str, Binding]] = {}  # (namespace, kind, subject) -> by name
@@ -96,7 +97,7 @@ class RbacIndex:
         for resource in (ROLES, CLUSTER_ROLES, BINDINGS, CLUSTER_BINDINGS):
             self._unsubscribe.append(self._store.subscribe(resource, self._on_events))
             for entry in self._store.range(resource).entries:
-                self._set(entry.key, orjson.loads(entry.value))
+                self.put(entry.key, orjson.loads(entry.value))
         self.forget()
 
     def stop(self) -> None:
@@ -156,7 +157,7 @@ class RbacIndex:
     def _count(self) -> None:
         """Limit the size of the caches, whose keys clients choose."""
         self._remembered += 1
-        if self._remembered > _LIMIT:
+        if self._remembered > self._limit:
             for held in self._permissions.values():
                 held.decided.clear()
             self._permissions.clear()
@@ -192,13 +193,14 @@ class RbacIndex:
     def _on_events(self, events: Sequence[Event]) -> None:
         for event in events:
             if event.type is EventType.DELETED:
-                self._drop(event.entry.key)
+                self.remove(event.entry.key)
             else:
-                self._set(event.entry.key, orjson.loads(event.entry.value))
+                self.put(event.entry.key, orjson.loads(event.entry.value))
         self.forget()
 
-    def _set(self, key: Key, obj: Obj) -> None:
-        self._drop(key)
+    def put(self, key: Key, obj: Obj) -> None:
+        """Add or replace a role or binding; ``forget`` makes it count."""
+        self.remove(key)
         if key.resource in (ROLES, CLUSTER_ROLES):
             self._roles[key] = compiled(obj.get("rules"))
             return
@@ -206,7 +208,7 @@ class RbacIndex:
         for kind, subject, _ in binding.subjects:
             self._by_subject.setdefault((key.namespace, kind, subject), {})[key.name] = binding
 
-    def _drop(self, key: Key) -> None:
+    def remove(self, key: Key) -> None:
         self._roles.pop(key, None)
         binding = self._bindings.pop(key, None)
         if binding is None:

@@ -61,12 +61,12 @@ def test_a_log_that_exists_is_continued(tmp_path: Path) -> None:
     assert path.read_text() == "one\ntwo\n"
 
 
-def test_files_are_turned_over_by_size_and_the_oldest_go(tmp_path: Path) -> None:
+def test_files_are_rotated_by_size_and_the_oldest_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     log = writer(path, max_bytes=100, max_backups=2)
     for number in range(10):
         log.put(Text(f"{number}" * 60))
-        log._flush()
+        log.flush()
     names = sorted(each.name for each in tmp_path.iterdir())
     assert names[-1] == "audit.log" and len(names) == 3
     kept = "".join((tmp_path / name).read_text() for name in names)
@@ -82,7 +82,7 @@ def test_files_are_removed_by_age(tmp_path: Path) -> None:
     log = writer(tmp_path / "audit.log", max_bytes=10, max_age_days=30)
     for _ in range(2):
         log.put(Text("x" * 20))
-        log._flush()
+        log.flush()
     assert not old.exists() and other.exists()
 
 
@@ -92,7 +92,7 @@ def test_a_full_buffer_loses_events_and_counts_them(tmp_path: Path, monkeypatch:
     for _ in range(15):
         log.put(Text("x"))
     assert log.overflowed == 5
-    log._flush()
+    log.flush()
     log.put(Text("x"))
     assert log.overflowed == 5
 
@@ -103,7 +103,7 @@ def test_the_buffer_is_bounded_in_bytes_too(tmp_path: Path, monkeypatch: pytest.
     for _ in range(3):
         log.put(Text("x"))
     assert log.overflowed == 1
-    log._flush()
+    log.flush()
     log.put(Text("x"))
     assert log.overflowed == 1
 
@@ -112,7 +112,7 @@ def test_a_full_disk_loses_events_and_leaves_no_half_line(tmp_path: Path, monkey
     path = tmp_path / "audit.log"
     log = writer(path, clock=FakeClock())
     log.put(Text("before"))
-    log._flush()
+    log.flush()
     write = os.write
 
     def full(file: int, data: bytes) -> int:
@@ -122,10 +122,10 @@ def test_a_full_disk_loses_events_and_leaves_no_half_line(tmp_path: Path, monkey
 
     monkeypatch.setattr(os, "write", full)
     log.put(Text("lost"))
-    log._flush()
+    log.flush()
     monkeypatch.setattr(os, "write", write)
     log.put(Text("after"))
-    log._flush()
+    log.flush()
     assert path.read_text() == "before\nafter\n"
     assert log.failed == 1 and log.written == 2
 

@@ -1,10 +1,10 @@
-"""An API server with keys and an authority of its own, asked as whoever a test wants to be."""
+"""An API server with keys and an authority of its own, and requests to it as any user."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -161,14 +161,6 @@ async def authn_server(
 async def bounded_server(**options: Any) -> AsyncIterator[AuthnServer]:
     async with asyncio.timeout(30), authn_server(**options) as server:
         yield server
-
-
-async def eventually(read: Callable[[], Awaitable[Any]], ready: Callable[[Any], object]) -> Any:
-    """Read until what was read is as wanted."""
-    async with asyncio.timeout(10):
-        while not ready(found := await read()):  # noqa: ASYNC110 - read() asks the server, which sends no signal
-            await asyncio.sleep(0.01)
-    return found
 
 
 def parts(token: str) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Acting as somebody else."""
+"""Impersonation of users, groups and service accounts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_everything_that_is_taken_on_is_asked_for() -> None:
         ({"user": "system:serviceaccount:ns:sa", "group": "dev"}, ("dev", "system:authenticated")),
     ],
 )
-def test_everybody_is_in_the_groups_of_their_kind(headers: dict[str, str], groups: tuple[str, ...]) -> None:
+def test_impersonated_users_are_in_the_groups_of_their_kind(headers: dict[str, str], groups: tuple[str, ...]) -> None:
     assert as_(**headers)[0].groups == groups
 
 
@@ -85,7 +85,7 @@ def test_only_a_whole_name_is_a_service_account_s(name: str, asked: Attributes) 
     assert as_(user=name)[1] == [asked]
 
 
-async def test_a_refusal_names_who_and_what_and_without_a_user_there_is_nobody_to_be() -> None:
+async def test_a_refusal_names_the_user_and_the_resource_and_headers_without_a_user_are_refused() -> None:
     async with bounded_server(tokens={"of-alice": ALICE}) as server:
 
         async def refused(code: int, token: str = "of-alice", **headers: str) -> str:
@@ -113,14 +113,14 @@ async def test_a_refusal_names_who_and_what_and_without_a_user_there_is_nobody_t
         assert "without impersonating a user" in await refused(400, uid="1")
 
 
-async def test_somebody_who_acts_as_anonymous_gets_no_more_than_anonymous() -> None:
+async def test_impersonating_anonymous_gives_no_more_than_anonymous_has() -> None:
     async with bounded_server() as server:
         answer = await server.ask("GET", "/metrics", headers={"impersonate-user": "system:anonymous"})
         assert 'User "system:anonymous" cannot get path "/metrics"' in answer.refused(403)
 
 
 @pytest.mark.parametrize("header", ["group", "uid", "extra-scopes"])
-async def test_whoever_takes_on_a_part_of_somebody_must_say_of_whom(header: str) -> None:
+async def test_impersonated_groups_uid_and_extra_need_a_user(header: str) -> None:
     async with bounded_server() as server:
         answer = await server.ask("POST", WHO_AM_I, {}, headers={f"Impersonate-{header}": "x"})
         assert "without impersonating a user" in answer.refused(400)

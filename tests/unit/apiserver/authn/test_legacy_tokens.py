@@ -6,9 +6,10 @@ import base64
 from datetime import UTC, datetime
 from typing import Any
 
-from authn_server import WHO_AM_I, AuthnServer, bounded_server, eventually, parts
+from authn_server import WHO_AM_I, AuthnServer, bounded_server, parts
 
 from shoal.base.clock import FakeClock
+from shoal.testing.waiting import eventually
 
 LAST_USED = "kubernetes.io/legacy-token-last-used"
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -24,18 +25,21 @@ def a_secret(name: str = "s", account: str = "robot", **notes: str) -> dict[str,
     }
 
 
-async def filled(server: AuthnServer, name: str = "s") -> Any:
-    async def read() -> Any:
-        return (await server.ask("GET", f"{SECRETS}/{name}")).ok()
+async def filled(server: AuthnServer, name: str = "s", field: str = "token") -> Any:
+    """The Secret once it has the field."""
 
-    return await eventually(read, lambda secret: "token" in (secret.get("data") or {}))
+    async def with_field() -> Any:
+        secret = (await server.ask("GET", f"{SECRETS}/{name}")).ok()
+        return secret if field in (secret.get("data") or {}) else None
+
+    return await eventually(with_field)
 
 
 async def gone(server: AuthnServer, name: str = "s") -> None:
-    async def read() -> int:
-        return (await server.ask("GET", f"{SECRETS}/{name}")).status
+    async def is_gone() -> bool:
+        return (await server.ask("GET", f"{SECRETS}/{name}")).status == 404
 
-    await eventually(read, lambda status: status == 404)
+    await eventually(is_gone)
 
 
 def text(secret: Any, name: str) -> str:
@@ -73,11 +77,7 @@ async def test_what_is_already_there_stays() -> None:
         await server.account()
         mine = a_secret() | {"stringData": {"token": "mine", "extra": "more"}}
         await server.create(SECRETS, mine)
-
-        async def read() -> Any:
-            return (await server.ask("GET", f"{SECRETS}/s")).ok()
-
-        secret = await eventually(read, lambda found: "ca.crt" in found["data"])
+        secret = await filled(server, field="ca.crt")
         assert (text(secret, "token"), text(secret, "extra")) == ("mine", "more")
         assert await status(server, "mine") == 401
 
@@ -108,16 +108,19 @@ async def test_the_day_of_the_last_use_is_noted() -> None:
         async def label() -> Any:
             return (await server.ask("GET", f"{SECRETS}/s")).ok()["metadata"].get("labels", {}).get(LAST_USED)
 
+        async def noted(day: str) -> bool:
+            return bool(await label() == day)
+
         await server.account()
         await server.create(SECRETS, a_secret())
         token = text(await filled(server), "token")
         assert await label() is None
         assert await status(server, token) == 201
-        await eventually(label, lambda found: found == "2024-01-01")
+        await eventually(lambda: noted("2024-01-01"))
         assert await status(server, token) == 201
         await clock.advance(61)
         assert await status(server, token) == 201
-        await eventually(label, lambda found: found == "2024-01-02")
+        await eventually(lambda: noted("2024-01-02"))
 
 
 async def test_secrets_go_with_their_account_and_secrets_of_no_account_go_at_once() -> None:

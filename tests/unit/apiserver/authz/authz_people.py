@@ -38,7 +38,7 @@ def binding(name: str, role_name: str, *subjects: str, kind: str = "ClusterRole"
 
 
 class People:
-    """Requests as somebody else."""
+    """Requests as other users."""
 
     def __init__(self, server: LocalServer) -> None:
         self.server = server

@@ -1,4 +1,4 @@
-"""Nobody gives away what they do not have: roles, bindings, aggregation; by every kind of write."""
+"""Users can grant only permissions that they have: roles, bindings, aggregation; by every kind of write."""
 
 from __future__ import annotations
 

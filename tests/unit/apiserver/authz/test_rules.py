@@ -100,7 +100,7 @@ ASKED = st.tuples(*(st.sampled_from(["a", "b"]) for _ in range(3)), st.sampled_f
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(RULES, max_size=3), RULES, ASKED)
-def test_who_covers_a_rule_is_allowed_all_that_it_allows(owned: Any, wanted: Any, asked: Any) -> None:
+def test_rules_that_cover_a_rule_allow_all_that_it_allows(owned: Any, wanted: Any, asked: Any) -> None:
     rules = compiled(owned)
     if not uncovered(rules, [wanted]) and Rule(wanted).allows(*asked):
         assert any(each.allows(*asked) for each in rules)
@@ -116,6 +116,6 @@ def test_a_rule_of_too_many_parts_is_taken_apart_only_so_far() -> None:
     many = ",".join(f"x{number}" for number in range(30))
     assert len(uncovered([], [rule(many, many, many)])) == MAX_MISSING
     halves = compiled([rule(",".join(f"x{number}" for number in range(start, 30, 2)), "*", "*") for start in (0, 1)])
-    assert len(uncovered(halves, [rule(many, many, many)])) == 1  # all covered, but nobody counts that far
+    assert len(uncovered(halves, [rule(many, many, many)])) == 1  # all covered, but the check gives up before that
     assert uncovered(halves, [rule(many, "x1", many)]) == []
     assert uncovered(compiled([rule("*", "*", "*")]), [rule(many, many, many)]) == []

@@ -1,4 +1,4 @@
-"""Token buckets: never more than burst plus rate times time, and names that nobody can use up."""
+"""Token buckets: never more than burst plus rate times time, and a bounded number of names."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_one_name_does_not_use_up_anothers_tokens() -> None:
     assert buckets.take("b", 1, 0.0)
 
 
-def test_made_up_names_neither_grow_memory_nor_free_those_who_are_over_their_rate() -> None:
+def test_invented_names_neither_grow_memory_nor_free_users_over_their_rate() -> None:
     buckets = Buckets(rate=0.001, burst=1, limit=100)
     assert buckets.take("offender", 1, 0.0)
     for number in range(10_000):

@@ -1,4 +1,4 @@
-"""The gate: who goes on at once, who waits, who is refused; and that no seat is ever lost."""
+"""The gate: which requests run at once, wait or are rejected; and that no seat is ever lost."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ ROOMY: dict[str, Any] = {"requests_per_second": 1e6, "burst": 1e6, "flow_request
 
 
 class Ticking(FakeClock):
-    """Each look at it takes a moment, so that a turn of the loop has a length."""
+    """Each reading takes ``step_s``, so that an iteration of the loop has a length."""
 
     step_s = 0.0
+    read_s = 0.0  # the time that readings took
 
     def monotonic(self) -> float:
-        self._elapsed_s += self.step_s
-        return super().monotonic()
+        self.read_s += self.step_s
+        return super().monotonic() + self.read_s
 
 
 def gate(clock: FakeClock | None = None, **settings_: Any) -> FlowGate:
@@ -72,7 +73,7 @@ async def test_masters_and_probes_pass_however_full_it_is() -> None:
     assert made.enter(made.match(("system:anonymous", ("system:unauthenticated",), "get", "/livez")))
 
 
-async def test_who_finds_no_seat_waits_for_one_that_is_given_back() -> None:
+async def test_a_request_without_a_seat_waits_for_one_that_is_given_back() -> None:
     async with asyncio.timeout(10):
         made = gate()
         match = match_of(made)
@@ -85,7 +86,7 @@ async def test_who_finds_no_seat_waits_for_one_that_is_given_back() -> None:
         assert made.waiting == 0
 
 
-async def test_a_full_queue_refuses_and_says_why() -> None:
+async def test_a_full_queue_rejects_with_a_reason() -> None:
     async with asyncio.timeout(10):
         made = gate()
         match = match_of(made)
@@ -111,7 +112,7 @@ async def test_a_level_without_queues_refuses_at_once() -> None:
         assert stranger.schema.rejected == {"concurrency-limit": 1}
 
 
-async def test_nobody_waits_longer_than_the_limit() -> None:
+async def test_no_request_waits_longer_than_the_limit() -> None:
     async with asyncio.timeout(10):
         clock = FakeClock()
         made = gate(clock, queue_wait_s=15.0)
@@ -175,7 +176,7 @@ async def test_queues_can_change_while_a_request_from_one_runs() -> None:
     assert found == tickets and level.waiting == 0
 
 
-async def test_buckets_count_only_those_who_had_to_wait() -> None:
+async def test_buckets_count_only_requests_that_had_to_wait() -> None:
     async with asyncio.timeout(10):
         made = gate(requests_per_second=1, burst=3)
         match = match_of(made)
@@ -216,7 +217,7 @@ async def test_wide_requests_take_more_seats() -> None:
     assert match.level.used == 0
 
 
-async def test_new_settings_count_at_once_and_lose_nobody() -> None:
+async def test_new_settings_apply_at_once_and_lose_no_request() -> None:
     async with asyncio.timeout(10):
         made = gate()
         match = match_of(made)
@@ -236,7 +237,7 @@ async def test_new_settings_count_at_once_and_lose_nobody() -> None:
         assert all(await asyncio.gather(*waiting))
 
 
-async def test_a_level_that_is_removed_serves_those_who_wait_there_and_others_go_elsewhere() -> None:
+async def test_a_removed_level_serves_its_waiting_requests_and_new_ones_go_elsewhere() -> None:
     async with asyncio.timeout(10):
         made = gate()
         match = match_of(made)

@@ -75,7 +75,7 @@ def test_queues_that_are_always_full_get_equal_time_not_equal_numbers() -> None:
     assert abs(spent["lists"] - spent["gets"]) <= 20
 
 
-def test_having_been_idle_is_no_credit() -> None:
+def test_idle_time_gives_no_credit() -> None:
     queues: FairQueues[Item] = FairQueues(2, 1, 1000)
     push(queues, 0, "busy", 200)
     served(queues, 100)

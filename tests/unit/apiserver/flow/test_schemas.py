@@ -74,7 +74,7 @@ def test_equal_precedence_goes_by_name() -> None:
     assert [each.name for each in in_order([schema("b"), schema("a"), schema("c", 1)])] == ["c", "a", "b"]
 
 
-def test_flows_are_told_apart_as_the_schema_says() -> None:
+def test_flows_are_distinguished_as_the_schema_defines() -> None:
     one, other = of("alice", (), "get", "", "pods", "x"), of("bob", (), "get", "", "pods", "y")
     assert schema("s", method="ByUser").flow_of(one) != schema("s", method="ByUser").flow_of(other)
     assert schema("s", method="ByNamespace").flow_of(one) != schema("s", method="ByNamespace").flow_of(other)

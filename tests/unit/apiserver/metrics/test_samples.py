@@ -26,7 +26,7 @@ def test_a_single_reading_or_a_counter_that_began_anew_falls_back_to_the_kubelet
     assert again.node_usage() == {"cpu": "7n", "memory": "0"}
 
 
-def test_a_kubelet_that_tells_nothing_gives_nothing() -> None:
+def test_an_empty_summary_gives_no_sample() -> None:
     reading = NodeReading(sample({}, 1.0))
     assert reading.node_usage() is None and reading.pod_usage() == {}
 

@@ -46,7 +46,7 @@ def test_the_only_container_needs_no_name() -> None:
     assert locate.container_of(a_pod("a"), "init") == "init"
 
 
-def test_containers_that_cannot_be_told_are_refused() -> None:
+def test_an_ambiguous_container_is_refused() -> None:
     with pytest.raises(BadRequest) as refused:
         locate.container_of(a_pod("a", "b"), "")
     text = "a container name must be specified for pod p, choose one of: [init a b]"

@@ -1,4 +1,4 @@
-"""What a proxy changes: headers that are nobody's business, links that would lead astray; and nothing else."""
+"""What a proxy changes: headers that it must not forward, and links to the wrong place; and nothing else."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ async def test_an_unknown_path_says_so_and_close_is_heeded() -> None:
     assert (await serve(talk)).startswith(b"HTTP/1.1 404 Not Found\r\n")
 
 
-async def test_what_is_no_http_or_too_large_ends_the_connection() -> None:
+async def test_invalid_or_too_large_requests_end_the_connection() -> None:
     async def garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
         writer.write(b"\x16\x03\x01 hello\r\n\r\n")
         return await reader.read()

@@ -1,4 +1,4 @@
-"""An exchange over something that is no socket."""
+"""An exchange over a byte channel instead of a socket."""
 
 from __future__ import annotations
 

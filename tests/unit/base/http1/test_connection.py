@@ -12,6 +12,7 @@ from shoal.base.http1.errors import Disconnected, InvalidAnswer, TransportError,
 from shoal.base.http1.limits import AnswerLimits
 from shoal.base.http1.messages import LAST_CHUNK, chunk, request_bytes
 from shoal.testing.http_peer import GET, HEAD, OK, connected, listening, saying
+from shoal.testing.waiting import eventually
 
 UPGRADE = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: echo\r\n\r\n"
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: echo\r\n\r\n"
@@ -89,7 +90,7 @@ async def test_a_body_without_a_length_ends_with_the_connection() -> None:
         (OK + b"transfer-encoding: chunked\r\n\r\n3\r\none\r\n", True),
     ],
 )
-async def test_an_answer_that_is_cut_off_is_no_answer(answer: bytes, head_arrived: bool) -> None:
+async def test_an_answer_that_is_cut_off_is_an_error(answer: bytes, head_arrived: bool) -> None:
     async with connected(saying(answer, stay=False)) as connection:
         with pytest.raises(Disconnected, match=r"127\.0\.0\.1:\d+ closed the connection before") as caught:
             await connection.request(GET)
@@ -110,8 +111,7 @@ async def test_headers_keep_their_order_and_repeated_ones_are_joined() -> None:
 async def test_a_request_on_a_connection_that_was_closed_meanwhile_is_known_not_to_be_sent() -> None:
     async with connected(saying(OK + b"content-length: 2\r\n\r\nok", stay=False)) as connection:
         await connection.request(GET)
-        while connection.reusable:  # noqa: ASYNC110 - until the event loop has seen the end
-            await asyncio.sleep(0)
+        await eventually(lambda: not connection.reusable)
         with pytest.raises(Unreachable):
             await connection.request(GET)
 
@@ -139,7 +139,7 @@ async def test_a_cancelled_request_closes_its_connection() -> None:
         assert not connection.reusable
 
 
-async def test_bytes_that_nobody_asked_for_close_the_connection() -> None:
+async def test_unsolicited_bytes_close_the_connection() -> None:
     async with connected(saying(OK + b"content-length: 2\r\n\r\nok" + b"HTTP/1.1 500 Second\r\n")) as connection:
         assert (await connection.request(GET)).status == 200
         assert not connection.reusable
@@ -167,7 +167,7 @@ async def test_a_streamed_body_is_read_as_it_arrives() -> None:
         assert await answer.read() == b""
 
 
-async def test_a_stream_that_is_cut_is_told_from_one_that_ended() -> None:
+async def test_a_stream_that_was_cut_is_distinguished_from_one_that_ended() -> None:
     async with connected(saying(OK + b"transfer-encoding: chunked\r\n\r\n3\r\none\r\n", stay=False)) as connection:
         answer = await connection.stream(GET)
         assert await answer.read() == b"one"
@@ -275,8 +275,7 @@ async def test_sending_waits_while_the_peer_does_not_read_and_fails_when_it_goes
                 await connection.send(b"x" * 1_000_000)
 
         uploading = asyncio.create_task(upload(), name="upload")
-        while connection.writable:  # noqa: ASYNC110 - until the sockets are full
-            await asyncio.sleep(0)
+        await eventually(lambda: not connection.writable)
         assert changes == [False]
         assert not uploading.done()
         leave.set()

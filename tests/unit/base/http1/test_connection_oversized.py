@@ -82,7 +82,7 @@ async def test_an_answer_at_its_limit_passes(answer: bytes) -> None:
         assert connection.reusable
 
 
-async def test_the_length_in_an_answer_to_head_is_no_body() -> None:
+async def test_the_length_in_an_answer_to_head_announces_no_body() -> None:
     async with connected(saying(OK + b"content-length: 99999\r\n\r\n"), limits=LIMITS) as connection:
         assert (await connection.request(HEAD)).headers["content-length"] == "99999"
 

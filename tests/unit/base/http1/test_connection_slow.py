@@ -12,6 +12,7 @@ from shoal.base.http1.errors import AnswerTimedOut
 from shoal.base.http1.limits import AnswerLimits, Deadlines
 from shoal.errors import ConfigError
 from shoal.testing.http_peer import GET, OK, connected, saying
+from shoal.testing.waiting import eventually
 
 
 class Dribble:
@@ -32,7 +33,7 @@ class Dribble:
         assert self._writer is not None
         self._writer.write(bytes(next(self._data) for _ in range(count)))
         await self._writer.drain()
-        for _ in range(50):  # loopback: the event loop hands it over in a few turns
+        for _ in range(50):  # loopback: the event loop hands it over in a few iterations
             await asyncio.sleep(0)
 
 
@@ -141,8 +142,7 @@ async def test_time_in_which_the_reader_holds_the_peer_back_does_not_count(clock
         saying(OK + b"content-length: 100\r\n\r\n" + b"x" * 50), clock=clock, limits=AnswerLimits(buffered_bytes=10)
     ) as connection:
         answer = await connection.stream(GET, Deadlines(idle_s=2))
-        while answer.unread_bytes < 50:  # noqa: ASYNC110 - the event loop reads them
-            await asyncio.sleep(0)
+        await eventually(lambda: answer.unread_bytes == 50)
         await clock.advance(60)
         assert not answer.ended
         assert await answer.read() == b"x" * 50

@@ -11,6 +11,7 @@ import pytest
 from shoal.base.clock import Clock, FakeClock, RealClock
 from shoal.base.http1.server import Http1Server, ServerLimits, ServerRequest
 from shoal.errors import NotFound
+from shoal.testing.waiting import eventually
 
 HOST = "127.0.0.1"
 ASK = b"GET /a%20b/c?x=1&x=2&y= HTTP/1.1\r\nhost: h\r\n\r\n"
@@ -142,8 +143,7 @@ async def test_a_request_that_came_with_another_is_not_answered_and_changes_noth
 async def test_a_client_that_sends_nothing_is_disconnected(clock: FakeClock) -> None:
     async with serving(clock=clock, limits=ServerLimits(request_s=30)) as port:
         asking = asyncio.create_task(ask(port, b"GET / HT"), name="asking")
-        while clock.pending == 0:  # noqa: ASYNC110 - until the server waits for the rest
-            await asyncio.sleep(0)
+        await eventually(lambda: clock.pending)
         await clock.advance(30)
         assert await asking == b""
 

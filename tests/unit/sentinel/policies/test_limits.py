@@ -61,7 +61,7 @@ async def age(redis: Redis, question: LimitCheck, steps: int) -> None:
         await redis.hset(question.key, str(int(index) - steps), count)
 
 
-async def test_as_many_pass_as_the_limit_says_and_all_are_told_what_is_left() -> None:
+async def test_as_many_requests_pass_as_the_limit_and_each_answer_has_the_rest() -> None:
     async with empty_redis() as redis:
         who = descriptor(("by", "a"))
         found = [(await take(redis, who))[0] for _ in range(5)]
@@ -102,7 +102,7 @@ async def test_a_request_that_one_limit_refuses_costs_nothing_in_the_others() ->
         assert (await take(redis, wide))[0].remaining == 7
 
 
-async def test_a_cost_that_never_fits_is_told_never() -> None:
+async def test_a_cost_above_the_limit_can_never_pass() -> None:
     async with empty_redis() as redis:
         who = descriptor(("by", "a"))
         assert (await take(redis, who, cost=4))[0].retry_s == -1
@@ -134,7 +134,7 @@ def test_identifiers_are_kept_apart_and_never_kept() -> None:
 
 
 @pytest.mark.parametrize("who", [(), (("by", ""),), (("fits", "yes"),)])
-async def test_nobody_in_particular_gets_no_counter_and_is_refused(who: tuple[tuple[str, str], ...]) -> None:
+async def test_a_descriptor_without_an_identifier_is_refused_and_not_counted(who: tuple[tuple[str, str], ...]) -> None:
     assert descriptor(*who).key == ""
     judged = await StrictLimits(None, clock=FakeClock()).judge([descriptor(*who)], [1])
     assert [one.allowed for one in judged] == [False]
@@ -150,7 +150,7 @@ def test_a_descriptor_that_names_no_limit_is_refused(entries: tuple[tuple[str, s
         read_descriptor(entries)
 
 
-def test_clients_are_told_of_the_limit_that_holds_them_back_most() -> None:
+def test_the_answer_shows_the_tightest_limit() -> None:
     wide = LimitDecision(100, 60, True, remaining=50)
     narrow = LimitDecision(10, 60, True, remaining=4)
     soon, late = LimitDecision(1, 60, False, retry_s=1.2), LimitDecision(1, 60, False, retry_s=59)

@@ -91,7 +91,7 @@ def test_the_same_keys_make_the_same_text() -> None:
     assert first == again
 
 
-def test_a_route_says_where_keys_are_and_what_they_need() -> None:
+def test_the_filter_context_has_key_locations_and_permissions() -> None:
     rule = KeyAuth(
         locations=[KeyLocation(bearer={}), KeyLocation(header="X-Key", strip_prefix="Key "), KeyLocation(query="k")],
         permissions=["write", "read"],

@@ -1,4 +1,4 @@
-"""What Envoy makes of the delta protocol, as far as the machine's promises go: which resources it has and asks for."""
+"""A model of Envoy's side of the delta protocol: which resources it has and requests."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class EnvoyModel:
         return True
 
     def settle(self) -> None:
-        """Let everything arrive, and time pass until nobody waits for it."""
+        """Deliver all messages, and advance time until no timer is left."""
         for _ in range(1000):
             while self.listen() or self.speak():
                 pass

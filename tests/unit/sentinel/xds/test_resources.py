@@ -40,7 +40,7 @@ def test_mirrors_and_weights_count_as_needed() -> None:
     assert snapshot[ROUTES]["r"].needs == {"weighted", "mirror"}
 
 
-def test_what_says_the_same_is_the_same_resource_with_the_same_version() -> None:
+def test_equal_content_is_the_same_resource_with_the_same_version() -> None:
     packager = Packager()
     first = packager.package({CLUSTER: {"a": cluster_pb2.Cluster(name="a"), "b": cluster_pb2.Cluster(name="b")}})
     changed = cluster_pb2.Cluster(name="b", alt_stat_name="other")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from shoal.testing.servers import ServerAnswer
@@ -11,7 +9,6 @@ from shoal.testing.servers import ServerAnswer
 NAMESPACES = "/api/v1/namespaces"
 PODS = "/api/v1/namespaces/default/pods"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
-DEADLINE_S = 5.0
 
 
 def a_container(name: str = "c", **more: Any) -> dict[str, Any]:
@@ -34,9 +31,3 @@ def warnings(answer: ServerAnswer) -> list[str]:
     found = answer.headers.get("warning", "")
     texts = found.removeprefix('299 - "').removesuffix('"').split('", 299 - "')
     return [text.replace('\\"', '"') for text in texts if text]
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not await condition():  # noqa: ASYNC110 - the server, which is asked, sends no signal
-            await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Policies as a plugin: what they want to see, what they cost, what they tell the audit log, and when they give up."""
+"""Policies as an admission plugin: which writes they match, their cost budget, audit annotations and time limit."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 import orjson
 import pytest
 
+from shoal.apiserver import objects
 from shoal.apiserver.admission.model import Admission
 from shoal.apiserver.admission.policies import validating
-from shoal.apiserver.admission.policies.model import VALIDATING
+from shoal.apiserver.admission.policies.model import VALIDATING, AdmissionPolicy
 from shoal.apiserver.admission.policies.service import Policies
 from shoal.apiserver.user import User
 from shoal.errors import Invalid
 from shoal.kube.objects import Obj
-from shoal.store import Key
+from shoal.store import Key, Put
 from shoal.testing.servers import LocalServer, local_server
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -63,24 +64,31 @@ async def test_a_binding_that_cannot_match_keeps_a_policy_out() -> None:
         assert not wants(server.server.policies, server)
 
 
-async def test_expressions_are_compiled_once_per_spec() -> None:
+async def test_expressions_are_compiled_once_per_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+    make = validating.Validation
+
+    def counted(policy: AdmissionPolicy) -> validating.Validation:
+        compiled.append(policy.name)
+        return make(policy)
+
+    monkeypatch.setattr(validating, "Validation", counted)
     async with local_server() as server:
         await policy(server, validations=[{"expression": "true"}])
         await binding(server)
         policies = server.server.policies
-        await policies.validate(pod(server))
-        served = pod(server).served
-        [(found, _)] = policies._validating.choices(served, "CREATE", "")
-        compiled = found.validation
+        for _ in range(2):
+            await policies.validate(pod(server))
+        assert compiled == ["p"]
         path = f"{ADMISSION}/validatingadmissionpolicies/p"
         merge = {"content-type": "application/merge-patch+json"}
         assert (await server.call("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, merge)).status == 200
-        [(found, _)] = policies._validating.choices(served, "CREATE", "")
-        assert found.validation is compiled
+        await policies.validate(pod(server))
+        assert compiled == ["p"]
         changed = {"spec": {"validations": [{"expression": "1 == 1"}]}}
         assert (await server.call("PATCH", path, changed, merge)).status == 200
-        [(found, _)] = policies._validating.choices(served, "CREATE", "")
-        assert found.validation is not compiled
+        await policies.validate(pod(server))
+        assert compiled == ["p", "p"]
 
 
 async def test_what_is_stored_at_the_start_is_in_force() -> None:
@@ -100,7 +108,7 @@ async def test_what_is_stored_at_the_start_is_in_force() -> None:
         assert wants(fresh, server)  # no longer told
 
 
-async def test_the_audit_log_hears_what_policies_say_and_which_validations_failed() -> None:
+async def test_audit_annotations_have_the_values_of_policies_and_the_failed_validations() -> None:
     async with local_server() as server:
         notes = [
             {"key": "who", "valueExpression": "'by ' + request.userInfo.username + ' with ' + params.metadata.name"},
@@ -194,8 +202,8 @@ async def test_a_policy_of_an_older_server_that_does_not_compile_denies() -> Non
         assert entry is not None
         stored = orjson.loads(entry.value)
         stored["spec"]["validations"] = [{"expression": "object.startsWith("}]
-        policies._validating.put_policy(stored)
-        policies._settle()
+        value, hole = objects.encode(stored, stored["kind"], stored["apiVersion"])
+        await server.store.commit([Put(entry.key, value, hole)])
         with pytest.raises(Invalid, match="compilation error: compilation failed: ERROR"):
             await policies.validate(pod(server))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from shoal.apiserver.writing.model import Author, Write
@@ -30,12 +28,6 @@ async def store_trusted(server: LocalServer, group: str, version: str, plural: s
     served = server.server.core.registry.get(group, version, plural)
     assert served is not None
     await server.server.writer.store(Write.own(served, obj, None, Author("test"), trusted=True))
-
-
-async def until(condition: Callable[[], Any], timeout_s: float = 5.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110  (what is waited for has no event of its own)
-            await asyncio.sleep(0.001)
 
 
 def pod(name: str = "p") -> Obj:

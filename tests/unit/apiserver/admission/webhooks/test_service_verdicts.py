@@ -59,7 +59,7 @@ async def test_a_mutating_hook_can_deny_too() -> None:
         assert answer.json["message"] == 'admission webhook "m.example.com" denied the request: no'
 
 
-async def test_a_hook_is_told_everything_about_the_write() -> None:
+async def test_a_review_describes_the_write_completely() -> None:
     async with webhook_server({"/": lambda review: allowed()}) as hooks, local_server() as server:
         await configure(
             server, validating("v", hook("v.example.com", hooks, "/", rule("configmaps", operations=["*"])))
@@ -224,7 +224,7 @@ async def test_a_hook_is_asked_again_when_a_later_one_changed_the_object(policy:
         assert len(hooks.asked("/second")) == 1
 
 
-async def test_nobody_is_asked_again_when_nothing_changed() -> None:
+async def test_hooks_are_not_called_again_when_nothing_changed() -> None:
     async with webhook_server({"/": lambda review: allowed()}) as hooks, local_server() as server:
         eager = [
             hook(f"m{i}.example.com", hooks, "/", rule("configmaps"), reinvocationPolicy="IfNeeded") for i in range(2)
@@ -247,7 +247,7 @@ async def test_warnings_reach_the_client_once_and_also_with_a_denial() -> None:
         assert answer.headers["warning"] == '299 - "told you"'
 
 
-async def test_dry_runs_are_told_and_refused_by_hooks_with_side_effects() -> None:
+async def test_dry_runs_are_marked_and_refused_for_hooks_with_side_effects() -> None:
     async with webhook_server({"/": lambda review: allowed()}) as hooks, local_server() as server:
         await configure(
             server,
@@ -265,7 +265,7 @@ async def test_dry_runs_are_told_and_refused_by_hooks_with_side_effects() -> Non
         (await create(server)).ok()
 
 
-async def test_old_review_versions_are_spoken_to_those_who_list_them_first() -> None:
+async def test_hooks_that_list_an_old_review_version_first_get_it() -> None:
     answers = {"allowed": True, "uid": "", "patch": patched(add("/data", {"a": "b"}))["patch"]}  # no patchType
     async with webhook_server({"/": lambda review: answers}) as hooks, local_server() as server:
         old = hook("m.example.com", hooks, "/", rule("configmaps"), admissionReviewVersions=["v1beta1", "v1"])

@@ -365,7 +365,7 @@ async def test_a_known_shape_does_not_let_strange_names_of_nodes_through(spec: d
         assert answer.status == 422 and "matchFields[0]" in answer.json["message"]
 
 
-async def test_a_shape_that_says_the_hole_itself_is_not_mistaken_for_a_name() -> None:
+async def test_a_shape_that_contains_the_placeholder_is_not_mistaken_for_a_name() -> None:
     async with local_server() as server:
         for number in range(3):
             spec = pinned(f"node-{number}", image="<node>")

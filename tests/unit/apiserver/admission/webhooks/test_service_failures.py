@@ -10,13 +10,14 @@ from typing import Any
 
 import orjson
 import pytest
-from webhook_steps import CONFIGMAPS, configure, create, store_trusted, until
+from webhook_steps import CONFIGMAPS, configure, create, store_trusted
 
 from shoal.apiserver.messages import Response
 from shoal.app.ports import any_free
 from shoal.base.clock import FakeClock
 from shoal.kube.objects import Obj
 from shoal.testing.servers import LocalServer, ServerAnswer, local_server
+from shoal.testing.waiting import eventually
 from shoal.testing.webhooks import (
     HookHandler,
     WebhookServer,
@@ -50,7 +51,7 @@ async def check_both_policies(server: LocalServer, broken: Obj, why: str) -> Non
     (await create(server)).ok()
 
 
-async def test_nobody_listens() -> None:
+async def test_the_port_is_closed() -> None:
     async with webhook_server({}) as hooks, local_server() as server:
         port = any_free("127.0.0.1")
         config = {"url": f"https://127.0.0.1:{port}/x", "caBundle": hooks.ca_bundle}
@@ -69,7 +70,7 @@ async def test_the_name_is_not_known() -> None:
         await check_both_policies(server, broken, "dial tcp: lookup nowhere.invalid: no such host")
 
 
-async def test_the_certificate_is_of_somebody_else() -> None:
+async def test_the_certificate_is_not_trusted() -> None:
     async with webhook_server({}) as other, webhook_server({"/": lambda review: allowed()}) as hooks:
         async with local_server() as server:
             config = {**hooks.client_config("/"), "caBundle": other.ca_bundle}
@@ -172,7 +173,7 @@ async def test_the_hook_takes_too_long(policy: str) -> None:
         slow = hook("v.example.com", hooks, "/", rule("configmaps"), timeoutSeconds=3, failurePolicy=policy)
         await configure(server, validating("v", slow))
         waiting = asyncio.create_task(create(server))
-        await until(lambda: hooks.reviews)
+        await eventually(lambda: hooks.reviews)
         await clock.advance(2.9)
         assert not waiting.done()
         await clock.advance(0.2)
@@ -198,7 +199,7 @@ async def test_all_hooks_of_a_write_share_the_time_of_the_request() -> None:
         await configure(server, mutating("m", *slow))
         waiting = asyncio.create_task(create(server))
         for number in (1, 2, 3):
-            await until(partial(_asked, hooks, number))
+            await eventually(partial(_asked, hooks, number))
             await clock.advance(25.0)
         answer = await waiting
         assert answer.status == 504
@@ -211,7 +212,7 @@ async def test_a_client_that_goes_away_ends_the_call() -> None:
     async with webhook_server({"/": silence}) as hooks, local_server() as server:
         await configure(server, validating("v", hook("v.example.com", hooks, "/", rule("configmaps"))))
         waiting = asyncio.create_task(create(server))
-        await until(lambda: hooks.reviews)
+        await eventually(lambda: hooks.reviews)
         waiting.cancel()
         await asyncio.wait([waiting])
         calls = [task for task in asyncio.all_tasks() if task.get_name().startswith("webhook/")]

@@ -105,7 +105,7 @@ async def test_labels_that_cannot_be_read_are_refused_and_old_ones_do_not_block_
         await server.patch(f"{NAMESPACES}/safe", {"metadata": {"labels": {"other": "label"}}})
 
 
-async def test_whoever_raises_the_standard_is_told_which_pods_do_not_meet_it() -> None:
+async def test_raising_the_standard_warns_about_pods_that_violate_it() -> None:
     async with local_server() as server:
         await make(server)
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from authn_requests import CLIENT, KUBELET, NODE, SERVING, a_csr, der_of, new_request
-from authn_server import REQUESTS, AuthnServer, bounded_server, eventually
+from authn_server import REQUESTS, AuthnServer, bounded_server
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from shoal.apiserver.authn.signer import CertificateSigner
 from shoal.apiserver.authn.signers import Authority, life_of
 from shoal.apiserver.user import User
+from shoal.testing.waiting import eventually
 
 CLIENT_USAGES = ("digital signature", "key encipherment", "client auth")
 ALICE = User("alice", ("dev", "system:authenticated"))
@@ -31,10 +32,11 @@ async def approve(server: AuthnServer, name: str, kind: str = "Approved", **opti
 async def settled(server: AuthnServer, name: str) -> Any:
     """The request once it has a certificate or has failed."""
 
-    async def read() -> Any:
-        return (await server.ask("GET", f"{REQUESTS}/{name}")).ok()
+    async def finished() -> Any:
+        csr = (await server.ask("GET", f"{REQUESTS}/{name}")).ok()
+        return csr if csr["status"].get("certificate") or condition_of(csr, "Failed") else None
 
-    return await eventually(read, lambda csr: csr["status"].get("certificate") or condition_of(csr, "Failed"))
+    return await eventually(finished)
 
 
 def condition_of(csr: Any, kind: str) -> Any:
@@ -181,7 +183,7 @@ async def test_a_request_that_breaks_its_signer_s_rules_fails_with_the_reason() 
             assert condition_of(found, "Approved") is not None
 
 
-async def test_nobody_gets_the_administrators_group_by_certificate() -> None:
+async def test_no_certificate_is_signed_for_the_administrators_group() -> None:
     async with bounded_server() as server:
         for groups in (("system:masters",), ("dev", "system:masters")):
             csr = a_csr("up", CLIENT, CLIENT_USAGES, new_request("mallory", groups)[0])
@@ -223,7 +225,7 @@ async def test_approving_and_signing_need_the_right_to_the_signer(names: list[st
         await settled(server, "r")
 
 
-async def test_a_request_says_who_made_it_whatever_it_claims() -> None:
+async def test_a_request_names_its_creator_whatever_it_claims() -> None:
     async with bounded_server(tokens={"of-alice": ALICE}) as server:
         await server.allow("alice", APPROVAL)
         csr = a_csr("r", CLIENT, CLIENT_USAGES, new_request("a")[0])
@@ -233,7 +235,7 @@ async def test_a_request_says_who_made_it_whatever_it_claims() -> None:
 
 
 @pytest.mark.parametrize("right", ["nodeclient", "selfnodeclient", ""])
-async def test_a_node_that_may_have_a_certificate_gets_it_without_asking_anybody(right: str) -> None:
+async def test_a_node_with_the_permission_gets_its_certificate_without_approval(right: str) -> None:
     user = NODE[0] if right == "selfnodeclient" else "joiner"
 
     async with bounded_server(tokens={"of-joiner": User(user, ("system:authenticated",))}) as server:
@@ -254,7 +256,7 @@ async def test_a_node_that_may_have_a_certificate_gets_it_without_asking_anybody
         assert not (await server.ask("GET", f"{REQUESTS}/p")).ok()["status"].get("conditions")
 
 
-async def test_a_right_to_one_s_own_certificate_is_no_right_to_another_s() -> None:
+async def test_the_permission_for_an_own_certificate_does_not_cover_another_node() -> None:
     async with bounded_server(tokens={"of-joiner": User("joiner", ("system:authenticated",))}) as server:
         more = ["certificatesigningrequests/selfnodeclient"]
         await server.allow("joiner", {**APPROVAL, "resources": [*APPROVAL["resources"], *more]})

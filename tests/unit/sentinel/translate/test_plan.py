@@ -30,7 +30,7 @@ def test_a_host_belongs_to_the_environment_that_named_it_first() -> None:
     assert "another environment" in made.faults["route/theirs"]
 
 
-def test_of_two_equal_routes_the_older_is_used_and_the_other_says_so() -> None:
+def test_of_two_equal_routes_the_older_is_used_and_the_other_has_a_fault() -> None:
     old = route("z", "a.example", path="/a", created="2026-01-01T00:00:00Z")
     new = route("a", "a.example", path="/a/", created="2026-01-02T00:00:00Z")
     made = plan(inputs_of(old, new))

@@ -107,6 +107,6 @@ def test_peers_need_a_certificate_of_our_own() -> None:
     secret = TlsSecret(name="gateways", certificate=b"c", key=b"k", authority=b"a")
     made = translator.resources(replace(given_, tls={"gateways": secret}))
     assert [one.locality.region for one in made[ENDPOINTS]["deployment/d1"].endpoints] == ["far"]
-    assert not made[ENDPOINTS]["local/d1"].endpoints  # from peers nobody goes on to peers
+    assert not made[ENDPOINTS]["local/d1"].endpoints  # requests of peers are not forwarded to peers
     assert set(made[SECRET]) == {"certificate/gateways", "authority/gateways"}
     assert "peers" not in translator.faults

@@ -38,7 +38,7 @@ def test_only_instances_that_are_ready_or_still_serve_are_used() -> None:
     ]
 
 
-def test_an_instance_in_two_slices_is_one_and_ready_when_one_says_so() -> None:
+def test_an_instance_in_two_slices_is_one_and_ready_if_either_slice_has_it_ready() -> None:
     leaving = _at("10.0.0.1", ready=False, serving=True, terminating=True)
     for slices in ([_slice(leaving), _slice(_at("10.0.0.1", ready=True))], [_slice(_at("10.0.0.1")), _slice(leaving)]):
         assert service_endpoints(slices).endpoints == (InstanceEndpoint(address="10.0.0.1", port=8080, zone="a"),)

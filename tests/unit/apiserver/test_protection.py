@@ -40,7 +40,7 @@ async def let_in(server: LocalServer, user: str) -> None:
     )
 
 
-async def test_a_refused_request_is_told_when_to_come_back_before_it_is_read_or_authorized() -> None:
+async def test_a_rejected_request_gets_retry_after_before_it_is_read_or_authorized() -> None:
     async with serving() as server:
         gate = server.server.handler.protection.gate
         level = gate.levels["global-default"]

@@ -9,12 +9,12 @@ from typing import Any
 
 import orjson
 import pytest
-from webhook_steps import until
 
 from shoal.apiserver.messages import Response
 from shoal.kube.objects import Obj
 from shoal.store import Key
 from shoal.testing.servers import LocalServer, local_server, take
+from shoal.testing.waiting import eventually
 from shoal.testing.webhooks import WebhookServer, denied, hook, rule, validating, webhook_server
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -138,7 +138,7 @@ async def test_readers_at_the_same_time_share_a_conversion() -> None:
     async with converting(slow) as (hooks, server):
         await server.post(target("v1"), host("v1", hostPort="x:1"))
         first = asyncio.create_task(server.get(target("v2", "a")))
-        await until(lambda: hooks.reviews)
+        await eventually(lambda: hooks.reviews)
         others = [asyncio.create_task(server.get(target("v2"))) for _ in range(3)]
         await asyncio.sleep(0)
         first.cancel()  # the others still want it
@@ -308,7 +308,7 @@ async def test_admission_webhooks_see_the_version_they_ask_for() -> None:
         assert request["kind"]["version"] == "v2" and request["requestKind"]["version"] == "v1"
 
 
-async def test_old_reviews_are_spoken_to_those_who_list_them_first() -> None:
+async def test_webhooks_that_list_an_old_review_version_first_get_it() -> None:
     async with converting(reviews=("v1beta1", "v1")) as (hooks, server):
         await server.post(target("v2"), host("v2", address="x:1"))
         assert {review["apiVersion"] for _, review in hooks.reviews} == {"apiextensions.k8s.io/v1beta1"}
@@ -390,9 +390,11 @@ async def test_a_definition_with_a_dead_webhook_can_be_deleted() -> None:
         await server.post(target("v1"), host("v1", hostPort="x:1"))
         hooks.handlers.clear()
         await server.delete(f"{DEFINITIONS}/{KEY}")
-        async with asyncio.timeout(5):
-            while (await server.call("GET", f"{DEFINITIONS}/{KEY}")).status != 404:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+
+        async def is_gone() -> bool:
+            return (await server.call("GET", f"{DEFINITIONS}/{KEY}")).status == 404
+
+        await eventually(is_gone)
 
 
 async def test_a_storage_version_that_is_not_served_still_stores() -> None:

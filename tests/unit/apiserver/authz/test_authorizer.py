@@ -1,4 +1,4 @@
-"""RBAC through real requests: who may what, how a refusal reads, and that changes count at once."""
+"""RBAC through real requests: decisions, messages of refusals, and that changes apply at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_a_refusal_names_user_verb_resource_and_namespace() -> None:
         assert refused["message"] == 'forbidden: User "bob" cannot get path "/metrics"'
 
 
-async def test_a_resource_nobody_serves_is_refused_before_it_is_not_found() -> None:
+async def test_an_unknown_resource_is_forbidden_before_it_is_not_found() -> None:
     async with in_cluster() as people:
         assert (await people.ask("bob", "GET", "/apis/example.com/v1/things")).status == 403
         assert (await people.server.call("GET", "/apis/example.com/v1/things")).status == 404
@@ -118,7 +118,7 @@ async def test_service_accounts_are_subjects_with_and_without_a_namespace() -> N
         assert [(await people.ask(user, "GET", public)).status for user in (here, other)] == [403, 200]
 
 
-async def test_everybody_known_may_discover_and_ask_about_themselves() -> None:
+async def test_every_authenticated_user_may_use_discovery_and_self_reviews() -> None:
     async with in_cluster() as people:
         for path in ("/api", "/apis", "/apis/apps/v1", "/openapi/v2", "/version", "/healthz"):
             assert (await people.ask("bob", "GET", path)).status == 200, path
@@ -133,7 +133,7 @@ async def test_everybody_known_may_discover_and_ask_about_themselves() -> None:
         assert statuses[0] != 403 and statuses[1] == 403
 
 
-async def test_reviews_say_who_allows_it_or_that_nobody_does() -> None:
+async def test_reviews_name_the_binding_that_allows_a_request_or_none() -> None:
     async with in_cluster() as people:
         await people.grant("namespaces/default/rolebindings", binding("b", "view", "group:devs"))
 

@@ -31,7 +31,7 @@ def test_what_cannot_be_read_keeps_where_it_belongs_and_its_fault() -> None:
     assert route_of({"metadata": {"name": "x"}}).fault
 
 
-def test_keys_are_read_one_by_one_and_a_bad_entry_is_no_key() -> None:
+def test_keys_are_read_one_by_one_and_invalid_entries_are_left_out() -> None:
     good = orjson.dumps({"digest": "AB", "permissions": ["p"], "subject": "me", "expires": 5, "meta": {"a": 1}})
     found = key_set_of(_secret(k1=good, k2=b"{", k3=orjson.dumps([1]), k4=orjson.dumps({"digest": "cd", "enabled": 0})))
     assert found.environment == "env_1"

@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 
 from shoal.apiserver.admission.webhooks.client import CallFailed, HookClient, HookLimits
 from shoal.apiserver.admission.webhooks.target import target_of
-from shoal.base.clock import RealClock
+from shoal.base.clock import FakeClock, RealClock
 from shoal.store import open_store
 from shoal.store.model import NO_ATTRS
 
@@ -98,11 +98,11 @@ async def ask(port: int, trusted: Authority, *, limits: HookLimits | None = None
         return [await client.post(target, {"a": 1}, 5.0) for _ in range(times)]
     finally:
         client.close()
-        await asyncio.sleep(0.01)  # the transports' goodbyes
+        await FakeClock().settle()  # the transports close
 
 
 async def exchange(folder: Path, *answers: bytes, closes: bool = False, times: int = 1, **more: Any) -> list[Any]:
-    """What the client makes of the answers of a hook that it trusts."""
+    """The client's results for the answers of a hook that it trusts."""
 
     root = Authority("root")
     leaf = Authority("leaf", root, ca=False, host="localhost")
@@ -141,7 +141,7 @@ async def test_an_answer_may_end_with_its_connection(tmp_path: Path) -> None:
         (b"HTTP/1.1 200 OK\r\nContent-", "EOF"),
     ],
 )
-async def test_an_answer_that_breaks_off_is_no_answer(tmp_path: Path, answer: bytes, why: str) -> None:
+async def test_an_incomplete_answer_is_an_error(tmp_path: Path, answer: bytes, why: str) -> None:
     with pytest.raises(CallFailed, match=why):
         await exchange(tmp_path, answer, closes=True)
 

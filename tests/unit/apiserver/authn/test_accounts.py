@@ -70,7 +70,7 @@ async def test_the_answer_to_a_token_request_is_complete() -> None:
         assert found["status"]["expirationTimestamp"] == "2024-01-01T00:10:00Z"
 
 
-async def test_anybody_can_check_a_token_with_the_published_keys() -> None:
+async def test_a_token_verifies_with_the_published_keys() -> None:
     async with bounded_server() as server:
         await server.account()
         header, _ = parts(token := await server.token())
@@ -156,7 +156,7 @@ async def test_a_token_ends_with_its_time_and_a_minute_for_clocks_that_differ() 
         assert (await server.review(token))["error"] == "[invalid bearer token, service account token has expired]"
 
 
-async def test_a_token_for_somebody_else_is_not_for_us_but_its_review_says_for_whom() -> None:
+async def test_a_token_for_another_audience_is_refused_but_its_review_names_the_audience() -> None:
     async with bounded_server() as server:
         await server.account()
         token = await server.token(audiences=["vault", "spire"])

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from builtin_steps import NAMESPACES, a_container, a_pod, denied, eventually
+from builtin_steps import NAMESPACES, a_container, a_pod, denied
 
 from shoal.apiserver.context import ServerConfig
 from shoal.apiserver.registry import Registry
@@ -15,6 +15,7 @@ from shoal.apiserver.server import ApiServer
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids, token_digest
 from shoal.testing.servers import _ADMIN, ADMIN_TOKEN, LocalServer, local_server
+from shoal.testing.waiting import eventually
 
 PODS = f"{NAMESPACES}/default/pods"
 QUOTAS = f"{NAMESPACES}/default/resourcequotas"
@@ -91,7 +92,7 @@ async def test_a_change_of_the_limits_counts_at_once() -> None:
         await server.post(PODS, a_pod("c"))
 
 
-async def test_a_status_that_somebody_has_changed_is_put_right() -> None:
+async def test_a_changed_status_is_corrected() -> None:
     async with local_server() as server:
         await server.post(QUOTAS, a_quota({"pods": "5"}))
         await server.patch(f"{QUOTAS}/q/status", {"status": {"hard": {"pods": "900"}, "used": {"pods": "7"}}})

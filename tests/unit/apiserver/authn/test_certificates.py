@@ -151,7 +151,7 @@ def test_a_certificate_must_be_for_clients(purposes: Any, accepted: bool, tmp_pa
     assert (ClientCertificates(clock).user_of(der) is not None) == accepted
 
 
-def test_a_certificate_without_a_common_name_is_nobody_s(tmp_path: Path) -> None:
+def test_a_certificate_without_a_common_name_has_no_user(tmp_path: Path) -> None:
     clock = FakeClock(datetime.now(UTC))
     authority = Pki(tmp_path, now=clock.now()).ensure_ca()
     assert ClientCertificates(clock).user_of(der_of(a_certificate(authority, subject("", ("dev",)))[0])) is None

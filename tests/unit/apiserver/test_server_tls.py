@@ -1,4 +1,4 @@
-"""What the server says to clients before HTTP begins: modern TLS only, and not for ever. And its headers after that."""
+"""TLS of the API server: its versions and ciphers, the time limit of a handshake, and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from shoal.apiserver import server as server_module
+from shoal.apiserver.messages import HttpLimits
 from shoal.app.pki import Pki, server_context
 from shoal.base.clock import RealClock
 from shoal.testing.servers import ADMIN_TOKEN, local_server
 
 
 @asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[tuple[int, Path]]:
+async def serving(directory: Path, limits: HttpLimits | None = None) -> AsyncIterator[tuple[int, Path]]:
     pki = Pki(directory, now=RealClock().now())
     keys = pki.ensure_server(("localhost", "127.0.0.1"))
 
     async with local_server() as local:
-        port = await local.server.listen("127.0.0.1", 0, tls=server_context(keys, pki.ca_cert))
+        port = await local.server.listen("127.0.0.1", 0, tls=server_context(keys, pki.ca_cert), limits=limits)
         async with asyncio.timeout(20):
             yield (port, pki.ca_cert)
 
@@ -70,10 +70,8 @@ async def test_modern_tls_is_spoken_and_every_answer_has_its_headers(tmp_path: P
         await writer.wait_closed()
 
 
-async def test_a_handshake_that_is_never_finished_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_TLS_HELLO_S", 0.1)
-
-    async with serving(tmp_path) as (port, ca):
+async def test_a_handshake_that_is_never_finished_is_closed(tmp_path: Path) -> None:
+    async with serving(tmp_path, HttpLimits(handshake_s=0.1)) as (port, ca):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             assert await reader.read() == b""

@@ -1,4 +1,4 @@
-"""TLS of the network transport: who is trusted, under which name, and who we say we are."""
+"""TLS of the network transport: trusted authorities, the server name, and the client certificate."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_the_chain_of_filters_is_off_until_a_route_turns_it_on() -> None:
     assert len(routes) == 5 and not any(each.typed_per_filter_config for each in routes)
 
 
-def test_every_way_a_route_is_told_has_its_policies() -> None:
+def test_every_variant_of_a_route_has_its_policies() -> None:
     made = translate(
         inputs_of(
             route("r", "a.example", backend("d1")),
@@ -80,7 +80,7 @@ def _buckets(made: Any, name: str) -> local_rate_limit_pb2.LocalRateLimit:
     return found
 
 
-def test_a_limit_is_early_unless_somebody_is_judged_before_it_and_always_enforced() -> None:
+def test_a_limit_is_early_unless_a_policy_before_it_authenticates_and_always_enforced() -> None:
     limit = {"limit": 5, "window": 10, "scope": "local", "identifier": {"remoteIp": {}}}
     made = translate(
         inputs_of(

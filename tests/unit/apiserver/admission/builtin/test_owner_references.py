@@ -46,7 +46,7 @@ def owner(uid: str = "u", *, blocks: bool = False, kind: str = "ReplicaSet", api
 
 
 def admit(answers: Answers, new: list[dict[str, Any]], old: list[dict[str, Any]] | None = None) -> str:
-    """What is refused, "" when nothing is; ``old`` None stands for a creation."""
+    """The refusal; empty if the write is allowed. ``old`` None: a creation."""
     registry = Registry()
     core = Core(open_store("memory://", attrs_of=registry.attrs_of), registry, FakeClock(), Ids(), ServerConfig())
     served = registry.stored("pods")
@@ -95,7 +95,7 @@ ANY = "update */finalizers /*"
         (("update nodes/finalizers /o",), [owner(blocks=True, kind="Node", api="v1")], None, ""),
     ],
 )  # fmt: skip
-def test_owners_are_set_by_those_who_may(
+def test_setting_an_owner_needs_its_permissions(
     allowed: tuple[str, ...], new: list[dict[str, Any]], old: list[dict[str, Any]] | None, fault: str
 ) -> None:
     assert admit(Answers(allowed), new, old) == (f'pods "p" is forbidden: {fault}' if fault else "")

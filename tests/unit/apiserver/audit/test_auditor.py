@@ -37,7 +37,7 @@ async def audited(
     return [orjson.loads(line) for line in path.read_bytes().splitlines()]
 
 
-async def test_a_change_is_recorded_with_who_what_and_why(tmp_path: Path) -> None:
+async def test_a_change_is_recorded_with_user_object_and_reason(tmp_path: Path) -> None:
     async def test(server: LocalServer) -> None:
         await server.post(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"k": HIDDEN}})
         await server.get(f"{CONFIG_MAPS}/a")
@@ -69,7 +69,7 @@ async def test_the_id_in_the_log_is_the_one_in_the_answer(tmp_path: Path) -> Non
     assert ids[1] == "mine" and len(ids[0]) == 36 and len(set(ids)) == 3
 
 
-async def test_who_is_refused_is_recorded_even_when_reading(tmp_path: Path) -> None:
+async def test_a_refused_request_is_recorded_even_if_it_only_reads(tmp_path: Path) -> None:
     async def test(server: LocalServer) -> None:
         await server.call("GET", CONFIG_MAPS, headers={"impersonate-user": "mallory"})
         await server.call("GET", CONFIG_MAPS, headers={"authorization": "Bearer nobody-knows-this"})
@@ -83,7 +83,7 @@ async def test_who_is_refused_is_recorded_even_when_reading(tmp_path: Path) -> N
     assert "nobody-knows-this" not in str(unknown)
 
 
-async def test_a_denied_change_says_so_and_an_allowed_one_by_which_binding(tmp_path: Path) -> None:
+async def test_a_denied_change_is_marked_and_an_allowed_one_names_its_binding(tmp_path: Path) -> None:
     async def test(server: LocalServer) -> None:
         as_alice = {"impersonate-user": "alice"}
         await server.call("POST", CONFIG_MAPS, {"metadata": {"name": "a"}}, as_alice)

@@ -114,7 +114,7 @@ def test_names_narrow_a_rule_down() -> None:
     assert asked(match, admission(name="b", operation="DELETE", old={})) == PODS
 
 
-def test_scope_tells_namespaced_from_cluster_objects_and_namespaces_are_cluster_objects() -> None:
+def test_scope_distinguishes_namespaced_and_cluster_objects_and_namespaces_are_cluster_objects() -> None:
     for scope, seen, taken in (
         ("Namespaced", PODS, True), ("Namespaced", NAMESPACES, False), ("Cluster", PODS, False),
         ("Cluster", NAMESPACES, True), ("*", PODS, True), ("*", NAMESPACES, True),
@@ -156,7 +156,7 @@ def test_a_namespace_is_judged_by_its_own_labels_and_its_deletion_by_those_it_ha
     assert asked(match, admission(NAMESPACES, "UPDATE", "finalize", name="live", new={}), namespaces) == NAMESPACES
 
 
-def test_a_missing_namespace_is_no_error_of_a_configuration_about_something_else() -> None:
+def test_a_missing_namespace_does_not_fail_configurations_for_other_resources() -> None:
     match = policy(rule(["apps"], ["v1"], ["*"]), namespaceSelector={"matchLabels": {"env": "prod"}})
     assert asked(match, admission(namespace="gone", new={}), {}) is None
 

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 
 from shoal.apiserver.http import Answer, HttpLimits, HttpServer, Request, Response
 from shoal.apiserver.messages import Relay, Sink, Upgrade, Wire, frame
+from shoal.base.clock import FakeClock, RealClock
+from shoal.testing.waiting import eventually
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _ASK = b"GET /up HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
@@ -81,7 +83,7 @@ async def serving(limits: HttpLimits | None = None) -> AsyncIterator[tuple[Place
     loop = asyncio.get_running_loop()
     place = Place()
     server = HttpServer(
-        place.handle, lambda request, error: Response(500, str(error).encode()), loop=loop, limits=limits,
+        place.handle, lambda request, error: Response(500, str(error).encode()), loop=loop, clock=RealClock(), limits=limits,
         common_headers=((b"X-Common", b"1"),), hands_on=lambda target: target.startswith(b"/proxy"),
     )  # fmt: skip
     listener = await loop.create_server(server, "127.0.0.1", 0)
@@ -101,7 +103,7 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     return head, await reader.readexactly(size)
 
 
-async def test_after_an_upgrade_every_byte_belongs_to_whoever_took_over() -> None:
+async def test_after_an_upgrade_every_byte_goes_to_the_new_owner() -> None:
     async with serving() as (place, _, (reader, writer)):
         writer.write(_ASK + b"early ")  # before it was told that it may
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo")
@@ -115,11 +117,10 @@ async def test_what_comes_before_the_answer_waits_for_it_in_order() -> None:
     async with serving() as (place, _, (reader, writer)):
         place.wait = asyncio.get_running_loop().create_future()
         writer.write(_ASK)
-        while place.request is None:  # noqa: ASYNC110 - it is on its way
-            await asyncio.sleep(0)
+        await eventually(lambda: place.request)
         sent = bytes(range(256)) * 1000
         writer.write(sent)
-        await asyncio.sleep(0.01)
+        await FakeClock().settle()  # the server reads some of it
         place.wait.set_result(None)
         await reader.readuntil(b"\r\n\r\n")
         assert await reader.readexactly(len(sent)) == sent.upper()
@@ -130,8 +131,7 @@ async def test_a_client_that_goes_away_before_the_answer_leaves_nothing_behind()
     async with serving() as (place, server, (_, writer)):
         place.wait = asyncio.get_running_loop().create_future()
         writer.write(_ASK)
-        while place.request is None:  # noqa: ASYNC110 - it is on its way
-            await asyncio.sleep(0)
+        await eventually(lambda: place.request)
         writer.transport.abort()
         await server.drained.wait()
         assert place.echo.wire is None
@@ -181,7 +181,7 @@ async def test_a_body_is_handed_on_in_pieces_past_the_limit_for_bodies() -> None
         assert (await _answer(reader))[0].startswith(b"HTTP/1.1 413 ")
 
 
-async def test_a_body_that_nobody_wants_ends_the_connection() -> None:
+async def test_a_body_that_the_handler_does_not_read_ends_the_connection() -> None:
     async with serving() as (_, _, (reader, writer)):
         writer.write(b"POST /proxy/no HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\npart")
         head, _ = await _answer(reader)
