@@ -220,9 +220,9 @@ class Relay:
 
     def ended(self) -> None:
         """Subclasses call this when the stream has ended for any reason."""
-        told, self.on_end = self.on_end, None
-        if told is not None:
-            told()
+        callback, self.on_end = self.on_end, None
+        if callback is not None:
+            callback()
 
 
 class Wire(Protocol):
@@ -270,9 +270,9 @@ class Upgrade:
 
     def ended(self) -> None:
         """Subclasses call this when the session has ended for any reason."""
-        told, self.on_end = self.on_end, None
-        if told is not None:
-            told()
+        callback, self.on_end = self.on_end, None
+        if callback is not None:
+            callback()
 
 
 Answer = Response | ResponseStream | Upgrade

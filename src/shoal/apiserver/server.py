@@ -43,7 +43,7 @@ from shoal.store import Store
 _HEADERS = ((b"Cache-Control", b"no-cache, private"), (b"X-Content-Type-Options", b"nosniff"))
 _BACKLOG = 4096
 _GC_EVERY = 10_000
-_TLS_GOODBYE_S = 0.5
+_TLS_SHUTDOWN_S = 0.5
 
 
 class ApiServer:
@@ -144,10 +144,10 @@ class ApiServer:
                 common_headers=_HEADERS, hands_on=hands_on,
             )  # fmt: skip
         # an idle client does not answer a TLS close: without this limit it would delay every stop
-        goodbye_s, handshake_s = (None, None) if tls is None else (_TLS_GOODBYE_S, self._http.limits.handshake_s)
+        shutdown_s, handshake_s = (None, None) if tls is None else (_TLS_SHUTDOWN_S, self._http.limits.handshake_s)
         listener = await loop.create_server(
             self._http, host, port, ssl=tls, backlog=_BACKLOG, ssl_handshake_timeout=handshake_s,
-            ssl_shutdown_timeout=goodbye_s,
+            ssl_shutdown_timeout=shutdown_s,
         )  # fmt: skip
         self._listeners.append(listener)
         bound: int = listener.sockets[0].getsockname()[1]

@@ -4,7 +4,7 @@ The server must send HTTP trailers, without which there is no gRPC, must let a s
 must run in our loop: uvicorn with zttp does all three. Granian was quicker by little and has no trailers.
 
 Uvicorn writes each part of an answer separately, and each costs a TLS record and a system call. Here all writes to an
-HTTP/2 connection in one turn of the loop are sent together (``shoal.base.coalescing``).
+HTTP/2 connection in one iteration of the loop are sent together (``shoal.base.coalescing``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["Application", "AsgiListener", "Receive", "Scope", "Send", "Tls", "an
 
 _GRACE_S = 3  # for calls under way when it stops
 _IDLE_S = 75  # a connection without calls
-_SETTLE_TURNS = 5
+_SETTLE_ITERATIONS = 5
 _LOOK_AGAIN_S = 0.005
 
 
@@ -78,7 +78,7 @@ class _Server(uvicorn.Server):
             await cancel_all(*(task for task in tasks if not task.done()))
         for connection in list(self.server_state.connections):
             connection.transport.abort()
-        for _ in range(_SETTLE_TURNS):  # until they are told, so that no socket is left open
+        for _ in range(_SETTLE_ITERATIONS):  # so that their transports close and leave no socket open
             await asyncio.sleep(0)
 
 

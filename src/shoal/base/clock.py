@@ -36,7 +36,7 @@ class Clock(Protocol):
         """Seconds that never go back; only differences mean anything."""
 
     async def sleep(self, seconds: float) -> None:
-        """Return after ``seconds`` of monotonic time; at least one turn of the event loop."""
+        """Return after ``seconds`` of monotonic time; at least one iteration of the event loop."""
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
         """Run ``callback`` on the event loop after ``delay_s`` of monotonic time."""
@@ -71,7 +71,7 @@ class _FakeTimer:
         self.callback = None
 
 
-_SETTLE_ROUNDS = 20  # loop turns without a new timer after which all tasks count as waiting
+_SETTLE_ROUNDS = 20  # loop iterations without a new timer after which all tasks count as waiting
 
 _START = datetime(2024, 1, 1, tzinfo=UTC)
 

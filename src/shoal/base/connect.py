@@ -201,9 +201,9 @@ def _raise_error(content: bytes) -> None:
 
 
 def _failure(status: int, headers: Mapping[str, str], body: bytes) -> CallFailed:
-    told = _parsed(body) if headers.get("content-type", "").startswith("application/json") else {}
-    code = str(told.get("code") or _STATUSES.get(status, "unknown"))
-    return CallFailed(code, str(told.get("message") or f"the response has status {status}"))
+    found = _parsed(body) if headers.get("content-type", "").startswith("application/json") else {}
+    code = str(found.get("code") or _STATUSES.get(status, "unknown"))
+    return CallFailed(code, str(found.get("message") or f"the response has status {status}"))
 
 
 def _parsed(content: bytes) -> dict[str, object]:

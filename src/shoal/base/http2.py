@@ -136,7 +136,7 @@ class Http2Stream:
     def __init__(self, connection: _Connection, id_: int) -> None:
         self._connection = connection
         self._id = id_
-        self._wake = asyncio.Event()  # something came, or may be sent
+        self._wake = asyncio.Event()  # something arrived, or may be sent
         self._parts: deque[tuple[bytes, int]] = deque()  # with what they took of the window
         self._head: tuple[int, dict[str, str]] | None = None
         self._sent_all = False
@@ -201,7 +201,7 @@ class Http2Stream:
         self._head = int(found.pop(":status", "0")), found
         self._wake.set()
 
-    def came(self, data: bytes, taken: int) -> None:
+    def received(self, data: bytes, taken: int) -> None:
         self._parts.append((data, taken))
         self._wake.set()
 
@@ -288,7 +288,7 @@ class _Connection(asyncio.Protocol):
         self._freed.set()
 
     def shut(self) -> None:
-        """Say goodbye and close."""
+        """Send GOAWAY and close."""
         self._usable = False
         if self._transport is None or self.gone.is_set():
             return
@@ -339,7 +339,7 @@ class _Connection(asyncio.Protocol):
             case DataReceived():
                 taken = event.flow_controlled_length or 0
                 if (stream := self._of(event.stream_id)) is not None and event.data:
-                    stream.came(event.data, taken)
+                    stream.received(event.data, taken)
                 else:
                     self.consumed(event.stream_id or 0, taken)
             case StreamEnded():

@@ -84,7 +84,7 @@ def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | No
 def error_answer(
     error: ApiError, correlation: str, *, message: str = "", more: Mapping[str, Any] | None = None
 ) -> RestAnswer:
-    """``message`` is said instead of the error's own; ``more`` is added beside the error."""
+    """``message`` replaces the error's own; ``more`` is added beside the error."""
     headers: dict[str, str] = {}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)

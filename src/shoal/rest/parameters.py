@@ -104,22 +104,22 @@ def _convert_of(info: inspect.Type, where: str) -> Convert:
 def _text(info: inspect.StrType, expected: str) -> Convert:
     low, high = info.min_length or 0, info.max_length or MAX_TEXT
     matches = re.compile(info.pattern).search if info.pattern else None
-    said = expected or f"must match {info.pattern}"
+    fault = expected or f"must match {info.pattern}"
 
     def convert(name: str, text: str) -> Converted:
         if not low <= len(text) <= high or "\0" in text:
             return invalid(name, text[:32], f"must be at most {high} characters, without NUL")
         if matches is not None and not matches(text):
-            return invalid(name, text[:64], said)
+            return invalid(name, text[:64], fault)
         return text
 
     return convert
 
 
-def _number(info: Any, make: Callable[[str], Any], matches: Callable[[str], Any], said: str) -> Convert:
+def _number(info: Any, make: Callable[[str], Any], matches: Callable[[str], Any], wanted: str) -> Convert:
     def convert(name: str, text: str) -> Converted:
         if not matches(text):
-            return type_invalid(name, text[:32], said)
+            return type_invalid(name, text[:32], wanted)
         value = make(text)
         fault = bounds_fault(value, info)
         return invalid(name, value, fault) if fault else value

@@ -1,8 +1,8 @@
 """Answers that go on: server-sent events, and text as it comes.
 
 A stream pulls: what comes next is read once the last part was taken by the connection, so a slow client costs one part
-and no other client's time. A client that takes nothing for ``SEND_S`` is let go. A stream ends when its client goes
-away, its token stops working, or the process stops.
+and no other client's time. A client that takes nothing for ``SEND_S`` is disconnected. A stream ends when its client
+goes away, its token stops working, or the process stops.
 
 Events begin at once, and a comment every ``HEARTBEAT_S`` keeps proxies from ending a quiet stream; an error is the last
 event. Text waits a moment for its first part, so that an error before it has its own status; a later one breaks the
@@ -157,8 +157,8 @@ class EventStream(StreamAnswer):
         async with aclosing(_with_error(parts)) as checked:
             async for part in checked:
                 if not await self._streams.is_allowed(self._token):
-                    said = {"code": "Unauthorized", "message": "the token was revoked or has expired"}
-                    await _sent(send, event("error", said))
+                    error = {"code": "Unauthorized", "message": "the token was revoked or has expired"}
+                    await _sent(send, event("error", error))
                     break
                 if not part and clock.monotonic() - quiet_since >= HEARTBEAT_S:
                     part = comment("heartbeat")

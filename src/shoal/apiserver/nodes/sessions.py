@@ -113,7 +113,7 @@ class SpdySession(Upgrade):
             self._carrier.write(out)
 
     def end(self) -> None:
-        """Close the connection to the client with a goodbye."""
+        """End the session and close the connection to the client."""
         if self._carrier is not None:
             self._session.go_away()
             self.flush()
