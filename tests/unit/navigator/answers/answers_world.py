@@ -3,10 +3,10 @@ mistake in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -21,6 +21,8 @@ from shoal.wire.navigator.v1.navigator_pb import ClusterEvents, PodLogs, ProxyCo
 
 TOKEN, READER = "writes", "reads"
 INF = float("inf")
+WEB, DB = CallEndpoint("eu-1", "shop", "web"), CallEndpoint("eu-1", "shop", "db")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,16 @@ class WorldClock(RealClock):
 
 async def authenticate(token: str) -> Caller | None:
     return {TOKEN: Caller("ada"), READER: Caller("bob", may_write=False)}.get(token)
+
+
+def done(steps: Generator[None, None, T]) -> T:
+    """The result of a calculation that pauses between its steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
 
 
 def stamp(ago_s: float) -> str:
@@ -111,6 +123,13 @@ def a_slice(service: str, *pods: tuple[str, bool], namespace: str = "shop", fami
         f"{service}-{family}", namespace, metadata={"labels": labels}, endpoints=endpoints,
         ports=[{"name": "http", "port": 8080}],
     )  # fmt: skip
+
+
+def a_connection(requests: float, errors: float = 0.0, *, slow: float = 0.0, **more: Any) -> ServiceConnection:
+    """``slow`` of the requests take up to a second, the others up to ten milliseconds."""
+    histogram = LatencyHistogram((10.0, 1000.0, INF), (requests - slow, requests, requests))
+    given: dict[str, Any] = {"source": WEB, "destination": DB, "latency_ms": histogram, **more}
+    return ServiceConnection(requests=requests, errors=errors, **given)
 
 
 @dataclass

@@ -24,8 +24,6 @@ from shoal.sharding.manager.lifecycle import (
     plan_shards,
     transition,
 )
-from shoal.sharding.manager.memory import Phases
-from shoal.sharding.manager.view import members_of
 
 RUNNING = Shard(name="a", phase=ShardPhase.RUNNING, lease=LeaseState.READY, pod=PodState.RUNNING, slots=10, joined=True)
 
@@ -148,46 +146,3 @@ def test_a_predecessor_that_never_started_is_given_up():
     old = named("a", outdated=True, phase=ShardPhase.PENDING, lease=None, slots=0, joined=False)
     ready = named("a2", replaces="a", slots=0, joined=False)
     assert plan_shards([old, ready], 1, max_surge=1) == [Drain("a", "Updated", "a2 of the new template takes over")]
-
-
-def test_a_successor_with_nothing_to_inherit_joins_like_any_other():
-    other, new = named("b"), named("a2", replaces="a", joined=False, slots=0)
-    for gone in ({}, {"a": named("a", phase=ShardPhase.TERMINATED, slots=0)}):
-        found = members_of({**gone, "b": other, "a2": new})
-        assert (found.settled, found.joining, found.successors) == (("b",), ("a2",), {})
-
-
-def test_in_an_update_slots_go_from_the_predecessor_to_its_successor_and_nowhere_else():
-    a, b = named("a", outdated=True), named("b", outdated=True)
-    new = named("a2", replaces="a", joined=False, slots=0)
-    waiting = members_of({each.name: each for each in (a, b, new)})
-    assert (waiting.receiving, waiting.keeping, waiting.successors) == (("a", "b"), ("a2",), {})
-    draining = replace(a, phase=ShardPhase.DRAINING, reason="Updated")
-    found = members_of({each.name: each for each in (draining, b, new)})
-    assert found.successors == {"a": "a2"}
-    assert found.receiving == ("a2",)
-    assert found.keeping == ("b",)
-
-
-def test_who_drains_leaves_is_unwell_or_late_gets_nothing():
-    shards = [
-        named("ok"), named("draining", phase=ShardPhase.DRAINING), named("leaving", leaving=True),
-        named("unwell", unhealthy=True), named("late", lease=LeaseState.EXPIRED), named("new", joined=False),
-    ]  # fmt: skip
-    found = members_of({each.name: each for each in shards})
-    assert (found.settled, found.joining) == (("ok",), ("new",))
-    assert set(found.keeping) == {"leaving", "unwell", "late"}
-
-
-def test_how_long_a_phase_has_lasted_is_counted_by_who_looks():
-    def instance(phase: str, since: str) -> dict[str, dict[str, str]]:
-        return {"metadata": {"name": "a"}, "status": {"phase": phase, "phaseSince": since}}
-
-    phases = Phases()
-    long_ago = instance("Pending", "2001-01-01T00:00:00Z")  # by the clock of another
-    assert phases.saw(long_ago, 1000.0) == 0.0
-    assert phases.saw(long_ago, 1042.0) == 42.0
-    assert phases.saw(instance("Failed", "2001-01-01T00:00:00Z"), 1050.0) == 0.0
-    assert phases.saw(instance("Failed", "2001-01-01T00:05:00Z"), 1060.0) == 0.0  # again, after it had come back
-    phases.forget("a")
-    assert phases.saw(long_ago, 2000.0) == 0.0

@@ -1,4 +1,4 @@
-"""Lets the tests here import the modules they share, and serves a small fleet of clusters to commands."""
+"""Serves a small fleet of clusters to commands, the one that the tests of the answers use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "navigator" / "answers"))
 
 from answers_world import TOKEN, Ran, Shoal, World, WorldClock, authenticate, the_world
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import schemathesis
+from answers_client import Client
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.core.result import Ok
-from test_answers_api import Client
 
 EXAMPLES = 2
 PATHS = {"cluster": "eu-1", "namespace": "shop", "name": "web-1", "kind": "pods", "check": "a"}

@@ -6,7 +6,6 @@ from typing import Any
 
 from shoal.kube.objects import Obj
 from shoal.navigator.edge.requests.dumps import endpoints, health_of, parsed, service_of
-from shoal.navigator.edge.requests.proxies import admin_port_of
 
 HOST = "reviews.shop.svc.cluster.local"
 NAME = f"outbound|9080||{HOST}"
@@ -122,14 +121,3 @@ def test_names_of_clusters_are_read_only_where_they_are_istios() -> None:
 def test_empty_and_strange_dumps_are_read_as_nothing() -> None:
     assert parsed({})["listeners"] == []
     assert parsed({"configs": [{}, part("SecretsConfigDump")]}, {}, {})["endpoints"] == []
-
-
-def test_the_administration_is_found() -> None:
-    def pod(*containers: Obj, **spec: Any) -> Obj:
-        return {"metadata": {"name": "p"}, "spec": {"containers": list(containers), **spec}}
-
-    named = {"name": "gateway", "ports": [{"name": "admin", "containerPort": 9901}]}
-    assert admin_port_of(pod({"name": "app"}, named), 15000) == 9901
-    assert admin_port_of(pod({"name": "istio-proxy"}), 15000) == 15000
-    assert admin_port_of(pod({"name": "app"}, initContainers=[{"name": "istio-proxy"}]), 15001) == 15001
-    assert admin_port_of(pod({"name": "edge", "image": "x/envoy:1"}), 15000) == 15000

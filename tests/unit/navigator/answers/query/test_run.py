@@ -1,8 +1,7 @@
-"""The query language: what it means, and what it says of a text that is no query."""
+"""Running queries over a small fleet."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,6 @@ from shoal.navigator.answers.fleet import Deployments, read_deployments
 from shoal.navigator.answers.query.model import QueryError
 from shoal.navigator.answers.query.parser import parse
 from shoal.navigator.answers.query.run import QueryPage, QueryResult, Runner
-from shoal.navigator.answers.query.values import stamp, stamp_bound
 from shoal.navigator.model import KindStatus
 from shoal.testing.views import AT_S, MemoryView, a_cluster
 
@@ -232,55 +230,6 @@ def test_a_position_that_is_none_is_refused(position: str) -> None:
         ask("pods", QueryPage(2, position))
 
 
-@pytest.mark.parametrize(
-    ("text", "at", "problem", "accepted"),
-    [
-        ("", "", "begins with a kind", "pods"),
-        ("pds", "pds", "unknown kind 'pds'; did you mean 'pods'?", "nodes"),
-        ("pods where imge ~ 'v2'", "imge", "no field 'imge'; did you mean 'image'?", "image"),
-        ("pods where name", "name", "name is a text and must be compared", "~"),
-        ("pods where ready > 3", ">", "ready is a flag, which does not support >", "="),
-        ("pods where name < 'a'", "<", "name is a text, which does not support <", "!~"),
-        ("pods where restarts = many", "many", "restarts is a number, not 'many'", "a number"),
-        ("pods where restarts < name", "name", "name is a text, and restarts a number", "revision"),
-        ("pods where restarts = nan", "nan", "not 'nan'", "a number"),
-        ("pods where age > 5", "5", "age is an age, not '5'", "5m"),
-        ("pods where created < yesterday", "yesterday", "not 'yesterday'", "2026"),
-        ("pods where labels = web", "labels", "labels needs a key", "labels.KEY"),
-        ("pods where labels", "labels", "labels needs a key", "labels['KEY']"),
-        ("pods where name.first = x", "name.first", "name is a text, which has no keys", "name"),
-        ("pods where (ready", "", "the end is not expected here", ")"),
-        ("pods where ready and", "", "a field is missing before the end", "image"),
-        ("pods where ready ready", "ready", "'ready' is not expected here", "and"),
-        ("pods wher ready", "wher", "did you mean 'where'?", "select"),
-        ("pods where name == 'x'", "==", "unknown operator '=='", "="),
-        ("pods where ready && deleting", "&&", "unknown operator '&&'", "and"),
-        ("pods where name = 'x", "'x", "a text without a closing quote", "closing"),
-        ("pods where name = $x", "$", "'$' has no meaning here", ""),
-        ("pods where name in x", "x", "'x' is not expected here", "("),
-        ("pods where name in (x", "", "the end is not expected here", ")"),
-        ("pods where name ~ '(a'", "(", "cannot be used: missing )", ""),
-        ("pods where name ~ 'a(?=b)'", "(", "only the groups (?:...) are supported", ""),
-        ("pods limit none", "none", "limit is 'none'", "whole number"),
-        ("pods count by region order by name", "name", "name is not one of the fields of count by", "count"),
-        ("pods order by labels", "labels", "labels cannot be sorted without a key", "labels.KEY"),
-        ("pods select", "", "a field is missing before the end", "name"),
-    ],
-)
-def test_an_error_shows_the_place_and_what_would_have_been_accepted(
-    text: str, at: str, problem: str, accepted: str
-) -> None:
-    with pytest.raises(QueryError) as caught:
-        parse(text, now_s=AT_S)
-    error = caught.value
-    assert problem in error.problem
-    assert accepted in ", ".join(error.accepted)
-    assert text[error.start : error.end].startswith(at)
-    shown, carets = error.message.splitlines()[1:3]
-    assert shown.removeprefix("  ") == text
-    assert carets.index("^") - 2 == error.start
-
-
 WORDS = st.sampled_from(
     ["pods", "services", "nodes", "clusters", "where", "select", "count", "by", "order", "limit", "and", "or", "not", "in",
      "(", ")", ",", "=", "!=", "~", "<", ">=", "name", "ready", "labels.app", "labels['a/b']", "image", "age", "restarts",
@@ -297,22 +246,6 @@ def test_any_text_is_a_query_with_an_answer_or_is_refused_as_one(words: Sequence
         assert "^" in error.message
     else:
         assert len(result.items) <= result.total
-
-
-@settings(max_examples=100, deadline=None)
-@given(created=st.integers(0, 5), moment=st.floats(0, 5), op=st.sampled_from(["<", "<=", ">", ">="]))
-def test_stamps_compare_as_the_moments_do_that_they_stand_for(created: int, moment: float, op: str) -> None:
-    compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[op]
-    assert compare(stamp(created), stamp_bound(op, moment)) == compare(created, moment)
-
-
-def test_depth_and_length_have_limits() -> None:
-    with pytest.raises(QueryError, match="levels"):
-        parse("pods where " + "(" * 60 + "ready" + ")" * 60, now_s=AT_S)
-    with pytest.raises(QueryError, match="levels"):
-        parse("pods where " + "not " * 100 + "ready", now_s=AT_S)
-    with pytest.raises(QueryError, match="4096"):
-        parse("pods where name = '" + "x" * 5000 + "'", now_s=AT_S)
 
 
 def test_nothing_that_a_user_writes_is_run() -> None:

@@ -1,0 +1,19 @@
+"""What the manager remembers between two passes."""
+
+from __future__ import annotations
+
+from shoal.sharding.manager.memory import Phases
+
+
+def test_how_long_a_phase_has_lasted_is_counted_by_who_looks():
+    def instance(phase: str, since: str) -> dict[str, dict[str, str]]:
+        return {"metadata": {"name": "a"}, "status": {"phase": phase, "phaseSince": since}}
+
+    phases = Phases()
+    long_ago = instance("Pending", "2001-01-01T00:00:00Z")  # by the clock of another
+    assert phases.saw(long_ago, 1000.0) == 0.0
+    assert phases.saw(long_ago, 1042.0) == 42.0
+    assert phases.saw(instance("Failed", "2001-01-01T00:00:00Z"), 1050.0) == 0.0
+    assert phases.saw(instance("Failed", "2001-01-01T00:05:00Z"), 1060.0) == 0.0  # again, after it had come back
+    phases.forget("a")
+    assert phases.saw(long_ago, 2000.0) == 0.0
