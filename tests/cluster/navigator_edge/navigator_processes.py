@@ -16,7 +16,8 @@ from shoal.base.files import write_private
 from shoal.base.ids import Ids
 from shoal.client import Client, ResourceType, TransportError, connect, load
 from shoal.errors import ApiError
-from shoal.navigator.edge.reporting import key_of, row_of
+from shoal.navigator.edge.reporting import row_of
+from shoal.navigator.edge.rows import key_of
 from shoal.navigator.manager.sqlite import SqliteRows
 from shoal.navigator.manager.tokens import EDGE, NavigatorTokens
 from shoal.navigator.model import KINDS

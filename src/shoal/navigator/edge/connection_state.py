@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from shoal.navigator.digest import KindDigest
-from shoal.navigator.edge.config import ConnectionConfig
+from shoal.navigator.edge.machine_settings import KeepAliveSettings
 from shoal.wire.navigator.v1 import navigator_pb as pb
 
 _NEVER = float("inf")
@@ -111,19 +111,19 @@ class ConnectionState:
             self.unacknowledged.popleft()
             self._progress_s = now_s
 
-    def keep_alive_s(self, config: ConnectionConfig) -> float:
+    def keep_alive_s(self, config: KeepAliveSettings) -> float:
         """When to say something for the sake of it: after silence on our side, or on the manager's."""
         if self._asked_s is not None:
             return _NEVER
         return min(self.sent_s, self._heard_s) + config.keep_alive_s
 
-    def dead_s(self, config: ConnectionConfig) -> float:
+    def dead_s(self, config: KeepAliveSettings) -> float:
         """When the connection will count as dead, if nothing comes."""
         answer_s = self._asked_s + config.keep_alive_timeout_s if self._asked_s is not None else _NEVER
         stored_s = self._progress_s + config.request_timeout_s if self.unacknowledged else _NEVER
         return min(answer_s, stored_s)
 
-    def dead(self, now_s: float, config: ConnectionConfig) -> str:
+    def dead(self, now_s: float, config: KeepAliveSettings) -> str:
         if self._asked_s is not None and now_s >= self._asked_s + config.keep_alive_timeout_s:
             return "the manager does not answer keep-alives"
         if self.unacknowledged and now_s >= self._progress_s + config.request_timeout_s:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.navigator.digest import KindDigest, fingerprint
-from shoal.navigator.edge.reporting import fitting
+from shoal.navigator.edge.rows import fitting
 from shoal.wire.navigator.v1 import navigator_pb as pb
 
 SYNCED, WAITING, MISSING, FORBIDDEN, FAILING = "synced", "waiting", "missing", "forbidden", "failing"

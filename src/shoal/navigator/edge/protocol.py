@@ -20,11 +20,11 @@ from typing import Literal, assert_never
 
 from shoal.navigator.digest import KindDigest
 from shoal.navigator.edge import messages
-from shoal.navigator.edge.config import ConnectionConfig, SyncConfig
 from shoal.navigator.edge.connection_state import ConnectionState, Transfer
 from shoal.navigator.edge.kind_rows import WAITING, KindRows, wire_digest
+from shoal.navigator.edge.machine_settings import ConnectionSettings, SyncSettings
 from shoal.navigator.edge.messages import Body
-from shoal.navigator.edge.reporting import largest_row, size_of
+from shoal.navigator.edge.rows import largest_row, size_of
 from shoal.wire.navigator.v1 import navigator_pb as pb
 
 Phase = Literal["idle", "claiming", "live"]
@@ -83,7 +83,7 @@ Command = Accept | Reject | Run | Stop
 class EdgeMachine:
     """One per process; it outlives connections. ``now_s`` is monotonic, ``now_ms`` wall time."""
 
-    def __init__(self, kinds: Iterable[str], *, sync: SyncConfig, connection: ConnectionConfig) -> None:
+    def __init__(self, kinds: Iterable[str], *, sync: SyncSettings, connection: ConnectionSettings) -> None:
         self._sync = sync
         self._connection = connection
         largest = largest_row(connection.max_message_bytes)

@@ -22,9 +22,6 @@ _METADATA = frozenset({"managedFields", "resourceVersion", "selfLink"})
 _ANNOTATIONS = frozenset(
     {"kubectl.kubernetes.io/last-applied-configuration", "endpoints.kubernetes.io/last-change-trigger-time"}
 )
-_ENVELOPE = 512  # of a row's message, beside kind, key and data
-
-TOO_LARGE = "navigator.shoal.dev/too-large"
 
 
 def row_of(kind: ReportedKind, version: str, obj: Obj) -> bytes:
@@ -38,31 +35,6 @@ def row_of(kind: ReportedKind, version: str, obj: Obj) -> bytes:
         trim(kept)
     # the library's bytes keep the buffer they grew in, twice their size: rows are held for long, so they are copied
     return bytes(memoryview(orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)))
-
-
-def key_of(namespace: str, name: str) -> str:
-    return f"{namespace}/{name}" if namespace else name
-
-
-def fitting(data: bytes, limit: int) -> bytes:
-    """The data, or when it is larger than ``limit`` what says that there is such an object."""
-    if len(data) <= limit:
-        return data
-    obj = orjson.loads(data)
-    metadata = {name: obj["metadata"][name] for name in ("name", "namespace", "uid") if name in obj["metadata"]}
-    metadata["annotations"] = {TOO_LARGE: str(len(data))}
-    stub = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata}
-    return orjson.dumps(stub, option=orjson.OPT_SORT_KEYS)
-
-
-def size_of(kind: str, key: str, data: bytes) -> int:
-    """An upper bound of what a row adds to a message."""
-    return len(data) + len(kind) + 4 * len(key) + 32
-
-
-def largest_row(message_bytes: int) -> int:
-    """How large the data of one row may be where messages may have this size."""
-    return message_bytes - 8 * 1024 - _ENVELOPE
 
 
 class Namespaces:

@@ -20,7 +20,8 @@ from shoal.errors import Forbidden, NotFound, Unauthorized
 from shoal.navigator.edge.discovery import KindDiscovery
 from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, MISSING, SYNCED, WAITING
 from shoal.navigator.edge.reading import ROW, ReportedResource
-from shoal.navigator.edge.reporting import Namespaces, key_of
+from shoal.navigator.edge.reporting import Namespaces
+from shoal.navigator.edge.rows import key_of
 from shoal.navigator.model import CONTROL_PLANE_CONFIG, KINDS, ReportedKind
 from shoal.reconcile.cache import Cache, Change, ChangeType
 from shoal.reconcile.reflector import Reflector, ReflectorConfig

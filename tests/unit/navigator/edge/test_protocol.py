@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shoal.navigator.edge.config import ConnectionConfig, SyncConfig
 from shoal.navigator.edge.protocol import WINDOW, Accept, Claim, EdgeMachine, Reject, Run, Stop
-from shoal.navigator.edge.reporting import TOO_LARGE
+from shoal.navigator.edge.rows import TOO_LARGE
 from shoal.testing.navigator import ManagerModel
 from shoal.wire.navigator.v1 import navigator_pb as pb
 

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.kube.objects import Obj
 from shoal.navigator.edge.config import NamespaceConfig
-from shoal.navigator.edge.reporting import TOO_LARGE, Namespaces, fitting, row_of
+from shoal.navigator.edge.reporting import Namespaces, row_of
 from shoal.navigator.model import KINDS
 
 
@@ -66,13 +66,6 @@ def test_values_that_look_like_secrets_stay_in_the_cluster_and_the_object_is_not
     assert b"hunter2" not in data and b"fast" in data
     assert b"hunter2" not in row_of(KINDS["deployments"], "v1", pod(spec={"template": {"spec": spec}}))
     assert env[0]["value"] == "hunter2" and "resourceVersion" in obj["metadata"]
-
-
-def test_a_row_that_does_not_fit_says_that_the_object_is_there() -> None:
-    data = row_of(KINDS["pods"], "v1", pod(spec={"text": "x" * 1000}))
-    assert fitting(data, 2000) is data
-    stub = orjson.loads(fitting(data, 500))
-    assert stub["metadata"]["name"] == "p" and stub["metadata"]["annotations"] == {TOO_LARGE: str(len(data))}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import orjson
 import yaml
 
 from shoal.kube.objects import Obj
-from shoal.navigator.edge.reporting import key_of
+from shoal.navigator.edge.rows import key_of
 from shoal.navigator.model import CONTROL_PLANE_CONFIG
 
 _REVISION = "istio.io/rev"
