@@ -23,8 +23,6 @@ from shoal.navigator.summaries import (
     Summary,
 )
 
-FIELDS = ("node", "ip", "image", "owner", "service", "host")
-
 _Posting = str | tuple[str, ...] | set[str]
 _FEW = 24  # keys in a tuple: copying it is as quick as a set's insertion, and takes a sixth of the memory
 _NO_KEYS: Set[str] = frozenset()
