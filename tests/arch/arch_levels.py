@@ -170,7 +170,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "service",  # the whole gateway
     ),
     "sharding": (
-        "following model rbac",
+        "model rbac reflector_config",
         "leases manifests ring",
         "migration plan worker",
         "manager proxy",

@@ -1,1 +1,1 @@
-"""Many active workers for one controller: slots, who owns them, and how they move."""
+"""Many active workers for one controller: slots, their owners, and their moves."""

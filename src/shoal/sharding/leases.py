@@ -1,12 +1,12 @@
-"""Leases of shards, pure: what a Lease says, what state it is in, and who may act until when.
+"""Leases of shards, pure: their content, their state, and until when worker and manager may act.
 
-The worker counts from *sending* a renewal, on its monotonic clock: it starts nothing after 0.6 of the lease and cancels
-what still runs at 0.8. The manager counts from when it *saw* the Lease change, on its own monotonic clock: only a full
-lease and a margin later it takes the Lease, and only with the Lease in hand it gives the slots away. Nobody reads
-anybody else's clock.
+The worker counts from *sending* a renewal, on its monotonic clock: it starts no handler after 0.6 of the lease and
+cancels running handlers at 0.8. The manager counts from when it *saw* the Lease change, on its own monotonic clock: it
+takes the Lease a full lease and a margin later, and reassigns the slots only after that. So neither depends on the
+other's clock.
 
-In the Lease's annotations a worker also says how it does (its *report*) and how far it is with slots that move (its
-*acknowledgements*): one write says everything, and a worker that has lost its Lease can acknowledge nothing.
+The annotations of the Lease hold the worker's *report* (load and health) and its *acknowledgements* of moves. One write
+updates all of it, and a worker that has lost its Lease cannot acknowledge.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from shoal.sharding.model import CONFIG_LABEL
 
 REPORT = "shard.io/report"
 ACKS = "shard.io/acks"
-LEAVING = "shard.io/leaving"  # "true": the worker wants to hand over everything and go
+LEAVING = "shard.io/leaving"  # "true": the worker wants to hand over its slots and stop
 MANAGER = "shard-manager"  # the holder of a Lease that the manager has taken
 
-START_UNTIL = 0.6  # of the lease: a worker starts nothing later
-CANCEL_AT = 0.8  # of the lease: what runs is cancelled
-MARGIN = 0.1  # of the lease, on top of it: when the manager takes the Lease
+START_UNTIL = 0.6  # of the lease: a worker starts no handler later
+CANCEL_AT = 0.8  # of the lease: running handlers are cancelled
+MARGIN = 0.1  # of the lease: the manager waits this much longer than the lease
 _MARGIN_AT_LEAST_S = 0.25
-_ORPHANED_S = 60.0  # a Lease that was released or taken this long ago can go
+_ORPHANED_S = 60.0  # a Lease that was released or taken this long ago can be deleted
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a worker says of itself with each heartbeat."""
+    """A worker's report, sent with each heartbeat."""
 
-    load: float | None = None  # 0 to 1; None: worked out from the others
+    load: float | None = None  # 0 to 1; None: computed from the other fields
     queue_depth: int = 0
     objects: int = 0
     cpu: float = 0.0  # of what it may use, 0 to 1
@@ -52,27 +52,27 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     def effective_load(self) -> float:
         if self.load is not None:
             return min(1.0, max(0.0, self.load))
-        # who waits for others all the time uses no processor, and has no room for more all the same
+        # handlers that wait for other systems use no CPU but still occupy the worker
         return max(load_of(self.objects, self.cpu, self.memory, self.queue_depth), min(1.0, self.busy))
 
 
 def load_of(objects: int, cpu: float, memory: float, queue_depth: int) -> float:
-    """The load of a shard, 0 to 1: objects against a thousand, processor, memory, queue against a hundred."""
+    """The load of a shard, 0 to 1, from objects (1000 are full load), CPU, memory and queue (100 are full load)."""
     parts = ((0.3, objects / 1000), (0.3, cpu), (0.2, memory), (0.2, queue_depth / 100))
     return sum(weight * min(1.0, max(0.0, value)) for weight, value in parts)
 
 
 class AckKind(StrEnum):
-    PREPARED = "prepared"  # target: ready to own it
-    DRAINED = "drained"  # source: nothing runs, nothing will; the state is saved
-    RESTORED = "restored"  # target: has the state, works
-    FAILED = "failed"  # target: cannot; take it back
+    PREPARED = "prepared"  # target: ready to own the slot
+    DRAINED = "drained"  # source: no handler runs or will start; the state is saved
+    RESTORED = "restored"  # target: has loaded the state and works
+    FAILED = "failed"  # target: cannot take the slot
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """``epoch`` is the one that the target gets by the move; ``digest`` that of the state, empty when there is none.
-    Acknowledgements are kept in the Lease until the entry does not speak of that move any more."""
+    """``epoch`` is the target's after the move; ``digest`` that of the state, empty when there is none.
+    Acknowledgements stay in the Lease until the entry no longer has that move."""
 
     slot: int
     epoch: int
@@ -85,7 +85,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLease:
-    """A Lease as far as sharding is concerned."""
+    """The fields of a Lease that sharding uses."""
 
     shard: str
     config: str
@@ -105,7 +105,7 @@ class ShardLease:
 
 
 def read_lease(obj: Obj) -> ShardLease:
-    """Broken annotations read as absent: a worker's mistake must not stop the manager."""
+    """Invalid annotations are ignored, so that a broken worker cannot stop the manager."""
     about, spec = obj["metadata"], obj.get("spec") or {}
     annotations = about.get("annotations") or {}
     return ShardLease(
@@ -154,7 +154,7 @@ def encode_acks(acks: Mapping[int, Ack]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkTime:
-    """What a worker may do, given when it *sent* the last renewal that was answered (monotonic)."""
+    """Until when a worker may start and run handlers, from when it *sent* the last successful renewal (monotonic)."""
 
     sent_s: float
     lease_s: float
@@ -179,14 +179,14 @@ class WorkTime:
 
 class LeaseState(StrEnum):
     READY = "Ready"  # held, and renewed in time
-    EXPIRED = "Expired"  # not renewed for a lease: its worker has stopped, its slots stay
-    UNCERTAIN = "Uncertain"  # and for the margin: the manager may take the Lease
-    DEAD = "Dead"  # released, or taken: its slots may be given away
-    ORPHANED = "Orphaned"  # dead for long: the Lease can be deleted
+    EXPIRED = "Expired"  # not renewed for a lease: its worker has stopped; its slots stay
+    UNCERTAIN = "Uncertain"  # nor for the margin: the manager may take the Lease
+    DEAD = "Dead"  # released or taken: its slots may be reassigned
+    ORPHANED = "Orphaned"  # dead for a minute: the Lease can be deleted
 
 
 def take_after_s(lease_s: float) -> float:
-    """How long after it saw the last change the manager takes a Lease."""
+    """How long after the last change that it saw the manager takes a Lease."""
     return lease_s + max(_MARGIN_AT_LEAST_S, MARGIN * lease_s)
 
 
@@ -208,14 +208,14 @@ def next_change_s(lease: ShardLease, observed_s: float, now_s: float) -> float:
 
 
 class LeaseObservations:
-    """When this manager saw each Lease change; kept by standbys too, so that a new leader need not start counting."""
+    """When this manager saw each Lease change. Standbys record it too, so that a new leader need not start counting."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[tuple[Any, ...], float]] = {}
 
     def saw(self, lease: ShardLease, now_s: float) -> float:
-        """Note a sight of the Lease; when it was first seen saying this. A label or an acknowledgement alone is no
-        sign of life, but whoever writes one renews too."""
+        """Record that the Lease was seen; returns when its current content was first seen. Only holder, term, renewal
+        and duration count: an acknowledgement comes with a renewal."""
         said = (lease.holder, lease.term, lease.renewed_at, lease.lease_s)
         known = self._seen.get(lease.shard)
         if known is None or known[0] != said:
@@ -230,8 +230,8 @@ class LeaseObservations:
 
 
 def taken(obj: Obj, now: str) -> Obj:
-    """The Lease as the manager takes it: a new term, so that nothing of the old one counts any more. Written at the
-    resourceVersion it was read at."""
+    """The Lease as taken by the manager: in a new term, so that nothing of the old term counts. It is written at the
+    resourceVersion at which it was read."""
     about = dict(obj["metadata"])
     about["annotations"] = {
         key: value for key, value in (about.get("annotations") or {}).items() if key not in (ACKS, LEAVING)

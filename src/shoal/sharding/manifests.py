@@ -1,5 +1,5 @@
-"""Everything an administrator applies before sharding can be used: definitions, rights, the manager, who may talk to
-it and, where the server has them, policies that refuse late writes."""
+"""The manifests that install sharding: definitions, RBAC, the manager, network policies and, for servers that support
+them, policies that refuse late writes."""
 
 from __future__ import annotations
 

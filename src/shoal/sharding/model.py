@@ -1,9 +1,9 @@
-"""The nouns of sharding, pure: slots, entries of the slot table, moves, and the names of everything that carries them.
+"""Slots, entries of the slot table, moves, and the names of labels and objects that hold them. Pure.
 
-A hash ring of 2**32 positions is cut into 1024 slots. An object carries its slot in a label that never changes; who
-owns the slot stands in the *slot table*, a few ShardSlots objects that only the manager writes, each as a whole and
-only at the resourceVersion it was read at. Each change of owner has an *epoch*, which only rises per slot. A shard is
-known by its Lease; each process that takes the Lease begins a *term*, and a slot belongs to one term of one shard.
+A hash ring of 2**32 positions is cut into 1024 slots. An object has its slot in a label that never changes. The *slot
+table* maps slots to owners: it is a few ShardSlots objects, which only the manager writes, each as a whole and at the
+resourceVersion that it has read. Each change of a slot's owner has a higher *epoch*. A shard is identified by its
+Lease. Each process that takes the Lease begins a *term*, and a slot belongs to one term of one shard.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def unassigned_selector(config: str) -> str:
 
 
 class MovePhase(StrEnum):
-    PREPARE = "Prepare"  # the target gets ready; the source works on
+    PREPARE = "Prepare"  # the target gets ready; the source still works on the slot
     DRAIN = "Drain"  # the source stops and saves; no shard works on the slot
-    RESTORE = "Restore"  # the target owns it, takes the state over and says so
+    RESTORE = "Restore"  # the target owns the slot, loads the state and acknowledges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,23 +93,23 @@ class SlotEntry:
     move: Move | None = None
 
     @property
-    def heir(self) -> str:
+    def next_owner(self) -> str:
         """The owner of the slot after the current move."""
         return self.move.to if self.move is not None and self.move.to else self.owner
 
 
 class SlotDuty(StrEnum):
-    """What a slot is to a shard."""
+    """What a shard has to do for a slot."""
 
-    NONE = "none"  # nothing
-    PREPARE = "prepare"  # it is coming: watch it, be ready, acknowledge ``prepared``; do not work on it
-    WORK = "work"  # it is ours
+    NONE = "none"
+    PREPARE = "prepare"  # watch its objects and acknowledge ``prepared``; do not work on it yet
+    WORK = "work"  # the shard owns it
     DRAIN = "drain"  # stop working on it, save its state, acknowledge ``drained``
-    RESTORE = "restore"  # it is ours: take its state over, acknowledge ``restored``, then work
+    RESTORE = "restore"  # the shard owns it: load its state, acknowledge ``restored``, then work
 
 
 def slot_duty(entry: SlotEntry, shard: str, term: int) -> SlotDuty:
-    """What ``entry`` asks of a shard in this term of its Lease."""
+    """The duty of a shard for this entry, in this term of its Lease."""
     move = entry.move
     if entry.owner == shard and entry.term == term:
         if move is None or move.phase is MovePhase.PREPARE:
@@ -124,8 +124,8 @@ def slot_duty(entry: SlotEntry, shard: str, term: int) -> SlotDuty:
 
 
 def first_epoch(now_s: float, known: int) -> int:
-    """The epoch that a new table starts with: past every epoch of a table of this name that is gone, whose epochs are
-    still stamped on objects. Time does that, unless slots moved more than once a second ever since."""
+    """The first epoch of a new table. It is higher than every epoch of a deleted table of the same name, which objects
+    still carry: the seconds since 1970 are, unless a slot moved more than once a second on average."""
     return max(int(now_s), known + 1, 1)
 
 
@@ -182,11 +182,11 @@ def read_table(obj: Obj) -> tuple[SlotEntry, ...]:
     return tuple(map(read_entry, obj["spec"]["entries"]))
 
 
-# the ring seen from a shard
+# arcs of the ring
 
 
 def arcs(slots: Iterable[int]) -> list[HashRange]:
-    """The arcs that these slots make, in order; neighbours are joined, and the ring's end is always an end."""
+    """The arcs that these slots cover, in order; adjacent slots are joined, but not across the ring's end."""
     made: list[HashRange] = []
     for first, last in runs(sorted(slots)):
         made.append(HashRange(start=first << SLOT_SHIFT, end=((last + 1) << SLOT_SHIFT) - 1))
@@ -194,7 +194,7 @@ def arcs(slots: Iterable[int]) -> list[HashRange]:
 
 
 def runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """(first, last) of each run of neighbours in sorted numbers."""
+    """(first, last) of each run of consecutive numbers."""
     first = last = -1
     for number in numbers:
         if number == last + 1 and last >= 0:
@@ -222,7 +222,7 @@ def slots_by_owner(entries: Iterable[SlotEntry]) -> dict[str, list[int]]:
 
 
 def slot_of(obj: Mapping[str, Any], config: str) -> int | None:
-    """The slot that an object carries; None when it has none, or one that makes no sense."""
+    """The slot of an object; None when its label is absent or not a valid slot."""
     text = (obj["metadata"].get("labels") or {}).get(slot_label(config), "")
     return int(text) if text.isascii() and text.isdigit() and int(text) < SLOTS else None
 

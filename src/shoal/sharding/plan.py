@@ -1,8 +1,7 @@
 """Plans the owner of each slot, pure: from the current owners, the live shards and the assignment strategy.
 
-Always the smallest change: a shard that leaves gives only its own slots away, a shard that joins takes only its share,
-and nothing else moves. A *heir list* says for each of the 1024 slots who has it, or will have it when what is under way
-has ended; it is what comes in and what goes out.
+A plan is the smallest change: only the slots of a leaving shard and the share of a joining shard move. Input and output
+are lists of *next owners*: for each of the 1024 slots its owner once the moves under way have ended.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ REBALANCED = 0.1  # of the busiest shard's slots at a time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Members:
-    """The shards that may own slots, and why some of them get theirs from elsewhere."""
+    """The shards that may own slots."""
 
-    settled: tuple[str, ...] = ()  # have had their share
-    joining: tuple[str, ...] = ()  # have not; in the order in which they came
-    keeping: tuple[str, ...] = ()  # keep what they have and get nothing more
-    successors: Mapping[str, str] = field(default_factory=dict)  # shard that leaves -> who takes all its slots
+    settled: tuple[str, ...] = ()  # have received their share
+    joining: tuple[str, ...] = ()  # have not yet; in the order in which they started
+    keeping: tuple[str, ...] = ()  # keep their slots and receive no more
+    successors: Mapping[str, str] = field(default_factory=dict)  # leaving shard -> the shard that takes all its slots
 
     @property
     def receiving(self) -> tuple[str, ...]:
@@ -35,20 +34,20 @@ class Members:
 
 
 def share_out(
-    heirs: Sequence[str], members: Members, strategy: str, weights: Sequence[float] | None = None
+    next_owners: Sequence[str], members: Members, strategy: str, weights: Sequence[float] | None = None
 ) -> list[str]:
-    """The new heir list. ``weights`` says how much each slot weighs, for ``least-loaded``; equal when not given."""
-    made = list(heirs)
+    """The new next owners. ``weights`` has the weight of each slot, for ``least-loaded``; without it all are equal."""
+    made = list(next_owners)
     present = set(members.receiving)
     if not present:
-        return made  # those who leave keep what they have until there is somebody to take it
+        return made  # leaving shards keep their slots until another shard can take them
     if not members.joining and not members.successors and present.union(members.keeping).issuperset(made):
         return made
-    for slot, heir in enumerate(made):
-        successor = members.successors.get(heir, "")
+    for slot, owner in enumerate(made):
+        successor = members.successors.get(owner, "")
         if successor in present:
             made[slot] = successor
-    _adopt(made, members, strategy, weights)
+    _assign_unowned(made, members, strategy, weights)
     successors = set(members.successors.values())
     newcomers = [name for name in members.joining if name not in successors]
     if newcomers:
@@ -57,30 +56,30 @@ def share_out(
     return made
 
 
-def _adopt(made: list[str], members: Members, strategy: str, weights: Sequence[float] | None) -> None:
-    """Give every slot whose owner is not there a new one."""
+def _assign_unowned(made: list[str], members: Members, strategy: str, weights: Sequence[float] | None) -> None:
+    """Assign every slot whose owner is absent."""
     present = set(members.receiving)
-    homeless = [slot for slot, heir in enumerate(made) if heir not in present and heir not in members.keeping]
-    if not homeless:
+    unowned = [slot for slot, owner in enumerate(made) if owner not in present and owner not in members.keeping]
+    if not unowned:
         return
-    # newcomers take their share below; homeless slots may go to them as well
+    # newcomers take their share below; unowned slots may go to them as well
     if strategy == "consistent-hash":
         ring = Ring(present)
         cap = ceil(BOUND * SLOTS / len(present))
-        counts = Counter(heir for heir in made if heir in present)
-        for slot in homeless:
+        counts = Counter(owner for owner in made if owner in present)
+        for slot in unowned:
             chosen = ring.first(slot, lambda shard: counts[shard] < cap)
             counts[chosen] += 1
             made[slot] = chosen
         return
     weighed = weights if strategy == "least-loaded" and weights is not None else None
     sums = dict.fromkeys(members.receiving, 0.0)
-    for slot, heir in enumerate(made):
-        if heir in present:
-            sums[heir] += _weight(slot, weighed)
+    for slot, owner in enumerate(made):
+        if owner in present:
+            sums[owner] += _weight(slot, weighed)
     heap = [(total, shard) for shard, total in sums.items()]
     heapify(heap)
-    for slot in _heaviest_first(homeless, weighed):
+    for slot in _heaviest_first(unowned, weighed):
         total, shard = heap[0]
         made[slot] = shard
         heapreplace(heap, (total + _weight(slot, weighed), shard))
@@ -89,7 +88,7 @@ def _adopt(made: list[str], members: Members, strategy: str, weights: Sequence[f
 def _join(
     made: list[str], newcomers: Sequence[str], known: Sequence[str], strategy: str, weights: Sequence[float] | None
 ) -> None:
-    """Let newcomers take their share from those who are there."""
+    """Move a share of the slots from the known shards to the new ones."""
     counts = Counter(made)
     size = len(known) + len(newcomers)
     if strategy == "consistent-hash":
@@ -115,7 +114,7 @@ def _join_ring(made: list[str], counts: Counter[str], newcomers: Sequence[str], 
     preferred = preferences(frozenset((*known, *newcomers)))
     fresh, donors = frozenset(newcomers), frozenset(known)
     wanted = [slot for slot in range(SLOTS) if preferred[slot] in fresh and made[slot] in donors]
-    # what is too much for its owner now goes first, and anything of theirs when that is not enough
+    # first the slots of owners above the cap, then any slot that prefers a newcomer
     for slot in sorted(wanted, key=lambda slot: counts[made[slot]] <= cap):
         if counts[preferred[slot]] < limit:
             _hand_over(made, counts, slot, preferred[slot])
@@ -132,10 +131,10 @@ def _hand_over(made: list[str], counts: Counter[str], slot: int, to: str) -> Non
     made[slot] = to
 
 
-def _owned(heirs: Sequence[str]) -> dict[str, list[int]]:
+def _owned(next_owners: Sequence[str]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
-    for slot, heir in enumerate(heirs):
-        found.setdefault(heir, []).append(slot)
+    for slot, owner in enumerate(next_owners):
+        found.setdefault(owner, []).append(slot)
     return found
 
 
@@ -149,7 +148,7 @@ def _heaviest_first(slots: Iterable[int], weights: Sequence[float] | None) -> li
 
 
 def _middling(slots: Sequence[int], weights: Sequence[float] | None) -> int:
-    """A slot of middling weight, so that a newcomer's share is like the others'."""
+    """A slot of median weight, so that a newcomer's share is like those of the other shards."""
     if weights is None:
         return slots[-1]
     ordered = sorted(slots, key=lambda slot: (_weight(slot, weights), slot))
@@ -160,7 +159,7 @@ def _middling(slots: Sequence[int], weights: Sequence[float] | None) -> int:
 
 
 def rebalance(
-    heirs: Sequence[str], loads: Mapping[str, float], threshold: float, weights: Sequence[float] | None = None
+    next_owners: Sequence[str], loads: Mapping[str, float], threshold: float, weights: Sequence[float] | None = None
 ) -> dict[int, str]:
     """Slots that should go from the busiest shard to the least busy one, with their new owner; none when their loads
     differ by no more than ``threshold``. ``loads`` has the shards that may own slots, and no others."""
@@ -171,11 +170,11 @@ def rebalance(
     gap = loads[busiest] - loads[idlest]
     if gap <= threshold:
         return {}
-    owned = [slot for slot, heir in enumerate(heirs) if heir == busiest]
+    owned = [slot for slot, owner in enumerate(next_owners) if owner == busiest]
     if len(owned) < 2:
         return {}
     total = sum(_weight(slot, weights) for slot in owned)
-    # half the gap closes it; a tenth of the slots at a time, so that what is measured can follow
+    # half the gap evens the loads; a tenth of the slots at a time, so that the measured load can follow
     enough = total * min(0.5, gap / (2 * loads[busiest]))
     moved: dict[int, str] = {}
     weight = 0.0
@@ -192,7 +191,7 @@ def rebalance(
 
 
 def choose_slot(strategy: str, key: str, *, turn: int = 0, idlest: Sequence[int] = ()) -> int:
-    """The slot of a new object: by its key, or the next in turn, or one of the least loaded shard's (``idlest``)."""
+    """The slot of a new object: by its key, or the next in turn, or one of the least loaded shard (``idlest``)."""
     if strategy == "round-robin":
         return _SPREAD[turn % SLOTS]
     if strategy == "least-loaded" and idlest:
@@ -200,5 +199,5 @@ def choose_slot(strategy: str, key: str, *, turn: int = 0, idlest: Sequence[int]
     return slot_of_key(key)
 
 
-# neighbours in turn lie far from each other on the ring, so that a few objects reach all shards
+# consecutive turns give slots far apart on the ring, so that a few objects reach all shards
 _SPREAD = tuple((turn * 617) % SLOTS for turn in range(SLOTS))

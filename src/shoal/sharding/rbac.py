@@ -1,7 +1,7 @@
 """RBAC rules of a manager and its workers, as data: the least they need.
 
-The manager acts in the whole cluster, since ShardConfigs may stand in any namespace and their targets in all; a worker
-only in the namespace of its config, and on the kinds that it is sharded by, which its owner names.
+The manager has rights in the whole cluster, since ShardConfigs and their targets may be in any namespace. A worker has
+rights in the namespace of its config and, in all namespaces, on the kinds that the administrator names.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ WORKER = "shard-worker"
 
 @dataclass(frozen=True, slots=True)
 class TargetKind:
-    """A kind that is sharded, by the name of its resource; ``verbs`` are what workers do with it."""
+    """A sharded kind, by the name of its resource."""
 
     group: str
     plural: str
     controlled: bool = False
-    verbs: tuple[str, ...] = ()  # what workers do with it; none: what the SDK can do
+    verbs: tuple[str, ...] = ()  # that workers need; empty: those that the SDK uses
 
     @property
     def work_verbs(self) -> tuple[str, ...]:
-        """Children are made and removed by workers, targets by their users."""
+        """Workers create and delete children; users create and delete targets."""
         if self.verbs:
             return self.verbs
         known = ("get", "list", "patch", "update", "watch")
@@ -51,7 +51,7 @@ MANAGER_RULES: tuple[Obj, ...] = (
     rule("", ("namespaces",), ("list", "watch")),
     rule("", ("events",), ("create", "patch")),
 )
-"""In the whole cluster, whatever is sharded."""
+"""In the whole cluster, for any kinds."""
 
 ELECTION_RULES: tuple[Obj, ...] = (rule("coordination.k8s.io", ("leases",), ("create", "get", "update")),)
 """In the manager's own namespace."""
@@ -65,7 +65,7 @@ WORKER_RULES: tuple[Obj, ...] = (
 
 
 def sweep_rules(kinds: Sequence[TargetKind]) -> list[Obj]:
-    """What the manager does with the kinds that are sharded: find objects and give them a label."""
+    """For the manager, on the sharded kinds: it finds objects and labels them with a slot."""
     made = []
     for kind in kinds:
         verbs = ("list", "patch") if kind.controlled else ("get", "list", "patch", "watch")
@@ -74,7 +74,7 @@ def sweep_rules(kinds: Sequence[TargetKind]) -> list[Obj]:
 
 
 def target_rules(kinds: Sequence[TargetKind]) -> list[Obj]:
-    """What workers do with them."""
+    """For the workers, on the sharded kinds."""
     return [rule(kind.group, (kind.plural, f"{kind.plural}/status"), kind.work_verbs) for kind in kinds]
 
 
@@ -89,7 +89,7 @@ def manager_rights(kinds: Sequence[TargetKind] = (), *, namespace: str = NAMESPA
 
 
 def worker_rights(kinds: Sequence[TargetKind] = (), *, namespace: str = "default") -> list[Obj]:
-    """The account of the workers of a namespace; what they are sharded by may stand in any namespace."""
+    """The account of the workers of a namespace. Their objects may be in any namespace."""
     account = _object("v1", "ServiceAccount", WORKER, namespace)
     made = [account, *_granted(WORKER, namespace, WORKER_RULES, account)]
     if kinds:

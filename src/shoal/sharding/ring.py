@@ -18,7 +18,7 @@ def hash32(key: str) -> int:
 
 
 def object_key(group: str, kind: str, namespace: str, name: str) -> str:
-    """What an object is hashed by: known at admission, so neither uid nor version."""
+    """The key that an object is hashed by; without uid and version, which are not known at admission."""
     return f"{group}/{kind}/{namespace}/{name}"
 
 
@@ -33,7 +33,7 @@ def tokens(shard: str) -> tuple[int, ...]:
 
 
 class Ring:
-    """Shards on the ring. Cheap to make and never changed: who joins or leaves makes another one."""
+    """Shards on the ring. Immutable: for other shards make another one."""
 
     __slots__ = ("_owners", "_positions")
 
@@ -57,13 +57,13 @@ class Ring:
                 yield shard
 
     def first(self, slot: int, fits: Callable[[str], bool]) -> str:
-        """The first shard that ``fits``; the very first when none does; empty on an empty ring."""
-        favourite = ""
+        """The first shard that ``fits``, else the preferred one; empty on an empty ring."""
+        preferred = ""
         for shard in self.successors(slot):
-            favourite = favourite or shard
+            preferred = preferred or shard
             if fits(shard):
                 return shard
-        return favourite
+        return preferred
 
     def preferred(self, slot: int) -> str:
         """The shard a slot prefers; empty on an empty ring."""
@@ -76,5 +76,5 @@ class Ring:
 
 @lru_cache(maxsize=64)
 def preferences(shards: frozenset[str]) -> tuple[str, ...]:
-    """The shard that every slot prefers among these. Asked again and again while slots move."""
+    """The shard that every slot prefers among these. Cached, since it is needed often while slots move."""
     return tuple(Ring(shards).owners())

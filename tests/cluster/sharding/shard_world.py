@@ -23,7 +23,6 @@ from shoal.errors import AlreadyExists, Conflict, NotFound
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_micro_time
 from shoal.reconcile import Change, ElectionConfig, Elector, EventRecorder, Informer, LeaseLock, Manager
-from shoal.sharding.following import FOLLOWING
 from shoal.sharding.leases import ACKS, LEAVING, MANAGER, REPORT, Ack, AckKind, WorkerReport, encode_acks, encode_report
 from shoal.sharding.manager import wiring
 from shoal.sharding.manager.writers import CONFIGS, INSTANCES, LEASES, PODS, STATES, TABLE
@@ -37,6 +36,7 @@ from shoal.sharding.model import (
     slot_duty,
     state_name,
 )
+from shoal.sharding.reflector_config import REFLECTOR_CONFIG
 from shoal.testing.seeded import seeded_bytes
 from shoal.testing.servers import LocalServer, local_server
 from shoal.testing.waiting import eventually
@@ -199,10 +199,10 @@ class Worker:
             self.working.clear()
             return False
         for entry in self._tables.entries(self.config):
-            await self._heed(entry, slot_duty(entry, self.shard, self.term))
+            await self._acknowledge(entry, slot_duty(entry, self.shard, self.term))
         return self._acks != before
 
-    async def _heed(self, entry: SlotEntry, asked: SlotDuty) -> None:
+    async def _acknowledge(self, entry: SlotEntry, asked: SlotDuty) -> None:
         slot, move = entry.slot, entry.move
         if asked is not SlotDuty.WORK:
             self.working.pop(slot, None)
@@ -384,7 +384,7 @@ async def manager_of(
             LeaseLock(client, namespace, "shard-manager"), elected, clock=clock, random=random.random,
             config=ElectionConfig(lease_s=15, renew_deadline_s=10.0, retry_s=0.3),
         )  # fmt: skip
-    manager = Manager(client, clock=clock, random=random.random, elector=elector, reflector=FOLLOWING)
+    manager = Manager(client, clock=clock, random=random.random, elector=elector, reflector=REFLECTOR_CONFIG)
     events = EventRecorder(client, "shard-manager", "test", clock=clock, new_suffix=ids.new_suffix)
     numbers = count(1)
     parts = wiring.add(

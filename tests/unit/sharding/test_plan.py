@@ -19,11 +19,11 @@ EVERY = pytest.mark.parametrize("strategy", STRATEGIES)
 
 
 def grown(names: list[str], strategy: str) -> list[str]:
-    heirs = [""] * SLOTS
+    owners = [""] * SLOTS
     for count in range(len(names)):
         members = Members(settled=tuple(names[:count]), joining=(names[count],))
-        heirs = share_out(heirs, members, strategy)
-    return heirs
+        owners = share_out(owners, members, strategy)
+    return owners
 
 
 def moved(before: list[str], after: list[str]) -> list[int]:
@@ -45,13 +45,13 @@ def test_one_more_shard_takes_at_most_its_share_and_nothing_else_moves(strategy,
 
 @EVERY
 def test_the_share_of_a_newcomer_is_bounded_also_where_the_ring_would_give_it_more(strategy):
-    heirs = [""] * SLOTS
+    owners = [""] * SLOTS
     for size in range(64):
         known = tuple(f"web-{number}" for number in range(size))
-        after = share_out(heirs, Members(settled=known, joining=(f"web-{size}",)), strategy)
+        after = share_out(owners, Members(settled=known, joining=(f"web-{size}",)), strategy)
         if size:
-            assert len(moved(heirs, after)) <= 1.25 / (size + 1) * SLOTS
-        heirs = after
+            assert len(moved(owners, after)) <= 1.25 / (size + 1) * SLOTS
+        owners = after
 
 
 @EVERY
@@ -104,7 +104,7 @@ def test_the_same_question_has_the_same_answer_while_a_join_is_under_way(strateg
 def test_who_only_keeps_gets_nothing_and_loses_nothing():
     before = grown(["a", "b", "c"], "consistent-hash")
     after = share_out(before, Members(settled=("a",), keeping=("b",)), "consistent-hash")
-    assert [heir for heir in after if heir == "b"] == [heir for heir in before if heir == "b"]
+    assert [owner for owner in after if owner == "b"] == [owner for owner in before if owner == "b"]
     assert {after[slot] for slot in moved(before, after)} == {"a"}
 
 
@@ -112,31 +112,31 @@ def test_a_successor_takes_exactly_what_its_predecessor_had():
     before = grown(["a", "b", "c"], "consistent-hash")
     members = Members(settled=("b", "c"), joining=("a2",), successors={"a": "a2"})
     after = share_out(before, members, "consistent-hash")
-    assert [("a2" if heir == "a" else heir) for heir in before] == after
+    assert [("a2" if owner == "a" else owner) for owner in before] == after
 
 
 def test_least_loaded_evens_out_weights_not_numbers():
     weights = [100.0 if slot < 8 else 1.0 for slot in range(SLOTS)]
-    heirs = share_out([""] * SLOTS, Members(settled=("a", "b", "c", "d")), "least-loaded", weights)
+    owners = share_out([""] * SLOTS, Members(settled=("a", "b", "c", "d")), "least-loaded", weights)
     sums = Counter[str]()
-    for slot, heir in enumerate(heirs):
-        sums[heir] += weights[slot]
+    for slot, owner in enumerate(owners):
+        sums[owner] += weights[slot]
     assert max(sums.values()) - min(sums.values()) < 20
 
 
 def test_load_moves_from_the_busiest_to_the_idlest_and_only_if_they_differ_enough():
-    heirs = grown(["a", "b", "c"], "round-robin")
-    assert rebalance(heirs, {"a": 0.6, "b": 0.5, "c": 0.45}, 0.2) == {}
-    plan = rebalance(heirs, {"a": 0.9, "b": 0.5, "c": 0.1}, 0.2)
+    owners = grown(["a", "b", "c"], "round-robin")
+    assert rebalance(owners, {"a": 0.6, "b": 0.5, "c": 0.45}, 0.2) == {}
+    plan = rebalance(owners, {"a": 0.9, "b": 0.5, "c": 0.1}, 0.2)
     assert set(plan.values()) == {"c"}
-    assert all(heirs[slot] == "a" for slot in plan)
-    assert 1 <= len(plan) <= heirs.count("a") // 10
+    assert all(owners[slot] == "a" for slot in plan)
+    assert 1 <= len(plan) <= owners.count("a") // 10
 
 
 def test_a_rebalance_never_takes_more_weight_than_closes_the_gap():
-    heirs = ["a"] * 512 + ["b"] * 512
+    owners = ["a"] * 512 + ["b"] * 512
     weights = [1000.0] + [1.0] * 1023
-    plan = rebalance(heirs, {"a": 0.9, "b": 0.3}, 0.2, weights)
+    plan = rebalance(owners, {"a": 0.9, "b": 0.3}, 0.2, weights)
     taken = sum(weights[slot] for slot in plan)
     assert taken <= sum(weights[:512]) / 2 or len(plan) == 1
 

@@ -25,11 +25,11 @@ from shoal.base.tasks import wait_first
 from shoal.client import Client, LostLease, builtin, connect, load
 from shoal.crds.shard import definitions
 from shoal.reconcile import ElectionConfig, Elector, EventRecorder, LeaseLock, Manager, RecorderConfig
-from shoal.sharding.following import FOLLOWING
 from shoal.sharding.manager import wiring
 from shoal.sharding.manager.admission import Assigner, webhook_app
 from shoal.sharding.manager.config import ManagerConfig
 from shoal.sharding.rbac import MANAGER
+from shoal.sharding.reflector_config import REFLECTOR_CONFIG
 
 log = get_logger("sharding")
 
@@ -142,7 +142,7 @@ class ShardService:
                 ),
             )  # fmt: skip
         self._manager = manager = Manager(
-            self._client, clock=self._clock, random=random, elector=elector, reflector=FOLLOWING
+            self._client, clock=self._clock, random=random, elector=elector, reflector=REFLECTOR_CONFIG
         )
         events = EventRecorder(
             self._client, MANAGER, self.identity, clock=self._clock, new_suffix=self._ids.new_suffix, config=_EVENTS

@@ -109,7 +109,7 @@ class ShardProxy:
             if spec is None or spec.targets == known:
                 continue
             try:
-                await self._kinds.learn(spec)
+                await self._kinds.update(spec)
                 known = spec.targets
             except (ApiError, TransportError) as error:
                 log.warning("reading the server's kinds failed", reason=str(error))

@@ -1,8 +1,8 @@
-"""Slots given at admission: a mutating webhook, so that an object is its owner's from its first moment.
+"""Assigns slots at admission, by a mutating webhook, so that an object has an owner when it is created.
 
-Every replica answers, leader or not. It changes nothing but the one label, never one that is there, and says yes to
-everything: what it misses the sweep finds. Children are left to the worker that makes them and to the sweep, since
-their owner would have to be asked for.
+Every replica answers, leader or not. The webhook adds one label if it is absent, changes nothing else and allows every
+request; the sweep finds the objects that it misses. Workers and the sweep label children, since the webhook would have
+to read their owner.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Assigner:
         self._counts = metrics.assignments.labels("webhook")
 
     def review(self, body: Obj) -> Obj:
-        """The review with an answer: always allowed, perhaps with labels."""
+        """The review with a response: always allowed, with a patch for missing labels."""
         request = body.get("request") or {}
         answered: Obj = {"uid": request.get("uid", ""), "allowed": True}
         obj = request.get("object")
@@ -101,7 +101,7 @@ def _escaped(text: str) -> str:
 
 
 def webhook_app(current: Callable[[], Assigner | None]) -> Application:
-    """The webhook as an application; ``current`` gives who answers now, None while the caches are not synced."""
+    """The webhook as an application; ``current`` returns the assigner, None while the caches are not synced."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -138,7 +138,7 @@ async def _body(receive: Receive) -> bytes | None:
 
 
 def webhook_configuration(config: str, kinds: Sequence[TargetKind], *, url: str, ca: str) -> Obj:
-    """What tells a cluster to ask: only for objects without a slot, and without waiting long. ``ca`` is PEM."""
+    """Registers the webhook for objects without a slot, with a short timeout. ``ca`` is PEM."""
     label = slot_label(config)
     rules = [
         {

@@ -1,4 +1,4 @@
-"""Which slot a new object gets, and the smallest patch that says so. Used by the sweep and at admission."""
+"""Chooses the slot of a new object, and builds the patch that assigns it. Used by the sweep and at admission."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class SlotChooser:
     def __init__(self, memory: ManagerMemory) -> None:
         self._memory = memory
         self._idlest: tuple[int, ...] = ()
-        self._looked_at = -1  # the number of choices when the idlest shard was last looked for
+        self._looked_at = -1  # the turn at which the idlest shard was last determined
 
     def choose(
         self, spec: ConfigSpec, entries: Callable[[], Sequence[SlotEntry]], group: str, kind: str, obj: Obj
     ) -> int:
         about = obj["metadata"]
-        # a name that is still to be generated says nothing: such objects are spread in turn
+        # an object whose name is still to be generated cannot be hashed: such objects get slots in turn
         named = bool(about.get("name"))
         strategy = spec.load_balance_strategy
         if strategy == "consistent-hash" and not named:
@@ -40,7 +40,7 @@ class SlotChooser:
         return slot
 
     def _look(self, entries: Callable[[], Sequence[SlotEntry]]) -> None:
-        """The slots of the shard with the fewest objects; looked for again after every few choices."""
+        """Determine the slots of the shard with the fewest objects; again after every few choices."""
         if self._looked_at >= 0 and self._memory.turn - self._looked_at < 16:
             return
         self._looked_at = self._memory.turn
@@ -55,5 +55,5 @@ class SlotChooser:
 
 
 def label_patch(obj: Obj, config: str, slot: int) -> Obj:
-    """Adds the label and nothing else, to the object as it was read: a slot that is there is never overwritten."""
+    """Adds the label at the version that was read, so that an existing slot is never overwritten."""
     return {"metadata": {"resourceVersion": version_of(obj), "labels": {slot_label(config): str(slot)}}}

@@ -1,7 +1,7 @@
-"""Asks workers how they are, as their ShardConfig says, and heeds what they say of themselves.
+"""Checks the health of workers: by the probe of their ShardConfig and by their own reports.
 
-Whether a shard lives its Lease says; this is about shards that live and cannot work. A failure counts only when
-``failureThreshold`` follow each other, and one success forgets them all.
+The Lease shows whether a worker is alive; this check finds workers that are alive but cannot work. A shard is unhealthy
+after ``failureThreshold`` failures in a row; one success resets the count.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from shoal.sharding.model import CONFIG_LABEL
 
 log = get_logger("sharding.health")
 
-Probe = Callable[[str, int, str, float], Awaitable[str]]  # host, port, path, seconds -> what is wrong; empty: nothing
+Probe = Callable[[str, int, str, float], Awaitable[str]]  # host, port, path, seconds -> problem; empty: healthy
 
 _AT_ONCE = 32
 _PACE_S = 0.25
 
 
 async def http_probe(host: str, port: int, path: str, timeout_s: float, *, clock: Clock) -> str:
-    """GET, and only the status of the answer is looked at."""
+    """GET; only the status of the response counts."""
     address = HttpAddress(host, port)
     try:
         request = request_bytes("GET", path, [("host", host), ("connection", "close"), ("user-agent", "shard-manager")])
@@ -52,7 +52,7 @@ async def http_probe(host: str, port: int, path: str, timeout_s: float, *, clock
 
 
 class HealthMonitor:
-    """A part that a manager runs while it leads. ``wake`` is called with the config of a shard that turned."""
+    """Runs while this manager leads. Calls ``wake`` with the config of a shard whose health changed."""
 
     name = "sharding/health"
 
@@ -88,7 +88,7 @@ class HealthMonitor:
         self._stopping.set()
 
     async def check(self, key: ObjectKey, spec: ConfigSpec) -> None:
-        """Look at every shard of a config once."""
+        """Check every shard of a config once."""
         limit = asyncio.Semaphore(_AT_ONCE)
         leases = self._sources.leases.cache.select(from_set({CONFIG_LABEL: key.name}), namespace=key.namespace)
 
@@ -120,5 +120,5 @@ class HealthMonitor:
         pod = self._sources.pods.cache.get(ObjectKey(key.namespace, shard))
         address = ((pod or {}).get("status") or {}).get("podIP", "")
         if not address:
-            return ""  # no pod of ours: its Lease is all that is known of it
+            return ""  # not a pod of the manager: only its Lease is known
         return await self._probe(address, check.port, check.path, seconds(check.timeout))

@@ -1,11 +1,11 @@
-"""The life of shards, pure: the machine of phases, and which shards to make, drain and remove.
+"""Phases of shards, pure: the state machine, and which shards to create, drain and remove.
 
     Pending ─▶ Running ─▶ Draining ─▶ Terminated
        │        │  ▲ ▲       │
        └──▶ Failed ┘ └───────┘ (the drain was cancelled)
               └──▶ Terminated
 
-A shard ends only when it owns no slot any more, so that nothing is lost with it.
+A shard is terminated only when it owns no slots.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def transition(before: ShardPhase, after: ShardPhase) -> ShardPhase:
 
 
 class PodState(StrEnum):
-    NONE = "none"  # this shard has no pod of ours: someone else started it
-    MISSING = "missing"  # it should have one
+    NONE = "none"  # the manager did not create this worker
+    MISSING = "missing"  # the manager has to create it
     STARTING = "starting"
     RUNNING = "running"
     LEAVING = "leaving"  # being deleted
@@ -60,26 +60,26 @@ class PodState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """What is known of one shard."""
+    """The observed state of one shard."""
 
     name: str
     phase: ShardPhase = ShardPhase.PENDING
     phase_age_s: float = 0.0
     reason: str = ""  # of the phase, one word
-    lease: LeaseState | None = None  # None: there is none
-    leaving: bool = False  # its worker asks to hand over everything
+    lease: LeaseState | None = None  # None: it has no Lease
+    leaving: bool = False  # its worker asks to hand over its slots
     pod: PodState = PodState.NONE
-    slots: int = 0  # that it owns, or that are on their way to it
+    slots: int = 0  # that it owns or is to receive
     joined: bool = False
     load: float = 0.0
-    outdated: bool = False  # made from an older template
+    outdated: bool = False  # created from an older template
     replaces: str = ""
-    drain: bool = False  # a person asks for it
+    drain: bool = False  # spec.drain is set
     unhealthy: bool = False  # its own health check has failed too often
 
     @property
     def active(self) -> bool:
-        """Whether it counts as one of the shards that there should be."""
+        """Whether it counts towards the desired number."""
         if self.phase is ShardPhase.FAILED:  # it may come back
             return self.reason != SCALE_DOWN and self.pod in (PodState.STARTING, PodState.RUNNING)
         return self.phase in (ShardPhase.PENDING, ShardPhase.RUNNING)
@@ -95,8 +95,8 @@ class PhaseDecision:
 
 
 def decide_phase(shard: Shard) -> PhaseDecision | None:
-    """Where a shard goes by itself, one step at a time; None when it stays. Decisions about how many there should be
-    are ``plan_shards``'s."""
+    """The next phase that follows from the shard's own state; None when it stays. ``plan_shards`` decides how many
+    shards there should be."""
     match shard.phase:
         case ShardPhase.PENDING:
             return _pending(shard)
@@ -158,14 +158,14 @@ def _failed(shard: Shard) -> PhaseDecision | None:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a shard; with ``replaces``, one that takes over everything from another."""
+    """Create a shard; with ``replaces``, one that takes over all slots of another."""
 
     replaces: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Let a shard go: one that works is drained, one that does not is given up."""
+    """Remove a shard: it is drained if it runs, and given up if it does not."""
 
     name: str
     reason: str
@@ -181,7 +181,7 @@ class Keep:
 
 Order = Create | Drain | Keep
 
-LET_GO = {
+DRAIN_PHASE = {
     ShardPhase.RUNNING: ShardPhase.DRAINING,
     ShardPhase.PENDING: ShardPhase.FAILED,
     ShardPhase.FAILED: ShardPhase.TERMINATED,
@@ -189,10 +189,10 @@ LET_GO = {
 
 
 def plan_shards(shards: Sequence[Shard], desired: int, *, max_surge: int) -> list[Order]:
-    """What to do so that ``desired`` shards of the present template work."""
+    """The orders that lead to ``desired`` running shards of the current template."""
     orders: list[Order] = []
     replaced = {shard.replaces for shard in shards if shard.replaces and shard.active}
-    # a successor stands for the shard that it replaces until that one has gone
+    # a successor and the shard that it replaces count as one
     counted = [shard for shard in shards if shard.active and shard.name not in replaced]
     missing = desired - len(counted)
     if missing > 0:
@@ -208,7 +208,7 @@ def plan_shards(shards: Sequence[Shard], desired: int, *, max_surge: int) -> lis
 
 
 def _expendable(shard: Shard) -> tuple[bool, bool, bool, int, float, str]:
-    """The ones to give up first: not started, failed, outdated, with the fewest slots, the least loaded."""
+    """Sort key: the shards to remove first are not started, failed, outdated, with the fewest slots, least loaded."""
     running, pending = shard.phase is ShardPhase.RUNNING, shard.phase is ShardPhase.PENDING
     return (running, pending, not shard.outdated, shard.slots, shard.load, shard.name)
 
@@ -227,7 +227,7 @@ def _drained_for_size(shards: Iterable[Shard]) -> list[Shard]:
 
 
 def _update(shards: Sequence[Shard], max_surge: int) -> list[Order]:
-    """Replace outdated shards a few at a time: first comes the successor; when it is ready everything moves, once."""
+    """Replace outdated shards a few at a time: create the successor, and drain the old shard once that is running."""
     orders: list[Order] = []
     successors = {shard.replaces: shard for shard in shards if shard.replaces and shard.active}
     by_name = {shard.name: shard for shard in shards}

@@ -1,5 +1,5 @@
-"""What the manager remembers of one ShardConfig between passes. All of it can be lost: a new leader starts
-with an empty memory and counts anew, which does no harm."""
+"""In-memory state of the manager for one ShardConfig, kept between passes. A new leader starts without it: it measures
+all times again, which only delays decisions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from shoal.sharding.leases import LeaseObservations
 from shoal.sharding.manager.scaling import LoadSample
 from shoal.sharding.model import SLOTS, SlotEntry
 
-_TRIES = 3  # moves of a slot that fail after each other; then it stays for as long as a step may take
-_BRIEFLY = 1 / 30  # of that time: the pause after the first ones
+_TRIES = 3  # failed moves of a slot in a row; after that it does not move for the time that a step may take
+_SHORT_PAUSE = 1 / 30  # of that time: the pause after earlier failures
 _NAMES_PER_SLOT = 4
 
 
@@ -44,7 +44,7 @@ class SlotCounts:
 
 
 class MoveTimers:
-    """How long each move has been in its step, and how long in all; on this manager's monotonic clock."""
+    """How long each move has taken, in its step and in all; on this manager's monotonic clock."""
 
     def __init__(self) -> None:
         self._steps: dict[int, tuple[tuple[object, ...], float]] = {}
@@ -69,13 +69,13 @@ class MoveTimers:
         return now_s - known[1] if known is not None else 0.0
 
     def ended(self, slot: int, now_s: float, *, well: bool, pause_s: float) -> float:
-        """A move ended; how long it took. After a failure the slot may not move again for a while."""
+        """A move has ended; returns how long it took. After a failure the slot may not move again for a while."""
         if well:
             self._failed.pop(slot, None)
         else:
             failures = self._failed.get(slot, (0, 0.0))[0] + 1
             again = failures < _TRIES
-            self._failed[slot] = failures if again else 0, now_s + (pause_s * _BRIEFLY if again else pause_s)
+            self._failed[slot] = failures if again else 0, now_s + (pause_s * _SHORT_PAUSE if again else pause_s)
         return now_s - self._begun.pop(slot, now_s)
 
     def may_move(self, slot: int, now_s: float) -> bool:
@@ -83,14 +83,14 @@ class MoveTimers:
 
 
 class Phases:
-    """For how long each shard has been in its phase, as this manager has seen it; kept by standbys too. ``phaseSince``
-    comes from the clock of whoever led then: it only tells one time in a phase from another."""
+    """How long each shard has been in its phase, on this manager's clock. Standbys record it too. ``phaseSince`` comes
+    from the clock of an earlier leader: it only shows that a phase was entered again."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[tuple[str, str], float]] = {}
 
     def saw(self, instance: Obj, now_s: float) -> float:
-        """Note a sight of a ShardInstance; how long ago it was first seen in this phase, on the monotonic clock."""
+        """Record that a ShardInstance was seen; returns how long ago it was first seen in this phase (monotonic)."""
         name, status = instance["metadata"]["name"], instance.get("status") or {}
         said = status.get("phase", ""), status.get("phaseSince", "")
         known = self._seen.get(name)
@@ -104,7 +104,7 @@ class Phases:
 
 @dataclass(slots=True)
 class ShardHealth:
-    """What a shard's own check has said."""
+    """Results of a shard's health check."""
 
     errors: int = 0  # in a row
     checked_at: str = ""
@@ -121,7 +121,7 @@ class ManagerMemory:
     objects: SlotCounts = field(default_factory=SlotCounts)
     turn: int = 0  # of round-robin
     status_s: dict[str, float] = field(default_factory=dict)  # when a status was last written
-    imbalanced_s: float | None = None  # since when the loads lie too far apart
+    imbalanced_s: float | None = None  # since when the loads differ by more than the threshold
     scaled_s: float | None = None
     figures: PassFigures | None = None
 

@@ -1,4 +1,4 @@
-"""Metrics of the manager. Labels come from closed sets: neither shards nor pairs of them are among them."""
+"""Metrics of the manager. Labels come from closed sets; names of shards are not labels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ShardMetrics:
             f"{prefix}migration_duration_seconds", "moves of a slot, from their beginning", ("status",),
             bounds=_DURATIONS_S,
         )  # fmt: skip
-        self.given = metrics.counter(f"{prefix}given_slots_total", "slots given away because nobody had them")
+        self.given = metrics.counter(f"{prefix}given_slots_total", "slots reassigned because they had no owner")
         self.taken = metrics.counter(f"{prefix}leases_taken_total", "Leases taken from shards that stopped renewing")
         self.assignments = metrics.counter(f"{prefix}assignments_total", "objects that were given a slot", ("by",))
-        self.errors = metrics.counter(f"{prefix}errors_total", "what failed and is tried again", ("component",))
+        self.errors = metrics.counter(f"{prefix}errors_total", "failures that are retried", ("component",))

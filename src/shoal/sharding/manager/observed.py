@@ -1,4 +1,4 @@
-"""One ShardConfig and everything that belongs to it, as the caches show it and as this manager has written it."""
+"""Reads one ShardConfig and its objects from the caches and from this manager's own recent writes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ManagerInformers:
 
 
 class Observer:
-    """Reads the caches. ``overlays`` hold what was written and is not in them yet."""
+    """Reads the caches, and the overlays with writes that the caches do not show yet."""
 
     def __init__(
         self,
@@ -110,8 +110,8 @@ class Observer:
             entries=entries,
         )
 
-    def sight(self, obj: Obj, memory: ManagerMemory, now_s: float) -> ShardLease:
-        """Note that a Lease was seen as it is."""
+    def note_lease(self, obj: Obj, memory: ManagerMemory, now_s: float) -> ShardLease:
+        """Record that a Lease was seen."""
         lease = read_lease(obj)
         memory.observations.saw(lease, now_s)
         return lease

@@ -1,4 +1,4 @@
-"""What this process wrote and its caches do not show yet, so that it never decides on what it has itself changed."""
+"""This process's own writes that its caches do not show yet, so that it never decides on outdated objects."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _FORGOTTEN_S = 10.0  # a cache that has not shown a write by then shows somethin
 
 
 class Overlay:
-    """Objects of one resource, as they were answered to writes. With versions that cannot be compared the cache wins,
-    and a decision on an old copy fails at its resourceVersion."""
+    """The server's answers to writes of one resource. Where versions cannot be compared the cached object is used; a
+    write based on an old copy then fails at its resourceVersion."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -29,7 +29,7 @@ class Overlay:
         self._deleted[key] = obj["metadata"].get("uid", ""), self._clock.monotonic()
 
     def over(self, cached: Iterable[Obj], namespace: str, wanted: str, label: str) -> list[Obj]:
-        """The cached objects, or what we made of them; also those that we created, with this label, in their order."""
+        """The cached objects, each in its newer version, and the objects created with this label; in order of keys."""
         self._forget()
         found: dict[ObjectKey, Obj] = {}
         for obj in cached:
@@ -44,7 +44,7 @@ class Overlay:
         return [found[key] for key in sorted(found)]
 
     def over_one(self, cached: Obj) -> Obj:
-        """The cached object, or what we made of it."""
+        """The cached object, or our newer version of it."""
         key = key_of(cached)
         known = self._written.get(key)
         if known is None:

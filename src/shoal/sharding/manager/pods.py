@@ -1,4 +1,4 @@
-"""Pods of workers, pure: made from the template of a ShardConfig, and what state one is in."""
+"""Pods of workers, pure: built from the template of a ShardConfig, and the state of a pod."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.sharding.model import CONFIG_LABEL, SHARD_LABEL
 
 
 def template_hash(spec: ConfigSpec) -> str:
-    """Names what workers are made from; empty when someone else starts them."""
+    """Identifies the template of the workers; empty when the manager does not create their pods."""
     if spec.template is None:
         return ""
     made = orjson.dumps([spec.template, spec.resources], option=orjson.OPT_SORT_KEYS)
@@ -31,7 +31,7 @@ def instance_reference(instance: Obj) -> Obj:
 
 
 def worker_pod(spec: ConfigSpec, config: str, instance: Obj) -> Obj:
-    """The pod of a shard. Its name, its Lease's and the shard's are one."""
+    """The pod of a shard. Pod, Lease and shard have the same name."""
     template = spec.template or {}
     about, name = template.get("metadata") or {}, instance["metadata"]["name"]
     namespace = instance["metadata"]["namespace"]
@@ -69,7 +69,7 @@ def _container(container: Obj, given: dict[str, str], resources: Obj | None) -> 
 
 
 def _limits(limits: Obj) -> dict[str, str]:
-    """What a worker's load is a part of."""
+    """The limits that a worker's load is relative to."""
     made = {}
     if "cpu" in limits:
         made["SHARD_CPUS"] = f"{parse(str(limits['cpu'])).milli() / 1000:g}"

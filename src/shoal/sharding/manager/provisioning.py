@@ -1,4 +1,4 @@
-"""Makes and removes shards: ShardInstances and the pods of their workers."""
+"""Creates and removes shards: ShardInstances and the pods of their workers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class ShardProvisioner:
     def __init__(self, writers: Writers) -> None:
         self._writers = writers
 
-    async def order(self, seen: Observed, shards: dict[str, Shard], desired: int) -> dict[str, PhaseDecision]:
-        """Do what is needed for ``desired`` shards; phases that change by it are returned."""
+    async def scale(self, seen: Observed, shards: dict[str, Shard], desired: int) -> dict[str, PhaseDecision]:
+        """Create, drain or keep shards until there are ``desired`` ones; returns the phases that change."""
         phase_decisions: dict[str, PhaseDecision] = {}
         for order in lifecycle.plan_shards(tuple(shards.values()), desired, max_surge=seen.spec.update.max_surge):
             match order:
@@ -36,13 +36,13 @@ class ShardProvisioner:
                 case Drain(name, reason, text):
                     shard = shards[name]
                     if shard.phase is not ShardPhase.FAILED or shard.slots == 0:
-                        phase_decisions[name] = PhaseDecision(lifecycle.LET_GO[shard.phase], reason, text)
+                        phase_decisions[name] = PhaseDecision(lifecycle.DRAIN_PHASE[shard.phase], reason, text)
                 case Keep(name):
                     phase_decisions[name] = PhaseDecision(ShardPhase.RUNNING, "DrainCancelled", "it is needed again")
         return phase_decisions
 
     async def adopt(self, seen: Observed) -> dict[str, ObservedInstance]:
-        """Workers that someone else started become shards."""
+        """Create ShardInstances for workers that the manager did not start."""
         strangers = [
             name
             for name, found in seen.leases.items()
@@ -57,8 +57,8 @@ class ShardProvisioner:
         found = await asyncio.gather(*map(make, strangers))
         return {instance.name: instance for instance in found if instance is not None}
 
-    async def equip(self, seen: Observed, shards: dict[str, Shard]) -> None:
-        """Give pods to shards that wait for one."""
+    async def create_pods(self, seen: Observed, shards: dict[str, Shard]) -> None:
+        """Create the missing pods of pending shards."""
         for name, shard in shards.items():
             if shard.phase is ShardPhase.PENDING and shard.pod is PodState.MISSING and seen.spec.template is not None:
                 pod = worker_pod(seen.spec, seen.key.name, seen.instances[name].obj)
@@ -66,8 +66,8 @@ class ShardProvisioner:
                     await self._writers.pods.create(pod)
 
     async def remove(self, seen: Observed, shards: dict[str, Shard]) -> set[str]:
-        """Remove what is left of shards that have ended: the pod at once, the rest when it is gone. Returns the shards
-        of which nothing is left."""
+        """Delete the objects of terminated shards: the pod at once, the others when the pod is gone. Returns the shards
+        that are removed completely."""
         removed = set()
         for name, shard in shards.items():
             if shard.phase is not ShardPhase.TERMINATED:
@@ -79,12 +79,12 @@ class ShardProvisioner:
                 continue
             held = lease is not None and lease.lease.held
             anew = lease is not None and held and lease.lease.term != instance.status.term
-            # a worker that started again will be a shard anew; one that is still there is not to be mistaken for it
+            # a restarted worker has a new term and becomes a new shard; a worker of the old term is still stopping
             over = not held and shard.phase_age_s >= self._writers.kept_s
             if instance.status.phase == ShardPhase.TERMINATED and (anew or over):
                 await self._writers.instances.delete(instance.obj)
                 removed.add(name)
-                if lease is not None and not held:  # with the shard, not before: terms must not begin at 1 again
+                if lease is not None and not held:  # not earlier: the terms of a shard must not start at 1 again
                     await self._writers.leases.delete_unchanged(lease.obj)
         return removed
 
@@ -99,7 +99,7 @@ class ShardProvisioner:
         with suppress(AlreadyExists):
             await self._writers.pods.create(worker_pod(seen.spec, seen.key.name, instance.obj))
         text = f"created shard {name}" + (f" in place of {replaces}" if replaces else "")
-        self._writers.tell(seen.config, "ShardCreated", text)
+        self._writers.record_event(seen.config, "ShardCreated", text)
         log.info("created a shard", shard=name, replaces=replaces)
 
     async def _instance(self, seen: Observed, spec: InstanceSpec) -> ObservedInstance | None:

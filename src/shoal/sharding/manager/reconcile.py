@@ -1,9 +1,9 @@
-"""The manager's pass over one ShardConfig: read, decide, write. It is told a key and works out everything else.
+"""The manager's pass over one ShardConfig: read, decide, write.
 
-    take Leases that ran out ─▶ phases ─▶ slot table ─▶ how many shards ─▶ make, drain, remove ─▶ statuses
+    take expired Leases ─▶ phases ─▶ slot table ─▶ number of shards ─▶ create, drain, remove ─▶ statuses
 
 Every write is at the resourceVersion that was read and carries the fence of the leader. A conflict ends the pass; the
-next one reads again. Nothing here waits for a worker: what workers do comes back through the caches.
+next one reads again. A pass never waits for a worker: it sees the workers' progress in the caches.
 """
 
 from __future__ import annotations
@@ -71,16 +71,16 @@ class ShardManager:
         self._provisioner = ShardProvisioner(writers)
         self.memory: dict[ObjectKey, ManagerMemory] = {}
 
-    def sight(self, change: Change) -> None:
-        """A Lease was seen, by the leader or by a standby; or it is gone, and its shard with it."""
+    def observe_lease(self, change: Change) -> None:
+        """A Lease was seen, or it was deleted. The leader and the standbys record it."""
         memory = self._memory_of(change.object)
         if change.new is not None:
-            self._observer.sight(change.new, memory, self._clock.monotonic())
+            self._observer.note_lease(change.new, memory, self._clock.monotonic())
         else:
             memory.forget(change.key.name)
 
-    def sight_phase(self, change: Change) -> None:
-        """A ShardInstance was seen, by the leader or by a standby; or it is gone."""
+    def observe_phase(self, change: Change) -> None:
+        """A ShardInstance was seen, or it was deleted. The leader and the standbys record it."""
         phases = self._memory_of(change.object).phases
         if change.new is not None:
             phases.saw(change.new, self._clock.monotonic())
@@ -98,11 +98,11 @@ class ShardManager:
         if seen is None or seen.config["metadata"].get("deletionTimestamp"):
             await self._abandon(key)
             return DONE
-        elder = self._elder(seen)
-        if elder:
+        older = self._older_config(seen)
+        if older:
             await self._refuse(
                 seen,
-                f"{elder} has the same name and is older: objects' labels have only the name",
+                f"{older} has the same name and is older: objects' labels have only the name",
             )
             return Result(after_s=_REFUSED_S)
         seen = await self._take(seen)
@@ -117,7 +117,7 @@ class ShardManager:
         phase_decisions = {
             name: found for name, shard in shards.items() if (found := lifecycle.decide_phase(shard)) is not None
         }
-        _heed(shards, phase_decisions)
+        _apply_decisions(shards, phase_decisions)
         members = members_of(shards)
         participants = participants_of(seen, members)
         if len(seen.tables) < TABLES:
@@ -134,10 +134,10 @@ class ShardManager:
         )  # fmt: skip
         await self._report(done, memory, now_s)
         if seen.spec.template is not None:
-            ordered = await self._provisioner.order(seen, shards, decision.shards)
-            phase_decisions |= ordered
-            _heed(shards, ordered)
-            await self._provisioner.equip(seen, shards)
+            scaled = await self._provisioner.scale(seen, shards, decision.shards)
+            phase_decisions |= scaled
+            _apply_decisions(shards, scaled)
+            await self._provisioner.create_pods(seen, shards)
         for name in await self._provisioner.remove(seen, shards):
             del shards[name]
         await self._write_instances(done, memory, phase_decisions, now_s)
@@ -164,7 +164,7 @@ class ShardManager:
                 shard = found.lease.shard
                 leases[shard] = replace(found, state=LeaseState.DEAD)
                 text = f"shard {shard} did not renew its Lease for {found.lease.lease_s:g} s; its slots move to others"
-                self._writers.tell(seen.config, "LeaseTaken", text, warning=True)
+                self._writers.record_event(seen.config, "LeaseTaken", text, warning=True)
         return replace(seen, leases=leases)
 
     async def _take_one(self, found: ObservedLease, now: str) -> bool:
@@ -177,7 +177,7 @@ class ShardManager:
         return True
 
     async def _abandon(self, key: ObjectKey) -> None:
-        """The config is gone and what it owns is collected. Leases belong to workers; those they gave back go too."""
+        """The config and its objects are deleted. It does not own Leases: delete those that were released."""
         self.memory.pop(key, None)
         for obj in self._sources.leases.cache:
             about = obj["metadata"]
@@ -187,8 +187,8 @@ class ShardManager:
 
     # accepted or not
 
-    def _elder(self, seen: Observed) -> str:
-        """A config of the same name in another namespace that was there first."""
+    def _older_config(self, seen: Observed) -> str:
+        """An older config of the same name in another namespace; empty: there is none."""
         mine = seen.config["metadata"]
         for obj in self._sources.configs.cache:
             other = obj["metadata"]
@@ -233,7 +233,7 @@ class ShardManager:
             self._writers.metrics.scalings.labels(decision.direction.value, decision.reason).inc()
             reason = "ScalingUp" if decision.direction is Direction.UP else "ScalingDown"
             text = f"{state.desired} to {decision.shards} shards: {decision.explanation}"
-            self._writers.tell(seen.config, reason, text)
+            self._writers.record_event(seen.config, reason, text)
             log.info("scaling", config=str(seen.key), to=decision.shards, reason=decision.explanation)
         return decision
 
@@ -248,7 +248,7 @@ class ShardManager:
             memory.status_s[""] = now_s
 
     def _figures_due(self, done: Pass, memory: ManagerMemory, name: str, now_s: float) -> bool:
-        """Figures alone are written with every health check, if those are not too far apart."""
+        """Whether to write changed figures: every 5 s, or with every health check if those are more frequent."""
         pause_s = min(_FIGURES_S, seconds(done.seen.spec.health_check_interval))
         return now_s - memory.status_s.get(name, float("-inf")) >= pause_s
 
@@ -283,7 +283,9 @@ class ShardManager:
             memory.status_s[name] = now_s
         if decision is not None and shard.phase.value != instance.status.phase:
             warning = shard.phase is ShardPhase.FAILED
-            self._writers.tell(instance.obj, shard.phase.value, f"{decision.reason}: {decision.text}", warning=warning)
+            self._writers.record_event(
+                instance.obj, shard.phase.value, f"{decision.reason}: {decision.text}", warning=warning
+            )
 
     async def _write_ranges(self, instance: ObservedInstance, slots: list[int]) -> Obj:
         ranges = arcs(slots)
@@ -297,20 +299,20 @@ class ShardManager:
         return await self._writers.instances.replace({**instance.obj, "spec": kept})
 
 
-def _heed(shards: dict[str, Shard], phase_decisions: Mapping[str, PhaseDecision]) -> None:
+def _apply_decisions(shards: dict[str, Shard], phase_decisions: Mapping[str, PhaseDecision]) -> None:
     """Put the shards into their new phases."""
     for name, decision in phase_decisions.items():
         shard = shards[name]
         if decision.phase is shard.phase:
             continue
         lifecycle.transition(shard.phase, decision.phase)
-        # who comes back gets a share again
+        # a shard that runs again receives a share again
         joined = shard.joined and decision.phase is not ShardPhase.RUNNING
         shards[name] = replace(shard, phase=decision.phase, reason=decision.reason, phase_age_s=0.0, joined=joined)
 
 
 def _note_joined(shards: dict[str, Shard], members: Members, table: TablePlan) -> None:
-    """A newcomer has joined when it has slots and no more are to come."""
+    """A new shard has joined when it owns slots and no move from or to it is left."""
     owners = {entry.owner for entry in table.entries}
     for name in members.joining:
         if name in owners and name not in table.waiting_for:

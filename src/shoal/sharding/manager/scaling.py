@@ -1,8 +1,8 @@
-"""How many shards there should be, pure: from what the workers reported over time, and why.
+"""Decides the number of shards from the workers' reports over time, and explains it. Pure.
 
-Up when a reason has lasted: load, queue depth, latency, a custom metric, or a forecast of the load. Down, one at a
-time, when one shard fewer would do and that has lasted for the cooldown. Between two scalings lies the cooldown; only
-the bounds and the budget act at once. Whatever is decided, also to do nothing, is explained.
+It scales up when load, queue depth, latency, a custom metric or a forecast of the load has been too high for long
+enough. It scales down, one shard at a time, when one shard fewer has been enough during the cooldown. There is a
+cooldown between two scalings; only bounds and budget apply at once. Every decision has an explanation, also to hold.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from math import ceil, floor
 from shoal.crds.shard import ConfigSpec, seconds
 
 HEADROOM = 0.9  # of the threshold for scaling up: with one shard fewer the load must stay below this part of it
-_SLACK_S = 0.5  # samples come at their own pace: a window counts as covered when this much is missing
+_SLACK_S = 0.5  # samples are not evenly spaced: a window counts as covered when this much is missing
 
 
 class Direction(StrEnum):
@@ -46,11 +46,11 @@ class ScalingDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingState:
-    """Where things stand: how many there are to be now, when that last changed, and whether shards are on their way."""
+    """The current desired number, when it last changed, and how many shards and slots are still in transition."""
 
     desired: int
     scaled_s: float | None = None  # monotonic; None: never
-    arriving: int = 0  # shards that have not got their share yet
+    arriving: int = 0  # shards that have not received their share yet
     moving: int = 0  # slots
 
 
@@ -90,7 +90,7 @@ def decide(spec: ConfigSpec, samples: Sequence[LoadSample], state: ScalingState,
             return _hold(now, "AtMaximum", f"{why}, but {why_most}")
         if blocked:
             return _hold(now, blocked[0], f"{why}, but {blocked[1]}")
-        # as many as the excess asks for, at most twice as many at a time
+        # in proportion to the excess, at most twice as many at a time
         shards = min(most, max(now + 1, min(2 * now, ceil(now * ratio))))
         return ScalingDecision(shards=shards, direction=Direction.UP, reason=reason, explanation=why)
     assert down is not None
@@ -162,7 +162,7 @@ def _up(spec: ConfigSpec, samples: Sequence[LoadSample], now_s: float) -> tuple[
 
 
 def _forecast(spec: ConfigSpec, recent: Sequence[LoadSample]) -> float | None:
-    """The load at the horizon if it goes on as in the window, when that exceeds the threshold."""
+    """The load at the horizon if the trend of the window continues; None unless it exceeds the threshold."""
     if spec.forecast is None or len(recent) < 3 or recent[-1].load <= spec.scale_down_threshold:
         return None
     slope = slope_of([(sample.at_s, sample.load) for sample in recent])
@@ -171,7 +171,7 @@ def _forecast(spec: ConfigSpec, recent: Sequence[LoadSample]) -> float | None:
 
 
 def slope_of(points: Sequence[tuple[float, float]]) -> float:
-    """Of the straight line that fits the points best; 0 when they are all at one moment."""
+    """Slope of the least-squares line; 0 when all points are at one moment."""
     mean_x = sum(x for x, _ in points) / len(points)
     mean_y = sum(y for _, y in points) / len(points)
     spread = sum((x - mean_x) ** 2 for x, _ in points)
@@ -191,7 +191,7 @@ def _down(spec: ConfigSpec, samples: Sequence[LoadSample], now: int, now_s: floa
     if all(sample.load < spec.scale_down_threshold for sample in recent):
         text = f"load {last.load:.2f} has been below {spec.scale_down_threshold:g} {lasting}; {last.shards - 1} shards"
         return "Load", f"{text} would have {fewer:.2f}"
-    # enough room between the two thresholds that the next look does not bring it back
+    # far enough from both thresholds that the next decision does not scale up again
     target = (spec.scale_up_threshold + spec.scale_down_threshold) / 2
     if all(sample.load * sample.shards <= target * (sample.shards - 1) for sample in recent):
         text = (
@@ -202,7 +202,7 @@ def _down(spec: ConfigSpec, samples: Sequence[LoadSample], now: int, now_s: floa
 
 
 def _fits(spec: ConfigSpec, sample: LoadSample) -> bool:
-    """Whether one shard fewer would have been enough by every measure."""
+    """Whether one shard fewer would have met every limit."""
     if sample.shards < 2:
         return False
     grown = sample.shards / (sample.shards - 1)

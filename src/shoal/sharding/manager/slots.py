@@ -1,4 +1,4 @@
-"""The next slot table, pure: moves go on, slots of the dead are given away, and new moves begin, within bounds."""
+"""Plans the next slot table, pure: advances moves, reassigns slots of dead shards, begins new moves within a limit."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from shoal.sharding.plan import Members, rebalance, share_out
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
-    """The table as it should be written, and what happened on the way."""
+    """The table to write, and the changes that led to it."""
 
     entries: tuple[SlotEntry, ...]
     changed: tuple[int, ...] = ()  # slots
-    finished: tuple[MoveStep, ...] = ()  # moves that came to an end, well or not
+    finished: tuple[MoveStep, ...] = ()  # moves that have ended, successful or aborted
     given: Mapping[str, int] = field(default_factory=dict)  # shard -> slots it got because they had no owner
     begun: tuple[SlotEntry, ...] = ()
     moving: int = 0
-    pending: int = 0  # moves that should begin and may not yet
+    pending: int = 0  # moves that must wait to begin
     waiting_for: frozenset[str] = frozenset()  # shards that moves, under way or pending, go to or come from
-    rebalanced: int = 0  # of the moves that should begin, those that only even out loads
+    rebalanced: int = 0  # moves that are to begin only to even out loads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableView:
-    """What the next table depends on."""
+    """Input of ``plan_table``."""
 
     config: str
     entries: Sequence[SlotEntry]
@@ -36,7 +36,7 @@ class TableView:
     strategy: str
     limit: int  # moves under way at a time
     weights: Sequence[float] | None = None
-    loads: Mapping[str, float] = field(default_factory=dict)  # of those that may own slots; empty: no rebalancing
+    loads: Mapping[str, float] = field(default_factory=dict)  # of the shards that may own slots; empty: no rebalancing
     rebalance_threshold: float = 1.0
     timed_out: Callable[[SlotEntry], bool] = lambda _: False
     may_move: Callable[[int], bool] = lambda _: True  # whether a slot may begin a move; not soon after an abort
@@ -52,8 +52,8 @@ def plan_table(view: TableView) -> TablePlan:
             if step.outcome in (MoveOutcome.MOVED, MoveOutcome.ABORTED):
                 finished.append(step)
     held = _held(view)
-    heirs = _heirs(entries, held, view)
-    wanted = share_out(heirs, view.members, view.strategy, view.weights)
+    next_owners = _next_owners(entries, held, view)
+    wanted = share_out(next_owners, view.members, view.strategy, view.weights)
     given = _give(entries, wanted, held, view)
     evened = _rebalanced(entries, wanted, view)
     for slot, shard in evened.items():
@@ -73,18 +73,18 @@ def plan_table(view: TableView) -> TablePlan:
     )
 
 
-Held = frozenset[tuple[str, int]]  # (shard, term) of those who may work on what they own
+Held = frozenset[tuple[str, int]]  # (shard, term) of the shards that may work on their slots
 
 
 def _held(view: TableView) -> Held:
     return frozenset((name, participant.term) for name, participant in view.participants.items() if participant.alive)
 
 
-def _heirs(entries: Sequence[SlotEntry], held: Held, view: TableView) -> list[str]:
-    # a shard that started anew gets its slots back, or its successor does; those of others are nobody's
+def _next_owners(entries: Sequence[SlotEntry], held: Held, view: TableView) -> list[str]:
+    # a restarted shard, or its successor, gets its slots back; slots of other absent shards have no owner
     known = frozenset((*view.members.receiving, *view.members.successors))
     return [
-        entry.heir if (entry.owner, entry.term) in held else entry.owner if entry.owner in known else ""
+        entry.next_owner if (entry.owner, entry.term) in held else entry.owner if entry.owner in known else ""
         for entry in entries
     ]
 
@@ -102,7 +102,7 @@ def _give(entries: list[SlotEntry], wanted: Sequence[str], held: Held, view: Tab
 
 
 def _rebalanced(entries: Sequence[SlotEntry], wanted: Sequence[str], view: TableView) -> dict[int, str]:
-    """Only in quiet times: loads say nothing about slots that are on their way."""
+    """Only while no slot moves: the reported loads do not show moves under way yet."""
     if not view.loads or any(entry.move is not None or entry.owner != wanted[entry.slot] for entry in entries):
         return {}
     return rebalance(wanted, view.loads, view.rebalance_threshold, view.weights)
@@ -112,7 +112,10 @@ def _begin(
     entries: list[SlotEntry], wanted: Sequence[str], held: Held, view: TableView
 ) -> tuple[list[SlotEntry], int, set[str]]:
     busy = {
-        name for entry in entries if entry.move is not None for name in (entry.owner, entry.heir, entry.move.source)
+        name
+        for entry in entries
+        if entry.move is not None
+        for name in (entry.owner, entry.next_owner, entry.move.source)
     }
     room = view.limit - sum(entry.move is not None for entry in entries)
     begun: list[SlotEntry] = []

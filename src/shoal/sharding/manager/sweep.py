@@ -1,8 +1,8 @@
-"""The sweep: assigns a slot to every object without one, counts objects per slot, and removes unused states.
+"""The sweep: assigns a slot to every object without one, and counts objects per slot.
 
-New objects are found by a watch that shows only those without a slot, so that it costs nothing per object that has one.
-Every few minutes all of them are listed, metadata only and in pages: what a watch has missed, children of objects
-(which follow their owner), the counts. Only the leader sweeps.
+A watch that selects objects without a slot finds new ones. Every few minutes the sweep lists all objects, metadata only
+and in pages: to find those that the watch missed, to label children with the slot of their owner, and to count. Only
+the leader sweeps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PAGE = 500
 _WATCH_S = 300
 _SHORT_S = 1.0  # a watch that ends sooner is not opened again at once
 _RETRY_AT_MOST_S = 10.0
-_RETRY_S = 5.0  # after a failure: rebalancing must not hammer a server that is busy
+_RETRY_S = 5.0  # after a failure: retries must not overload a busy server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +47,12 @@ class SweepDeps:
     random: Callable[[], float]
     metrics: ShardMetrics
     namespaces: Informer
-    period_s: float = 300.0  # between two rounds over everything
+    period_s: float = 300.0  # between two rounds over all objects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepContext:
-    """What all sweeps of one config share; read anew each time."""
+    """Shared by all sweeps of one config. The functions return the current value."""
 
     key: ObjectKey
     memory: ManagerMemory
@@ -67,7 +67,7 @@ def find_type(types: Sequence[ResourceType], group: str, kind: str) -> ResourceT
 
 
 class TargetSweep:
-    """Sweeps one target of one config, until cancelled. Holds no objects but those it is writing."""
+    """Sweeps one target of one config, until cancelled. It keeps no objects in memory but those it is writing."""
 
     def __init__(self, deps: SweepDeps, shared: SweepContext, target: ShardTarget) -> None:
         self._deps = deps
@@ -81,12 +81,12 @@ class TargetSweep:
         self._backoff = Backoff(base_s=1.0, cap_s=_RETRY_AT_MOST_S, floor_s=0.5)
         self._busy = asyncio.Semaphore(WORKERS)
         self._writing: set[asyncio.Task[None]] = set()
-        self._again = asyncio.Event()  # objects that were passed over have to be looked at
-        self._failed = False  # writing one did
+        self._rescan = asyncio.Event()  # unassigned objects have to be listed again
+        self._failed = False  # whether assigning a slot failed
         self.counts = SlotCounts()
 
     async def run(self) -> None:
-        """Until cancelled; a kind that is not there yet is waited for."""
+        """Until cancelled. Waits for the kind if the server does not serve it yet."""
         resource = MetadataClient(self._deps.client, await self._resolve(self._target.group, self._target.kind))
         namespaces = self._deps.namespaces.cache
         if self._namespaces is not None:
@@ -94,7 +94,7 @@ class TargetSweep:
         try:
             await run_all(
                 {
-                    f"sweep/{self._config}/new": self._follow_new(resource),
+                    f"sweep/{self._config}/new": self._assign_unassigned(resource),
                     f"sweep/{self._config}/rounds": self._rounds(resource),
                 }
             )
@@ -116,23 +116,23 @@ class TargetSweep:
                 log.warning("reading the server's kinds failed", reason=str(error))
             await self._clock.sleep(_RETRY_S)
 
-    # objects as they come
+    # new objects
 
     def _on_namespace(self, change: Change) -> None:
         before, after = change.old or {}, change.new or {}
         if (before.get("metadata") or {}).get("labels") != (after.get("metadata") or {}).get("labels"):
-            self._again.set()
+            self._rescan.set()
 
-    async def _follow_new(self, resource: MetadataClient) -> None:
-        """All that have no slot, page by page, and from then on those that come."""
+    async def _assign_unassigned(self, resource: MetadataClient) -> None:
+        """Assign slots to all objects without one, then to new ones as they are created."""
         failures = 0
         while True:
             self._failed = False
-            self._again.clear()
+            self._rescan.clear()
             try:
-                version = await self._those_there(resource)
+                version = await self._list_unassigned(resource)
                 failures = 0
-                await wait_first(self._those_coming(resource, version), self._called_again())
+                await wait_first(self._watch_unassigned(resource, version), self._wait_for_rescan())
             except Expired:
                 continue
             except (ApiError, TransportError) as error:
@@ -141,14 +141,14 @@ class TargetSweep:
                 log.warning("listing objects without a slot failed", config=self._config, reason=str(error))
                 await self._clock.sleep(self._backoff.delay_s(failures, self._deps.random))
 
-    async def _called_again(self) -> None:
-        await self._again.wait()
+    async def _wait_for_rescan(self) -> None:
+        await self._rescan.wait()
         if self._failed:
             await self._clock.sleep(_RETRY_S)
 
-    async def _those_there(self, resource: MetadataClient) -> str:
-        """Give a slot to all that have none; returns a revision from which on nobody was missed. After many it looks
-        again: a watch from before them would tell of each."""
+    async def _list_unassigned(self, resource: MetadataClient) -> str:
+        """Assign slots to all objects without one; returns the revision to watch from. After many it lists again, since
+        a watch from the first list would show each of them."""
         while True:
             version, begun = "", 0
             async for page in resource.pages(self._unassigned, limit=_PAGE):
@@ -160,7 +160,7 @@ class TargetSweep:
             if self._writing:
                 await asyncio.wait(tuple(self._writing))
 
-    async def _those_coming(self, resource: MetadataClient, version: str) -> None:
+    async def _watch_unassigned(self, resource: MetadataClient, version: str) -> None:
         while True:
             began_s = self._clock.monotonic()
             async with await resource.watch(self._unassigned, resource_version=version, timeout_s=_WATCH_S) as watch:
@@ -172,7 +172,7 @@ class TargetSweep:
                 await self._clock.sleep(_SHORT_S)
 
     async def _begin(self, resource: MetadataClient, obj: Obj) -> bool:
-        """Give it a slot, beside others, if it is to have one; waits while too many are being written."""
+        """Assign a slot in a task of its own, if the object is selected; waits while too many are being written."""
         if not self._selected(obj):
             return False
         await self._busy.acquire()
@@ -194,15 +194,15 @@ class TargetSweep:
         try:
             await self._label(resource, obj, slot)
         except (Conflict, NotFound):
-            return  # the watch brings what it is now
-        except LostLease:  # the next leader does it; or this one, should it lead on
+            return  # the watch shows its current state
+        except LostLease:  # the next leader assigns it, or this one if it still leads
             self._failed = True
-            self._again.set()
+            self._rescan.set()
         except (ApiError, TransportError) as error:
             self._deps.metrics.errors.labels("sweep").inc()
             log.warning("assigning a slot failed", key=str(key_of(obj)), reason=str(error))
             self._failed = True
-            self._again.set()
+            self._rescan.set()
 
     def _selected(self, obj: Obj) -> bool:
         namespace = obj["metadata"].get("namespace")
@@ -217,7 +217,7 @@ class TargetSweep:
         await resource.patch(about["name"], patch, about.get("namespace") or "")
         self._deps.metrics.assignments.labels("sweep").inc()
 
-    # everything, now and then
+    # all objects, periodically
 
     async def _rounds(self, resource: MetadataClient) -> None:
         while True:
@@ -244,7 +244,7 @@ class TargetSweep:
             await self._children(resource, controlled)
 
     async def _children(self, owners: MetadataClient, controlled: Controlled) -> None:
-        """Objects whose controller is one of ours get its slot."""
+        """Label objects that a target controls with its slot."""
         found = find_type(await self._deps.client.resource_types(), controlled.group, controlled.kind)
         if found is None:
             return

@@ -30,7 +30,7 @@ _RESTART_S = 5.0
 
 
 class Sweeper:
-    """A part that a manager runs while it leads."""
+    """Runs while this manager leads."""
 
     name = "sharding/sweeper"
 
@@ -43,13 +43,13 @@ class Sweeper:
         self._stopping = False
         self._sweeps: dict[tuple[ObjectKey, bytes], tuple[TargetSweep, asyncio.Task[None]]] = {}
         self._choosers: dict[ObjectKey, SlotChooser] = {}
-        self._specs: dict[ObjectKey, tuple[Obj, ConfigSpec]] = {}  # the cached object, and what it says
+        self._specs: dict[ObjectKey, tuple[Obj, ConfigSpec]] = {}  # the cached object and its parsed spec
 
     async def run(self) -> None:
         """Until ``stop``."""
         configs = self._sources.configs.cache
         configs.add_handler(self._on_change)
-        tidying = asyncio.create_task(self._tidy(), name="sharding/tidy")
+        cleaning = asyncio.create_task(self._delete_unused_states(), name="sharding/unused-states")
         try:
             while not self._stopping:
                 self._changed.clear()
@@ -57,7 +57,7 @@ class Sweeper:
                 await self._changed.wait()
         finally:
             configs.remove_handler(self._on_change)
-            await cancel_all(tidying, *(task for _, task in self._sweeps.values()))
+            await cancel_all(cleaning, *(task for _, task in self._sweeps.values()))
 
     def stop(self) -> None:
         self._stopping = True
@@ -77,11 +77,11 @@ class Sweeper:
         for place, target in wanted.items():
             if place not in self._sweeps:
                 sweep = TargetSweep(self._deps, self._shared(place[0]), target)
-                task = asyncio.create_task(self._keep(sweep), name=f"sweep/{place[0].name}/{target.kind}")
+                task = asyncio.create_task(self._run_again(sweep), name=f"sweep/{place[0].name}/{target.kind}")
                 self._sweeps[place] = sweep, task
 
-    async def _keep(self, sweep: TargetSweep) -> None:
-        """One sweep, again whenever it fails."""
+    async def _run_again(self, sweep: TargetSweep) -> None:
+        """Run a sweep, and restart it when it fails."""
         while True:
             try:
                 await sweep.run()
@@ -118,15 +118,15 @@ class Sweeper:
         return known[1]
 
     def _counted(self, key: ObjectKey) -> None:
-        """Put the counts of all targets of a config together."""
+        """Add up the counts of all targets of a config."""
         whole = SlotCounts(known=True)
         for (place, _), (sweep, _) in self._sweeps.items():
             if place == key:
                 whole.merge(sweep.counts)
         self._memory.setdefault(key, ManagerMemory()).objects = whole
 
-    async def _tidy(self) -> None:
-        """States whose move is over, and that were not removed with it."""
+    async def _delete_unused_states(self) -> None:
+        """Delete states of ended moves that were not deleted with the move."""
         states = self._deps.client.of(STATES)
         while True:
             await self._clock.sleep(self._deps.period_s)
@@ -149,7 +149,7 @@ def _is_over(entry: SlotEntry, name: str, epoch: int) -> bool:
 
 
 def entries_of(sources: ManagerInformers, key: ObjectKey) -> Sequence[SlotEntry]:
-    """The slot table as the cache shows it; empty unless all of it is there."""
+    """The slot table in the cache; empty unless all its objects are there."""
     tables = [sources.tables.cache.get(ObjectKey(key.namespace, table_name(key.name, n))) for n in range(TABLES)]
     if any(table is None for table in tables):
         return ()

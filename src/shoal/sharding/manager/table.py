@@ -1,4 +1,4 @@
-"""Keeps the slot table of a config: makes its objects, writes what ``slots`` planned, cleans up after moves."""
+"""Writes the slot table of a config: creates its objects, writes the plan of ``slots``, deletes states after moves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TableKeeper:
         self._writers = writers
 
     async def make(self, seen: Observed) -> None:
-        """Create what is missing of the table, with epochs above all that were ever issued."""
+        """Create the missing objects of the table, with epochs higher than any issued before."""
         known = (seen.config.get("status") or {}).get("epoch", 0)
         epoch = first_epoch(self._writers.clock.wall_s(), known)
         owner = config_reference(seen.config)
@@ -100,20 +100,20 @@ class TableKeeper:
         aborted = [step for step in plan.finished if step.outcome is MoveOutcome.ABORTED]
         if aborted:
             reasons = "; ".join(sorted({step.reason for step in aborted}))
-            self._writers.tell(seen.config, "MovesAborted", f"{len(aborted)} slots: {reasons}", warning=True)
+            self._writers.record_event(seen.config, "MovesAborted", f"{len(aborted)} slots: {reasons}", warning=True)
             log.warning("moves were aborted", config=str(seen.key), slots=len(aborted), reasons=reasons)
         if plan.given:
             metrics.given.inc(sum(plan.given.values()))
             shown = ", ".join(f"{count} to {name}" for name, count in sorted(plan.given.items()))
-            self._writers.tell(seen.config, "SlotsGiven", f"slots without an owner: {shown}")
+            self._writers.record_event(seen.config, "SlotsGiven", f"slots without an owner: {shown}")
         if plan.rebalanced:
             memory.imbalanced_s = None
-            self._writers.tell(
+            self._writers.record_event(
                 seen.config, "Rebalancing", f"{plan.rebalanced} slots move from the busiest shard to the idlest"
             )
 
     async def _discard(self, key: ObjectKey, names: Iterable[str]) -> None:
-        """States that have been taken over, or never will be. What is missed here the sweep finds."""
+        """Delete states that no shard needs any more. The sweeper deletes those that are missed here."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def discard(name: str) -> None:
@@ -125,7 +125,7 @@ class TableKeeper:
 
 
 def still_gathering(seen: Observed, shards: Mapping[str, Shard]) -> bool:
-    """Whether the first shards are still arriving: slots that wait a moment for all of them need not move."""
+    """Whether the first shards are still starting: slots that are assigned after that need not move again."""
     if any(entry.owner for entry in seen.entries):
         return False
     return any(shard.phase is ShardPhase.PENDING and shard.phase_age_s < seen.spec.lease_s for shard in shards.values())
@@ -134,7 +134,7 @@ def still_gathering(seen: Observed, shards: Mapping[str, Shard]) -> bool:
 def _loads(
     seen: Observed, memory: ManagerMemory, members: Members, shards: Mapping[str, Shard], now_s: float
 ) -> dict[str, float]:
-    """The loads to even out, once they have lain too far apart for long enough; none before."""
+    """The loads to even out, once they have differed too much for ``sustainedFor``; none before."""
     loads = {name: shards[name].load for name in members.settled}
     if members.joining or len(loads) < 2 or max(loads.values()) - min(loads.values()) <= seen.spec.rebalance_threshold:
         memory.imbalanced_s = None

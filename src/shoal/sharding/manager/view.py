@@ -1,4 +1,4 @@
-"""Input of a pass, pure: shards, members and parties derived from observations; and the statuses."""
+"""Input and output of a pass, pure: shards, members and participants of moves from observations; and the statuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES_SHOWN = 100
 
 
 def slots_per_shard(entries: Iterable[SlotEntry]) -> Counter[str]:
-    """How many slots concern each shard: its own, those on their way to it, and those that may come back to it."""
+    """How many slots involve each shard: those it owns, those that move to it, and those that may return to it."""
     listed = tuple(entries)
     counts = Counter(entry.owner for entry in listed)
     for entry in listed:
@@ -69,7 +69,7 @@ def _shard(
 
 
 def members_of(shards: Mapping[str, Shard]) -> Members:
-    """Who may own slots, and who gets whose."""
+    """Which shards may own slots, and which take over the slots of others."""
     waiting = {shard.name for shard in shards.values() if _waits(shard, shards)}
     able = {shard.name for shard in shards.values() if _able(shard)} - waiting
     fresh = any(not shards[name].outdated for name in able)
@@ -85,7 +85,7 @@ def members_of(shards: Mapping[str, Shard]) -> Members:
             continue
         (settled if shard.joined else joining).append(shard.name)
         if shard.replaces in shards and shards[shard.replaces].slots:
-            successors[shard.replaces] = shard.name  # without anything to inherit it is a newcomer like others
+            successors[shard.replaces] = shard.name  # if the old shard has no slots, the new one joins normally
     return Members(
         settled=tuple(sorted(settled)), joining=tuple(sorted(joining)), keeping=tuple(sorted(keeping)),
         successors=successors,
@@ -93,7 +93,7 @@ def members_of(shards: Mapping[str, Shard]) -> Members:
 
 
 def _waits(shard: Shard, shards: Mapping[str, Shard]) -> bool:
-    """Whether its predecessor still works."""
+    """Whether the shard that it replaces still runs."""
     return shard.replaces in shards and shards[shard.replaces].phase is ShardPhase.RUNNING
 
 
@@ -121,7 +121,7 @@ def participants_of(seen: Observed, members: Members) -> dict[str, MoveParticipa
 
 
 def sample_of(seen: Observed, shards: Mapping[str, Shard], now_s: float) -> LoadSample | None:
-    """The live shards now; None when there is none."""
+    """A sample of the live shards; None when there are none."""
     reports = [
         seen.leases[name].lease.report
         for name, shard in shards.items()
@@ -146,7 +146,7 @@ def sample_of(seen: Observed, shards: Mapping[str, Shard], now_s: float) -> Load
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """What a pass has worked out, as far as statuses need it."""
+    """Results of a pass that the statuses show."""
 
     seen: Observed
     shards: Mapping[str, Shard]  # in their new phases
@@ -282,7 +282,7 @@ VOLATILE = frozenset(
 
 
 def differs(before: Obj, after: Obj, *, wholly: bool) -> bool:
-    """Whether a status is worth writing now: at any difference when ``wholly``, else only for more than figures."""
+    """Whether to write a status: with ``wholly`` at any difference, else only when more than figures changed."""
     if before == after:
         return False
     if wholly:

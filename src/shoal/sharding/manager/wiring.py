@@ -1,4 +1,4 @@
-"""The manager's watches, and how its components are put together."""
+"""Builds the manager's components and their watches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PHASES = ("Pending", "Running", "Draining", "Failed", "Terminated")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerDeps:
-    """What the process gives its manager."""
+    """Dependencies of a manager, from its process."""
 
     clock: Clock
     random: Callable[[], float]
@@ -46,7 +46,7 @@ class ManagerDeps:
     new_suffix: Callable[[], str]
     metrics: Metrics
     probe: Probe | None = None
-    kept_s: float = 60.0  # shards that have ended are shown for this long
+    kept_s: float = 60.0  # terminated shards are shown for this long
     period_s: float = 300.0  # between two rounds of the sweep
 
 
@@ -65,8 +65,8 @@ class ManagerComponents:
 def add(
     manager: Manager, events: EventRecorder, deps: ManagerDeps, *, before: ManagerComponents | None = None
 ) -> ManagerComponents:
-    """Wire the parts into a manager that is not running yet. ``before`` are those of the term before in this process:
-    counters go on, and so does what was seen of Leases and phases."""
+    """Add the components to a manager that is not running yet. ``before`` are those of the previous term in this
+    process: metrics and observations of Leases and phases continue from them."""
     labelled = Scope(label_selector=CONFIG_LABEL)
     sources = ManagerInformers(
         configs=manager.informer(CONFIGS),
@@ -94,9 +94,9 @@ def add(
         metrics=loops,
         config=ControllerConfig(workers=_WORKERS, limit=RateLimit(base_s=0.02, cap_s=30.0)),
     )  # fmt: skip
-    # before the controller's own handler: a pass must find the Lease sighted
-    sources.leases.cache.add_handler(shards.sight)
-    sources.instances.cache.add_handler(shards.sight_phase)
+    # before the controller's own handler: a pass needs the observation
+    sources.leases.cache.add_handler(shards.observe_lease)
+    sources.instances.cache.add_handler(shards.observe_phase)
     controller.watches(sources.configs, when=_more_than_status)
     for informer in (sources.instances, sources.tables, sources.pods):
         controller.maps(informer, _config_of)
@@ -143,7 +143,7 @@ def _more_than_status(change: Change) -> bool:
 
 
 def _more_than_a_heartbeat(change: Change) -> bool:
-    """Renewals are only sighted: a pass for each would cost more than they say."""
+    """Renewals alone are recorded but do not start a pass."""
     if change.old is None or change.new is None:
         return True
     old, new = change.old["metadata"].get("annotations") or {}, change.new["metadata"].get("annotations") or {}

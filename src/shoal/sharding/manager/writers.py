@@ -1,4 +1,4 @@
-"""Shared by the manager's writers: fenced clients, their own writes, events, counters, the clock."""
+"""Writes of the manager: fenced clients with overlays of recent writes, events, metrics, the clock."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class WriterDeps:
     clock: Clock
     metrics: ShardMetrics
     new_suffix: Callable[[], str]
-    kept_s: float = 60.0  # a shard that has ended is shown for this long
+    kept_s: float = 60.0  # a terminated shard is shown for this long
 
 
 class ResourceWriter:
-    """One resource: writes go to the server, and what it answered is remembered until the cache shows it."""
+    """Writes one resource; the server's answers stay in the overlay until the cache shows them."""
 
     def __init__(self, resource: ResourceClient, overlay: Overlay) -> None:
         self._resource = resource
@@ -53,7 +53,7 @@ class ResourceWriter:
         return self._note(await self._resource.replace_status(obj))
 
     async def delete(self, obj: Obj) -> None:
-        """Delete what was seen and nothing that came later; what is gone or has changed is left to the next pass."""
+        """Delete the object with this uid. If it is gone or replaced, the next pass decides again."""
         about = obj["metadata"]
         with suppress(NotFound, Conflict):
             await self._resource.delete(about["name"], about["namespace"], uid=about["uid"])
@@ -88,7 +88,7 @@ class Writers:
         self.pods = ResourceWriter(client.of(PODS), Overlay(deps.clock))
         self.states = client.of(STATES)
 
-    def tell(self, obj: Obj, reason: str, message: str, *, warning: bool = False) -> None:
+    def record_event(self, obj: Obj, reason: str, message: str, *, warning: bool = False) -> None:
         kind = EventType.WARNING if warning else EventType.NORMAL
         typed = obj if "kind" in obj else {"apiVersion": API_VERSION, **obj}
         self._events.record(typed, kind, reason, message)

@@ -1,12 +1,12 @@
-"""How moves go on, pure: one entry of the slot table, what its two shards say, and how long the step has taken.
+"""The steps of a move, pure: decided from an entry of the slot table, its two shards' acknowledgements and the time.
 
     (plan) ─▶ Prepare ──prepared──▶ Drain ──drained──▶ Restore ──restored──▶ (clean up)
                  │                    │                   │
                  └──── abort: a higher epoch, back to the source ─┘
 
-An acknowledgement counts only if it names the epoch of this move and comes from the term of the Lease that the entry
-names, so that a late word of a former owner does nothing. An abort always issues an epoch above the one that the target
-was promised. A shard that died needs no drain; what it had saved goes on to whoever comes next.
+An acknowledgement counts only if it has the epoch of this move and comes from the term of the Lease that the entry
+names, so that late acknowledgements of former owners have no effect. An abort issues an epoch higher than the one that
+the move announced to the target. A dead shard needs no drain; the state that it has saved goes to the next owner.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from shoal.sharding.model import Move, MovePhase, SlotEntry, state_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveParticipant:
-    """A shard as moves see it."""
+    """One of the two shards of a move."""
 
     term: int
-    alive: bool = True  # a worker holds its Lease, or may still
-    receiving: bool = True  # slots may come here
-    acks: Mapping[int, Ack] = field(default_factory=dict)  # also of one that has released its Lease
+    alive: bool = True  # a worker holds its Lease, or may still hold it
+    receiving: bool = True  # slots may move to it
+    acks: Mapping[int, Ack] = field(default_factory=dict)  # kept also after the worker has released its Lease
 
     def said(self, slot: int, epoch: int) -> Ack | None:
         ack = self.acks.get(slot)
         return ack if ack is not None and ack.epoch == epoch else None
 
 
-NOBODY = MoveParticipant(term=-2, alive=False, receiving=False)
+ABSENT = MoveParticipant(term=-2, alive=False, receiving=False)
 
 
 class MoveOutcome(StrEnum):
     GOING = "going"
     MOVED = "moved"
     ABORTED = "aborted"
-    FREE = "free"  # it has no owner: the next shard may take it at once
+    FREE = "free"  # the slot has no owner: another shard can get it at once
 
 
 @dataclass(frozen=True, slots=True)
 class MoveStep:
-    """What becomes of an entry. ``reason`` is for people; ``discard`` names a ShardState that is not needed again."""
+    """The new entry and the outcome. ``reason`` is for people; ``discard`` names a ShardState to delete."""
 
     entry: SlotEntry
     outcome: MoveOutcome
@@ -69,8 +69,8 @@ def give(entry: SlotEntry, to: str, term: int) -> SlotEntry:
 
 
 def is_held(entry: SlotEntry, participants: Mapping[str, MoveParticipant]) -> bool:
-    """Whether the owner, in the term it was given the slot in, may still work on it."""
-    owner = participants.get(entry.owner, NOBODY)
+    """Whether the owner may still work on the slot, in the term in which it received it."""
+    owner = participants.get(entry.owner, ABSENT)
     return owner.alive and owner.term == entry.term
 
 
@@ -110,10 +110,10 @@ def _prepare(entry: SlotEntry, move: Move, participants: Mapping[str, MovePartic
 def _drain(
     entry: SlotEntry, move: Move, participants: Mapping[str, MoveParticipant], config: str, timed_out: bool
 ) -> MoveStep:
-    source, target = participants.get(entry.owner, NOBODY), _target(move, participants)
+    source, target = participants.get(entry.owner, ABSENT), _target(move, participants)
     ack = source.said(entry.slot, move.next_epoch)
     drained = ack is not None and ack.kind is AckKind.DRAINED
-    promised = state_name(config, entry.slot, move.next_epoch)  # it may be there without a word about it
+    promised = state_name(config, entry.slot, move.next_epoch)  # may exist without an acknowledgement
     digest = ack.digest if ack is not None and drained else ""
     state = promised if digest else ""
     if not is_held(entry, participants):
@@ -142,9 +142,9 @@ def _restore(entry: SlotEntry, move: Move, participants: Mapping[str, MovePartic
     reason = (
         "the target shard could not load the state" if failed else "the target shard did not load the state in time"
     )
-    source = participants.get(move.source, NOBODY)
+    source = participants.get(move.source, ABSENT)
     if not move.source or not source.alive:
-        # it has been tried elsewhere, or there is no elsewhere: better to work without the state than not at all
+        # no other shard is left to try: work goes on without the state
         return MoveStep(replace(entry, move=None), MoveOutcome.ABORTED, f"{reason}; its state is discarded", move.state)
     back = replace(move, source="") if move.state else None
     again = SlotEntry(slot=entry.slot, owner=move.source, term=source.term, epoch=entry.epoch + 1, move=back)
@@ -152,7 +152,7 @@ def _restore(entry: SlotEntry, move: Move, participants: Mapping[str, MovePartic
 
 
 def _target(move: Move, participants: Mapping[str, MoveParticipant]) -> MoveParticipant | None:
-    target = participants.get(move.to, NOBODY)
+    target = participants.get(move.to, ABSENT)
     return target if target.alive and target.receiving and target.term == move.to_term else None
 
 

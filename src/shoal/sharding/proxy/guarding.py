@@ -1,8 +1,8 @@
-"""Writes made safe: whatever a controller sends, what leaves the proxy applies to the version whose owner was checked.
+"""Guards writes: adds the checked resourceVersion and the owner's epoch to every write of a controller. Pure.
 
-A controller may leave resourceVersions out, because alone it need not care. The proxy has read the object, knows that
-its slot is owned and with which epoch, and puts that version into the write: a later owner's write in between makes the
-server refuse it. Pure.
+A controller that runs alone may leave out resourceVersions. The proxy has read the object, knows that its slot is owned
+and with which epoch, and adds the version that it has read. If a later owner writes in between, the server refuses the
+write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.sharding.model import epoch_annotation, slot_label
 def guarded_body(
     method: str, content_type: str, body: bytes, current: Obj, *, config: str, slot: int, epoch: int, stamp: bool
 ) -> bytes:
-    """The body to send instead. ``stamp``: the write can carry metadata (a status write cannot)."""
+    """The body to send instead. ``stamp``: the write can change metadata (a status write cannot)."""
     version = current["metadata"]["resourceVersion"]
     if method == "DELETE":
         return _delete(body, current)
@@ -56,7 +56,7 @@ def stamped(obj: Obj, config: str, slot: int, epoch: int) -> Obj:
 
 
 def carries_version(method: str, content_type: str, body: bytes) -> bool:
-    """Whether the controller itself named a version: then a conflict is its business, else it is ours to try again."""
+    """Whether the controller named a version: then it handles a conflict, else the proxy retries."""
     if method == "PUT":
         return True
     try:
@@ -77,7 +77,7 @@ def _version_of(named: Any) -> str:
 
 
 def read_object(body: bytes) -> Obj:
-    """What a body says, which must be an object in JSON."""
+    """The object in a body, which must be JSON."""
     try:
         found = orjson.loads(body) if body else {}
     except ValueError as error:
@@ -104,15 +104,14 @@ def _merge(body: bytes, current: Obj, config: str, epoch: int, *, stamp: bool) -
     if stamp:
         made["annotations"] = {**(theirs.get("annotations") or {}), epoch_annotation(config): str(epoch)}
         if "labels" in theirs:
-            # null means all of them; the slot stays whatever is said
+            # null removes all labels; the slot always stays
             labels = theirs["labels"] if theirs["labels"] is not None else dict.fromkeys(about.get("labels") or {})
             made["labels"] = {name: value for name, value in labels.items() if name != slot}
     return orjson.dumps({**patch, "metadata": made})
 
 
 def _apply(body: bytes, version: str, config: str, slot: int, epoch: int, *, stamp: bool) -> bytes:
-    """What is applied is all that its applier wants: the slot came with the first apply, and would go with the next if
-    that did not have it."""
+    """An apply removes fields that the applier set before and leaves out now, so every apply must have the slot."""
     sent = read_object(body)
     theirs = sent.get("metadata") or {}
     made = {**sent, "metadata": {**theirs, "resourceVersion": _version_of(theirs) or version}}

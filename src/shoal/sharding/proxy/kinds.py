@@ -1,4 +1,4 @@
-"""Which kinds are shared out, and which follow them, as the ShardConfig says and the server names them."""
+"""The sharded kinds and the kinds of their children, from the ShardConfig and the server's discovery."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ class Kinds:
         self._targets: dict[tuple[str, str], ResourceType] = {}  # group, kind
         self._controlled: dict[tuple[str, str], list[ResourceType]] = {}
 
-    async def learn(self, spec: ConfigSpec) -> None:
-        """Follow a ShardConfig."""
+    async def update(self, spec: ConfigSpec) -> None:
         served = {(it.group, it.kind): it for it in reversed(await self._client.resource_types(refresh=True))}
         self._targets = {key: served[key] for target in spec.targets if (key := (target.group, target.kind)) in served}
         self._controlled = {
@@ -29,7 +28,7 @@ class Kinds:
         self._by_path = {(kind.group, kind.plural): kind for kind in every}
 
     def sharded(self, target: RequestTarget) -> ResourceType | None:
-        """The kind of a request, in the version it asks for, if it is shared out or follows one that is."""
+        """The kind of a request, in the version it asks for, if it or the kind of its owner is sharded."""
         kind = self._by_path.get((target.group, target.plural))
         if kind is None or kind.version == target.version:
             return kind

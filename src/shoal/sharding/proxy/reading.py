@@ -1,8 +1,8 @@
-"""Reads through the proxy: lists and watches of sharded kinds show the shard's share, everything else what there is.
+"""Reads through the proxy: lists and watches of sharded kinds show only the shard's objects; other reads are unchanged.
 
-A watch that goes on while slots move would show a part of the truth: the objects that came with a slot existed before,
-and nothing happens to them. So a move ends the watches of sharded kinds with 410, which makes every client list again,
-and a watch is refused the same way when the list it follows was of another share.
+A watch that continued while slots move would miss the objects of new slots: they existed before, so no event shows
+them. A move therefore ends the watches of sharded kinds with 410, which makes clients list again. A watch gets 410 also
+when the list before it was for other slots.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.client.transport import StreamReply
 from shoal.sharding.model import SLOTS, slot_label, slot_selector
 
 _REMEMBERED = 50_000
-_NOBODY = "none"  # no object has this for a slot
+_NO_SLOT = "none"  # a slot that no object has
 
 GONE = {
     "type": "ERROR",
@@ -32,8 +32,8 @@ GONE = {
 
 
 class VisibleSlots:
-    """Which slots are shown now. Each change is a new *generation*; versions that a client was told in one are no place
-    to go on from in another."""
+    """The slots that the proxy shows. Each change begins a new *generation*; a client cannot continue in one generation
+    from a resourceVersion of another."""
 
     def __init__(self, config: str) -> None:
         self._config = config
@@ -60,15 +60,15 @@ class VisibleSlots:
             self._told.popitem(last=False)
 
     def continues(self, version: str) -> bool:
-        """Whether a watch may go on from a version; not when it is not known in which generation it was told."""
+        """Whether a watch may start from a version: only if it was sent in the current generation."""
         return version in ("", "0") or self._told.get(version) == self.generation
 
     def narrowed(self, query: str) -> str:
-        """The query of a list or a watch, for the share alone."""
+        """The query of a list or a watch, limited to the visible slots."""
         params = parse_qsl(query, keep_blank_values=True)
         label = slot_label(self._config)
         if not self._slots:
-            share = f"{label}={_NOBODY}"
+            share = f"{label}={_NO_SLOT}"
         elif len(self._slots) == SLOTS:
             share = label
         else:
@@ -79,7 +79,7 @@ class VisibleSlots:
 
 
 async def narrowed_watch(client: Client, path: str, query: str, share: VisibleSlots) -> AsyncGenerator[bytes, None]:
-    """The lines of a watch, until it ends or the share changes."""
+    """The lines of a watch, until it ends or the visible slots change."""
     version = dict(parse_qsl(query)).get("resourceVersion", "")
     if not share.continues(version):
         yield orjson.dumps(GONE) + b"\n"
@@ -111,7 +111,7 @@ async def narrowed_watch(client: Client, path: str, query: str, share: VisibleSl
 
 
 async def unnarrowed(client: Client, target: str, headers: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-    """A stream as it is."""
+    """A stream that is passed on unchanged."""
     reply = await client.stream("GET", target, headers=headers)
     try:
         yield b""  # it has begun

@@ -18,7 +18,7 @@ class RequestTarget:
 
 
 def target_of(path: str) -> RequestTarget | None:
-    """None when the path is not about a resource: discovery, health, and what else there is."""
+    """None when the path is not that of a resource, for example discovery or health."""
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[0] == "api":
         group, version, rest = "", parts[1], parts[2:]

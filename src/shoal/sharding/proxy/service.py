@@ -1,4 +1,4 @@
-"""The proxy as an application: who may ask, what the request is about, and where it goes."""
+"""The proxy as an application: authenticates requests and routes them to guarded reads and writes."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class _Call:
         await answer(self.send, reply.status, reply.body, reply.headers.get("content-type", _JSON))
 
     async def stream(self, pieces: AsyncGenerator[bytes, None]) -> None:
-        """Until there are no more, or nobody reads them any more. The first piece, empty or not, comes when it is known
-        that there is a stream: until then an error is an answer of its own."""
+        """Until the pieces end or the client disconnects. The first piece may be empty. It comes once the server has
+        accepted the request; an error before it becomes a response of its own."""
 
         async def pump() -> None:
             async with aclosing(pieces) as reading:
@@ -119,7 +119,7 @@ def make_app(client: Client, kinds: Kinds, share: VisibleSlots, writes: ProxyWri
         await call.reply(reply)
 
     async def _pass(call: _Call) -> None:
-        """What is not shared out goes through as it is, with the worker's own rights."""
+        """Requests for kinds that are not sharded are forwarded unchanged, with the worker's own rights."""
         if call.watches or "follow=true" in call.query:
             await call.stream(unnarrowed(client, call.whole, call.accept))
             return

@@ -1,4 +1,4 @@
-"""Passing writes on: who owns the object, with which epoch, and what the write becomes."""
+"""Forwards writes of owned objects, with their epoch, and refuses writes of other shards' objects."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from shoal.sharding.worker import Worker
 
 log = get_logger("shard.proxy")
 
-_TRIES = 5  # of a write whose version was ours
+_TRIES = 5  # of a write to which the proxy added the version
 _WITHOUT_METADATA = ("status", "scale")
 
 
 class ProxyWrites:
-    """Counts what is under way per slot, so that a slot is handed over only when nothing is."""
+    """Counts the writes under way per slot, so that a slot is handed over only when there are none."""
 
     def __init__(self, worker: Worker, reading: Client, kinds: Kinds) -> None:
         self._worker = worker
@@ -46,7 +46,7 @@ class ProxyWrites:
 
     @asynccontextmanager
     async def _owned(self, slot: int, what: str) -> AsyncIterator[int]:
-        """The epoch to write with; refused when the slot is not ours."""
+        """The epoch to write with; ``Conflict`` when another shard owns the slot."""
         epoch = self._worker.epoch_of(slot)
         if epoch is None:
             self.refused += 1
@@ -83,7 +83,7 @@ class ProxyWrites:
     async def _create(
         self, method: str, path: str, target: RequestTarget, query: str, headers: Mapping[str, str], body: bytes
     ) -> Reply:
-        """A child follows its owner. What has no sharded owner is anybody's, and gets its slot from the manager."""
+        """A child gets the slot of its owner. Any shard may create objects without a sharded owner."""
         obj = read_object(body)
         reference = controller_of({"metadata": {}, **obj})
         owner_kind = self._kinds.owner(reference)
@@ -116,14 +116,14 @@ class ProxyWrites:
             applies = method == "PATCH" and media_type(headers.get("content-type", "")) == PatchType.APPLY
             if not applies or target.subresource:
                 raise
-            # nothing says "only if it is absent"; against a late one of us stand the fence and the policy of epochs
+            # apply cannot require absence; the fence and the policy of epochs refuse late writes
             return await self._create(method, path, target, query, headers, body)
         slot = slot_of(current, self._worker.config)
         if slot is None and self._kinds.owner(controller_of(current)) is None and not self._kinds.is_target(kind):
             return await self._send(method, path, query, headers, body)  # not sharded
         slot = self._slot(current)
         async with self._owned(slot, f"{kind.kind} {key_of(current)}") as epoch:
-            current = await self._claim_family(current, kind, slot, epoch)
+            current = await self._claim_with_owner(current, kind, slot, epoch)
             stamp = target.subresource not in _WITHOUT_METADATA
             sent = guarded_body(
                 method, headers.get("content-type", ""), body, current,
@@ -137,8 +137,8 @@ class ProxyWrites:
             raise Conflict(f"{key_of(obj)} has no slot yet; try again")
         return slot
 
-    async def _claim_family(self, obj: Obj, kind: ResourceType, slot: int, epoch: int) -> Obj:
-        """Before the first write to a child in an epoch its owner is claimed too: a late write to either is refused."""
+    async def _claim_with_owner(self, obj: Obj, kind: ResourceType, slot: int, epoch: int) -> Obj:
+        """Claim an object and, before its first write in an epoch, its owner: late writes to both are refused."""
         reference = controller_of(obj)
         owner_kind = self._kinds.owner(reference)
         if reference is None or owner_kind is None or epoch_of(obj, self._worker.config) >= epoch:
@@ -154,7 +154,7 @@ class ProxyWrites:
         return await self._claim(obj, kind, slot, epoch)
 
     async def _claim(self, obj: Obj, kind: ResourceType, slot: int, epoch: int) -> Obj:
-        """Stamp the epoch on an object that does not have it yet, on its children first."""
+        """Write the epoch to an object that does not have it yet, and before that to its children."""
         config = self._worker.config
         known = epoch_of(obj, config)
         if known > epoch:

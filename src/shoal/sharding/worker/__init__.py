@@ -1,4 +1,4 @@
-"""The worker SDK: write a controller as if it were alone; run as many of it as there is work.
+"""The worker SDK: write a controller as for one process, and run as many processes as the work needs.
 
 app = ShardedController()
 

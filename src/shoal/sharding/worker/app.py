@@ -10,7 +10,7 @@ from shoal.errors import ConfigError
 from shoal.kube.objects import Obj
 from shoal.sharding.worker.owned import Owned
 
-Reconcile = Callable[[Owned], Awaitable[float | None]]  # seconds after which it is to run again, or None
+Reconcile = Callable[[Owned], Awaitable[float | None]]  # seconds until the next run, or None
 ReconcileMany = Callable[[list[Owned]], Awaitable[float | None]]
 Gone = Callable[[Obj], Awaitable[None]]
 Save = Callable[[int], Awaitable[bytes | None]]
@@ -24,8 +24,8 @@ F = TypeVar("F", bound=Callable[..., object])
 
 @dataclass(kw_only=True)
 class Handler:
-    """What happens to objects of one kind. ``controls`` are kinds whose objects it makes: they are watched too, and a
-    change of one runs the handler of its owner."""
+    """Handlers of one kind. ``controls`` are the kinds of the children that it creates: they are watched too, and a
+    change of a child runs the handler of its owner."""
 
     group: str
     kind: str
@@ -44,11 +44,11 @@ class ShardedController:
     restore: Restore | None = None
     health: Health | None = None
     figures: Figures | None = None
-    journal: Journal | None = None  # told of every write that the server took: for those who check us
+    journal: Journal | None = None  # called with every write that the server accepted; for checks of ownership
 
     def reconcile(self, group: str, kind: str, *, controls: Iterable[tuple[str, str]] = ()) -> Callable[[F], F]:
-        """The function makes the world what one object says. It is called again when the object or a child changes,
-        after a failure, and with every new owner; it must not mind."""
+        """The function reconciles one object. It runs again when the object or a child changes, after a failure, and
+        with every new owner, so it must be idempotent."""
 
         def register(function: F) -> F:
             handler = self._handler(group, kind, controls)
@@ -59,7 +59,7 @@ class ShardedController:
         return register
 
     def reconcile_many(self, group: str, kind: str, *, controls: Iterable[tuple[str, str]] = ()) -> Callable[[F], F]:
-        """The same for several objects at once. A failure is that of all of them."""
+        """The same for several objects at once. A failure counts for all of them."""
 
         def register(function: F) -> F:
             handler = self._handler(group, kind, controls)
@@ -70,8 +70,8 @@ class ShardedController:
         return register
 
     def gone(self, group: str, kind: str) -> Callable[[F], F]:
-        """The function is told of an object that was deleted while this shard owned it. What must not be missed needs
-        a finalizer."""
+        """The function runs after an object was deleted while this shard owned it. Use a finalizer for work that must
+        not be missed."""
 
         def register(function: F) -> F:
             handler = self._handler(group, kind, ())
@@ -82,22 +82,22 @@ class ShardedController:
         return register
 
     def save_state(self, function: F) -> F:
-        """The function gives what is to be kept of a slot that moves, at most 256 KB, or None."""
+        """The function returns the state of a slot that moves, at most 256 KB, or None."""
         self.save = function  # type: ignore[assignment]
         return function
 
     def restore_state(self, function: F) -> F:
-        """The function takes over what another shard has kept."""
+        """The function loads the state that another shard has saved."""
         self.restore = function  # type: ignore[assignment]
         return function
 
     def healthy(self, function: F) -> F:
-        """The function says whether this worker can work, and why not."""
+        """The function returns whether this worker is healthy, and the problem if not."""
         self.health = function  # type: ignore[assignment]
         return function
 
     def metrics(self, function: F) -> F:
-        """The function gives figures that a ShardConfig can scale by."""
+        """The function returns the custom metrics that a ShardConfig can scale by."""
         self.figures = function  # type: ignore[assignment]
         return function
 

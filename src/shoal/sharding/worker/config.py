@@ -1,4 +1,4 @@
-"""Settings of a worker. What is dynamic (lease, heartbeat, targets) stands in the ShardConfig and is followed."""
+"""Settings of a worker. Those that can change while it runs (lease, heartbeat, targets) are in the ShardConfig."""
 
 from __future__ import annotations
 

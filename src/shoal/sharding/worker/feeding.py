@@ -1,8 +1,8 @@
 """Caches of a worker: the objects of its slots, of each kind it handles or controls.
 
-Slots come and go by moves. The cache of a kind stays; the list and watch that feed it are replaced by ones for the new
-set, and the cache tells only what differs. An object that leaves with its slot looks like a deletion then: who handles
-it asks whether the slot is still owned.
+Moves change the set of slots. The cache of a kind stays; its list and watch are replaced by ones for the new set, and
+the cache reports only the differences. An object whose slot has left then looks deleted, so handlers check whether the
+slot is still owned.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from shoal.client import ResourceClient, Scope
 from shoal.kube.objects import Obj
 from shoal.reconcile import Cache, Reflector
 from shoal.reconcile.keys import controller_of
-from shoal.sharding.following import FOLLOWING
 from shoal.sharding.model import SLOTS, slot_label, slot_of, slot_selector
+from shoal.sharding.reflector_config import REFLECTOR_CONFIG
 
 BY_SLOT, BY_OWNER = "slot", "owner"
 
 
-class _Told(Cache):
-    """A cache that says when a whole list has been put into it."""
+class _ListedCache(Cache):
+    """A cache with an event that is set when a complete list has been stored."""
 
     def __init__(self, config: str) -> None:
         def slots(obj: Obj) -> Iterable[str]:
@@ -44,11 +44,11 @@ def _owner(obj: Obj) -> Iterable[str]:
 
 
 class SlotCache:
-    """One kind. ``follow`` changes what is watched; ``close`` ends it."""
+    """The cache of one kind. ``follow`` changes the watched slots; ``close`` ends the watch."""
 
     def __init__(self, resource: ResourceClient, config: str, *, clock: Clock, random: Callable[[], float]) -> None:
         self.resource = resource
-        self.cache = _Told(config)
+        self.cache = _ListedCache(config)
         self._config = config
         self._clock = clock
         self._random = random
@@ -64,13 +64,13 @@ class SlotCache:
         selector = slot_label(self._config) if len(slots) == SLOTS else slot_selector(self._config, slots)
         reflector = Reflector(
             self.resource, self.cache, clock=self._clock, random=self._random, scope=Scope(label_selector=selector),
-            config=FOLLOWING,
+            config=REFLECTOR_CONFIG,
         )  # fmt: skip
         self._task = asyncio.create_task(reflector.run(), name=f"feed/{self.resource.type.qualified}")
         await self.cache.listed.wait()
 
     def wrote(self, answer: Obj) -> None:
-        """The server has taken a write of ours. The watch will say so too, but later than somebody may look."""
+        """The server has accepted a write of this worker. The cache must show it before the watch does."""
         self.cache.upsert(answer)
 
     async def close(self) -> None:

@@ -24,8 +24,8 @@ class Gauges:
         self._last = (clock.monotonic(), time.process_time())
         self._cpu = 0.0
         self._running = 0
-        self._changed_s = self._looked_s = clock.monotonic()  # when one began or ended; when the load was last read
-        self._ran_s = 0.0  # of all handlers together, since the last reading
+        self._changed_s = self._looked_s = clock.monotonic()  # last start or end of a handler; last reading of the load
+        self._ran_s = 0.0  # all handlers together, since the last reading
         self._busy = 0.0
 
     def began(self, now_s: float) -> None:
@@ -43,7 +43,7 @@ class Gauges:
         self._changed_s = now_s
 
     def busy(self) -> float:
-        """The part of the handlers that ran, since the last look of a second ago or more."""
+        """The share of the handlers that were running, measured over at least a second."""
         now_s = self._clock.monotonic()
         passed_s = now_s - self._looked_s
         if passed_s >= 1.0:
@@ -59,7 +59,7 @@ class Gauges:
         return ordered[int(len(ordered) * 0.99)] if ordered else 0.0
 
     def cpu(self) -> float:
-        """Of what it may use, since the last look of a second ago or more."""
+        """The share of the allowed CPU time, measured over at least a second."""
         now_s, used_s = self._clock.monotonic(), time.process_time()
         if now_s - self._last[0] >= 1.0:
             self._cpu = min(1.0, (used_s - self._last[1]) / (now_s - self._last[0]) / self._cpus)

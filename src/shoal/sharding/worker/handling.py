@@ -1,4 +1,4 @@
-"""Running handlers: keys of owned objects from a queue, a bounded number at once, cancelled by slot when it is lost."""
+"""Runs handlers for the owned objects in a queue, a bounded number at once, and cancels those of lost slots."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ log = get_logger("shard.worker")
 
 _LOOK_S = 1.0  # how often handlers that take too long are looked for
 _TURN_S = 0.005  # time handlers may run together before other tasks get a turn
-_WAIT_S = 0.05  # a worker that may start nothing looks again
+_WAIT_S = 0.05  # until a worker whose lease is too old checks again
 _LIMIT = RateLimit(base_s=0.05, cap_s=300.0, rate=50.0, burst=200)
 
-_Key = tuple[int, ObjectKey]  # which handler, which object
+_Key = tuple[int, ObjectKey]  # number of the handler, object
 
 
 class HandlerOwner(Protocol):
-    """The worker, as handlers see it."""
+    """The part of the worker that handlers use."""
 
     client: Client
     config: str
@@ -58,9 +58,9 @@ class HandlerRunner:
         self._gauges = gauges
         self._queue: WorkQueue[_Key] = WorkQueue(clock=clock, limit=_LIMIT)
         self._feeds: dict[Kind, SlotCache] = {}
-        self._gone: dict[_Key, tuple[int, Obj]] = {}  # slot and last state of what was deleted and not handled
-        self._running: dict[asyncio.Task[None], tuple[frozenset[int], float]] = {}  # its slots, since when
-        self._cancelled: dict[asyncio.Task[None], bool] = {}  # whether because it took too long
+        self._gone: dict[_Key, tuple[int, Obj]] = {}  # slot and last state of deleted objects that were not handled yet
+        self._running: dict[asyncio.Task[None], tuple[frozenset[int], float]] = {}  # its slots, when it began
+        self._cancelled: dict[asyncio.Task[None], bool] = {}  # whether because of the timeout
         self._ended = asyncio.Event()  # a handler has ended
         self._paused_s = clock.monotonic()
         self.handled = 0
@@ -74,10 +74,10 @@ class HandlerRunner:
     def depth(self) -> int:
         return len(self._queue)
 
-    # what comes in
+    # changes
 
     def attach(self, kind: Kind, feed: SlotCache) -> None:
-        """Hear of changes of a kind that is handled or controlled."""
+        """Queue objects when a handled or controlled kind changes."""
         self._feeds[kind] = feed
         for number, handler in enumerate(self._handlers):
             if (handler.group, handler.kind) == kind:
@@ -88,7 +88,7 @@ class HandlerRunner:
     def _changed(self, number: int, change: Change) -> None:
         slot = slot_of(change.object, self._owner.config)
         if slot is None or self._owner.epoch_of(slot) is None:
-            return  # all of a slot's objects are taken up when it becomes ours
+            return  # when a slot becomes owned, all its objects are queued
         key = (number, change.key)
         if change.new is None:
             if self._handlers[number].gone is None:
@@ -106,18 +106,18 @@ class HandlerRunner:
         if reference["apiVersion"].rpartition("/")[0] == handler.group:
             self._queue.add((number, ObjectKey(change.key.namespace, reference["name"])))
 
-    def take_up(self, slot: int) -> None:
-        """The slot is ours with a new epoch: all of its objects are handled."""
+    def handle_slot(self, slot: int) -> None:
+        """Queue all objects of a slot that is owned with a new epoch."""
         for number, handler in enumerate(self._handlers):
             feed = self._feeds.get((handler.group, handler.kind))
             for obj in feed.cache.by_index(BY_SLOT, str(slot)) if feed is not None else ():
                 about = obj["metadata"]
                 self._queue.add((number, ObjectKey(about.get("namespace") or "", about["name"])))
 
-    # slots that go
+    # lost slots
 
     def stop(self, slot: int) -> None:
-        """Cancel what runs for the slot."""
+        """Cancel the handlers of the slot."""
         for task, (slots, _) in self._running.items():
             if slot in slots:
                 self._cancel(task)
@@ -127,13 +127,13 @@ class HandlerRunner:
         return any(slot in slots for slots, _ in self._running.values())
 
     async def ended(self, slot: int) -> None:
-        """Return when nothing runs for the slot."""
+        """Return when no handler of the slot runs."""
         while self.runs(slot):
             self._ended.clear()
             await self._ended.wait()
 
-    async def still(self) -> None:
-        """Cancel everything and return when nothing runs."""
+    async def stop_all(self) -> None:
+        """Cancel all handlers and wait for their end."""
         for task in tuple(self._running):
             self._cancel(task)
         while self._running:
@@ -178,7 +178,7 @@ class HandlerRunner:
                 self._paused_s = self._clock.monotonic()
 
     async def _next(self) -> list[_Key]:
-        """The next key, or several of one handler that wants many."""
+        """The next key, or several for a handler that takes many."""
         first = await self._queue.get()
         keys = [first]
         if self._handlers[first[0]].reconcile_many is not None:
@@ -193,7 +193,7 @@ class HandlerRunner:
         now_s = self._clock.monotonic()
         while not self._owner.lease.time.may_start(now_s):
             if self._owner.lease.term < 0:
-                return  # nothing is ours: what will be is taken up then
+                return  # no slot is owned; a new term queues its objects
             await self._clock.sleep(_WAIT_S)
             now_s = self._clock.monotonic()
         number = keys[0][0]
@@ -214,7 +214,7 @@ class HandlerRunner:
             if self._cancelled[task]:
                 self._again(keys, TimeoutError("the handler took too long"))
             else:
-                for key in keys:  # of a batch, not all may have been lost
+                for key in keys:  # the slots of other objects of a batch may still be owned
                     self._queue.add(key)
         finally:
             self._cancelled.pop(task, None)
@@ -245,7 +245,7 @@ class HandlerRunner:
         except Exception as error:
             late = isinstance(error, OwnershipLost | LostLease)
             if late and not any(self._owner.epoch_of(each.slot) == each.epoch for each in owned):
-                log.info("not the owner any more", reason=str(error))  # no failure: the next owner does it
+                log.info("not the owner any more", reason=str(error))  # not a failure: the next owner handles it
             else:
                 self._again(keys, error)
             return
@@ -256,7 +256,7 @@ class HandlerRunner:
                 self._queue.add_after(key, after_s)
 
     def _again(self, keys: list[_Key], error: Exception) -> None:
-        """Later each time."""
+        """Queue the keys again, with a longer delay each time."""
         self.failed += len(keys)
         for key in keys:
             delay_s = self._queue.add_rate_limited(key)

@@ -1,7 +1,7 @@
-"""The worker's Lease: taken, renewed with every heartbeat, given back in the end.
+"""The worker's Lease: acquired, renewed with every heartbeat, released in the end.
 
-One write says everything: that the worker lives, how it does, and how far it is with slots that move. Its time is
-counted from sending the write, so that it ends before the manager may give anything away.
+One write renews the Lease, reports load and health, and acknowledges moves. The worker counts its time from sending the
+write, so that it stops before the manager may reassign its slots.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LeaseTiming:
 
 
 class LeaseKeeper:
-    """``acquire`` begins a term, ``beat`` keeps it until it is lost, ``release`` ends it."""
+    """``acquire`` begins a term, ``renew`` keeps it until it is lost, ``release`` ends it."""
 
     def __init__(
         self,
@@ -73,8 +73,11 @@ class LeaseKeeper:
         self._report = report
         self._acks = acks
         self._lease: Obj = {}
-        self._seen: tuple[object, float] = (None, 0.0)  # what the Lease said when another held it, and since when
-        self._hurry = asyncio.Event()
+        self._seen: tuple[object, float] = (
+            None,
+            0.0,
+        )  # content of another holder's Lease, and since when
+        self._due = asyncio.Event()
         self.fence = Fence(namespace, self.name, identity, clock=clock)  # for every write of this worker
         self.timing = LeaseTiming()
         self.leaving = False
@@ -85,9 +88,9 @@ class LeaseKeeper:
     def name(self) -> str:
         return lease_name(self._shard)
 
-    def hurry(self) -> None:
+    def renew_soon(self) -> None:
         """Renew before the next heartbeat, to report a change."""
-        self._hurry.set()
+        self._due.set()
 
     async def acquire(self) -> None:
         """Return when a term has begun."""
@@ -120,7 +123,7 @@ class LeaseKeeper:
         return True
 
     def _expired(self, lease: Obj) -> bool:
-        """Whether its holder has had a whole lease since we saw it change, on our own clock."""
+        """Whether a whole lease has passed since this worker saw the Lease change, on its own clock."""
         spec = lease["spec"]
         said = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions"))
         now_s = self._clock.monotonic()
@@ -148,16 +151,16 @@ class LeaseKeeper:
                 await self._renew()
             except (ApiError, TransportError, TimeoutError) as error:
                 pause_s *= _AFTER_FAILURE
-                self._hurry.clear()
+                self._due.clear()
                 log.warning("renewing the lease failed", reason=str(error) or type(error).__name__)
 
     async def _pause(self, seconds: float) -> None:
-        timer = self._clock.call_later(max(0.0, seconds), self._hurry.set)
+        timer = self._clock.call_later(max(0.0, seconds), self._due.set)
         try:
-            await self._hurry.wait()
+            await self._due.wait()
         finally:
             timer.cancel()
-        self._hurry.clear()
+        self._due.clear()
 
     async def _renew(self) -> None:
         async with within(self._clock, max(0.01, self.time.cancel_at_s - self._clock.monotonic())):
@@ -165,12 +168,12 @@ class LeaseKeeper:
             try:
                 renewed = await self._leases.replace(self._said(self._lease, term=self.term))
             except (Conflict, NotFound):
-                # someone wrote: the manager that took it, a person, or ourselves in a renewal whose answer was lost
+                # another writer: the manager that took it, a user, or an earlier renewal whose answer was lost
                 current = await self._leases.get(self.name, self._namespace)
                 if not self._is_mine(current, self.term):
                     self._end()
                     holder = (current.get("spec") or {}).get("holderIdentity")
-                    raise TermEnded(f"the lease is held by {holder or 'nobody'}") from None
+                    raise TermEnded(f"the lease is held by {holder or 'no worker'}") from None
                 sent_s = self._clock.monotonic()
                 renewed = await self._leases.replace(self._said(current, term=self.term))
         self._lease = renewed
@@ -187,12 +190,12 @@ class LeaseKeeper:
 
     @property
     def _granted_s(self) -> float:
-        """What the Lease itself says: the manager counts by that, whatever the config says meanwhile."""
+        """The duration in the Lease, which the manager uses, even if the config has changed since."""
         return float(self._lease["spec"]["leaseDurationSeconds"])
 
     async def release(self) -> None:
-        """Give the Lease back, so that the slots move at once. Only when nothing runs any more. What was acknowledged
-        last stays in it: states that were saved are still to be taken over."""
+        """Release the Lease, so that its slots are reassigned at once. Call it only when no handler runs. The last
+        acknowledgements stay in it: the next owners still need the saved states."""
         term = self.term
         self._end()
         if term < 0:
@@ -201,7 +204,7 @@ class LeaseKeeper:
             async with within(self._clock, _RELEASE_S):
                 try:
                     await self._leases.replace(_released(self._lease))
-                except Conflict:  # a renewal that was cut short has arrived all the same
+                except Conflict:  # a cancelled renewal has reached the server
                     current = await self._leases.get(self.name, self._namespace)
                     if self._is_mine(current, term):
                         await self._leases.replace(_released(current))

@@ -1,4 +1,4 @@
-"""Slots on the move: the source lets its handlers end and saves, the target takes over. The manager decides."""
+"""A worker's side of moves: the source drains and saves a slot, the target restores it. The manager decides."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = get_logger("shard.worker")
 
 _AGAIN_S = 0.2
 
-Told = Callable[[int, int, str], None]  # slot, epoch, digest
+MoveEnded = Callable[[int, int, str], None]  # slot, epoch, digest
 
 
 class SlotTransfer:
@@ -39,23 +39,23 @@ class SlotTransfer:
         self._handling = handling
         self._clock = clock
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._ended: set[asyncio.Task[None]] = set()  # cancelled, not over
+        self._ended: set[asyncio.Task[None]] = set()  # cancelled, not done yet
 
-    def drain(self, slot: int, epoch: int, drained: Told) -> None:
+    def drain(self, slot: int, epoch: int, drained: MoveEnded) -> None:
         self._start(slot, self._drain(slot, epoch, drained))
 
-    def restore(self, step: SlotStep, restored: Told, failed: Callable[[int, int], None]) -> None:
+    def restore(self, step: SlotStep, restored: MoveEnded, failed: Callable[[int, int], None]) -> None:
         self._start(step.slot, self._restore(step, restored, failed))
 
     def stop(self, slot: int) -> None:
-        """The slot's move is not ours any more."""
+        """Cancel the move of a slot."""
         task = self._tasks.pop(slot, None)
         if task is not None:
             task.cancel()
             self._ended.add(task)
 
-    async def settle(self) -> None:
-        """Return when nothing is under way."""
+    async def stop_all(self) -> None:
+        """Cancel all moves and wait for their end."""
         for slot in tuple(self._tasks):
             self.stop(slot)
         await self.close()
@@ -83,7 +83,7 @@ class SlotTransfer:
 
     # the source
 
-    async def _drain(self, slot: int, epoch: int, drained: Told) -> None:
+    async def _drain(self, slot: int, epoch: int, drained: MoveEnded) -> None:
         try:
             async with within(self._clock, self._config.drain_timeout_s):
                 await self._handling.ended(slot)
@@ -94,7 +94,7 @@ class SlotTransfer:
         drained(slot, epoch, await self._save(slot, epoch))
 
     async def _save(self, slot: int, epoch: int) -> str:
-        """The digest of what was saved; empty when there is nothing to keep."""
+        """The digest of the saved state; empty when there is none."""
         data = await self._app.save(slot) if self._app.save is not None else None
         if data is None:
             return ""
@@ -120,14 +120,14 @@ class SlotTransfer:
             except AlreadyExists:
                 present = await self._states.get(name, self._config.namespace)
                 found: str = present["spec"]["digest"]
-                return found  # saved in an attempt whose answer was lost: that is the one
+                return found  # an earlier attempt, whose answer was lost, has saved it
             except (ApiError, TransportError) as error:
                 log.warning("saving the state of a slot failed", slot=slot, reason=str(error))
                 await self._clock.sleep(_AGAIN_S)
 
     # the target
 
-    async def _restore(self, step: SlotStep, restored: Told, failed: Callable[[int, int], None]) -> None:
+    async def _restore(self, step: SlotStep, restored: MoveEnded, failed: Callable[[int, int], None]) -> None:
         if step.state:
             try:
                 data = await self._read(step)

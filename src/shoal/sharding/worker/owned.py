@@ -1,9 +1,9 @@
-"""An object in the hands of its owner: reading it, and writing it and its children so that no later owner is undone.
+"""An owned object: reads it, and writes it and its children so that the write of a later owner is never undone.
 
-Every write carries the resourceVersion it is based on, so that the server refuses what was decided on old knowledge.
-Before its first write in an epoch the owner stamps the epoch on the children and then on the object: from then on every
-write of an earlier owner is based on something that is gone. Where the server knows fences (ours does) each write also
-names the Lease and its term, and is refused once the manager has taken the Lease: that covers new children too.
+Every write carries the resourceVersion that it is based on, so that the server refuses writes based on old versions.
+Before its first write in an epoch the owner writes the epoch to the children and then to the object: from then on every
+write of an earlier owner is based on an old version. Where the server supports fences (Shoal's does) each write also
+names the Lease and its term, and is refused once the manager has taken the Lease. This covers new children too.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ Kind = tuple[str, str]  # group, kind
 
 
 class OwnershipLost(ShoalError):
-    """This worker does not own the object any more: nothing was written."""
+    """This worker does not own the object any more. Nothing was written."""
 
 
 class OwnedDeps(Protocol):
-    """What an owned object needs of its worker."""
+    """The part of the worker that an owned object uses."""
 
     client: Client
     config: str
 
     def check(self, slot: int, epoch: int) -> None:
-        """``OwnershipLost`` when the slot may not be worked on with this epoch now."""
+        """Raise ``OwnershipLost`` unless the slot is owned with this epoch now."""
 
     def children_of(self, uid: str, kind: Kind) -> list[Obj]: ...
 
     def resource(self, kind: Kind) -> ResourceClient: ...
 
     def wrote(self, owner_uid: str, written: Obj, epoch: int) -> None:
-        """The server has taken a write of an object or its child."""
+        """The server has accepted a write of an object or its child."""
 
 
 class Owned:
-    """One object during one run of its handler. ``object`` must not be changed: make another."""
+    """One object during one run of its handler. Do not modify ``object``; build a new one."""
 
     __slots__ = ("_controls", "_deps", "_kind", "epoch", "object", "slot")
 
@@ -67,12 +67,12 @@ class Owned:
 
     @property
     def token(self) -> str:
-        """For systems outside of the cluster: they should refuse a smaller epoch of the same slot."""
+        """A fencing token for systems outside the cluster: they should refuse a smaller epoch of the same slot."""
         return f"{self._deps.config}/{self.slot}/{self.epoch}"
 
     @property
     def client(self) -> Client:
-        """For reading. What is written past this object is not guarded."""
+        """For reading. Writes through it are not guarded."""
         return self._deps.client
 
     # the object
@@ -87,7 +87,7 @@ class Owned:
         return self.object
 
     async def update_status(self, status: Mapping[str, Any]) -> Obj:
-        """Set fields of the status. Nothing is sent when they are so already."""
+        """Set fields of the status. Sends nothing when they have these values already."""
         if _contains(self.object.get("status") or {}, status):
             return self.object
         await self._claim()
@@ -109,17 +109,17 @@ class Owned:
         return self._deps.children_of(self.object["metadata"]["uid"], (group, kind))
 
     async def ensure_child(self, wanted: Obj) -> Obj:
-        """Make a child be as wanted: created, changed where it differs in what is given, or left alone. Its name must
-        follow from the object, so that two owners make the same."""
+        """Create a child, or patch the given fields that differ. Its name must follow from the object, so that
+        two owners create the same child."""
         self._check()
         kind, whole = (wanted["apiVersion"].rpartition("/")[0], wanted["kind"]), self._as_child(wanted)
         name = whole["metadata"]["name"]
         present = self._child(kind, name)
         if present is not None and _contains(present, whole):
-            return present  # nothing to write, so nothing to claim
+            return present
         await self._claim()
         whole, resource = self._stamped(whole), self._deps.resource(kind)
-        present = self._child(kind, name)  # claiming has made it another version
+        present = self._child(kind, name)  # claiming has changed its version
         if present is None:
             self._check()
             try:
@@ -147,7 +147,7 @@ class Owned:
         return self._deps.resource(self._kind)
 
     async def _claim(self) -> None:
-        """Before the first write of this epoch: stamp it on what there is."""
+        """Before the first write of this epoch: write the epoch to the children and the object."""
         self._check()
         if not self._newer(self.object):
             await self._claim_children()
@@ -160,17 +160,17 @@ class Owned:
                     try:
                         await self._change(self._deps.resource(kind), child, {})
                     except NotFound:
-                        continue  # gone meanwhile: nothing of it can be written over
+                        continue  # deleted meanwhile
 
     def _newer(self, obj: Obj) -> bool:
-        """Whether the object has this epoch already. A later one means that we are late."""
+        """Whether the object has this epoch already. Raises ``OwnershipLost`` when it has a later one."""
         stamped = epoch_of(obj, self._deps.config)
         if stamped > self.epoch:
             raise OwnershipLost(f"{obj.get('kind', 'the object')} {key_of(obj)} has an owner of epoch {stamped}")
         return stamped == self.epoch
 
     async def _change(self, resource: ResourceClient, present: Obj, wanted: Obj) -> Obj:
-        """Patch an object to what is wanted, at the version that was seen, with the epoch."""
+        """Patch an object with the wanted fields and the epoch, at the version that was seen."""
         self._newer(present)
         self._check()
         about = present["metadata"]
@@ -217,7 +217,7 @@ class Owned:
 
 
 def _contains(present: Any, wanted: Any) -> bool:
-    """Whether all that is wanted is there; what is not spoken of does not matter. Servers leave out what is empty."""
+    """Whether all wanted fields are present. Other fields do not matter, and servers leave out empty ones."""
     if present is None and wanted in ({}, []):
         return True
     if isinstance(wanted, Mapping):

@@ -1,8 +1,8 @@
 """State machine of a worker's slots; it never awaits.
 
-In go the entries of the slot table as they change, and what the shell has finished; out come steps for the shell and
-acknowledgements for the Lease. ``epoch_of`` is the one question that every handler asks before it starts: with which
-epoch may I work on this slot, if at all?
+Input: changed entries of the slot table, and the results of steps. Output: steps for the worker to do, and
+acknowledgements for its Lease. Before a handler starts, ``epoch_of`` says whether the slot is owned, and with which
+epoch.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from shoal.sharding.model import MovePhase, SlotDuty, SlotEntry, slot_duty
 class SlotStepKind(StrEnum):
     WATCH = "watch"  # the set of slots to watch has changed
     WORK = "work"  # handle all objects of the slot, with a new epoch
-    DRAIN = "drain"  # start nothing, let end what runs, save, then call ``drained``
-    RESTORE = "restore"  # take the state over, then call ``restored`` or ``failed``
-    STOP = "stop"  # not ours any more: cancel what runs, forget everything
+    DRAIN = "drain"  # start no handler, wait for running ones, save the state, then call ``drained``
+    RESTORE = "restore"  # load the state, then call ``restored`` or ``failed``
+    STOP = "stop"  # not owned any more: cancel its handlers
 
 
 @dataclass(frozen=True, slots=True)
 class SlotStep:
     kind: SlotStepKind
     slot: int
-    epoch: int = 0  # DRAIN: that the next owner gets; RESTORE: that we got
+    epoch: int = 0  # DRAIN: the next owner's; RESTORE: this shard's
     state: str = ""
     digest: str = ""
 
@@ -35,14 +35,14 @@ class SlotStep:
 class SlotPhase(StrEnum):
     COMING = "coming"
     WORKING = "working"
-    DRAINING = "draining"  # also when it is done and acknowledged
+    DRAINING = "draining"  # also after it was acknowledged
     RESTORING = "restoring"
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
     phase: SlotPhase
-    epoch: int  # WORKING, RESTORING: ours; COMING, DRAINING: the next
+    epoch: int  # WORKING, RESTORING: this shard's; COMING, DRAINING: the next
 
 
 class SlotMachine:
@@ -56,10 +56,10 @@ class SlotMachine:
         self._acks: dict[int, Ack] = {}
         self._watched: frozenset[int] = frozenset()  # slots whose objects the caches have
 
-    # what is asked
+    # state
 
     def epoch_of(self, slot: int) -> int | None:
-        """With which epoch the slot's objects may be handled now; None: not at all."""
+        """The epoch with which the slot's objects may be handled now; None: they may not."""
         held = self._slots.get(slot)
         return held.epoch if held is not None and held.phase is SlotPhase.WORKING and slot in self._watched else None
 
@@ -95,7 +95,7 @@ class SlotMachine:
             self._prune(entry)
         after = frozenset(self._slots)
         if after != before:
-            self._watched -= before - after  # caches drop what left; if it comes back it is looked at anew
+            self._watched -= before - after  # caches drop objects of slots that left
             steps.append(SlotStep(SlotStepKind.WATCH, -1))
         return steps
 
@@ -113,7 +113,7 @@ class SlotMachine:
         return steps
 
     def drained(self, slot: int, epoch: int, digest: str = "") -> None:
-        """Nothing of the slot runs, its state is saved (or it has none)."""
+        """No handler of the slot runs, and its state, if it has one, is saved."""
         if self._is(slot, SlotPhase.DRAINING, epoch):
             self._acks[slot] = Ack(slot, epoch, AckKind.DRAINED, digest)
 
@@ -124,12 +124,12 @@ class SlotMachine:
         return self._work(slot, epoch)
 
     def failed(self, slot: int, epoch: int) -> None:
-        """The state cannot be taken over: the manager gives the slot back."""
+        """The state could not be loaded: the manager returns the slot to the source."""
         if self._is(slot, SlotPhase.RESTORING, epoch):
             self._acks[slot] = Ack(slot, epoch, AckKind.FAILED)
 
     def lost(self) -> list[SlotStep]:
-        """The term is over: nothing is ours."""
+        """The term has ended: no slot is owned any more."""
         steps = [SlotStep(SlotStepKind.STOP, slot) for slot in sorted(self._slots)]
         self._slots.clear()
         self._acks.clear()
@@ -147,7 +147,7 @@ class SlotMachine:
             if held == _Slot(SlotPhase.WORKING, entry.epoch):
                 return []
             again = held is not None and held.phase is not SlotPhase.COMING
-            # handlers that run carry the epoch that was: they must not write with it
+            # running handlers have the old epoch and must not write with it
             return [
                 *([SlotStep(SlotStepKind.STOP, slot)] if again and held is not None else []),
                 *self._work(slot, entry.epoch),
@@ -174,7 +174,7 @@ class SlotMachine:
         return [SlotStep(SlotStepKind.WORK, slot, epoch)] if slot in self._watched else []
 
     def _prune(self, entry: SlotEntry) -> None:
-        """Forget what was acknowledged of a move that the entry does not speak of any more."""
+        """Forget the acknowledgement of a move that the entry no longer has."""
         ack, move = self._acks.get(entry.slot), entry.move
         if ack is None:
             return

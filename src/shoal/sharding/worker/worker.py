@@ -1,9 +1,9 @@
-"""A worker: holds its Lease, follows the slot table, watches its share and runs handlers on it; nothing else.
+"""A worker: holds its Lease, follows the slot table, watches the objects of its slots and runs handlers on them.
 
-    Lease ──term──▶ slot table ──steps──▶ feeds (what is watched) ──keys──▶ queue ──▶ handlers ──guarded writes──▶
+    Lease ──term──▶ slot table ──steps──▶ caches of owned slots ──keys──▶ queue ──▶ handlers ──guarded writes──▶
 
-A term ends when the Lease is lost. Then everything is cancelled and the worker begins again with nothing. On ``stop``
-it says that it is leaving, works on until its slots have moved, and gives the Lease back.
+A term ends when the Lease is lost. The worker then cancels all handlers and starts again without slots. On ``stop`` it
+reports that it is leaving, works until its slots have moved, and releases the Lease.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from shoal.crds.shard import GROUP, VERSION, ConfigSpec, read_config, seconds
 from shoal.errors import ApiError
 from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer
-from shoal.sharding.following import FOLLOWING
 from shoal.sharding.leases import WorkerReport
 from shoal.sharding.model import CONFIG_LABEL, read_table, slot_of
+from shoal.sharding.reflector_config import REFLECTOR_CONFIG
 from shoal.sharding.worker.app import ShardedController
 from shoal.sharding.worker.config import WorkerConfig
 from shoal.sharding.worker.feeding import BY_OWNER, SlotCache
@@ -84,11 +84,11 @@ class Worker:
 
         def informer(plural: str, scope: Scope) -> Informer:
             resource = client.resource(GROUP, VERSION, plural)
-            return Informer(resource, clock=clock, random=random, scope=scope, config=FOLLOWING)
+            return Informer(resource, clock=clock, random=random, scope=scope, config=REFLECTOR_CONFIG)
 
         self._tables, self._configs = informer("shardslots", here), informer("shardconfigs", named)
 
-    # what others ask
+    # state
 
     @property
     def ready(self) -> bool:
@@ -152,7 +152,7 @@ class Worker:
     # running
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until ``stop``, and then until its slots have moved or its time is over."""
+        """Until ``stop``, and then until its slots have moved or the grace period has ended."""
         self._tables.cache.add_handler(self._table_changed)
         self._configs.cache.add_handler(self._config_changed)
         parts: dict[str, Any] = {
@@ -173,7 +173,7 @@ class Worker:
                 await feed.close()
 
     async def _discover(self) -> None:
-        """The kinds that are handled and controlled; waits for those that are not there yet."""
+        """Find the kinds that are handled and controlled; waits for those that the server does not serve yet."""
         kinds = dict.fromkeys(kind for each in self._app.handlers for kind in ((each.group, each.kind), *each.controls))
         for kind in kinds:
             self._feeds[kind] = SlotCache(await self._found(kind), self.config, clock=self._clock, random=self._random)
@@ -214,12 +214,12 @@ class Worker:
 
     async def _serve(self, stopping: asyncio.Task[bool], background: asyncio.Task[None]) -> None:
         renewing = asyncio.create_task(self.lease.renew(), name="worker/lease")
-        # a watch of the previous term may hang on a dead connection
+        # a new watch: that of the previous term may wait on a dead connection
         tables = asyncio.create_task(self._tables.run(), name="worker/tables")
         try:
             for table in self._tables.cache:
                 self._do(self._machine.table(read_table(table)))
-            self.lease.hurry()
+            self.lease.renew_soon()
             await asyncio.wait({renewing, stopping, background}, return_when=asyncio.FIRST_COMPLETED)
             if stopping.done() and not renewing.done():
                 await self._leave(renewing)
@@ -228,19 +228,19 @@ class Worker:
             if renewing.done():
                 renewing.result()
         except TermEnded as over:
-            log.warning("the term is over", shard=self._settings.shard, reason=str(over))
+            log.warning("the term has ended", shard=self._settings.shard, reason=str(over))
         finally:
             self._do(self._machine.lost())
-            await self._moving.settle()
-            await self._handling.still()
+            await self._moving.stop_all()
+            await self._handling.stop_all()
             await cancel_all(renewing, tables)
             await self.lease.release()
             self.lease.leaving = False
 
     async def _leave(self, renewing: asyncio.Task[None]) -> None:
-        """Hand everything over before going, for as long as the ShardConfig gives."""
+        """Hand over all slots, within the grace period of the ShardConfig."""
         self.lease.leaving = True
-        self.lease.hurry()
+        self.lease.renew_soon()
         if self._machine.empty:
             return
         self._emptied.clear()
@@ -251,7 +251,7 @@ class Worker:
         finally:
             await cancel_all(emptied, late)
 
-    # what changes
+    # changes
 
     def _config_changed(self, change: Change) -> None:
         if change.new is None:
@@ -275,7 +275,7 @@ class Worker:
                 case SlotStepKind.WATCH:
                     self._rewatch.set()
                 case SlotStepKind.WORK:
-                    self._handling.take_up(step.slot)
+                    self._handling.handle_slot(step.slot)
                 case SlotStepKind.STOP:
                     self._moving.stop(step.slot)
                     self._handling.stop(step.slot)
@@ -286,23 +286,23 @@ class Worker:
         if self._machine.empty:
             self._emptied.set()
         if self._machine.acks:
-            self.lease.hurry()
+            self.lease.renew_soon()
         self._tell()
 
     def _drained(self, slot: int, epoch: int, digest: str) -> None:
         self._machine.drained(slot, epoch, digest)
-        self.lease.hurry()
+        self.lease.renew_soon()
 
     def _restored(self, slot: int, epoch: int, digest: str) -> None:
         self._do(self._machine.restored(slot, epoch, digest))
-        self.lease.hurry()
+        self.lease.renew_soon()
 
     def _failed(self, slot: int, epoch: int) -> None:
         self._machine.failed(slot, epoch)
-        self.lease.hurry()
+        self.lease.renew_soon()
 
     async def _watch(self) -> None:
-        """Keep the feeds at what the machine wants watched."""
+        """Keep the caches on the slots that the machine wants."""
         following: frozenset[int] | None = None
         while True:
             await self._rewatch.wait()

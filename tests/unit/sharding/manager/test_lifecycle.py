@@ -10,7 +10,7 @@ import pytest
 
 from shoal.sharding.leases import LeaseState
 from shoal.sharding.manager.lifecycle import (
-    LET_GO,
+    DRAIN_PHASE,
     NEXT,
     SCALE_DOWN,
     Create,
@@ -48,7 +48,7 @@ def test_the_machine_is_the_one_of_the_documents():
         if (before.value, after.value) not in arrows:
             with pytest.raises(IllegalTransition):
                 transition(before, after)
-    assert all(transition(before, after) is after for before, after in LET_GO.items())
+    assert all(transition(before, after) is after for before, after in DRAIN_PHASE.items())
 
 
 @pytest.mark.parametrize("phase", ShardPhase)

@@ -28,9 +28,9 @@ class Actor:
     def look(self, table: tuple[SlotEntry, ...], random: Random) -> None:
         self.view = table
         for entry in table:
-            self.heed(entry, random)
+            self.acknowledge(entry, random)
 
-    def heed(self, entry: SlotEntry, random: Random) -> None:
+    def acknowledge(self, entry: SlotEntry, random: Random) -> None:
         move, slot = entry.move, entry.slot
         match slot_duty(entry, self.name, self.term):
             case SlotDuty.PREPARE if move is not None:
@@ -130,9 +130,9 @@ def test_moves_end_and_everything_comes_to_rest_when_everyone_behaves():
         for name in present:
             for entry in table:
                 if not (entry.move and entry.move.phase is MovePhase.RESTORE):
-                    actors[name].heed(entry, Random(99))
+                    actors[name].acknowledge(entry, Random(99))
                 else:
-                    actors[name].heed(entry, random)
+                    actors[name].acknowledge(entry, random)
     assert plan.moving == plan.pending == 0
     counts = [sum(entry.owner == name for entry in table) for name in "abc"]
     assert max(counts) - min(counts) <= 2

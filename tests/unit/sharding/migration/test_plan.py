@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shoal.sharding.leases import Ack, AckKind
-from shoal.sharding.migration.plan import NOBODY, MoveOutcome, MoveParticipant, advance, begin, give, is_held
+from shoal.sharding.migration.plan import ABSENT, MoveOutcome, MoveParticipant, advance, begin, give, is_held
 from shoal.sharding.model import Move, MovePhase, SlotDuty, SlotEntry, slot_duty
 
 OWNED = SlotEntry(slot=7, owner="a", term=1, epoch=10)
@@ -128,22 +128,22 @@ def test_a_source_that_died_needs_no_drain(entry):
 def test_what_a_source_saved_before_it_went_is_not_lost():
     step = advance(DRAINING, without("a", a=DRAINED), "web")
     assert step.outcome is MoveOutcome.FREE
-    heir = give(step.entry, "c", 2)
-    assert heir.move == Move(phase=MovePhase.RESTORE, state="web-7-11", digest="d1")
+    reassigned = give(step.entry, "c", 2)
+    assert reassigned.move == Move(phase=MovePhase.RESTORE, state="web-7-11", digest="d1")
 
 
 def test_what_a_target_did_not_take_over_before_it_died_goes_to_the_next():
     step = advance(RESTORING, without("b"), "web")
-    heir = give(step.entry, "c", 2)
-    assert (heir.owner, heir.epoch) == ("c", 12)
-    assert heir.move is not None
-    assert heir.move.state == "web-7-11"
+    reassigned = give(step.entry, "c", 2)
+    assert (reassigned.owner, reassigned.epoch) == ("c", 12)
+    assert reassigned.move is not None
+    assert reassigned.move.state == "web-7-11"
 
 
 def test_a_slot_belongs_to_one_term_of_a_shard():
     assert is_held(OWNED, participants())
     assert not is_held(OWNED, {"a": MoveParticipant(term=2)})
-    assert not is_held(OWNED, {"a": NOBODY})
+    assert not is_held(OWNED, {"a": ABSENT})
     assert slot_duty(OWNED, "a", 1) is SlotDuty.WORK
     assert slot_duty(OWNED, "a", 2) is SlotDuty.NONE
     assert [slot_duty(entry, "a", 1) for entry in (BEGUN, DRAINING, RESTORING)] == ["work", "drain", "none"]
