@@ -1,1 +1,1 @@
-"""The navigator: what runs in every cluster, in one live view that can be asked."""
+"""The navigator: one live view of the objects of all clusters, with queries."""

@@ -1,6 +1,6 @@
-"""Calls between services, as edges report them and as they are merged: rates, errors, latencies per pair; pure.
+"""Calls between services: rates, errors and latencies per pair, as edges report them and merged. Pure.
 
-What an edge answers to ``ServiceConnections`` is this JSON, whatever it has it from (Prometheus, our sentinels):
+An edge answers ``ServiceConnections`` with this JSON, from any source of metrics:
 
     {"connections": [{
        "source":      {"cluster": "eu-1", "namespace": "shop", "service": "web"},
@@ -11,8 +11,8 @@ What an edge answers to ``ServiceConnections`` is this JSON, whatever it has it 
      }],
      "warnings": ["…"]}
 
-Latencies of several clusters are merged as histograms. A percentile is computed of what was merged: percentiles cannot
-be added up, nor averaged.
+Latencies of several clusters are merged as histograms, and percentiles are computed from the merged histogram:
+percentiles can neither be added nor averaged.
 """
 
 from __future__ import annotations

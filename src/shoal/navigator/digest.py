@@ -1,7 +1,7 @@
-"""The digest of a kind: one number for all its rows, equal on both sides when the rows are (or once in 2^64).
+"""The digest of a kind: one number for all its rows. Equal rows have equal digests; others differ but once in 2^64.
 
-A row's fingerprint is a hash of kind, key and data as sent; the digest is the exclusive or of all. So a change costs
-two hashes, whatever the size of the cluster, and a verification eight bytes per kind.
+A row's fingerprint is a hash of kind, key and data as sent; the digest is the exclusive or of all fingerprints. So a
+change costs two hashes at any size of the cluster, and a verification eight bytes per kind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The navigator's nouns: kinds, clusters, rows. Both ends and all answers share them."""
+"""Data types of the navigator: kinds, clusters, rows. Shared by edge, manager and answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _istio(name: str, kind: str, group: str, versions: tuple[str, ...]) -> Repor
     return ReportedKind(name=name, kind=kind, group=f"{group}.istio.io", versions=versions, istio=True)
 
 
-# Made by the edge from what it finds (istiod's Deployment, the mesh ConfigMap): it is no resource of the cluster.
+# Built by the edge from istiod's Deployment and the mesh ConfigMap; not a resource of the cluster.
 CONTROL_PLANE_CONFIG = ReportedKind(name="istiocontrolplaneconfigs", kind="IstioControlPlaneConfig", istio=True)
 
 KINDS: Mapping[str, ReportedKind] = {
@@ -55,9 +55,9 @@ KINDS: Mapping[str, ReportedKind] = {
 
 
 class Freshness(StrEnum):
-    """How far what is known of a cluster can be trusted."""
+    """How current the known state of a cluster is."""
 
-    INITIALIZING = "initializing"  # claimed, not everything received yet
+    INITIALIZING = "initializing"  # claimed, first sync not complete
     HEALTHY = "healthy"
     STALE = "stale"  # connected, but silent for three intervals
     DISCONNECTED = "disconnected"  # the last known state, with its age
@@ -65,7 +65,7 @@ class Freshness(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindStatus:
-    """How an edge stands with one kind; rows of a kind in error are the last good ones."""
+    """The state of one kind at an edge; while it is in error its rows are the last good ones."""
 
     kind: str
     state: str  # synced, waiting, missing, forbidden, failing
@@ -82,7 +82,7 @@ class Cluster:
     region: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     freshness: Freshness = Freshness.INITIALIZING
-    edge: str = ""  # the one that is connected, or was last
+    edge: str = ""  # the connected one, or the last one
     epoch: int = 0
     connected_at_s: float = 0.0  # wall time; 0: not connected
     heard_at_s: float = 0.0  # wall time of the last message
@@ -91,9 +91,9 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One object of one cluster, as the indexes hold it: what queries ask for, without the object itself.
+    """One object of one cluster in the indexes: the fields that queries use, without the object itself.
 
-    ``summary`` is the kind's own (``shoal.navigator.summaries``): a frozen struct with the fields that can be asked.
+    ``summary`` is a frozen struct of the kind, with its queryable fields (``shoal.navigator.summaries``).
     """
 
     cluster: str

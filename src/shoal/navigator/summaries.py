@@ -1,10 +1,10 @@
 """Summaries of objects, made from their data for indexes and queries.
 
-A summary is frozen and small: 200 000 pods are held in memory by their summaries. Text that repeats (namespaces, nodes,
-images, label names) is interned, and pods of one template share one set of labels and one tuple of containers.
+A summary is frozen and small: memory holds the summaries of 200 000 pods. Repeated text (namespaces, nodes, images,
+label names) is interned, and pods of one template share one set of labels and one tuple of containers.
 
-``summarize`` takes any object: one that is not of its kind's shape (a custom resource that nobody validated) gives an
-empty summary of its kind, never an error, since one bad object must not keep its cluster from being known.
+``summarize`` takes any object. One with an unexpected shape, such as a custom resource without validation, gets an
+empty summary of its kind, not an error: one bad object must not stop the sync of its cluster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shoal.kube.objects import Obj
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What every kind has."""
+    """Fields of every kind."""
 
     labels: Mapping[str, str] = {}
     created_at: str = ""

@@ -1,4 +1,4 @@
-"""Read interface to the manager's state, between the code that holds it and the code that answers from it."""
+"""Read interface to the manager's state, used by the answers and implemented by the manager."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.navigator.model import Cluster, Row
 
 
 class View(Protocol):
-    """All clusters at one moment: now, or then. Reading rows never waits; objects come from the disk."""
+    """All clusters at one moment, now or in the past. Reading rows never waits; objects come from the disk."""
 
     @property
     def at_s(self) -> float:
@@ -23,7 +23,7 @@ class View(Protocol):
     def cluster(self, name: str) -> Cluster | None: ...
 
     def rows(self, kind: str, *, cluster: str = "", namespace: str = "") -> Iterable[Row]:
-        """In no order. Empty text: of all."""
+        """In no order. Empty ``cluster`` or ``namespace``: all of them."""
 
     def row(self, cluster: str, kind: str, key: str) -> Row | None: ...
 
@@ -31,12 +31,12 @@ class View(Protocol):
         """By one label, from an index."""
 
     async def objects(self, rows: Sequence[Row]) -> list[Obj | None]:
-        """The objects themselves, in the same order; None for one that is gone meanwhile."""
+        """The objects, in the same order; None for one that was removed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """One entry of the history: an object as it became, or that it was removed."""
+    """One entry of the history: an object after a change, or its removal."""
 
     cluster: str
     kind: str
@@ -46,7 +46,7 @@ class Moment:
 
 
 class History(Protocol):
-    """What was, as far back as retention goes."""
+    """Past states, within the retention."""
 
     async def at(self, at_s: float, *, cluster: str = "") -> View:
         """The state at a moment. ``shoal.errors.Gone`` (or the tree's nearest) when it is older than what is kept."""
@@ -58,7 +58,7 @@ class History(Protocol):
 
 
 class Edges(Protocol):
-    """Asking the edge that is connected for a cluster."""
+    """Sends requests to the connected edge of a cluster."""
 
     def ask(self, cluster: str, request: object, *, deadline_s: float) -> AsyncIterator[bytes]:
         """The parts of the answer to a ``wire`` Request body (PodLogs, ClusterEvents, ProxyConfig,
@@ -66,7 +66,7 @@ class Edges(Protocol):
 
 
 class Fleet(Protocol):
-    """What the control plane says of apps and deployments, to be joined with pods by their labels."""
+    """Deployments of the control plane, which queries join with pods by labels."""
 
     def deployments(self) -> Iterator[Obj]:
         """As last read; empty when there is no control plane."""

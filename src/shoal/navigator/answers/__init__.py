@@ -1,1 +1,1 @@
-"""Answers over all clusters: services, workloads, queries, differences; as functions, REST and text."""
+"""Answers over all clusters: services, workloads, queries, differences; as functions and over REST."""

@@ -1,4 +1,4 @@
-"""Asking an edge for what only its cluster has: whole answers, or their parts as they come."""
+"""Requests to edges: whole answers, or their parts as they arrive."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def as_items(answer: bytes) -> list[Any]:
 
 
 async def in_turns(steps: Generator[None, None, T]) -> T:
-    """Run what stops now and then, and let others have their turn at each stop."""
+    """Run a calculation that pauses regularly, and let other tasks run at each pause."""
     while True:
         try:
             next(steps)

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def shown_moments(moments: Sequence[Moment]) -> list[Json]:
-    """In the order given. Of the first moment of an object it is not known what it changed."""
+    """In the order given. The first moment of an object has no changed fields, since the state before it is unknown."""
     before: dict[tuple[str, str, str], Any] = {}
     found: list[Json] = []
     for moment in moments:

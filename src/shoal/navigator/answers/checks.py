@@ -1,4 +1,4 @@
-"""Saved checks: queries with a name that must find nothing, or something; where they are kept, and how they stand.
+"""Saved checks: named queries that must find nothing, or something; their storage and their results.
 
 pods-crash:   pods where status = CrashLoopBackOff       must be empty
 gateways-up:  pods where proxy = router and ready        must not be
@@ -39,7 +39,7 @@ class SavedCheck:
 
 
 class CheckStore(Protocol):
-    """Where checks are kept."""
+    """Stores checks."""
 
     def all(self) -> Mapping[str, SavedCheck]: ...
 
@@ -67,7 +67,7 @@ class MemoryChecks:
 
 
 class FileChecks(MemoryChecks):
-    """The same in a file, which is written whole with every change."""
+    """Stores checks in a file, which is rewritten with every change."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(_read(path))
@@ -97,7 +97,7 @@ def _read(path: Path) -> dict[str, SavedCheck]:
 
 
 def new_check(name: str, query: str, *, expect: str = EMPTY, description: str = "", now_s: float) -> SavedCheck:
-    """A check to be saved; ``Invalid`` when the name cannot be one, ``QueryError`` with the place in the query."""
+    """A check to save; ``Invalid`` for a bad name, ``QueryError`` for a bad query."""
     if not _is_name(name):
         wrong = invalid("name", name[:64], "must be lower case letters, digits, - and ., at most 63")
         raise Invalid.of("Check", "", name[:64], [wrong])
@@ -110,7 +110,7 @@ def check_json(check: SavedCheck) -> Json:
 
 
 def run_check(check: SavedCheck, view: View, deployments: Callable[[], Deployments]) -> Generator[None, None, Json]:
-    """How it stands, with examples of what should not be there. A query that is none any more (a field went) fails."""
+    """The result of a check, with examples of wrong objects. A check whose query is no longer valid fails."""
     shown: Json = {**check_json(check), "at": view.at_s}
     try:
         query = parse(check.query, now_s=view.at_s)

@@ -1,8 +1,8 @@
 """Differences between two moments, or between two clusters: objects added and removed, fields changed.
 
-Moments differ by the rows' fingerprints, so only objects that changed are read. Two clusters never hold equal objects:
-what a cluster and its agent write (uids, versions, addresses, status) is left out, and so are kinds with names that
-machines make.
+Two moments are compared by fingerprints, so only changed objects are read. Objects of two clusters are never equal, so
+that comparison leaves out fields that a cluster or its agent writes (uids, versions, addresses, status), and kinds with
+generated names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ADDRESSES = frozenset({"clusterIP", "clusterIPs", "healthCheckNodePort", "nodeP
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """A value that is another; None where there is none."""
+    """A changed value; None where the field is absent."""
 
     path: str
     before: Any
@@ -39,7 +39,7 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffScope:
-    """What is compared; empty: everything."""
+    """The objects to compare; empty: all."""
 
     kinds: tuple[str, ...] = ()
     namespace: str = ""
@@ -48,7 +48,7 @@ class DiffScope:
 
 @dataclass(frozen=True, slots=True)
 class DiffSide:
-    """One of the two: a view, or one cluster of it."""
+    """One side of a comparison: a view, or one cluster of it."""
 
     view: View
     cluster: str = ""
@@ -99,7 +99,7 @@ def _rows(side: DiffSide, kind: str, namespace: str, *, by_cluster: bool) -> dic
 async def _changed(
     before: View, after: View, pairs: Sequence[tuple[Row, Row]], limit: int, *, by_cluster: bool
 ) -> tuple[list[Json], int]:
-    """Those whose fields differ, and how many were not looked at."""
+    """The objects whose fields differ, and how many were not compared."""
     found: list[Json] = []
     looked = 0
     while looked < len(pairs) and len(found) < limit:
@@ -122,7 +122,7 @@ def _ref(row: Row) -> Json:
 
 
 def field_changes(before: Any, after: Any, *, between_clusters: bool = False) -> list[FieldChange]:
-    """The paths at which two objects differ. Items of a list with names are told apart by them."""
+    """The paths at which two objects differ. List items with names are matched by name."""
     if between_clusters:
         before, after = _comparable(before), _comparable(after)
     else:

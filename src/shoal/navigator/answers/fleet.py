@@ -1,7 +1,7 @@
-"""The control plane's deployments, as queries join them with objects.
+"""The control plane's deployments, which queries join with objects.
 
 An item of ``shoal.navigator.view.Fleet.deployments`` has ``id``, ``app``, ``project``, ``environment`` (names) and
-``revision``; what else it has is not read here.
+``revision``; other fields are not used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Deployments:
     revision: Mapping[str, int] = field(default_factory=dict)
 
     def app_of(self, labels: Mapping[str, str]) -> str | None:
-        """The app that an object with these labels belongs to: as the fleet says, else as its labels do."""
+        """The app of an object with these labels: from the fleet, else from the labels."""
         found = self.app.get(labels.get(DEPLOYMENT_LABEL, ""))
         if found is not None:
             return found
@@ -35,7 +35,7 @@ class Deployments:
         return None
 
     def having(self, name: str, value: str) -> Sequence[str]:
-        """Ids of those whose app or project has a name."""
+        """Ids of the deployments whose app or project has this name."""
         table = self.app if name == "app" else self.project
         return [id_ for id_, each in table.items() if each == value]
 

@@ -1,6 +1,6 @@
-"""The service graph: every cluster's edge is asked at once, and what they answer is put together.
+"""The service graph: requests to the edges of all clusters at once, and their merged answers.
 
-A cluster that does not answer is named, with the reason: a graph that hides that a part is missing is worse than none.
+The graph names the clusters that did not answer, with the reason, so that a missing part is visible.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphRequest:
-    """From when to when, as wall time; ``service`` limits it to what calls it and what it calls."""
+    """A period in wall time; ``service`` limits the graph to calls to and from it."""
 
     start_s: float
     end_s: float
@@ -78,7 +78,7 @@ async def _ask(
 def _by_service(
     detail: Sequence[ServiceConnection],
 ) -> dict[tuple[CallEndpoint, CallEndpoint], list[ServiceConnection]]:
-    """By the services at both ends, wherever they are."""
+    """By the services at both ends, over all clusters."""
     found: dict[tuple[CallEndpoint, CallEndpoint], list[ServiceConnection]] = {}
     for each in detail:
         found.setdefault((_anywhere(each.source), _anywhere(each.destination)), []).append(each)

@@ -1,7 +1,7 @@
 """Joins of a row with other objects: its cluster, its node's zone, its services, its app.
 
-Made for one query over one view, and only what that query asks for. Endpoints are read by namespace, when the first row
-of that namespace asks.
+They are computed for one query over one view, and only those that the query needs. Endpoints are read per namespace, at
+the first row of that namespace.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def environment_of(cluster: Cluster) -> str:
 
 
 def status_of(pod: PodSummary) -> str:
-    """In a word, as ``kubectl get pods`` has it."""
+    """The status column of ``kubectl get pods``."""
     if pod.deleting:
         return "Terminating"
     if pod.reason and pod.reason != "Unschedulable":
@@ -67,7 +67,7 @@ def status_of(pod: PodSummary) -> str:
 
 
 def workload_of(pod: PodSummary) -> str:
-    """What people applied: the Deployment of a ReplicaSet, else the owner; empty for a pod by itself."""
+    """The Deployment of a ReplicaSet, else the owner; empty for a pod without one."""
     owner = pod.owner
     hash_ = pod.labels.get(TEMPLATE_HASH_LABEL)
     if hash_ and owner.startswith("ReplicaSet/") and owner.endswith(f"-{hash_}"):

@@ -1,6 +1,6 @@
-"""The mesh of a cluster, put together from a view for the analysis of ``shoal.navigator.istio``.
+"""Builds the mesh of a cluster from a view, for the analysis of ``shoal.navigator.istio``.
 
-The analysis reads of a pod its name, labels and proxy, which its row has: only Istio's objects, services and namespaces
+The analysis needs a pod's name, labels and proxy, which are in its row: only Istio's objects, services and namespaces
 come from the disk. It runs in a thread, since a large mesh takes a while.
 """
 
@@ -66,7 +66,7 @@ async def found_mistakes(view: View, clusters: Sequence[str], namespace: str = "
 
 
 def pod_stub(row: Row) -> Obj:
-    """A pod with what the analysis reads of one, such that it finds the same proxy."""
+    """A pod with the fields that the analysis reads, so that it finds the same proxy."""
     pod = row.summary
     labels = dict(pod.labels) if isinstance(pod, PodSummary) else {}
     proxy = pod.proxy if isinstance(pod, PodSummary) else "none"

@@ -1,7 +1,7 @@
-"""One text over everything: names, namespaces, images, hosts, addresses, labels, of all kinds in all clusters; ranked.
+"""Ranked text search over names, namespaces, images, hosts, addresses and labels of all kinds in all clusters.
 
-Every word must be found. A whole name counts most, then its beginning, the beginning of one of its parts, any place in
-it; what stands elsewhere counts less than a name. Answers with equal rank come in the order of kinds and names.
+Every word must be found. A match of the whole name ranks highest, then of its beginning, of the beginning of one of its
+parts, of any place in it, and last of other fields. Results with equal rank are in the order of kinds and names.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Hit:
 def search(
     view: View, text: str, *, kinds: Iterable[str] = (), cluster: str = "", limit: int = 50
 ) -> Generator[None, None, tuple[list[Hit], int]]:
-    """The best hits and how many there are; stops now and then so that others get their turn."""
+    """The best hits and their number; pauses regularly, so that other tasks can run."""
     words = text.lower().split()[:MAX_WORDS]
     hits: list[Hit] = []
     if not words:

@@ -1,7 +1,7 @@
-"""Services over clusters: those of one namespace and name are one service, wherever they are.
+"""Services over all clusters: Services of one namespace and name are one service.
 
-Its addresses, ports and endpoints stay apart by cluster, since they differ. Endpoints that are not ready are shown as
-such: what is missing is what people look for.
+Addresses, ports and endpoints are listed by cluster, since they differ. Endpoints that are not ready are listed too, as
+not ready.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ServiceId = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ServicePage:
-    """``total`` counts all; ``more`` says whether there are some after these."""
+    """``total`` counts all; ``more``: there are further pages."""
 
     items: list[Json]
     total: int

@@ -1,5 +1,4 @@
-"""Workloads over clusters: what people applied (a Deployment, a StatefulSet, a pod by itself) with the pods of each
-cluster; and one pod with all that is known of it."""
+"""Workloads over all clusters (Deployments, StatefulSets, single pods) with their pods by cluster; details of a pod."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def workloads(
     limit: int | None = None,
     after: WorkloadId | None = None,
 ) -> Generator[None, None, WorkloadPage]:
-    """By namespace, kind and name. Stops now and then so that others get their turn."""
+    """By namespace, kind and name. Pauses regularly, so that other tasks can run."""
     found = yield from _grouped(
         list(view.rows("pods", cluster=cluster, namespace=namespace)),
         view.rows("deployments", cluster=cluster, namespace=namespace),
@@ -132,7 +131,7 @@ def _grouped(
     pods: Sequence[Row], deployments: Iterable[Row]
 ) -> Generator[None, None, dict[WorkloadId, dict[str, _Place]]]:
     found: dict[WorkloadId, dict[str, _Place]] = {}
-    places: dict[tuple[str, str, str, int], _Place] = {}  # pods of one owner and template belong together
+    places: dict[tuple[str, str, str, int], _Place] = {}  # pods of one owner and template are one workload
     for start in range(0, len(pods), _TURN):
         for row in pods[start : start + _TURN]:
             pod = row.summary

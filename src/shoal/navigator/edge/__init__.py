@@ -1,1 +1,1 @@
-"""The edge: watches one cluster, reports it to the manager, and answers what only the cluster knows."""
+"""The edge: watches one cluster, reports it to the manager, and answers requests about it."""

@@ -1,4 +1,4 @@
-"""The settings of an edge, and the join file that says where its manager is and who it is there."""
+"""The settings of an edge, and the join file with the address of its manager and its identity there."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class NamespaceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestConfig:
-    """What the manager asks for."""
+    """Requests of the manager."""
 
     workers: int = setting(8, doc="requests answered at the same time")
     waiting: int = setting(64, doc="requests that may wait; more are refused")

@@ -30,17 +30,17 @@ class ConnectionState:
         self.sequence = 0
         self.syncs = 0
         self.message_bytes = 0
-        self.held: dict[str, tuple[int, int]] = {}  # what the manager had when it accepted
+        self.held: dict[str, tuple[int, int]] = {}  # digests of the manager when it accepted
         # Each kind is in at most one of these three; in none of them while it is not compared.
-        self.sent: dict[str, KindDigest] = {}  # equal but for the dirty keys: what the manager must hold by now
+        self.sent: dict[str, KindDigest] = {}  # equal except for dirty keys: the manager's digest
         self.whole: dict[str, None] = {}  # to be sent whole, in this order
         self.transfer: Transfer | None = None
         self.dirty: dict[str, dict[str, int | None]] = {}  # kind → key → fingerprint that the manager has
         self.dirty_count = 0
-        self.statuses: dict[str, None] = {}  # kinds whose status is news
+        self.statuses: dict[str, None] = {}  # kinds whose new status was not sent yet
         self.replies: deque[pb.Reply] = deque()
         self.echoes: deque[pb.KeepAlive] = deque()
-        self.replied = False  # whether the last turn was an answer's
+        self.replied = False  # whether the last message was a part of an answer
         # time
         self.interval_s = interval_s
         self.verified_s: float | None = None
@@ -50,9 +50,9 @@ class ConnectionState:
         self.sent_s = now_s
         self._heard_s = now_s
         self._asked: dict[int, None] = {}  # stamps of keep-alives that were not answered
-        self._asked_s: float | None = None  # since when an answer is waited for
+        self._asked_s: float | None = None  # when the oldest unanswered keep-alive was sent
         self.unacknowledged: deque[int] = deque()
-        self._progress_s = now_s  # when the first of them was sent, or the last one before acknowledged
+        self._progress_s = now_s  # when the oldest of them was sent, or the last acknowledgement came
 
     @property
     def idle(self) -> bool:
@@ -75,11 +75,11 @@ class ConnectionState:
         return old
 
     def forget(self, kind: str) -> None:
-        """Nothing is known any more of what the manager has of this kind."""
+        """Discard what is known about the manager's rows of this kind."""
         self.sent.pop(kind, None)
         self.dirty_count -= len(self.dirty.pop(kind, ()))
 
-    # life signs
+    # keep-alives
 
     def heard(self, now_s: float) -> None:
         self._heard_s = now_s
@@ -94,7 +94,7 @@ class ConnectionState:
             self._asked_s = now_s
 
     def answered(self, stamp_ms: int) -> bool:
-        """Whether a keep-alive that came is the answer to one of ours."""
+        """Whether a received keep-alive answers one that was sent."""
         if stamp_ms not in self._asked:
             return False
         del self._asked[stamp_ms]
@@ -112,13 +112,13 @@ class ConnectionState:
             self._progress_s = now_s
 
     def keep_alive_s(self, config: KeepAliveSettings) -> float:
-        """When to say something for the sake of it: after silence on our side, or on the manager's."""
+        """When to send a keep-alive: after silence of either side."""
         if self._asked_s is not None:
             return _NEVER
         return min(self.sent_s, self._heard_s) + config.keep_alive_s
 
     def dead_s(self, config: KeepAliveSettings) -> float:
-        """When the connection will count as dead, if nothing comes."""
+        """When the connection counts as dead unless a message comes."""
         answer_s = self._asked_s + config.keep_alive_timeout_s if self._asked_s is not None else _NEVER
         stored_s = self._progress_s + config.request_timeout_s if self.unacknowledged else _NEVER
         return min(answer_s, stored_s)

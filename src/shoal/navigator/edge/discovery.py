@@ -1,4 +1,4 @@
-"""Which of the kinds that a cluster may lack it serves, and in which version; asked again while any is missing."""
+"""Finds the optional kinds that a cluster serves, and their versions; looks again while any is missing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from shoal.navigator.model import ReportedKind
 
 
 class KindDiscovery:
-    """``found`` has the version of each kind that is served. ``heard`` is called after every look with the kinds that
-    are not, or with the error that kept us from looking."""
+    """``found`` has the version of each kind that is served. After every look ``on_result`` is called
+    with the kinds that are not served, or with the error."""
 
     def __init__(
         self,
@@ -22,13 +22,13 @@ class KindDiscovery:
         *,
         clock: Clock,
         every_s: float,
-        heard: Callable[[frozenset[str], Exception | None], None],
+        on_result: Callable[[frozenset[str], Exception | None], None],
     ) -> None:
         self._client = client
         self._kinds = tuple(kinds)
         self._clock = clock
         self._every_s = every_s
-        self._heard = heard
+        self._on_result = on_result
         self._wanted = asyncio.Event()
         self._wanted.set()
         self._changed = asyncio.Event()
@@ -39,12 +39,12 @@ class KindDiscovery:
             await self._wanted.wait()
             try:
                 found = await self._look()
-            except Exception as error:  # whatever it was, the kinds that are known go on
-                self._heard(frozenset(), error)
+            except Exception as error:  # after any error the known kinds are still watched
+                self._on_result(frozenset(), error)
             else:
                 self.found = found
                 missing = frozenset(kind.name for kind in self._kinds if kind.name not in found)
-                self._heard(missing, None)
+                self._on_result(missing, None)
                 if not missing:
                     self._wanted.clear()
                 self._changed.set()
@@ -52,13 +52,13 @@ class KindDiscovery:
             await self._clock.sleep(self._every_s)
 
     async def version_of(self, kind: ReportedKind) -> str:
-        """Waits until the cluster serves it."""
+        """Wait until the cluster serves the kind."""
         while (version := self.found.get(kind.name)) is None:
             await self._changed.wait()
         return version
 
-    def doubt(self, kind: str) -> None:
-        """The server does not know the resource any more."""
+    def recheck(self, kind: str) -> None:
+        """The server does not serve the kind any more: look again."""
         self.found.pop(kind, None)
         self._wanted.set()
 

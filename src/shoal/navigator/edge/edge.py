@@ -1,4 +1,4 @@
-"""The edge: identifies its cluster, watches it, reports it, answers.
+"""The edge: identifies its cluster, watches it, reports it and answers requests.
 
 cluster ─▶ watching ─▶ machine ─▶ stream ─▶ manager
                           ▲                    │ requests
@@ -41,7 +41,7 @@ log = get_logger("navigator.edge")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeDeps:
-    """What an edge is made of. ``join`` is asked for each connection."""
+    """Dependencies of an edge. ``join`` is called for each connection."""
 
     config: EdgeConfig
     join: Callable[[], EdgeJoinFile]
@@ -56,7 +56,7 @@ class EdgeDeps:
 
 
 class _Reports:
-    """Rows and statuses, on their way into the machine."""
+    """Passes rows and statuses to the machine."""
 
     def __init__(self, machine: EdgeMachine, clock: Clock) -> None:
         self._machine = machine
@@ -167,7 +167,7 @@ class Edge:
     # health
 
     def livez(self) -> tuple[bool, dict[str, str]]:
-        """Whether the process works at all: true as long as it can be asked."""
+        """Always true: the process answers."""
         return True, {"process": "ok"}
 
     def readyz(self) -> tuple[bool, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Which cluster this is: as the join file says, completed by what the cluster says of itself."""
+"""The identity of the cluster: from the join file, completed from the cluster itself."""
 
 from __future__ import annotations
 

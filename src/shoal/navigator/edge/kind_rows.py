@@ -11,7 +11,7 @@ _ERROR_CHARACTERS = 300
 
 
 class KindRows:
-    """One kind. It is ``ready`` once the rows are known to be all there are; errors that come later keep them."""
+    """One kind. It is ``ready`` once all its objects have been read; later errors keep the rows."""
 
     __slots__ = ("digest", "error", "kind", "largest", "ready", "rows", "since_ms", "state")
 
@@ -40,7 +40,7 @@ class KindRows:
         return (None if held is None else held[1]), new
 
     def remove(self, key: str) -> int | None:
-        """The fingerprint of what was there."""
+        """The fingerprint of the removed row; None when there was none."""
         held = self.rows.pop(key, None)
         if held is None:
             return None

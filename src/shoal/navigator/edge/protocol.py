@@ -1,15 +1,15 @@
-"""The edge's side of the stream as a machine that never waits: what happens in the cluster and what the manager says
-come in, messages go out when asked for.
+"""The edge's side of the stream, as a state machine that never awaits. Input: changes in the cluster and messages from
+the manager. Output: messages, when the stream asks for them.
 
     idle ──connect──▶ claiming ──accepted──▶ live
       ▲                  │ rejected            │ rejected
       └──────────────────┴───disconnect────────┘
 
-Nothing is queued but keys: ``next`` makes each message from the rows as they are at that moment, so a change that was
-superseded is never sent and nothing is kept for sending again. On a connection every kind is in one of four states:
-not compared yet (the cluster has not been read), waiting to be sent whole, being sent whole, or equal but for its dirty
-keys. For the last the machine knows the digest of what the manager must hold by now, whatever is still to be sent, so
-digests can be compared at any time. After a reconnect the digests that the manager names decide what is sent.
+Only keys are queued: ``next`` builds each message from the current rows, so superseded changes are never sent. On a
+connection every kind is in one of four states: not compared yet (the cluster has not been read), waiting to be sent
+whole, being sent whole, or equal except for its dirty keys. In the last state the machine knows the digest of the rows
+that the manager holds, so digests can be compared while changes still wait. After a reconnect the digests that the
+manager reports decide what is sent.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from shoal.wire.navigator.v1 import navigator_pb as pb
 Phase = Literal["idle", "claiming", "live"]
 
 WINDOW = 8  # states and deltas that the manager has not acknowledged
-_CHUNK_BYTES = 512 * 1024  # larger messages hold up both event loops
+_CHUNK_BYTES = 512 * 1024  # larger messages delay both event loops
 _PART_BYTES = 256 * 1024
-_DELTA_GAP_S = 0.05  # changes that come this soon after a delta go together
+_DELTA_GAP_S = 0.05  # between two deltas: changes in between are sent together
 NEVER = float("inf")
 
 
@@ -89,7 +89,7 @@ class EdgeMachine:
         largest = largest_row(connection.max_message_bytes)
         self.kind_rows = {kind: KindRows(kind, largest) for kind in kinds}
         self.phase: Phase = "idle"
-        self.ignored = 0  # messages that made no sense where they came
+        self.ignored = 0  # messages that were not expected
         self.overflows = 0
         self.resyncs = 0  # kinds whose digests differed
         self._edge = ""
@@ -98,7 +98,7 @@ class EdgeMachine:
     # the cluster
 
     def put(self, kind: str, key: str, data: bytes) -> bool:
-        """An object is there, or changed; False when its row is the same."""
+        """Add or change an object; False when its row is the same."""
         old, new = self.kind_rows[kind].put(key, data)
         if old == new:
             return False
@@ -113,7 +113,7 @@ class EdgeMachine:
         return True
 
     def ready(self, kind: str) -> None:
-        """From now on the rows of this kind are all there are."""
+        """All objects of this kind have been read."""
         own_rows = self.kind_rows[kind]
         if not own_rows.ready:
             own_rows.ready = True
@@ -121,7 +121,7 @@ class EdgeMachine:
                 self._compare(self._link, own_rows)
 
     def status(self, kind: str, state: str, error: str, now_ms: int) -> bool:
-        """How the edge stands with a kind; False when that is no news."""
+        """Set the status of a kind; False when it is unchanged."""
         if not self.kind_rows[kind].set_status(state, error, now_ms):
             return False
         if self._link is not None:
@@ -141,13 +141,13 @@ class EdgeMachine:
 
     @property
     def settled(self) -> bool:
-        """Whether the manager has been sent everything there is."""
+        """Whether everything has been sent to the manager."""
         link = self._link
         return self.phase == "live" and link is not None and link.idle and not link.statuses
 
     @property
     def interval_s(self) -> float:
-        """Between the verifications at the moment."""
+        """The current time between two verifications."""
         return self._link.interval_s if self._link is not None else self._sync.interval_s
 
     def connect(self, claim: Claim, now_s: float, now_ms: int) -> pb.EdgeMessage:
@@ -198,23 +198,23 @@ class EdgeMachine:
         return []
 
     def reply(self, reply: pb.Reply) -> None:
-        """A part of an answer; it is lost when there is no connection, as is who asked."""
+        """Send a part of an answer. Without a connection it is dropped: the manager does not wait for it any more."""
         if self._link is not None:
             self._link.replies.append(reply)
 
     @property
     def part_bytes(self) -> int:
-        """How large a part of an answer may be."""
+        """The largest part of an answer."""
         return min(self._link.message_bytes, _PART_BYTES) if self._link is not None else 0
 
     @property
     def replies_waiting(self) -> int:
         return len(self._link.replies) if self._link is not None else 0
 
-    # what is to be said
+    # output
 
     def next(self, now_s: float, now_ms: int) -> pb.EdgeMessage | None:
-        """The next message; None when there is nothing to say before ``due_s``."""
+        """The next message; None when there is none before ``due_s``."""
         link = self._link
         if link is None or self.phase != "live":
             return None
@@ -245,7 +245,7 @@ class EdgeMachine:
         return min(times)
 
     def dead(self, now_s: float) -> str:
-        """Why the connection must be given up; empty while it seems alive."""
+        """Why the connection counts as dead; empty while it is alive."""
         link = self._link
         return link.dead(now_s, self._connection) if link is not None else ""
 
@@ -283,7 +283,7 @@ class EdgeMachine:
     # verification
 
     def _time_verification(self, link: ConnectionState, now_s: float) -> None:
-        """The first comes when everything was sent once; much change brings the next one forward."""
+        """The first verification is due when everything was sent once; many changes bring the next one forward."""
         if link.verified_s is None:
             waiting = any(own_rows.state == WAITING for own_rows in self.kind_rows.values())
             if link.verify_s == NEVER and link.idle and not waiting:
@@ -324,11 +324,11 @@ class EdgeMachine:
             if key in transfer.pending:
                 if key not in self.kind_rows[kind].rows:
                     del transfer.pending[key]
-                return  # it goes as it is when its turn comes
+                return  # the transfer sends its current row
             if kind in link.whole:
                 return
         elif kind not in link.sent:
-            return  # it goes with the whole kind
+            return  # it is sent with the whole kind
         link.mark(kind, key, old)
         if link.dirty_count > self._connection.send_queue:
             self.overflows += 1
@@ -341,7 +341,7 @@ class EdgeMachine:
         left = link.message_bytes
         for kind in list(link.dirty):
             if link.transfer is not None and link.transfer.kind == kind:
-                continue  # what the last chunk brings would undo it
+                continue  # the end of the transfer would undo it
             before = len(delta.changes)
             left = self._changes(link, kind, delta, left)
             if len(delta.changes) > before:
@@ -361,7 +361,7 @@ class EdgeMachine:
             old = link.unmark(kind, key)
             new = held[1] if held is not None else None
             if old == new:
-                continue  # it came back to what the manager has
+                continue  # the manager has this row already
             left -= size
             _account(sent, old, new)
             if held is not None:
@@ -392,7 +392,7 @@ class EdgeMachine:
         return [Accept(accepted.epoch, accepted.manager)]
 
     def _compare(self, link: ConnectionState, own_rows: KindRows) -> None:
-        """The kind has been read and there is a manager: does it hold the same?"""
+        """Compare a kind with the manager's digest: send it whole if they differ."""
         if self.phase != "live":
             return  # compared when the claim is accepted
         if own_rows.digest.equals(*link.held.get(own_rows.kind, (0, 0))):
@@ -448,7 +448,7 @@ class EdgeMachine:
         state.statuses.append(self.kind_rows[transfer.kind].status())
         link.statuses.pop(transfer.kind, None)
         link.transfer = None
-        if transfer.kind not in link.whole:  # else too much has changed meanwhile: once more
+        if transfer.kind not in link.whole:  # else too much has changed meanwhile: it is sent again
             link.sent[transfer.kind] = transfer.digest
 
 

@@ -1,5 +1,5 @@
-"""Reading one resource for reporting: each object becomes its row as it is decoded, so that a large cluster is never
-held as objects; what is not to be reported is left out; how the server answers is told."""
+"""Reads one resource for reporting. Each object becomes a row as it is decoded, so that the edge never holds all
+objects of a large cluster. Objects that are not reported are left out. A callback gets the outcome of each request."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ _NO_WATCH_LISTS = (BadRequest, Invalid, MethodNotAllowed, NotAcceptable, Unsuppo
 
 
 class MonitoredResource(ResourceClient):
-    """A resource that says how the server answers: None for a good answer, else the error."""
+    """A resource that calls ``on_answer`` after each request: with None, or with the error."""
 
-    __slots__ = ("_told",)
+    __slots__ = ("_on_answer",)
 
-    def __init__(self, client: Client, resource_type: ResourceType, told: Callable[[Exception | None], None]) -> None:
+    def __init__(
+        self, client: Client, resource_type: ResourceType, on_answer: Callable[[Exception | None], None]
+    ) -> None:
         super().__init__(client, resource_type)
-        self._told = told
+        self._on_answer = on_answer
 
     async def page(
         self, scope: Scope = EVERYTHING, *, limit: int = PAGE, continue_token: str = "", resource_version: str = ""
@@ -36,9 +38,9 @@ class MonitoredResource(ResourceClient):
                 scope, limit=limit, continue_token=continue_token, resource_version=resource_version
             )
         except Exception as error:
-            self._told(error)
+            self._on_answer(error)
             raise
-        self._told(None)
+        self._on_answer(None)
         return page
 
     async def watch(
@@ -57,9 +59,9 @@ class MonitoredResource(ResourceClient):
             )  # fmt: skip
         except Exception as error:
             if not (initial_events and isinstance(error, _NO_WATCH_LISTS)):  # then it is listed instead
-                self._told(error)
+                self._on_answer(error)
             raise
-        self._told(None)
+        self._on_answer(None)
         return watch
 
 
@@ -74,11 +76,11 @@ class ReportedResource(MonitoredResource):
         resource_type: ResourceType,
         kind: ReportedKind,
         namespaces: Namespaces,
-        told: Callable[[Exception | None], None],
+        on_answer: Callable[[Exception | None], None],
     ) -> None:
         own = copy(client)
         own.decode = self._decoding(client.decode)
-        super().__init__(own, resource_type, told)
+        super().__init__(own, resource_type, on_answer)
         self._kind = kind
         self._namespaces = namespaces
 

@@ -1,8 +1,8 @@
 """Selects and encodes the reported objects and fields.
 
-Rows leave out what nobody asks for and what changes without meaning anything (versions, heartbeats, managed fields), so
-that a cluster where nothing happens sends nothing, and the values of variables that look like secrets. The same object
-gives the same bytes in every process: keys are sorted.
+Rows leave out fields that are not queried or that change all the time (versions, heartbeats, managed fields), so that
+an idle cluster sends nothing. They also leave out the values of variables with names of secrets. An object gives the
+same bytes in every process, since keys are sorted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ANNOTATIONS = frozenset(
 
 
 def row_of(kind: ReportedKind, version: str, obj: Obj) -> bytes:
-    """The data of an object's row. The object is not changed: others may hold it."""
+    """The data of an object's row. The object is not modified, since caches share it."""
     kept = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata")}
     kept["apiVersion"] = f"{kind.group}/{version}" if kind.group else version
     kept["kind"] = kind.kind
@@ -33,7 +33,7 @@ def row_of(kind: ReportedKind, version: str, obj: Obj) -> bytes:
     trim = _TRIMS.get(kind.name)
     if trim is not None:
         trim(kept)
-    # the library's bytes keep the buffer they grew in, twice their size: rows are held for long, so they are copied
+    # orjson's bytes keep their buffer of twice the size: rows are kept for long, so they are copied
     return bytes(memoryview(orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)))
 
 
@@ -47,7 +47,7 @@ class Namespaces:
         self._config = config
 
     def wants(self, namespace: str) -> bool:
-        """True for the empty one: objects of the whole cluster."""
+        """True for the empty name, which objects without a namespace have."""
         if not namespace or not (self._include or self._exclude):
             return True
         found = self._known.get(namespace)
@@ -63,7 +63,7 @@ class Namespaces:
         return self.wants(metadata.get("namespace") or "")
 
     def selector(self, kind: ReportedKind) -> str:
-        """A field selector that spares the server and us what would be left out; empty when there is none for it."""
+        """A field selector that lets the server filter; empty when the patterns cannot be expressed as one."""
         if not kind.namespaced and kind.name != "namespaces":
             return ""
         field = "metadata.name" if kind.name == "namespaces" else "metadata.namespace"

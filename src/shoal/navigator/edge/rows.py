@@ -13,7 +13,7 @@ def key_of(namespace: str, name: str) -> str:
 
 
 def fitting(data: bytes, limit: int) -> bytes:
-    """The data, or when it is larger than ``limit`` what says that there is such an object."""
+    """The data; when it is larger than ``limit``, a stub with the identity of the object."""
     if len(data) <= limit:
         return data
     obj = orjson.loads(data)
@@ -24,10 +24,10 @@ def fitting(data: bytes, limit: int) -> bytes:
 
 
 def size_of(kind: str, key: str, data: bytes) -> int:
-    """An upper bound of what a row adds to a message."""
+    """An upper bound of the size of a row in a message."""
     return len(data) + len(kind) + 4 * len(key) + 32
 
 
 def largest_row(message_bytes: int) -> int:
-    """How large the data of one row may be where messages may have this size."""
+    """The largest data of a row that fits into a message of this size."""
     return message_bytes - 8 * 1024 - _ENVELOPE

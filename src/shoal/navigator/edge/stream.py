@@ -1,8 +1,8 @@
-"""The stream to the manager. One supervisor owns the connection: connect, run, back off, for ever; and on a connection
-there is one writer, which sends the machine's messages. No other task connects or writes.
+"""The stream to the manager. One supervisor owns the connection: it connects, runs, backs off and repeats. Each
+connection has one writer, which sends the machine's messages. No other task connects or writes.
 
-What the protocol calls an error becomes one of ``shoal.errors`` here. Every attempt has a new connection and reads the
-join file anew, so that the token can be replaced.
+Errors of the protocol become errors of ``shoal.errors`` here. Every attempt opens a new connection and reads the join
+file again, so that the token can be replaced.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ log = get_logger("navigator.edge.stream")
 State = Literal["connecting", "connected", "standby", "rejected", "stopped"]
 
 _SERVICE = "shoal.navigator.v1.ManagerService"
-_REPLIES = 16  # parts of answers that may wait; who makes them waits then
+_REPLIES = 16  # parts of answers that may wait to be sent; then their producers wait
 _STANDBY = (pb.RejectionCode.ACTIVE_CONNECTION_EXISTS, pb.RejectionCode.RECENT_DISCONNECTION)
-_LIFE_LOOKS = 5  # per timeout
+_LIVENESS_CHECKS = 5  # per timeout
 
 
 class GaveUp(ShoalError):
-    """The manager could not be reached as often as the settings allow."""
+    """The number of failed attempts exceeds the settings."""
 
 
 class EdgeRejected(ApiError):
@@ -82,15 +82,15 @@ class EdgeStream:
         self._clock = parts.clock
         self._config = parts.config
         self._wake = asyncio.Event()
-        self._room = asyncio.Event()
-        self._session_number = 0  # a writer of an earlier connection must not say anything on behalf of a later one
-        self._accepted = False  # by the current connection's manager
+        self._reply_space = asyncio.Event()
+        self._session_number = 0  # the writer of an earlier connection must not send on a later one
+        self._accepted = False  # on the current connection
         self.state: State = "connecting"
         self.reason = ""  # why there is no connection, for people
         self.manager = ""
 
     def wake(self) -> None:
-        """There may be something to say."""
+        """The machine may have a message."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -136,14 +136,14 @@ class EdgeStream:
         )
         headers = {"authorization": f"Bearer {join.token}"}
         first = self._machine.connect(self._deps.claim(), self._clock.monotonic(), self._wall_ms())
-        messages = client.stream("Connect", self._messages(first), pb.ManagerMessage, headers, gzip=_quickly)
+        messages = client.stream("Connect", self._messages(first), pb.ManagerMessage, headers, gzip=_fast_gzip)
         try:
             async with aclosing(messages):
-                await wait_first(self._receive(messages), self._life())
+                await wait_first(self._receive(messages), self._check_alive())
         finally:
             self._machine.disconnect()
             self._wake.set()  # the writer ends
-            self._room.set()
+            self._reply_space.set()
             await self._deps.requests.stop()
             await link.close()
 
@@ -165,11 +165,11 @@ class EdgeStream:
             with _translated():
                 message = await anext(messages, None)
 
-    async def _life(self) -> None:
-        """Raises when the manager has stopped answering."""
-        look_s = min(self._config.keep_alive_timeout_s, self._config.request_timeout_s) / _LIFE_LOOKS
+    async def _check_alive(self) -> None:
+        """Raise when the manager has stopped answering."""
+        pause_s = min(self._config.keep_alive_timeout_s, self._config.request_timeout_s) / _LIVENESS_CHECKS
         while True:
-            await self._clock.sleep(look_s)
+            await self._clock.sleep(pause_s)
             reason = self._machine.dead(self._clock.monotonic())
             if reason:
                 raise ServiceUnavailable(reason)
@@ -183,7 +183,7 @@ class EdgeStream:
             self._wake.clear()
             now_s = clock.monotonic()
             message = machine.next(now_s, self._wall_ms())
-            self._room.set()
+            self._reply_space.set()
             if message is not None:
                 assert message.body is not None
                 sent.labels(message.body.field).inc()
@@ -218,8 +218,8 @@ class EdgeStream:
         size = max(1, self._machine.part_bytes)
         for start in range(0, max(1, len(reply.part)), size):
             while self._machine.replies_waiting >= _REPLIES:
-                self._room.clear()
-                await self._room.wait()
+                self._reply_space.clear()
+                await self._reply_space.wait()
             ends = start + size >= len(reply.part)
             self._machine.reply(
                 pb.Reply(
@@ -235,7 +235,7 @@ class EdgeStream:
     # how it ended
 
     def _refused(self, error: EdgeRejected) -> float | None:
-        """How long to wait when the manager or its rules say so; None: as after any failure."""
+        """How long to wait, if the manager or the kind of refusal says so; None: as after any failure."""
         refusal = error.refusal
         if refusal.code in _STANDBY:
             self._lost("standby", refusal.code.name.lower(), str(error))
@@ -256,8 +256,8 @@ class EdgeStream:
         return int(self._clock.wall_s() * 1000)
 
 
-def _quickly(content: bytes) -> bytes:
-    """Fast rather than small: a sync is dominated by it."""
+def _fast_gzip(content: bytes) -> bytes:
+    """Level 1: compression dominates the time of a sync."""
     return gzip.compress(content, compresslevel=1, mtime=0)
 
 

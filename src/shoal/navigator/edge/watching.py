@@ -1,8 +1,8 @@
-"""Watching the cluster: one reflector per kind, each on its own, so that a kind that cannot be read harms no other.
+"""Watches the cluster with one reflector per kind, so that a kind that cannot be read does not affect the others.
 
-What the reflectors see goes into the machine as rows; how the server answers them becomes the kind's status. A kind
-that the cluster does not have is looked for until it appears; one that it has lost is emptied only when several looks
-agree, since a server that has just started may not know its own resources yet.
+The objects become rows in the machine, and the server's answers become the kind's status. Discovery looks for a kind
+that the cluster does not serve until it appears. The rows of a kind that has disappeared are removed only after several
+looks agree, since a server that has just started may not list all its resources yet.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GONE_AFTER = 3  # looks that agree
 
 
 class RowSink(Protocol):
-    """Where rows and statuses go."""
+    """Receives rows and statuses."""
 
     def put(self, kind: str, key: str, data: bytes) -> object: ...
 
@@ -50,7 +50,7 @@ class _Watched:
     def __init__(self, kind: ReportedKind, rows: RowSink) -> None:
         self.kind = kind
         self.cache = Cache(transform=lambda obj: obj)
-        self.gone = asyncio.Event()  # the server does not know the resource
+        self.gone = asyncio.Event()  # the server does not serve the resource
         self._rows = rows
         self._misses = 0
         self.cache.add_handler(self._changed)
@@ -63,8 +63,8 @@ class _Watched:
             assert change.new is not None
             self._rows.put(self.kind.name, key, change.new[ROW])
 
-    def told(self, error: Exception | None) -> None:
-        """How the server answered."""
+    def on_answer(self, error: Exception | None) -> None:
+        """Set the status from the outcome of a request."""
         if error is None:
             self._misses = 0
             self._set(SYNCED if self.cache.synced.is_set() else WAITING)
@@ -76,7 +76,7 @@ class _Watched:
             self._set(FAILING, str(error))
 
     def missing(self) -> None:
-        """Discovery does not know the resource."""
+        """Discovery does not list the resource."""
         self._set(MISSING)
         self._misses += 1
         if self._misses == _GONE_AFTER:
@@ -112,7 +112,9 @@ class Watching:
         self._kinds = {name: _Watched(kind, rows) for name, kind in kinds.items()}
         self._missing: frozenset[str] = frozenset()  # as last seen
         optional = [kind for kind in kinds.values() if kind.istio]
-        self._discovery = KindDiscovery(client, optional, clock=clock, every_s=discovery_s, heard=self._looked)
+        self._discovery = KindDiscovery(
+            client, optional, clock=clock, every_s=discovery_s, on_result=self._on_discovery
+        )
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -123,7 +125,7 @@ class Watching:
         """The objects of a kind as they were read: ``{"metadata": {…}, "row": bytes}``."""
         return self._kinds[kind].cache
 
-    def _looked(self, missing: frozenset[str], error: Exception | None) -> None:
+    def _on_discovery(self, missing: frozenset[str], error: Exception | None) -> None:
         if error is None and missing != self._missing:
             log.info("the cluster does not have all kinds", missing=sorted(missing))
             self._missing = missing
@@ -132,7 +134,7 @@ class Watching:
                 continue
             if error is not None:
                 if name not in self._discovery.found:
-                    watched.told(error)
+                    watched.on_answer(error)
             elif name in missing:
                 watched.missing()
 
@@ -147,7 +149,7 @@ class Watching:
                 ResourceType(kind.group, version, kind.name, kind.namespaced, kind.kind),
                 kind,
                 self._namespaces,
-                watched.told,
+                watched.on_answer,
             )
             watched.cache.synced.clear()
             reflector = Reflector(
@@ -155,7 +157,7 @@ class Watching:
             )
             await wait_first(self._reflect(reflector, watched), watched.gone.wait())
             log.info("the cluster does not serve the kind any more", kind=kind.name, version=version)
-            self._discovery.doubt(kind.name)
+            self._discovery.recheck(kind.name)
 
     async def _reflect(self, reflector: Reflector, watched: _Watched) -> None:
         await run_all({watched.kind.name: reflector.run(), "synced": self._synced(watched)})

@@ -1,1 +1,1 @@
-"""Istio configuration as data: what acts on a workload, why, and what is wrong. Pure."""
+"""Analysis of Istio configuration: the resources that act on a workload, and mistakes. Pure."""

@@ -1,8 +1,8 @@
-"""Which resources act on a workload, and why, by Istio's own rules.
+"""Finds the resources that act on a workload, and why, by Istio's own rules.
 
-A sidecar is acted on as a server by policies and as a client by routes and rules of what it calls; a router by the
-Gateways it serves and what is bound to them; a pod captured by ztunnel by mutual TLS and authorization alone; a pod
-without a proxy by nothing.
+Policies act on a sidecar as a server; routes and rules of the called services act on it as a client. Gateways and the
+resources bound to them act on a router. Only mutual TLS and authorization act on a pod with ztunnel. Nothing acts on a
+pod without a proxy.
 """
 
 from __future__ import annotations

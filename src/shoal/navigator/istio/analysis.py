@@ -1,4 +1,4 @@
-"""The questions that can be asked of a mesh."""
+"""Entry points of the analysis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def acting_on(mesh: Mesh, namespace: str, pod: str) -> list[Acting]:
 
 
 def mistakes(mesh: Mesh) -> list[Mistake]:
-    """All that is found, errors first."""
+    """All mistakes, errors first."""
     lookup = MeshLookup(mesh)
     found = [it for family in (routes, rules, selectors) for it in family.find(lookup)]
     return sorted(found, key=lambda it: (it.severity != ERROR, it.namespace, it.kind, it.name, it.path, it.message))

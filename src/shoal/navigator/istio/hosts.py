@@ -1,4 +1,4 @@
-"""Hosts as Istio reads them: short names, wildcards, who may see what (``exportTo``)."""
+"""Hosts by Istio's rules: short names, wildcards, and visibility (``exportTo``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ EVERYWHERE, HERE, NOWHERE = "*", ".", "~"
 
 def full_name(host: str, namespace: str, domain: str) -> str:
     """A host as written in a resource of ``namespace``. Only a name without dots is short: ``reviews.prod`` is taken as
-    it is, which is nobody's name."""
+    it is, and matches no service."""
     return host if "." in host or "*" in host else f"{host}.{namespace}.svc.{domain}"
 
 
@@ -27,7 +27,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def most_specific(patterns: Iterable[str], host: str) -> str | None:
-    """Of those that cover the host the exact one, else the longest."""
+    """The exact host among those that cover it, else the longest."""
     found = [pattern for pattern in patterns if covers(pattern, host)]
     if host in found:
         return host

@@ -1,4 +1,4 @@
-"""A mesh as data: the configuration of one cluster, and what an analysis finds in it."""
+"""A mesh as data: the configuration of one cluster, and the results of the analysis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutual TLS: which mode holds at a workload's port, and which PeerAuthentication says so."""
+"""Mutual TLS: the mode at a workload's port, and the PeerAuthentication that sets it."""
 
 from __future__ import annotations
 

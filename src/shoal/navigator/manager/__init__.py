@@ -1,1 +1,1 @@
-"""The manager: takes the streams of all edges, stores what they say and keeps it ready to be asked."""
+"""The manager: receives the streams of all edges, stores their rows and indexes them for queries."""

@@ -1,7 +1,7 @@
 """State of each cluster besides its rows: its edge, the time of its last message, the status of its kinds.
 
-Freshness is derived, never stored: a stream that is there and was heard of within three of its edge's intervals is
-healthy. Intervals are the edge's own, and keep-alives make it speak more often than that, so the state does not flap.
+Freshness is derived, never stored: a cluster is healthy while its stream is connected and the last message is at most
+three intervals old. Each edge reports its interval, and keep-alives are more frequent, so the state does not flap.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shoal.navigator.model import Cluster, Freshness, KindStatus
 
 @dataclass(slots=True, kw_only=True)
 class KnownCluster:
-    """``heard_s`` is monotonic, everything with ``ms`` is wall time."""
+    """``heard_s`` is monotonic; values in ``ms`` are wall time."""
 
     name: str
     edge: str
@@ -32,7 +32,7 @@ class KnownCluster:
     connected_ms: int = 0  # 0: no edge is connected
     statuses: Mapping[str, KindStatus] = field(default_factory=dict)
     session: EdgeSession | None = None  # while an edge is connected
-    described: tuple[tuple[object, ...], Cluster] | None = None  # as it was asked for last, and what that depended on
+    described: tuple[tuple[object, ...], Cluster] | None = None  # the last description, and what it depended on
 
     def stored(self) -> StoredCluster:
         return StoredCluster(
@@ -54,7 +54,7 @@ def freshness(known: KnownCluster, now_s: float, *, limit_s: float) -> Freshness
 
 
 class Clusters:
-    """All that are known, connected or not."""
+    """All known clusters, connected or not."""
 
     def __init__(self, index: Index, *, stale_intervals: float, keep_alive_s: float) -> None:
         self._index = index
@@ -70,7 +70,7 @@ class Clusters:
         )  # fmt: skip
 
     def prepared(self, claim: Identified, session: EdgeSession, now_ms: int) -> KnownCluster:
-        """What will be known once the claim is stored."""
+        """The new state of a cluster, to be used once its claim is stored."""
         before = self.known.get(claim.cluster)
         return KnownCluster(
             name=claim.cluster, edge=claim.edge, epoch=session.epoch, software=claim.software, metadata=claim.metadata,
@@ -86,7 +86,7 @@ class Clusters:
         known.heard_s, known.heard_ms = now_s, max(known.heard_ms, now_ms)
 
     def lost(self, known: KnownCluster) -> None:
-        """What was known stays, with its age."""
+        """The stream has ended; the known state stays, with its age."""
         known.statuses = dict(known.current_statuses())
         known.session, known.connected_ms = None, 0
 
@@ -104,7 +104,7 @@ class Clusters:
         return self.describe(known, now_s) if known is not None else None
 
     def describe(self, known: KnownCluster, now_s: float) -> Cluster:
-        """Every question asks for all clusters, and most are as they were."""
+        """Cached, since every query needs all clusters and most have not changed."""
         index = self._index.clusters.get(known.name)
         state = freshness(known, now_s, limit_s=self.limit_s(known))
         sequence = known.session.sequence if known.session is not None else -1

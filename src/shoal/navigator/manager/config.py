@@ -9,7 +9,7 @@ from shoal.errors import ConfigError
 
 _MIB = 1 << 20
 _DAY_S = 86_400.0
-LEAST_MESSAGE_BYTES = 64 << 10  # one object of Kubernetes may be a megabyte; less than this leaves room for none
+LEAST_MESSAGE_BYTES = 64 << 10  # smaller messages would not fit common objects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Which database a URL names."""
+"""Rows for the database of a URL."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Asking the edge of a cluster, and bringing what it answers to who asked.
+"""Requests to the edge of a cluster, and the delivery of its answers.
 
-Every question has a number and a place where its parts gather; whoever asked takes them from there. An answer to a
-question that nobody waits for any more finds no such place: it is counted and forgotten, and the stream goes on.
+Every request has an id and a buffer for the parts of its answer, which the caller reads. A reply to a request that is
+no longer pending is counted and dropped, and the stream continues.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIELDS: dict[type[Any], Literal["logs", "events", "proxy_config", "connections"
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
+class _PendingRequest:
     id: str
     outbox: Outbox
     parts: deque[bytes] = field(default_factory=deque)
@@ -50,7 +50,7 @@ class _Question:
 
 
 class EdgeLinks:
-    """Implements ``Edges``. The service tells it of streams that come and go, and of replies."""
+    """Implements ``Edges``. The service calls it for new and lost streams, and for replies."""
 
     def __init__(
         self, config: ManagerConfig, metrics: ManagerMetrics, *, clock: Clock, new_id: Callable[[], str]
@@ -60,7 +60,7 @@ class EdgeLinks:
         self._clock = clock
         self._new_id = new_id
         self._outboxes: dict[str, Outbox] = {}
-        self._questions: dict[str, _Question] = {}
+        self._pending: dict[str, _PendingRequest] = {}
 
     def connected(self, cluster: str, outbox: Outbox) -> None:
         self._outboxes[cluster] = outbox
@@ -68,27 +68,27 @@ class EdgeLinks:
     def lost(self, cluster: str, outbox: Outbox) -> None:
         if self._outboxes.get(cluster) is outbox:
             del self._outboxes[cluster]
-        for question in list(self._questions.values()):
-            if question.outbox is outbox:
-                question.fail(ServiceUnavailable(f"the edge of cluster {cluster!r} was lost while it answered"))
+        for pending in list(self._pending.values()):
+            if pending.outbox is outbox:
+                pending.fail(ServiceUnavailable(f"the edge of cluster {cluster!r} was lost while it answered"))
 
     def deliver(self, outbox: Outbox, reply: pb.Reply) -> None:
-        """A part of an answer. It must come from the edge that was asked."""
-        question = self._questions.get(reply.id)
-        if question is None or question.outbox is not outbox or question.ended:
+        """Deliver a part of an answer. It must come from the edge that got the request."""
+        pending = self._pending.get(reply.id)
+        if pending is None or pending.outbox is not outbox or pending.ended:
             self._metrics.unknown_replies.inc()
             return
         if reply.error or reply.reason:
-            question.fail(from_status({"reason": reply.reason, "message": reply.error or reply.reason}))
+            pending.fail(from_status({"reason": reply.reason, "message": reply.error or reply.reason}))
             return
         if reply.part:
-            question.parts.append(reply.part)
-            question.size += len(reply.part)
+            pending.parts.append(reply.part)
+            pending.size += len(reply.part)
         if reply.last:
-            question.ended = True
-        elif question.size > self._config.answer_bytes:
-            question.fail(TooManyRequests("the answer is read more slowly than the edge sends it"))
-        question.wake()
+            pending.ended = True
+        elif pending.size > self._config.answer_bytes:
+            pending.fail(TooManyRequests("the answer is read more slowly than the edge sends it"))
+        pending.wake()
 
     async def ask(self, cluster: str, request: object, *, deadline_s: float) -> AsyncIterator[bytes]:
         name = _FIELDS.get(type(request))
@@ -97,20 +97,20 @@ class EdgeLinks:
         outbox = self._outboxes.get(cluster)
         if outbox is None:
             raise ServiceUnavailable(f"no edge of cluster {cluster!r} is connected")
-        if sum(other.outbox is outbox for other in self._questions.values()) >= self._config.max_requests:
+        if sum(other.outbox is outbox for other in self._pending.values()) >= self._config.max_requests:
             raise TooManyRequests(
                 f"the edge of cluster {cluster!r} already has {self._config.max_requests} open requests: retry later"
             )
-        question = _Question(self._new_id(), outbox)
-        self._questions[question.id] = question
+        pending = _PendingRequest(self._new_id(), outbox)
+        self._pending[pending.id] = pending
         timer = self._clock.call_later(
-            deadline_s, lambda: question.fail(Timeout(f"the edge of cluster {cluster!r} did not answer in time"))
+            deadline_s, lambda: pending.fail(Timeout(f"the edge of cluster {cluster!r} did not answer in time"))
         )
         what: Any = Oneof(name, request)
-        outbox.request(pb.Request(id=question.id, deadline_seconds=deadline_s, what=what))
+        outbox.request(pb.Request(id=pending.id, deadline_seconds=deadline_s, what=what))
         result = "abandoned"
         try:
-            async for part in self._parts(question):
+            async for part in self._parts(pending):
                 yield part
             result = "ok"
         except ApiError as error:
@@ -118,20 +118,20 @@ class EdgeLinks:
             raise
         finally:
             timer.cancel()
-            del self._questions[question.id]
-            if not question.ended or isinstance(question.error, Timeout | TooManyRequests):
-                outbox.cancel(question.id)
+            del self._pending[pending.id]
+            if not pending.ended or isinstance(pending.error, Timeout | TooManyRequests):
+                outbox.cancel(pending.id)
             self._metrics.requests.labels(result).inc()
 
-    async def _parts(self, question: _Question) -> AsyncIterator[bytes]:
+    async def _parts(self, pending: _PendingRequest) -> AsyncIterator[bytes]:
         while True:
-            while question.parts:
-                part = question.parts.popleft()
-                question.size -= len(part)
+            while pending.parts:
+                part = pending.parts.popleft()
+                pending.size -= len(part)
                 yield part
-            if question.ended:
-                if question.error is not None:
-                    raise question.error
+            if pending.ended:
+                if pending.error is not None:
+                    raise pending.error
                 return
-            question.waiter = asyncio.get_running_loop().create_future()
-            await question.waiter
+            pending.waiter = asyncio.get_running_loop().create_future()
+            await pending.waiter

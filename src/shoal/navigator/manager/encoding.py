@@ -1,4 +1,4 @@
-"""How what is not a column of its own is written into one: metadata and statuses, as JSON text."""
+"""Metadata and statuses as JSON text, for columns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The state at a moment of the past, and what changed between two.
+"""The state at a past moment, and the changes between two moments.
 
-Rows that have not changed since are taken from memory; only what has changed is read from the disk. So a moment ago
-costs little, and long ago as much as has happened since.
+Rows that have not changed since come from memory; only the changed ones are read from the disk. So the cost grows with
+the number of changes since that moment.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ManagerHistory:
 
     async def at(self, at_s: float, *, cluster: str = "") -> View:
         at_ms = self._checked_ms(at_s)
-        # Memory first: what changes between the two reads is then found in one of them, or in both.
+        # Memory first: a row that changes between the two reads is then found in at least one of them.
         tables = await self._unchanged(at_ms, cluster)
         number = 0
         async for piece in self._rows.past(at_ms, cluster):
@@ -97,7 +97,7 @@ class ManagerHistory:
 
 
 class PastView:
-    """Implements ``View`` for a moment. Nothing is indexed: it is made for one question."""
+    """Implements ``View`` for a past moment, for one query. It has no indexes."""
 
     def __init__(self, at_ms: int, clusters: Mapping[str, Cluster], tables: _Tables, rows: Rows) -> None:
         self._at_ms = at_ms

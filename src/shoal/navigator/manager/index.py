@@ -1,9 +1,8 @@
-"""All rows of all clusters in memory, without their objects: what questions are answered from.
+"""The rows of all clusters in memory, without their objects, with indexes for queries.
 
-Every cluster has its own tables, and a change touches only those of its rows: nothing is ever built again. Per kind
-there is one table by key and, for what is asked often, *postings*: the keys that have a label, a namespace, a node, an
-address, an image, an owner, a service, a host. A posting is one key, a tuple while there are few, a set when there are
-many.
+Every cluster has its own tables, and a change updates only the entries of its row: no index is ever rebuilt. Each kind
+has a table by key, and *postings* for common conditions: the keys with a given label, namespace, node, address, image,
+owner, service or host. A posting is one key, a tuple of a few keys or a set of many.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from shoal.navigator.summaries import (
 )
 
 _Posting = str | tuple[str, ...] | set[str]
-_FEW = 24  # keys in a tuple: copying it is as quick as a set's insertion, and takes a sixth of the memory
+_FEW = 24  # keys in a tuple: copying it is as fast as an insertion into a set, and it takes a sixth of the memory
 _NO_KEYS: Set[str] = frozenset()
 
 
@@ -62,7 +61,7 @@ class Postings:
             del self._values[value]
 
     def keys(self, value: str) -> Sequence[str]:
-        """A copy, which stays as it is while the index goes on."""
+        """A copy, which does not change with the index."""
         found = self._values.get(value)
         if found is None:
             return ()
@@ -153,7 +152,7 @@ class KindIndex:
 
 
 class ClusterIndex:
-    """The shelves of one cluster. Implements ``Held`` for the stream of its edge."""
+    """The indexes of one cluster, by kind. Implements ``Held`` for the stream of its edge."""
 
     __slots__ = ("changes", "name", "kind_indexes")
 
@@ -193,13 +192,13 @@ class ClusterIndex:
 
 
 class Index:
-    """Every cluster by name. Whatever is returned is a copy: who reads it may wait, and the index goes on."""
+    """The indexes of all clusters. Results are copies, so that readers may pause while the index changes."""
 
     def __init__(self) -> None:
         self.clusters: dict[str, ClusterIndex] = {}
 
     def cluster(self, name: str) -> ClusterIndex:
-        """It is made when it is new."""
+        """The index of a cluster, created if needed."""
         found = self.clusters.get(name)
         if found is None:
             name = intern(name)
@@ -244,7 +243,7 @@ def _labels(row: Row) -> Mapping[str, str]:
 
 
 def terms(row: Row) -> tuple[tuple[str, str], ...]:
-    """Field and value, of what is indexed besides labels and namespace."""
+    """(field, value) pairs that are indexed besides labels and namespace."""
     match row.summary:
         case PodSummary() as pod:
             found = [("node", pod.node), ("ip", pod.ip), ("owner", pod.owner)]

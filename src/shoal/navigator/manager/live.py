@@ -1,4 +1,4 @@
-"""The state of all clusters now, as questions see it: rows from memory, objects from the disk."""
+"""The current state of all clusters: rows from memory, objects from the disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PIECE = 500  # objects read, and decoded, at a time
 
 
 class LiveView:
-    """Implements ``View``; one for all, since it holds nothing."""
+    """Implements ``View``; stateless, so one is enough."""
 
     def __init__(self, index: Index, clusters: Clusters, rows: Rows, *, clock: Clock) -> None:
         self._index = index

@@ -1,4 +1,4 @@
-"""From an object's data to the row that the index holds, in slices that leave the event loop to others."""
+"""Makes rows for the index from the data of objects, in slices, so that the event loop is not blocked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SLICE = 100  # rows: about three milliseconds
 
 
 class InvalidRow(Exception):
-    """Data that is no object."""
+    """Data that is not an object."""
 
 
 def make_row(cluster: str, kind: str, key: str, fingerprint: int, since_ms: int, data: bytes) -> Row:

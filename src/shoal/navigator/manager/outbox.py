@@ -1,4 +1,4 @@
-"""Outgoing messages of one stream, for one writer. Bounded: of most messages only the newest is kept."""
+"""Outgoing messages of one stream, for one writer. Bounded: of most types only the newest message is kept."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shoal.wire.navigator.v1 import navigator_pb as pb
 
 
 class Outbox:
-    """Questions are bounded by who asks them, everything else is one message of a kind."""
+    """Requests are limited by their sender; of other types there is at most one message."""
 
     def __init__(self) -> None:
         self._wake = asyncio.Event()
-        self._first: deque[pb.ManagerMessage] = deque()  # acceptance and questions, in order
+        self._first: deque[pb.ManagerMessage] = deque()  # acceptance and requests, in order
         self._received = 0
         self._resync: dict[str, None] = {}
         self._echo: pb.KeepAlive | None = None
@@ -55,7 +55,7 @@ class Outbox:
         self._wake.set()
 
     def refuse(self, refused: ClaimRefused) -> None:
-        """Say so, and end. The first reason counts."""
+        """Send the refusal as the last message. The first one counts."""
         if self._refused is None:
             self._refused = refused
         self._wake.set()
@@ -70,7 +70,7 @@ class Outbox:
         return self._refused
 
     async def next(self) -> pb.ManagerMessage | None:
-        """The next message, waited for; None at the end. After a refusal comes the end."""
+        """Wait for the next message; None at the end, which follows a refusal."""
         while True:
             self._wake.clear()
             if self._ended:

@@ -1,8 +1,8 @@
-"""The manager's rows in PostgreSQL: one connection that writes, and holds the lock of the only manager; some that read.
+"""The manager's rows in PostgreSQL: one writing connection, which holds the lock of the only manager, and some readers.
 
-The history is partitioned by the day in which rows ended, so that retention drops whole tables. Every write can be
-repeated: a connection that breaks during a commit leaves open whether it happened. What is committed is durable: the
-database may crash without the manager, whose memory says that it is there.
+The history is partitioned by the day in which rows ended, so that retention drops whole tables. Every write is
+idempotent, since a connection that breaks during a commit does not show whether it happened. Commits are durable: if
+the database crashes while the manager runs on, rows must not be missing that the manager has in memory.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from shoal.navigator.view import Moment
 T = TypeVar("T")
 
 _AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-# Not the database is at fault but what it was given.
+# Errors of the written data, not of the database.
 _REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
-_LOCK = 0x5A0A10A71  # of the manager, and during migrations of whoever migrates
-_MIGRATING = _LOCK + 1
+_LOCK = 0x5A0A10A71  # held by the manager
+_MIGRATING = _LOCK + 1  # held during a migration
 _READERS = 4
 _CONNECT_S = 5.0
 _STATEMENT_MS = "30000"

@@ -1,12 +1,12 @@
-"""One edge's stream as a machine that never waits: messages in; what to store, to answer and to refuse out.
+"""The manager's side of one edge's stream, as a state machine that never awaits.
 
-    step = session.receive(message)     # Write, Delivered, Echo, None, or Refused
+    step = session.receive(message)     # Write, Delivered, Echo, ClaimRefused or None
     …store step's rows, then put them into the index…
-    answers = session.stored(step)      # acknowledgement, and which kinds have to be sent again
+    answers = session.stored(step)      # the acknowledgement, and kinds that the edge must send again
 
-Messages are numbered without gaps within an epoch. A kind is transferred in chunks; rows count as soon as their chunk
-is stored, and with the last chunk everything of the kind that was not in the transfer goes. Digests are compared after
-each change of a kind, but never while it is being transferred, nor when the edge itself is not sure of it.
+Messages are numbered without gaps within an epoch. A kind is transferred in chunks: rows are visible as soon as their
+chunk is stored, and the last chunk removes all rows of the kind that were not in the transfer. Digests are compared
+after each change of a kind, but not during its transfer, nor while the kind is in error at the edge.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Answer = pb.Received | pb.ResyncRequest
 
 
 class Held(Protocol):
-    """What the manager has of this cluster, as of the last message that was stored."""
+    """The manager's rows of this cluster, as of the last stored message."""
 
     def fingerprint(self, kind: str, key: str) -> int | None: ...
 
@@ -56,7 +56,7 @@ class Held(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identified:
-    """A claim that is well-formed."""
+    """A valid claim."""
 
     cluster: str
     edge: str
@@ -86,7 +86,7 @@ class _Check:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What a message changes; often nothing. ``stored`` is due afterwards in any case."""
+    """The changes of a message, maybe none. Call ``stored`` afterwards in any case."""
 
     sequence: int
     puts: tuple[Put, ...] = ()
@@ -159,7 +159,7 @@ class EdgeSession:
     def __init__(
         self, claim: Identified, epoch: int, held: Held, *, statuses: Mapping[str, KindStatus] | None = None
     ) -> None:
-        """``statuses`` are those of before, shown until the edge says otherwise."""
+        """``statuses`` are the previous ones, shown until the edge reports new ones."""
         self.cluster = claim.cluster
         self.edge = claim.edge
         self.epoch = epoch
@@ -169,17 +169,17 @@ class EdgeSession:
         self._held = held
         self._statuses = {kind: status for kind, status in (statuses or {}).items() if kind in self._kinds}
         self._reported: set[str] = set()  # kinds whose status this edge has given
-        self._open: set[str] = set(claim.kinds)  # not known yet to be equal on both sides
+        self._open: set[str] = set(claim.kinds)  # not yet known to be equal on both sides
         self._transfers: dict[str, _Transfer] = {}
         self._last_sync: dict[str, int] = {}
-        self._asked: set[str] = set()  # to be sent again, and not begun yet
+        self._asked: set[str] = set()  # requested again, transfer not begun yet
         self._differed: set[str] = set()  # after a whole transfer
         self._echoed_ms: int | None = None
         self._probe_ms: int | None = None
 
     @property
     def complete(self) -> bool:
-        """Whether everything that the edge can give has been received once."""
+        """Whether every kind that the edge can read has been received once."""
         return not self._open
 
     @property
@@ -195,7 +195,7 @@ class EdgeSession:
         return pb.Accepted(epoch=self.epoch, manager=manager, max_message_bytes=max_message_bytes, held=held)
 
     def probe(self, at_ms: int) -> pb.KeepAlive:
-        """Asks the edge whether it is there."""
+        """A keep-alive for the edge to answer."""
         self._probe_ms = at_ms
         return pb.KeepAlive(at_ms=at_ms)
 
@@ -216,7 +216,7 @@ class EdgeSession:
             return ClaimRefused(RejectionReason.INVALID_MESSAGE, str(error))
 
     def stored(self, write: Write) -> list[Answer]:
-        """What to answer once a write is stored and can be seen."""
+        """The answers to a write, once it is stored and visible."""
         again = [check.kind for check in write.checks if self._differs(check)]
         self._asked.update(again)
         answers: list[Answer] = [pb.Received(sequence=write.sequence)]
@@ -304,7 +304,7 @@ class EdgeSession:
         return self._write({}, self._checks(verification.digests, verification=True))
 
     def _keep_alive(self, alive: pb.KeepAlive) -> Echo | None:
-        """The answer to our own question, or a question; never the same one twice, or both would go on for ever."""
+        """The answer to our own keep-alive, or one to answer; each is answered once, or both sides would never stop."""
         if alive.at_ms in (self._probe_ms, self._echoed_ms):
             return None
         self._echoed_ms = alive.at_ms
@@ -313,7 +313,7 @@ class EdgeSession:
     # parts
 
     def _write(self, changes: Mapping[tuple[str, str], bytes | None], checks: Sequence[_Check] = ()) -> Write:
-        """Only what differs from what is held."""
+        """Only the rows that differ from the held ones."""
         puts: list[Put] = []
         removals: list[tuple[str, str]] = []
         for (kind, key), data in changes.items():
@@ -342,13 +342,13 @@ class EdgeSession:
             return False
         status = self._statuses.get(kind)
         if kind in self._reported and status is not None and status.state != SYNCED:
-            return False  # what is held is the last good state, which the edge may not have any more
+            return False  # the held rows are the last good ones, which the edge may not have any more
         self.mismatches += 1
         if check.verification and kind in self._asked:
-            self._asked.discard(kind)  # on its way, if all is well; the next verification will tell
+            self._asked.discard(kind)  # the transfer should begin; if not, the next verification shows it
             return False
         if check.transfer:
-            # Once more at once; whoever differs again has another reason, and the next verification is early enough.
+            # Requested again at once; if it still differs, only after the next verification.
             first = kind not in self._differed
             self._differed.add(kind)
             return first

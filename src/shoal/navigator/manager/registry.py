@@ -1,8 +1,8 @@
 """Claims of clusters by edges: one edge per cluster at a time, by numbered claims.
 
-Pure: ``now`` is monotonic seconds and is given. A claim gets the next epoch of its cluster, and every older epoch is
-refused from then on. While an edge holds a cluster, another one is refused; when it is lost, only the same one may
-return for the grace period. A standby that asks in between is told when to come back, so that it is there at the end.
+Pure; ``now`` is in monotonic seconds. A claim gets the next epoch of its cluster, and older epochs are refused from
+then on. While an edge holds a cluster, other edges are refused. When it is lost, only the same edge may return during
+the grace period. A refused standby is given the time of its next attempt, so that it takes over when that period ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _STANDBY_SHORTEST_S = 0.5
 
 
 class RejectionReason(StrEnum):
-    """Why an edge is sent away; the names are those of the wire, without their prefix."""
+    """Why a claim is refused; the names are those of the wire, without their prefix."""
 
     ACTIVE_CONNECTION_EXISTS = "ACTIVE_CONNECTION_EXISTS"
     RECENT_DISCONNECTION = "RECENT_DISCONNECTION"
@@ -27,7 +27,7 @@ class RejectionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClaimRefused:
-    """``retry_after_s`` 0: when the edge thinks best."""
+    """``retry_after_s`` 0: the edge decides when to retry."""
 
     code: RejectionReason
     message: str
@@ -36,7 +36,7 @@ class ClaimRefused:
 
 @dataclass(frozen=True, slots=True)
 class ClaimGranted:
-    """``replaced`` is the epoch that has to end, 0 for none."""
+    """``replaced`` is the epoch of the stream to end, 0 for none."""
 
     epoch: int
     replaced: int = 0
@@ -45,7 +45,7 @@ class ClaimGranted:
 @dataclass(slots=True)
 class _Holder:
     edge: str
-    epoch: int  # the newest that was given out
+    epoch: int  # the newest granted one
     active: bool
     lost_at: float = float("-inf")  # when it was last lost
 
@@ -56,7 +56,7 @@ class ClaimRegistry:
         self._holders: dict[str, _Holder] = {}
 
     def restore(self, cluster: str, edge: str, epoch: int, now: float) -> None:
-        """What was stored by the process before: its edges were lost at the latest now."""
+        """Restore a stored claim of an earlier process; its edge counts as lost now."""
         self._holders[cluster] = _Holder(edge, epoch, active=False, lost_at=now)
 
     def claim(self, cluster: str, edge: str, now: float) -> ClaimGranted | ClaimRefused:
@@ -71,7 +71,7 @@ class ClaimRegistry:
         return ClaimGranted(holder.epoch, replaced)
 
     def release(self, cluster: str, epoch: int, now: float) -> bool:
-        """The stream of this epoch has ended; False when a newer one has taken over before."""
+        """The stream of this epoch has ended; False when a newer epoch holds the cluster."""
         if not self.holds(cluster, epoch):
             return False
         holder = self._holders[cluster]
@@ -79,7 +79,7 @@ class ClaimRegistry:
         return True
 
     def forget(self, cluster: str) -> bool:
-        """Remove a cluster without an edge. Its epochs start again, so no trace of it may be left."""
+        """Remove a cluster without an edge. Its epochs start at 1 again, so all its data must be removed too."""
         holder = self._holders.get(cluster)
         if holder is not None and holder.active:
             return False
@@ -91,13 +91,13 @@ class ClaimRegistry:
         return holder is not None and holder.active and holder.epoch == epoch
 
     def epoch(self, cluster: str) -> int:
-        """The newest that was given out; 0: none."""
+        """The newest granted epoch; 0: none."""
         holder = self._holders.get(cluster)
         return holder.epoch if holder is not None else 0
 
     def _occupied(self, cluster: str, holder: _Holder, now: float) -> ClaimRefused | None:
         if holder.active:
-            # Often enough to meet the grace period that will follow, whose end is then told exactly.
+            # Often enough to retry within a grace period, whose end is then given exactly.
             again_s = min(_STANDBY_LONGEST_S, max(_STANDBY_SHORTEST_S, self._grace_s / 2))
             return ClaimRefused(
                 RejectionReason.ACTIVE_CONNECTION_EXISTS,

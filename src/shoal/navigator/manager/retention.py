@@ -12,7 +12,7 @@ from shoal.navigator.manager.registry import ClaimRegistry
 from shoal.navigator.manager.row_writer import RowWriter
 from shoal.navigator.manager.rows import ClusterHeard, ClusterRemoved, Rows
 
-_PAUSE_S = 0.05  # between two pieces, for the writers
+_PAUSE_S = 0.05  # between two deletions, so that writers get their turn
 
 _log = get_logger("navigator.retention")
 
@@ -60,7 +60,7 @@ class RetentionLoop:
             self.save_heard()
 
     def save_heard(self) -> None:
-        """So that the age of what is known survives this process."""
+        """Store the time of each cluster's last message."""
         for known in self._clusters.known.values():
             if known.heard_ms != known.saved_ms:
                 known.saved_ms = known.heard_ms

@@ -1,7 +1,7 @@
-"""The one who writes: what streams have received is committed in groups, and then put into the index, in one order.
+"""The only writer of rows: commits the changes of all streams in groups, and then puts them into the index, in order.
 
-A stream waits for its own write only, and may end while it waits: what was committed is put into the index all the
-same, so memory and disk never differ. While the database is away the ledger tries again, and everybody waits.
+A stream waits only for its own write. If it ends while it waits, a committed write is still put into the index, so that
+memory and disk never differ. While the database is unavailable the writer retries, and all streams wait.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from shoal.navigator.model import Row
 
 _GROUP = 64  # writes
 _GROUP_ROWS = 5000
-_SLICE = 200  # rows put into the index before others have their turn
+_SLICE = 200  # rows put into the index before other tasks run
 _BACKOFF = Backoff(base_s=0.05, cap_s=1.0, floor_s=0.05)
 
-_log = get_logger("navigator.ledger")
+_log = get_logger("navigator.row_writer")
 
 
 class StaleEpoch(Exception):
@@ -36,7 +36,7 @@ class StaleEpoch(Exception):
 @dataclass(slots=True)
 class _Job:
     write: StoredWrite
-    epoch: int  # 0: whoever holds the cluster
+    epoch: int  # 0: any
     rows: Sequence[tuple[str, Row]]
     done: asyncio.Future[None]
 
@@ -52,7 +52,7 @@ class RowWriter:
         clock: Clock,
         grown: Callable[[int], None] = lambda count: None,
     ) -> None:
-        """``grown`` is told how many rows were put into the index."""
+        """``grown`` is called with the number of rows put into the index."""
         self._rows = rows
         self._index = index
         self._registry = registry
@@ -62,15 +62,15 @@ class RowWriter:
         self._jobs: deque[_Job] = deque()
         self._wake = asyncio.Event()
         self._last_ms = 0
-        self.away = ""  # why nothing can be written now
+        self.away = ""  # why the database cannot be written now
 
     def stamp_ms(self) -> int:
-        """The moment of a change; never before an earlier one."""
+        """The time of a change; it never decreases."""
         self._last_ms = max(self._last_ms, round(self._clock.wall_s() * 1000))
         return self._last_ms
 
     async def write(self, write: StoredWrite, *, epoch: int = 0, rows: Sequence[tuple[str, Row]] = ()) -> None:
-        """Return when it is stored, and ``rows`` can be seen. ``StaleEpoch`` when ``epoch`` does not hold any more."""
+        """Return when it is stored and ``rows`` are visible. ``StaleEpoch`` when ``epoch`` is not current."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._jobs.append(_Job(write, epoch, rows, done))
         self._wake.set()
@@ -84,7 +84,7 @@ class RowWriter:
         self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled; what waits then is not written."""
+        """Until cancelled; waiting writes are then dropped."""
         try:
             while True:
                 await self._wake.wait()
@@ -95,8 +95,8 @@ class RowWriter:
             for job in self._jobs:
                 job.done.cancel()
 
-    async def settle(self) -> None:
-        """Commit what was posted before the end; once, for whoever closes."""
+    async def commit_posted(self) -> None:
+        """After ``run``: commit the posted writes that still wait."""
         if self._jobs:
             await self._rows.commit([job.write for job in self._jobs if job.epoch == 0])
             self._jobs.clear()
@@ -107,7 +107,7 @@ class RowWriter:
         while self._jobs and len(group) < _GROUP and rows < _GROUP_ROWS:
             job = self._jobs.popleft()
             if job.done.cancelled():
-                continue  # its stream has ended, and nobody was told that it is stored
+                continue  # its stream has ended without an acknowledgement
             if isinstance(job.write, RowsChanged):
                 if job.epoch and not self._registry.holds(job.write.cluster, job.epoch):
                     job.done.set_exception(StaleEpoch)
@@ -132,7 +132,7 @@ class RowWriter:
                 job.done.set_result(None)
 
     async def _commit_each(self, group: list[_Job], error: BadRequest) -> None:
-        """One of them is none that a database takes; the others must not suffer."""
+        """The database refuses one of the writes: commit them one by one."""
         if len(group) > 1:
             for job in group:
                 await self._commit([job])
@@ -177,6 +177,6 @@ class RowWriter:
 
 
 def _seen(done: asyncio.Future[None]) -> None:
-    """No task waits: an error has been logged and is not raised again."""
+    """Retrieve the error, which has been logged: no task waits for it."""
     if not done.cancelled():
         done.exception()

@@ -1,8 +1,8 @@
 """The manager's stored data: the clusters' rows, current and past, the claims of clusters, and tokens.
 
-A row's past is kept as intervals: when a row is replaced or removed, its old data goes to the history with the moments
-between which it held. So a first sync writes each object once, the state of a moment is the current rows that are older
-plus the intervals around it, and retention deletes intervals by their end. Two implementations, one contract suite.
+The history consists of intervals: when a row is replaced or removed, its old data goes to the history with the start
+and end of its validity. So a first sync writes each object once. The state at a moment consists of the current rows
+that are older and the intervals that contain it. Retention deletes intervals by their end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RowKey(NamedTuple):
 
 
 class StoredRow(NamedTuple):
-    """A row, current or past, with the moment since which it holds or held."""
+    """A row, current or past, with the start of its validity."""
 
     cluster: str
     kind: str
@@ -49,7 +49,7 @@ class StoredCluster:
 
 
 class StoredSession(NamedTuple):
-    """That an edge held a cluster. ``ended_ms`` 0: it does."""
+    """The time in which an edge held a cluster. ``ended_ms`` 0: it still does."""
 
     cluster: str
     edge: str
@@ -107,7 +107,7 @@ class SessionEnded:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRemoved:
-    """The cluster and all its rows are removed; the history keeps them as long as it keeps anything."""
+    """The cluster and all its rows are removed; the history keeps them for the retention."""
 
     cluster: str
     at_ms: int
@@ -117,8 +117,8 @@ StoredWrite = ClusterClaimed | RowsChanged | ClusterHeard | SessionEnded | Clust
 
 
 class Rows(Protocol):
-    """``ServiceUnavailable`` from anything when the database is away. Everything but ``commit`` may be called by
-    several tasks at once."""
+    """Methods raise ``ServiceUnavailable`` when the database is unavailable. All but ``commit`` may be called
+    concurrently."""
 
     async def open(self, *, manager: bool = True) -> None:
         """Make or migrate the tables. There is one manager at a time, which ends the sessions that the one before
@@ -133,36 +133,36 @@ class Rows(Protocol):
         """Every current row, in pieces."""
 
     async def commit(self, writes: Sequence[StoredWrite]) -> None:
-        """All or none, in order. Committing the same again changes nothing."""
+        """All or none, in order. Idempotent."""
 
     async def objects(self, wanted: Sequence[RowKey]) -> list[bytes | None]:
         """Current data."""
 
     async def versions(self, wanted: Sequence[tuple[RowKey, int]]) -> list[bytes | None]:
-        """Data of the row that holds or held since a moment (``since_ms``)."""
+        """Data of the rows, current or past, that are valid since ``since_ms``."""
 
     def past(self, at_ms: int, cluster: str = "") -> AsyncIterator[list[StoredRow]]:
-        """Rows that held at the moment and do not any more, in pieces; all of one cluster, or of all."""
+        """Rows that were valid at the moment and are not any more, in pieces; of one cluster, or of all."""
 
     async def sessions(self, at_ms: int) -> list[StoredSession]:
-        """Of every cluster the newest session that had begun by then."""
+        """For every cluster the newest session that had begun by then."""
 
     async def between(
         self, from_ms: int, to_ms: int, *, cluster: str = "", kind: str = "", key: str = "", limit: int = 1000
     ) -> list[Moment]:
-        """What became and what was removed, both moments included, in order of time."""
+        """Changes and removals between the moments, both included, in order of time."""
 
     async def expire(self, before_ms: int) -> int:
-        """Delete what ended before; returns how much of it, and is to be called again until that is nothing."""
+        """Delete some intervals that ended before; returns their number. Call it again until that is 0."""
 
     async def prepare(self, now_ms: int) -> None:
-        """Make room for what is written from now on, where that has to be made."""
+        """Create partitions for new rows, where the database needs them."""
 
     async def tokens(self) -> list[StoredToken]:
-        """Every one, the revoked ones too."""
+        """All tokens, also revoked ones."""
 
     async def save_token(self, token: StoredToken) -> None:
-        """Insert it, or replace the one with its id; durable, whatever happens to the machine."""
+        """Insert or replace it by id; durable also after a power cut."""
 
 
 def to_signed(fingerprint: int) -> int:

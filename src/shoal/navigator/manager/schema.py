@@ -1,4 +1,4 @@
-"""The manager's tables, as numbered steps for each database. A step that was released is never changed, only followed.
+"""The manager's tables, as numbered migrations for each database. A released migration is never changed.
 
 All names begin with ``nav_``, so that the tables can share a database with the control plane's.
 """
@@ -61,7 +61,7 @@ POSTGRES: Sequence[tuple[str, ...]] = (
         "CREATE INDEX nav_history_key ON nav_history (cluster, kind, key, since_ms)",
         "CREATE INDEX nav_history_until ON nav_history (until_ms)",
         "CREATE INDEX nav_history_since ON nav_history (since_ms)",
-        # Takes what belongs to no day: a clock that jumped must not stop the writer.
+        # For rows outside of all partitions: a clock that jumped must not stop the writer.
         "CREATE TABLE nav_history_other PARTITION OF nav_history DEFAULT",
         """CREATE TABLE nav_sessions (
             cluster text COLLATE "C" NOT NULL, epoch bigint NOT NULL, edge text NOT NULL, connected_ms bigint NOT NULL,
@@ -79,5 +79,5 @@ VERSION_TABLE = "CREATE TABLE IF NOT EXISTS nav_schema (version INTEGER NOT NULL
 
 
 def missing_steps(steps: Sequence[tuple[str, ...]], version: int) -> list[tuple[int, tuple[str, ...]]]:
-    """What is still to be done to tables of this version, in order."""
+    """The steps that tables of this version still need, in order."""
     return [(number, statements) for number, statements in enumerate(steps, 1) if number > version]

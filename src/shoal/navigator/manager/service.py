@@ -1,8 +1,8 @@
-"""The edges' side of the manager: one stream per edge, from its claim to its end.
+"""Serves edges: one stream per edge, from its claim to its end.
 
-A reader takes what the edge says, one message after the other, and a message is acknowledged when it is stored; a
-writer sends what is in the stream's outbox. Whatever ends a stream (a newer claim, a revoked token, silence, a message
-that makes no sense) goes through ``_lost``, once, and the cluster's last known state stays.
+A reader takes the edge's messages one after the other and acknowledges each when it is stored; a writer sends the
+messages of the stream's outbox. Every end of a stream (a newer claim, a revoked token, silence, an invalid message)
+goes through ``_lost`` once, and the cluster's last known state stays.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _log = get_logger("navigator.service")
 
 
 class _Stream:
-    """One call of an edge. ``known`` and ``session`` are there once its claim was accepted."""
+    """One call of an edge. ``known`` and ``session`` are set once its claim is accepted."""
 
     def __init__(self, token: StoredToken | None) -> None:
-        self.token = token  # None: it has none that works, and is told so when it has said what it wants
+        self.token = token  # None: no valid token; its claim is refused
         self.outbox = Outbox()
         self.cluster = ""
-        self.epoch = 0  # 0: no claim was granted
+        self.epoch = 0  # 0: no claim granted
         self.known: KnownCluster | None = None
         self.session: EdgeSession | None = None
         self.heard_s = 0.0
-        self.probed_s: float | None = None  # since when an answer is waited for
+        self.probed_s: float | None = None  # when the unanswered keep-alive was sent
         self.timer: Timer | None = None
 
 
@@ -94,7 +94,7 @@ class ManagerCalls(ManagerService):
         return self._serve(request, ctx.request_headers.get("authorization") or "")
 
     def check_tokens(self) -> None:
-        """End the streams whose token does not work any more."""
+        """End the streams whose token is no longer valid."""
         for stream in list(self._streams):
             if stream.token is not None and not self._tokens.works(stream.token.id):
                 self._refuse(stream, ClaimRefused(RejectionReason.BAD_TOKEN, "the token was revoked or has expired"))
@@ -237,7 +237,7 @@ class ManagerCalls(ManagerService):
             self._clusters.heard(stream.known, stream.heard_s, round(self._clock.wall_s() * 1000))
 
     def _watch(self, stream: _Stream) -> None:
-        """Ask a silent edge whether it is there, and give up one that does not answer."""
+        """Send a keep-alive to a silent edge, and end the stream of one that does not answer."""
         if stream.timer is not None:
             stream.timer.cancel()
         now_s, config = self._clock.monotonic(), self._config
@@ -250,7 +250,7 @@ class ManagerCalls(ManagerService):
             stream.probed_s = now_s
             stream.outbox.probe(stream.session.probe(round(self._clock.wall_s() * 1000)))
         due_s = stream.heard_s + config.keep_alive_s
-        if stream.probed_s is not None:  # an answer begins the next silence
+        if stream.probed_s is not None:  # waiting for an answer
             due_s = min(stream.probed_s + config.keep_alive_timeout_s, now_s + config.keep_alive_s)
         stream.timer = self._clock.call_later(max(0.001, due_s - now_s), lambda: self._watch(stream))
 
@@ -269,7 +269,7 @@ class ManagerCalls(ManagerService):
         self._lost(stream)
 
     def _lost(self, stream: _Stream) -> None:
-        """The stream counts no more; the state of its cluster stays as it is. Harmless when it was done before."""
+        """Release the stream's claim; the state of its cluster stays. Idempotent."""
         if stream.timer is not None:
             stream.timer.cancel()
             stream.timer = None

@@ -1,9 +1,9 @@
 """The manager's rows in SQLite: one writing thread, a few readers, one transaction per group of writes.
 
-What was committed last may be missing after a power cut (never part of it): rows are copies of what clusters have, and
-digests find out. Tokens have no other copy and are synced to the disk. All values of a write travel as one blob and the
-rest as one JSON array, so that a statement takes the interpreter lock once, not once per row: with a busy event loop
-each time may mean a wait. Rows are read in the same way.
+The last commits may be missing after a power cut, each as a whole: rows are copies of the clusters' objects, and
+digests find the difference. Tokens have no other copy and are synced to the disk. A statement gets all data as one blob
+and the other values as one JSON array, so that it takes the interpreter lock once and not once per row, which would
+wait for a busy event loop each time. Rows are read in the same way.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from shoal.navigator.view import Moment
 
 T = TypeVar("T")
 
-# Not the database is at fault but what it was given.
+# Errors of the written data, not of the database.
 _REFUSED = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 _READERS = 3
 _BUSY_MS = 10_000
-_EXPIRED_ROWS = 2000  # at a time: a writer waits for no more
+_EXPIRED_ROWS = 2000  # at a time, so that writers wait no longer than that
 
 _SAVE_HISTORY = """
 INSERT INTO nav_history (cluster, kind, key, fingerprint, since_ms, until_ms, removed, data)

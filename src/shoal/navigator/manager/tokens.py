@@ -1,7 +1,7 @@
-"""Tokens: an edge's is bound to its cluster, a viewer's and an administrator's read everything. Only digests are kept.
+"""Tokens of edges, each bound to one cluster, and of viewers and administrators. Only digests are stored.
 
-Whoever asks is answered from memory, which is read again several times a second: a token that was made, replaced or
-revoked, by whichever process, counts within a second. ``changed`` is called then, so that streams can end.
+Tokens are checked in memory, which is read again several times a second: a token that any process has created, rotated
+or revoked takes effect within a second. ``changed`` is called after each read, so that streams of revoked tokens end.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from shoal.navigator.manager.rows import Rows, StoredToken
 
 EDGE = "edge"
 VIEWER = "viewer"
-ADMIN = "admin"  # a viewer who may also save what others see
+ADMIN = "admin"  # a viewer that may also save checks
 KINDS = (EDGE, VIEWER, ADMIN)
 ROTATION_GRACE_S = 3600.0
 
-_LONGEST = 256  # characters; a longer text is never a token of ours and is not hashed
+_LONGEST = 256  # characters; a longer text cannot be a valid token and is not hashed
 _REREAD_S = 0.05  # guessed tokens do not load the database
-_PATIENCE_S = 5.0  # without the database, what was read last is believed for so long: a restart goes unnoticed
+_TRUSTED_S = 5.0  # tokens in memory are used for so long without the database, so that it can restart
 
 _log = get_logger("navigator.tokens")
 
@@ -39,10 +39,10 @@ class NavigatorTokens:
         self._read_s = float("-inf")
         self.changed: Callable[[], None] = lambda: None
 
-    # asking
+    # checks
 
     def find(self, text: str) -> StoredToken | None:
-        """The token with this text, if it works now, as far as is known."""
+        """The token with this text, if it is valid according to memory."""
         if not text or len(text) > _LONGEST:
             return None
         digest = token_digest(text)
@@ -54,11 +54,11 @@ class NavigatorTokens:
         return token if self._now_ms() < token.previous_until_ms else None
 
     async def authenticate(self, text: str) -> StoredToken | None:
-        """The same, for sure: one that is not known may have been made a moment ago, and what was read long ago may
-        not be true any more. ``ServiceUnavailable`` when that cannot be found out."""
+        """Like ``find``, but reads the database if the token is unknown or memory is too old. ``ServiceUnavailable``
+        when the database cannot be read."""
         age_s = self._clock.monotonic() - self._read_s
         token = self.find(text)
-        if age_s > _PATIENCE_S or (token is None and age_s > _REREAD_S):
+        if age_s > _TRUSTED_S or (token is None and age_s > _REREAD_S):
             await self.refresh()
             token = self.find(text)
         return token
@@ -68,7 +68,7 @@ class NavigatorTokens:
         return token is not None and _is_usable(token, self._now_ms())
 
     async def refresh(self) -> None:
-        """Read them all; there are a few per cluster."""
+        """Read all tokens; there are a few per cluster."""
         begun_s = self._clock.monotonic()
         tokens = {token.id: token for token in await self._rows.tokens()}
         self._read_s = begun_s
@@ -78,8 +78,8 @@ class NavigatorTokens:
         self._by_digest = {token.previous_digest: token for token in tokens.values() if token.previous_digest}
         self._by_digest |= {token.digest: token for token in tokens.values()}
 
-    async def guard(self, every_s: float) -> None:
-        """Until cancelled."""
+    async def refresh_every(self, every_s: float) -> None:
+        """Refresh periodically, until cancelled."""
         while True:
             try:
                 await self.refresh()
@@ -88,7 +88,7 @@ class NavigatorTokens:
                 _log.warning("tokens cannot be read", reason=str(error))
             await self._clock.sleep(every_s)
 
-    # changing
+    # changes
 
     async def create(self, *, kind: str, cluster: str = "", ttl_s: float = 0.0) -> tuple[str, StoredToken]:
         """Return the text, which is not stored, and the stored token. ``ttl_s`` 0: it does not expire."""
@@ -117,7 +117,7 @@ class NavigatorTokens:
         return text, rotated
 
     async def revoke(self, token_id: str) -> StoredToken:
-        """It stops working, everywhere within a second. Doing it twice changes nothing."""
+        """Revoke a token; it stops working everywhere within a second. Idempotent."""
         token = await self._stored(token_id)
         if not token.revoked_ms:
             token = replace(token, revoked_ms=self._now_ms())
@@ -125,7 +125,7 @@ class NavigatorTokens:
         return token
 
     async def list_(self) -> list[StoredToken]:
-        """All of them, those that do not work any more too."""
+        """All tokens, also expired and revoked ones."""
         return sorted(await self._rows.tokens(), key=lambda token: (token.kind, token.cluster, token.created_ms))
 
     async def _stored(self, token_id: str) -> StoredToken:

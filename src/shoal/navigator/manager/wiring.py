@@ -1,4 +1,4 @@
-"""Builds a manager: what edges connect to, and what answers are made from.
+"""Builds a manager: the service for edges, and the state for answers.
 
 manager = Manager(rows, clock=…, new_id=…)
 await manager.open()                 # tables, then everything into memory
@@ -37,7 +37,7 @@ from shoal.navigator.model import Freshness
 from shoal.wire.navigator.v1.navigator_connect import ManagerServiceASGIApplication
 
 DEFAULTS = ManagerConfig()
-_ENVELOPE_BYTES = 64 << 10  # what a message may be larger than what it carries
+_ENVELOPE_BYTES = 64 << 10  # overhead of a message
 
 _log = get_logger("navigator")
 
@@ -56,7 +56,7 @@ class Manager:
         name: str = "manager",
         grown: Callable[[int], None] = lambda count: None,
     ) -> None:
-        """``grown`` is told how many objects memory has more of."""
+        """``grown`` is called with the number of objects added to memory."""
         counts = ManagerMetrics(metrics)
         self._rows = rows
         self._clock = clock
@@ -85,7 +85,7 @@ class Manager:
             counts.clusters.follow(partial(self._count, freshness), freshness)
 
     async def open(self) -> None:
-        """Take the database and read everything into memory."""
+        """Lock the database and read all rows into memory."""
         await self._rows.open()
         try:
             await self._rows.prepare(round(self._clock.wall_s() * 1000))
@@ -100,8 +100,8 @@ class Manager:
         try:
             await run_all(
                 {
-                    "navigator-ledger": self.row_writer.run(),
-                    "navigator-tokens": self.tokens.guard(self.config.guard_s),
+                    "navigator-row-writer": self.row_writer.run(),
+                    "navigator-tokens": self.tokens.refresh_every(self.config.guard_s),
                     "navigator-sweep": self.keeper.sweep_forever(),
                     "navigator-heard": self.keeper.save_heard_forever(),
                 }
@@ -110,10 +110,10 @@ class Manager:
             self.calls.end_all()
 
     async def close(self) -> None:
-        """After ``run``: store who was heard when, and let go of the database."""
+        """After ``run``: store the time of each cluster's last message, and close the database."""
         try:
             self.keeper.save_heard()
-            await self.row_writer.settle()
+            await self.row_writer.commit_posted()
         except ServiceUnavailable as error:
             _log.warning("the end was not stored", reason=str(error))
         finally:
@@ -121,7 +121,7 @@ class Manager:
 
     @property
     def ready(self) -> tuple[bool, dict[str, str]]:
-        """Whether it answers, and the parts."""
+        """Whether it is ready, and the state of its parts."""
         parts = {
             "loaded": "ok" if self._loaded else "reading the database",
             "database": self.row_writer.away or "ok",

@@ -21,7 +21,7 @@ SYNC = SyncConfig(interval_s=30.0, min_interval_s=5.0, max_interval_s=60.0, busy
 CONNECTION = ConnectionConfig(send_queue=3, max_message_bytes=64 * 1024)
 
 
-class Shelves:
+class StoredRows:
     """What a manager has stored."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Shelves:
 class World:
     def __init__(self) -> None:
         self.edge = EdgeMachine(KINDS, sync=SYNC, connection=CONNECTION)
-        self.kind_indexes = Shelves()
+        self.kind_indexes = StoredRows()
         self.cluster: dict[str, dict[str, bytes]] = {kind: {} for kind in KINDS}
         self.now_s = 0.0
         self.epoch = 0

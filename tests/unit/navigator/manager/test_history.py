@@ -34,7 +34,7 @@ async def opened(folder: Path, clock: FakeClock, config: ManagerConfig = CONFIG)
         SqliteRows(folder / "n.db"), clock=clock, new_id=lambda: "id", config=config, metrics=Metrics()
     )  # fmt: skip
     await manager.open()
-    writing = asyncio.create_task(manager.row_writer.run(), name="ledger")
+    writing = asyncio.create_task(manager.row_writer.run(), name="row-writer")
     try:
         yield manager
     finally:

@@ -29,7 +29,7 @@ CLAIM = Identified(
 )  # fmt: skip
 
 
-class Shelves:
+class StoredRows:
     """What a manager would have stored."""
 
     def __init__(self) -> None:
@@ -58,8 +58,8 @@ class Shelves:
 class Conversation:
     """An edge's messages, numbered, against a session whose writes are stored at once."""
 
-    def __init__(self, held: Shelves | None = None, epoch: int = 1, statuses: object = None) -> None:
-        self.held = held or Shelves()
+    def __init__(self, held: StoredRows | None = None, epoch: int = 1, statuses: object = None) -> None:
+        self.held = held or StoredRows()
         self.session = EdgeSession(CLAIM, epoch, self.held)
         self.sequence = 0
 
@@ -116,7 +116,7 @@ def test_messages_are_numbered_without_gaps_within_an_epoch() -> None:
     alive = pb.KeepAlive(at_ms=1)
 
     def said(**more: object) -> Step:
-        session = EdgeSession(CLAIM, 3, Shelves())
+        session = EdgeSession(CLAIM, 3, StoredRows())
         return session.receive(edge_message("keep_alive", alive, **({"sequence": 1, "epoch": 3} | more)))  # type: ignore[arg-type]
 
     assert said() == Echo(1)
@@ -125,7 +125,7 @@ def test_messages_are_numbered_without_gaps_within_an_epoch() -> None:
     assert code(said(epoch=2)) is RejectionReason.STALE_EPOCH
     assert code(said(epoch=4)) is RejectionReason.INVALID_MESSAGE
     assert code(said(edge="e2")) is RejectionReason.INVALID_MESSAGE
-    session = EdgeSession(CLAIM, 3, Shelves())
+    session = EdgeSession(CLAIM, 3, StoredRows())
     session.receive(edge_message("keep_alive", alive, sequence=1, epoch=3))
     assert (
         code(session.receive(edge_message("keep_alive", alive, sequence=1, epoch=3))) is RejectionReason.INVALID_MESSAGE
@@ -241,7 +241,7 @@ def test_keep_alives_are_answered_once_and_end() -> None:
 
 
 def test_acceptance_names_what_is_held() -> None:
-    held = Shelves()
+    held = StoredRows()
     held.rows = {"pods": {"a/1": b"1"}, "nodes": {"n": b"n"}}
     accepted = EdgeSession(CLAIM, 4, held).accepted("m", 99)
     assert (accepted.epoch, accepted.max_message_bytes) == (4, 99)
@@ -267,7 +267,7 @@ EVENTS = st.lists(
 class Edge:
     """A small edge of one kind: changes wait in a queue, resyncs are sent chunk by chunk."""
 
-    def __init__(self, held: Shelves) -> None:
+    def __init__(self, held: StoredRows) -> None:
         self.rows: dict[str, bytes] = {}
         self.held = held
         self.epoch = 0
@@ -316,7 +316,7 @@ class Edge:
 @given(EVENTS)
 @settings(max_examples=300)
 def test_after_any_interleaving_what_is_stored_equals_what_the_edge_has(events: list[tuple[str, str, bytes]]) -> None:
-    held = Shelves()
+    held = StoredRows()
     edge = Edge(held)
     for event, key, data in events:
         match event:

@@ -1,4 +1,4 @@
-"""The navigator's REST API: what is known of all clusters, asked over HTTP."""
+"""The navigator's REST API."""
 
 from shoal.navigator.answers.api.wiring import Authenticate, Caller, make_api
 

@@ -1,4 +1,4 @@
-"""The shapes of what the API takes and answers."""
+"""Types of the API's request and response bodies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Severity = Literal["error", "warning"]
 
 
 class Page(Struct, kw_only=True):
-    """``at`` is the moment that the answer is of; ``notFresh`` are clusters it may be wrong about."""
+    """``at`` is the moment of the answer; ``notFresh`` are clusters whose state may be outdated."""
 
     total: int
     position: str = field(name="continue", default="")
@@ -141,7 +141,7 @@ class Mistakes(Struct):
 
 
 class ServicePair(Struct, rename="camel"):
-    """Which service calls which, and how that goes."""
+    """Calls from one service to another."""
 
     source: Json
     destination: Json
@@ -229,7 +229,7 @@ class SavedChecks(Struct):
 
 
 class CheckResult(SavedCheck, kw_only=True):
-    """``examples`` are objects that should not be there; ``error`` says why a query cannot be run any more."""
+    """``examples`` are objects that the check must not find; ``error`` is why its query cannot run any more."""
 
     ok: bool
     total: int | None

@@ -1,4 +1,4 @@
-"""Paths that ask the edges: logs, events, the configuration of a proxy, the service graph. They are about now."""
+"""Paths that send requests to edges: logs, events, the configuration of a proxy, the service graph."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Live:
 
 
 def event_json(cluster: str, event: dict[str, Any]) -> dict[str, Any]:
-    """A Kubernetes event, of either API, in the few words that people read."""
+    """The main fields of a Kubernetes event, of either API."""
     about = event.get("involvedObject") or event.get("regarding") or {}
     series = event.get("series") or {}
     at = (

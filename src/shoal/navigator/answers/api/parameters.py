@@ -47,7 +47,7 @@ class ListParameters(Paged, frozen=True, kw_only=True):
 
 
 def moment_of(parameter: str, text: str, now_s: float) -> float | None:
-    """None when nothing is said; never later than now."""
+    """None for an empty text; never later than now."""
     if not text:
         return None
     at_s = moment_s(text, now_s)
@@ -84,12 +84,12 @@ def no_cluster(view: View, name: str) -> NotFound:
 
 
 def position_of(parts: Sequence[str]) -> str:
-    """Where a list goes on, as clients hand it back."""
+    """A continue token: the position at which a list continues."""
     return base64.urlsafe_b64encode(orjson.dumps(list(parts))).decode().rstrip("=")
 
 
 def parts_of_position(text: str, count: int) -> tuple[str, ...] | None:
-    """Where a list goes on; None at its beginning."""
+    """The position in a continue token; None at the beginning."""
     if not text:
         return None
     try:

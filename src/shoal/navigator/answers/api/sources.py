@@ -19,7 +19,7 @@ ROOT = "/api/v1"
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """``view`` is the state now, whenever it is called."""
+    """``view`` returns the current state."""
 
     view: Callable[[], View]
     history: History
@@ -34,7 +34,7 @@ class Sources:
         return self.view() if at_s is None else await self.history.at(at_s)
 
     def moment(self, parameter: str, text: str) -> float | None:
-        """What a parameter says; None when it says nothing."""
+        """The moment of a parameter; None when it is empty."""
         return moment_of(parameter, text, self.clock.wall_s())
 
     def deployments(self) -> Deployments:
@@ -42,7 +42,7 @@ class Sources:
 
 
 def about(view: View) -> dict[str, Any]:
-    """Of which moment an answer is, and which clusters it may be wrong about."""
+    """The moment of an answer, and the clusters whose state may be outdated."""
     stale = [each for each in view.clusters() if each.freshness is not Freshness.HEALTHY]
     return {
         "at": moment_text(view.at_s),

@@ -1,4 +1,4 @@
-"""Paths over what is known: clusters, queries, services, workloads, pods, search; now, or at a moment."""
+"""Paths over the known state, now or at a past moment: clusters, queries, services, workloads, pods, search."""
 
 from __future__ import annotations
 

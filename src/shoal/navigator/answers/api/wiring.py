@@ -1,4 +1,4 @@
-"""The API as one ASGI application: its operations, whose a token is, and what its bearer may do."""
+"""The API as one ASGI application: its operations, authentication and permissions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ All clusters in one view: query objects, services, workloads, the mesh, and thei
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The bearer of a token. Without ``may_write`` nothing can be saved or removed."""
+    """The bearer of a token. ``may_write``: may save and remove checks."""
 
     name: str
     may_write: bool = True

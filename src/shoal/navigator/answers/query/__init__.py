@@ -2,6 +2,6 @@
 
     KIND [where EXPR] [select FIELD, ... | count [by FIELD, ...]] [order by FIELD [desc], ...] [limit N]
 
-Text becomes tokens (``lexer``), a checked query (``parser``), a way to the rows (``plan``), and one Python function
-(``compiled``). All of it is pure; ``run`` puts it together over a view.
+Text becomes tokens (``lexer``), a checked query (``parser``), a choice of indexes (``plan``), and one Python function
+(``compiled``). All of these are pure; ``run`` combines them over a view.
 """

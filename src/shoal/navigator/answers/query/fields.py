@@ -1,6 +1,6 @@
 """The kinds that can be queried, their fields, and the expressions that read them.
 
-The names of the labels that the fleet's agent writes are facts of the system, as are those of Kubernetes and Istio.
+The labels of the fleet's agent are constants here, as are those of Kubernetes and Istio.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A query's text as tokens with their places.
+"""Splits the text of a query into tokens with their positions.
 
-There is no arithmetic, so a word may hold what names of objects hold: ``web-1``, ``istio/proxyv2:1.24``, ``5m``.
+There is no arithmetic, so a word may contain all characters of names: ``web-1``, ``istio/proxyv2:1.24``, ``5m``.
 A text in quotes has no escapes, since regular expressions are full of backslashes; a quote is written twice.
 """
 
@@ -46,7 +46,7 @@ class QueryToken:
 
 
 def tokens(text: str) -> list[QueryToken]:
-    """``QueryError`` for what begins no token."""
+    """``QueryError`` at a character that begins no token."""
     if len(text) > MAX_LENGTH:
         raise QueryError(text[:60], 0, 1, f"the query has {len(text)} characters: use at most {MAX_LENGTH}")
     found: list[QueryToken] = []

@@ -1,4 +1,4 @@
-"""A query as data: fields and their types, expressions, and what is wrong with a text that is none."""
+"""A query as data: fields and their types, expressions, and the error for an invalid text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.errors import BadRequest
 
 
 class FieldType(StrEnum):
-    """What a field holds, which decides what it can be compared with."""
+    """The type of a field, which decides its comparisons."""
 
     TEXT = "text"
     TEXTS = "texts"  # several: a comparison is true when it is for any of them
@@ -54,15 +54,15 @@ class QueryField:
     item: str = "k"
     alone: str = ""
     needs: tuple[str, ...] = ()
-    nullable: bool = False  # None where it is not known: then no comparison holds but != and !~
-    repeats: bool = False  # few values over many rows: a match is worth remembering
+    nullable: bool = False  # None where it is unknown: then only != and !~ hold
+    repeats: bool = False  # few values over many rows: results of matches are cached
     stamp: bool = False  # an age or a moment that is kept as text, as objects have it; else as seconds
     of_cluster: bool = False  # the same for all rows of a cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryKind:
-    """Something that can be asked for, with its fields and what a table of it shows."""
+    """A kind that can be queried, with its fields and its default columns."""
 
     name: str
     fields: Mapping[str, QueryField]
@@ -179,7 +179,7 @@ def refs_of(expr: Expr | None) -> tuple[FieldRef, ...]:
 
 
 class QueryError(BadRequest):
-    """A text that is no query: where, what, and what would have been accepted there."""
+    """An invalid query: the place, the problem, and what would be accepted there."""
 
     reason: ClassVar[str] = "BadRequest"
 

@@ -1,4 +1,4 @@
-"""Text to query, checked: every name is known, every comparison makes sense, or ``QueryError`` says where it does not.
+"""Parses and checks a query. ``QueryError`` shows the place of an unknown name or an invalid comparison.
 
 query  := KIND [where or] [select field {, field} | select * | count [by field {, field}]]
           [order by field [asc|desc] {, ...}] [limit N]

@@ -1,10 +1,9 @@
-"""Regular expressions that cannot hang: what ``~`` takes, and how a text is searched for it; pure.
+"""Regular expressions with bounded running time, for the operator ``~``. Pure.
 
-Python's engine tries alternatives one after the other, and a pattern such as ``(a+)+b`` can keep it busy for years
-while every other request waits. So a pattern is read here first. One with at most one open repetition, and no choice
-inside a repetition, goes to Python's engine, which is fast and then takes at most the square of the text's length; all
-others go to an automaton that looks at each character once. What neither can do (references to groups, looking around)
-is refused.
+Python's engine backtracks, and a pattern such as ``(a+)+b`` can keep it busy for years while all other requests wait.
+So patterns are parsed here first. A pattern with at most one open repetition, and no alternatives inside a repetition,
+goes to Python's engine, which is fast and takes at most quadratic time for it. All others go to an automaton that reads
+each character once. Features that the automaton lacks (references to groups, lookaround) are refused.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ Search = Callable[[str], object]
 
 
 def parse_pattern(pattern: str) -> Node:
-    """``PatternError`` for what is no pattern, or one that is not supported."""
+    """``PatternError`` for an invalid or unsupported pattern."""
     if len(pattern) > MAX_LENGTH:
         raise PatternError(f"it has {len(pattern)} characters: use at most {MAX_LENGTH}", MAX_LENGTH)
     try:
@@ -93,7 +92,7 @@ def parse_pattern(pattern: str) -> Node:
 
 
 def searcher(pattern: str) -> Search:
-    """A function that says whether a text has the pattern anywhere."""
+    """A function that returns whether a text contains the pattern."""
     node = parse_pattern(pattern)
     if is_simple(node):
         return re.compile(_source(node)).search
@@ -101,7 +100,7 @@ def searcher(pattern: str) -> Search:
 
 
 def is_simple(node: Node) -> bool:
-    """Whether Python's engine can search for it without risk."""
+    """Whether Python's engine is safe for this pattern."""
     wide, small, nested = _repeats(node)
     return wide <= 1 and small <= _FEW and not nested
 

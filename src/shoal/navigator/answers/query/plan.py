@@ -1,7 +1,7 @@
-"""The way to the rows of a query: which clusters, and which index of theirs, so that not everything is looked at.
+"""Chooses the clusters and indexes for a query, so that not all rows are scanned.
 
-A plan gives at least the rows that match; the whole expression is then tested on each. So a plan is never wrong, only
-better or worse, and a test compares it with looking at everything.
+A plan yields at least the matching rows, and the whole expression is then tested on each row. So a plan affects only
+the speed; a test compares its results with a full scan.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A query over a view: rows by the plan, tested, put in order, cut to a page.
+"""Runs a query over a view: finds rows by the plan, tests them, sorts them and cuts a page.
 
-A page goes on after the last row of the one before, by its place in the order and not by a number, so that rows that
-come and go in between neither repeat nor hide others.
+A page continues after the last row of the previous page, by that row's sort key and not by an offset, so that rows that
+are added or removed in between cause neither repetitions nor gaps.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class Runner:
                 return result
 
     def steps(self, query: Query, page: QueryPage = ALL) -> Generator[None, None, QueryResult]:
-        """The same with a stop now and then, so that others get their turn: 200 000 rows take a while. Rows never
-        change, and which ones there are is settled before the first stop."""
+        """The same with regular pauses, so that other tasks can run: 200 000 rows take a while. The set of rows is fixed
+        before the first pause, and rows never change."""
         made = plan(query, lambda name, value: self._fleet().having(name, value))
         clusters = self._clusters(made.of_clusters)
         shown = made.shown(len(clusters), len(self._view.clusters()))
@@ -231,7 +231,7 @@ class Runner:
 
 
 def cluster_row(cluster: Cluster) -> Row:
-    """A cluster as a row, so that it can be asked for like everything else."""
+    """A cluster as a row, so that it can be queried like objects."""
     return Row(cluster.name, CLUSTERS, "", cluster.name, 0, cluster.heard_at_s, cluster)
 
 

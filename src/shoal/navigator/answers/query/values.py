@@ -1,4 +1,4 @@
-"""Values as people write them: lengths of time, moments, versions; pure."""
+"""Parses values of queries: durations, times, versions. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NUMBERS = re.compile(r"\d+")
 
 
 def length_s(text: str) -> float | None:
-    """``90s``, ``5m``, ``1h30m``, ``2d``, ``1w``; None for what is no length of time."""
+    """``90s``, ``5m``, ``1h30m``, ``2d``, ``1w``; None for other texts."""
     matched = _LENGTH.fullmatch(text)
     if matched is None or not text:
         return None

@@ -1,1 +1,1 @@
-"""Istio's control plane as the edge finds it: istiod's Deployments and the mesh configuration they read."""
+"""Istio's control plane: istiod's Deployments and their mesh configuration."""

@@ -33,7 +33,7 @@ class Istiod:
 
 
 def istiod_of(deployment: Obj) -> Istiod | None:
-    """None when the Deployment is something else."""
+    """None when the Deployment is not istiod's."""
     metadata = deployment["metadata"]
     template = (deployment.get("spec") or {}).get("template") or {}
     labels = (metadata.get("labels") or {}) | ((template.get("metadata") or {}).get("labels") or {})
@@ -54,7 +54,7 @@ def istiod_of(deployment: Obj) -> Istiod | None:
 
 
 def version_of(image: str, labels: Obj) -> str:
-    """From the image's tag, without the flavour; else from the labels."""
+    """The version in the image's tag, without ``-distroless`` or ``-debug``; else that of the labels."""
     tail = image.partition("@")[0].rpartition("/")[2]
     tag = tail.partition(":")[2]
     if tag and tag[0].isdigit():

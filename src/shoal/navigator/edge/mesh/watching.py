@@ -1,5 +1,5 @@
-"""Follows istiod's Deployments and, for each, the ConfigMap with the mesh configuration; makes the rows of control
-planes of them. A configuration that cannot be read is the kind's error; the control plane is reported without it."""
+"""Watches istiod's Deployments and the ConfigMap of each with the mesh configuration; reports control planes as rows.
+If a configuration cannot be read, the kind has an error and the control plane is reported without it."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class ControlPlanes:
             if place not in self._reads:
                 self._reads[place] = _Read(self, place)
 
-    def informer(self, place: Place, told: Callable[[Exception | None], None]) -> Informer:
-        resource = MonitoredResource(self._client, builtin("configmaps"), told)
+    def informer(self, place: Place, on_answer: Callable[[Exception | None], None]) -> Informer:
+        resource = MonitoredResource(self._client, builtin("configmaps"), on_answer)
         scope = Scope(namespace=place[0], field_selector=f"metadata.name={place[1]}")
         return Informer(resource, clock=self._clock, random=self._random, scope=scope, config=self._config)
 
@@ -104,7 +104,7 @@ class ControlPlanes:
         for istiod in self._found.values():
             read = self._reads[istiod.namespace, istiod.config_map]
             if not read.answered:
-                return  # it will be told
+                return  # reported once its ConfigMap has been read
             mesh: Obj = {}
             try:
                 mesh = read.mesh()
@@ -119,13 +119,13 @@ class ControlPlanes:
 
 
 class _Read:
-    """One ConfigMap, followed."""
+    """Watches one ConfigMap."""
 
     def __init__(self, owner: ControlPlanes, place: Place) -> None:
         self._owner = owner
         self._place = place
         self.error: Exception | None = None
-        self._informer = owner.informer(place, self._told)
+        self._informer = owner.informer(place, self._on_answer)
         self._informer.cache.add_handler(lambda change: owner.changed())
         self.task = asyncio.create_task(self._run(), name=f"edge/mesh-config/{place[0]}/{place[1]}")
 
@@ -140,7 +140,7 @@ class _Read:
         await self._informer.cache.synced.wait()
         self._owner.changed()
 
-    def _told(self, error: Exception | None) -> None:
+    def _on_answer(self, error: Exception | None) -> None:
         if (error is None) != (self.error is None) or str(error) != str(self.error):
             self.error = error
             self._owner.changed()

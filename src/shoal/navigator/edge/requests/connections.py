@@ -1,9 +1,9 @@
-"""Calls between services, from a Prometheus with Istio's metrics: pairs of services, each with its histogram.
+"""Calls between services, from a Prometheus with Istio's metrics: rates and a latency histogram per pair.
 
 Rates come from ``istio_requests_total``, errors from its responses of 4xx and 5xx, latencies from the buckets of
-``istio_request_duration_milliseconds``. Every query is limited to the cluster where the settings name a label for it:
-without, a Prometheus of many clusters would be asked for all of them. What both ends measured is passed on as measured,
-histograms as they are: putting together is the manager's part.
+``istio_request_duration_milliseconds``. With a cluster label in the settings every query is limited to this cluster;
+otherwise a Prometheus of several clusters would return all of them. Measurements of both ends and whole histograms are
+passed on: the manager merges them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ConnectionQueries:
 def queries(
     window_s: float, *, cluster: tuple[str, str] | None, namespace: str, service: str
 ) -> list[ConnectionQueries]:
-    """All calls, or those to the service and those it makes."""
+    """All calls, or the calls to and from one service."""
     limits = [f"{cluster[0]}={_quoted(cluster[1])}"] if cluster is not None else []
     sides: list[list[str]] = [[]]
     if namespace or service:
@@ -97,7 +97,7 @@ class Connections:
         self._cluster = cluster
 
     async def between(self, start_s: float, end_s: float, *, namespace: str, service: str) -> list[ServiceConnection]:
-        """Rates over all of a time."""
+        """Rates over the whole period."""
         if not 0 <= start_s < end_s:
             raise BadRequest("the start must be before the end")
         window_s = max(_SHORTEST_S, end_s - start_s)

@@ -1,8 +1,8 @@
 """Parses Envoy's configuration dumps into listeners, routes, clusters and endpoints. Pure.
 
-In come the documents of its administration: ``/config_dump?include_eds``, ``/clusters?format=json`` and
-``/server_info``; any of the last two may be missing. Endpoints come from the live view where there is one, since only
-that knows their health, completed by the configured ones. Fields that are unknown are left out, never guessed.
+Input: the documents ``/config_dump?include_eds``, ``/clusters?format=json`` and ``/server_info`` of the admin
+interface; each of the last two may be missing. Endpoints come from the configuration and from ``/clusters``, which
+also has their health. Unknown fields are left out, never guessed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CLUSTERS = (
 
 
 def parsed(dump: Obj, live: Obj | None = None, info: Obj | None = None) -> Obj:
-    """The whole configuration of a proxy."""
+    """The complete configuration of a proxy."""
     parts = {_type(part): part for part in dump.get("configs") or ()}
     about = info or {}
     bootstrap = (parts.get("BootstrapConfigDump") or {}).get("bootstrap") or {}
@@ -175,7 +175,7 @@ def _clusters(dump: Obj) -> Iterator[Obj]:
 
 
 def service_of(name: str) -> Obj:
-    """What Istio's name of a cluster says: ``outbound|9080|v1|reviews.default.svc.cluster.local``."""
+    """The service in Istio's name of a cluster, such as ``outbound|9080|v1|reviews.default.svc.cluster.local``."""
     parts = name.split("|")
     if len(parts) != 4 or not parts[1].isdigit():
         return {}
@@ -187,7 +187,7 @@ def service_of(name: str) -> Obj:
 
 
 def endpoints(configured: Obj, live: Obj) -> list[Obj]:
-    """Every endpoint once, with priority, locality and health. Those that the live view has win."""
+    """Every endpoint once, with priority, locality and health. Fields of the live view take precedence."""
     found: dict[tuple[str, str, int], Obj] = {}
     for field in ("static_endpoint_configs", "dynamic_endpoint_configs"):
         for item in configured.get(field) or ():
@@ -233,7 +233,7 @@ def _live(cluster: str, host: Obj) -> Obj:
 
 
 def health_of(status: Obj) -> str:
-    """``healthy``, or why the endpoint gets no requests."""
+    """``healthy``, or the reason why the endpoint receives no requests."""
     reasons = [
         name
         for name in ("failed_active_health_check", "failed_outlier_check", "failed_active_degraded_check")
@@ -241,11 +241,11 @@ def health_of(status: Obj) -> str:
     ]
     if reasons:
         return reasons[0]
-    told = str(status.get("eds_health_status") or "HEALTHY").lower()
-    return "healthy" if told == "unknown" else told
+    health = str(status.get("eds_health_status") or "HEALTHY").lower()
+    return "healthy" if health == "unknown" else health
 
 
-# what they share
+# shared
 
 
 def address_of(address: Obj | None) -> tuple[str, int]:

@@ -1,7 +1,7 @@
-"""A port of a pod through the API server: WebSocket with the channels of Kubernetes' port-forward.
+"""HTTP to a port of a pod through the API server: a WebSocket with the channels of Kubernetes' port-forward.
 
-It reaches what listens on the pod's own loopback, as the administration of a sidecar does, and needs no program in the
-pod. One connection per call, closed at its end.
+It reaches ports on the pod's own loopback, such as the admin interface of a sidecar, and needs no program in the pod.
+Each call has its own connection.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Answers requests beside each other, each within its deadline, so that a slow one holds up no other.
+"""Answers requests concurrently, each within its deadline, so that a slow one does not delay others.
 
-A bounded number is worked on, a bounded number waits, more are refused. Logs that are followed have places of their
-own: they last as long as someone reads them.
+A bounded number of requests is answered at a time, a bounded number waits, more are refused. Followed logs have a limit
+of their own, since they last as long as a client reads them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FOLLOWER_S = 86_400.0
 
 
 class RequestPool:
-    """``answer`` makes the parts of an answer, or raises an error of ``shoal.errors``."""
+    """``answer`` yields the parts of an answer, or raises an error of ``shoal.errors``."""
 
     def __init__(self, answer: Answer, config: RequestConfig, metrics: EdgeMetrics, *, clock: Clock) -> None:
         self._answer = answer
@@ -102,7 +102,7 @@ class RequestPool:
     async def _parts(
         self, request: pb.Request, reply: Reply, limit_s: float, places: asyncio.Semaphore | None = None
     ) -> None:
-        """All parts, within the time; waiting for a place counts."""
+        """All parts, within the deadline; the time in the queue counts."""
         try:
             async with within(self._clock, limit_s):
                 if places is None:

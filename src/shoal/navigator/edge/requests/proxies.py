@@ -1,4 +1,4 @@
-"""The Envoy of a pod: finds its administration, asks it, and makes sense of the answer."""
+"""Reads the configuration of a pod's Envoy from its admin interface."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Proxies:
 
 
 def admin_port_of(pod: Obj, usual: int) -> int:
-    """Where the administration listens; ``BadRequest`` when the pod seems to have no Envoy."""
+    """The port of the admin interface; ``BadRequest`` when the pod seems to have no Envoy."""
     spec = pod.get("spec") or {}
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     for container in containers:

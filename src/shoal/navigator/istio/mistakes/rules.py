@@ -1,4 +1,4 @@
-"""Mistakes in DestinationRules: hosts and subsets that mean nothing, rules that contradict each other or mutual TLS."""
+"""Mistakes in DestinationRules: hosts and subsets that match nothing, contradictions with each other or mutual TLS."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def find(lookup: MeshLookup) -> Iterator[Mistake]:
 
 
 def contradicting(lookup: MeshLookup) -> Iterator[Mistake]:
-    """Of two rules for one host in one namespace, only the subsets of the second are heard."""
+    """Of two rules for one host in one namespace, Istio uses only the subsets of the second."""
     by: dict[tuple[str, str], list[Obj]] = {}
     for rule in lookup.all("destinationrules"):
         host = full_name(spec_of(rule).get("host", ""), namespace_of(rule), lookup.mesh.domain)

@@ -1,4 +1,4 @@
-"""Mistakes in what is selected: Gateways without pods, policies that match nothing, two where one is heard."""
+"""Mistakes in selectors: Gateways without pods, policies that match nothing, two policies where one takes effect."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def find(lookup: MeshLookup) -> Iterator[Mistake]:
     yield from overridden(lookup)
     for kind in _EXPORTED:
         for obj in lookup.all(kind):
-            yield from exported_to_nobody(lookup, obj)
+            yield from unknown_namespaces(lookup, obj)
 
 
 def gateway_without_pods(lookup: MeshLookup, gateway: Obj) -> Iterator[Mistake]:
@@ -130,7 +130,7 @@ def targeting_nothing(lookup: MeshLookup, policy: Obj) -> Iterator[Mistake]:
 
 
 def overridden(lookup: MeshLookup) -> Iterator[Mistake]:
-    """Where one per namespace is heard, the oldest, the others do nothing."""
+    """Where only the oldest resource of a namespace takes effect, the others are mistakes."""
     for kind, word in _ONE_PER_NAMESPACE.items():
         first: dict[str, Obj] = {}
         for obj in sorted(lookup.all(kind), key=created):
@@ -149,7 +149,7 @@ def overridden(lookup: MeshLookup) -> Iterator[Mistake]:
                 )
 
 
-def exported_to_nobody(lookup: MeshLookup, obj: Obj) -> Iterator[Mistake]:
+def unknown_namespaces(lookup: MeshLookup, obj: Obj) -> Iterator[Mistake]:
     for number, name in enumerate(spec_of(obj).get("exportTo") or []):
         if lookup.namespaces and name not in ("*", ".", "~") and name not in lookup.namespaces:
             yield mistake(
