@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
 
+from shoal.base.clock import RealClock
 from shoal.errors import NotFound, ServiceUnavailable, Timeout
 from shoal.navigator.manager.postgres import PostgresRows
+from shoal.navigator.manager.sqlite import SqliteRows
+from shoal.navigator.manager.tokens import NavigatorTokens
 from shoal.navigator.manager.wiring import Manager
 from shoal.navigator.model import Freshness
 from shoal.testing.databases import postgres_server
 from shoal.testing.managers import QUICK, RunningManager, SimulatedEdge, edge_message, identification, running_manager
+from shoal.testing.waiting import eventually
 from shoal.wire.navigator.v1 import navigator_pb as pb
 
 Code = pb.RejectionCode
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 def pod(name: str, **labels: str) -> bytes:
@@ -104,7 +102,7 @@ async def test_one_edge_per_cluster_and_the_same_one_may_return_at_once(tmp_path
                 await first.until(lambda: first.ended)
                 assert first.rejected is not None and first.rejected.code == Code.STALE_EPOCH
                 await again.sync("pods", pods(1))
-            await until(lambda: freshness(running.manager) is Freshness.DISCONNECTED)
+            await eventually(lambda: freshness(running.manager) is Freshness.DISCONNECTED)
             async with running.edge("east", "second") as second:
                 assert second.rejected is not None and second.rejected.code == Code.RECENT_DISCONNECTION
                 assert 50 < second.rejected.retry_after_seconds <= 60
@@ -154,7 +152,7 @@ async def test_an_edge_that_does_not_answer_is_given_up_and_its_state_stays(tmp_
             async with running.edge("east") as edge:
                 await edge.sync("pods", pods(2))
                 edge.silent = True
-                await until(lambda: freshness(running.manager) is Freshness.DISCONNECTED)
+                await eventually(lambda: freshness(running.manager) is Freshness.DISCONNECTED)
                 assert len(names(running.manager)) == 2
 
 
@@ -180,7 +178,7 @@ async def test_after_a_disconnect_the_last_known_state_stays_with_its_age_until_
             async with running.edge("east") as edge:
                 await edge.sync("pods", pods(5))
                 before_s = manager.view.at_s
-            await until(lambda: freshness(manager) is Freshness.DISCONNECTED)
+            await eventually(lambda: freshness(manager) is Freshness.DISCONNECTED)
             assert len(names(manager)) == 5
             cluster = manager.view.cluster("east")
             assert cluster is not None and cluster.edge == "e1" and cluster.connected_at_s == 0
@@ -228,12 +226,15 @@ async def test_a_revoked_token_ends_its_stream_within_a_second_and_a_rotated_one
                     assert edge.rejected is not None and edge.rejected.code == Code.BAD_TOKEN
             async with running.edge("east", token=newest) as edge:
                 assert edge.accepted is not None
-                other = type(tokens)(running.manager.tokens._rows, clock=running.manager._clock, new_id=lambda: "x")
+                rows = SqliteRows(tmp_path / "navigator.db")
+                await rows.open(manager=False)
+                other = NavigatorTokens(rows, clock=RealClock(), new_id=lambda: "x")  # as of another process
                 begun = asyncio.get_running_loop().time()
-                await other.revoke(stored.id)  # by another process, as it were
+                await other.revoke(stored.id)
                 await edge.until(lambda: edge.ended)
                 assert asyncio.get_running_loop().time() - begun < 1.0
                 assert edge.rejected is not None and edge.rejected.code == Code.BAD_TOKEN
+                await rows.close()
 
 
 async def test_late_cancelled_and_broken_answers_reach_nobody_and_break_nothing(tmp_path: Path) -> None:
@@ -342,7 +343,7 @@ async def test_time_travel_shows_rows_labels_and_objects_as_they_were(tmp_path: 
             manager = running.manager
             await edge.sync("pods", {"default/a": pod("a", v="1"), "default/b": pod("b", v="1")})
             then = manager.view.at_s
-            await asyncio.sleep(0.005)
+            await eventually(lambda: manager.view.at_s >= then + 0.001)  # stamps are whole milliseconds
             await edge.change("pods", {"default/a": pod("a", v="2"), "default/b": None, "default/c": pod("c", v="1")})
             past = await manager.history.at(then)
             assert {row.name for row in past.rows("pods", cluster="east", namespace="default")} == {"a", "b"}
@@ -386,7 +387,7 @@ async def test_a_database_that_goes_away_and_comes_back_loses_nothing(tmp_path: 
                 await edge.sync("services", {})
                 await asyncio.to_thread(postgres.kill)
                 sent = edge.send("delta", edge.delta("pods", {"default/p1": None, "default/new": pod("new")}))
-                await until(lambda: not running.manager.ready[0])
+                await eventually(lambda: not running.manager.ready[0])
                 assert "p1" in names(running.manager), "nothing is seen before it is stored"
                 await asyncio.to_thread(postgres.start)
                 await edge.stored(sent)

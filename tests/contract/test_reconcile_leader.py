@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 
 from shoal.base.clock import FakeClock
 from shoal.client import Client, LostLease, TransportError, builtin
+from shoal.client.transport import Reply, StreamReply, Transport
 from shoal.errors import AlreadyExists, Conflict
 from shoal.kube.objects import Obj
 from shoal.reconcile import Elector, LeaseLock, Lock, LockRecord
@@ -119,9 +120,36 @@ async def opened(locks: Callable[[], Locks]) -> AsyncIterator[Locks]:
         await found.close()
 
 
+async def _pass(method: str) -> None:
+    """Let a request through."""
+
+
+class InterruptedTransport:
+    """A transport that waits for ``before`` with each request."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.before: Callable[[str], Awaitable[None]] = _pass
+
+    async def request(
+        self, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Reply:
+        await self.before(method)
+        return await self._inner.request(method, target, headers=headers, body=body)
+
+    async def stream(
+        self, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> StreamReply:
+        return await self._inner.stream(method, target, headers=headers, body=body)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
 class Candidate:
     def __init__(self, cluster: Any, locks: Locks, identity: str, clock: FakeClock) -> None:
-        self.client: Client = cluster.client()
+        self.transport = InterruptedTransport(cluster.transport)
+        self.client: Client = cluster.client(self.transport)
         self.lock = locks.of(self.client, cluster.namespace)
         for call in ("get", "create", "update"):
             setattr(self.lock, call, locks.busy.counted(getattr(self.lock, call)))
@@ -202,20 +230,19 @@ async def test_a_leader_cut_off_from_the_server_stops_before_the_next_one_starts
         async with opened(locks) as used:
             one = Candidate(cluster, used, "one", clock).start()
             await until(clock, used, one.elector.leading.is_set)
-            maps = one.client.fenced(one.elector.fence).of(builtin("configmaps"))
+            maps = cluster.client().fenced(one.elector.fence).of(builtin("configmaps"))
             await maps.create({"metadata": {"name": "mine", "namespace": cluster.namespace}})
             two = Candidate(cluster, used, "two", clock).start()
             await until(clock, used, lambda: two.elector.leader == "one")
 
-            async def away(*_: object, **__: object) -> object:
+            async def away(method: str) -> None:
                 used.busy.forget()
                 try:
                     await asyncio.Event().wait()
                 finally:
                     used.busy.calls += 1
-                raise AssertionError
 
-            one.client._transport = type("Away", (), {"request": staticmethod(away)})()  # type: ignore[assignment]
+            one.transport.before = away
             both = []
 
             def taken_over() -> bool:
@@ -311,7 +338,7 @@ async def test_numbers_go_on_rising_when_redis_has_lost_its_memory(
 
 
 async def test_one_that_was_paused_before_it_led_does_not_lead(
-    api: Any, clock: FakeClock, redis_locks: Callable[[], RedisLocks], monkeypatch: pytest.MonkeyPatch
+    api: Any, clock: FakeClock, redis_locks: Callable[[], RedisLocks]
 ) -> None:
     """It has won in Redis, and its time runs out before it has written the Lease."""
 
@@ -322,15 +349,13 @@ async def test_one_that_was_paused_before_it_led_does_not_lead(
             await first.elector.release()
             one, two = Candidate(cluster, used, "one", clock), Candidate(cluster, used, "two", clock)
             paused, go_on = asyncio.Event(), asyncio.Event()
-            assert isinstance(one.lock, RedisLock)
-            write = one.lock._lease.update
 
-            async def pausing(record: LockRecord) -> LockRecord:
-                paused.set()
-                await go_on.wait()
-                return await write(record)
+            async def pause_writes(method: str) -> None:
+                if method == "PUT":
+                    paused.set()
+                    await go_on.wait()
 
-            monkeypatch.setattr(one.lock._lease, "update", pausing)
+            one.transport.before = pause_writes
             now = "2026-01-02T03:04:05.000006Z"
             wanted = LockRecord(holder="one", lease_s=15, acquired_at=now, renewed_at=now)
             taking = asyncio.create_task(one.lock.create(wanted), name="one")

@@ -27,6 +27,7 @@ from shoal.reconcile import (
     ReflectorConfig,
     Result,
 )
+from shoal.testing.waiting import eventually
 
 CONFIG_MAPS, SECRETS = builtin("configmaps"), builtin("secrets")
 WANTED = "copies"  # a config map with this label has so many secrets that it controls
@@ -184,11 +185,7 @@ async def test_health_names_what_is_not_there_yet(api) -> None:
         manager = manager_for(cluster, reflector=ReflectorConfig(watch_list=False))
         manager.informer(cluster.client().resource("nobody.example", "v1", "things").type)
         task = asyncio.create_task(manager.run(), name="manager")
-
-        for _ in range(2000):
-            if manager.health().failing:
-                break
-            await asyncio.sleep(0.005)
+        await eventually(lambda: manager.health().failing)
         health = manager.health()
         assert not health.ready
         assert health.unsynced == ("things.nobody.example",)

@@ -17,6 +17,7 @@ from shoal.client.transport import Reply, StreamReply, Transport
 from shoal.errors import BadRequest, Expired, NotFound
 from shoal.reconcile import Cache, Change, ChangeType, ObjectKey, Reflector, ReflectorConfig, key_of
 from shoal.reconcile.keys import version_of
+from shoal.testing.waiting import eventually
 
 CONFIG_MAPS = builtin("configmaps")
 ERROR_410 = b'{"type":"ERROR","object":%b}\n' % orjson.dumps(Expired("too old resource version").status())
@@ -56,6 +57,7 @@ class Faults:
     def __init__(self, inner: Transport, seed: int = 0, *, odds: float = 0.0, refuse_lists: bool = False) -> None:
         self._inner = inner
         self._random = Random(seed)
+        self.kinds = ["cut", "half", "late", "gone"]
         self.odds = odds
         self.refuse_watch_lists = refuse_lists
         self.fail_streams = 0
@@ -64,7 +66,7 @@ class Faults:
     def pick(self) -> str:
         if self._random.random() >= self.odds:
             return ""
-        return self._random.choice(["cut", "half", "late", "gone"])
+        return self._random.choice(self.kinds)
 
     async def request(
         self, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
@@ -146,11 +148,16 @@ class Setup:
 
     async def until(self, true) -> None:
         """Let time pass on both clocks until something is true."""
-        async with asyncio.timeout(20):
-            while not true():
-                assert self.task is not None and not self.task.done(), self.task
-                await self.clock.advance(0.5)
-                await asyncio.sleep(0.002)
+
+        async def check() -> bool:
+            if true():
+                return True
+            if self.task is None or self.task.done():
+                raise RuntimeError(f"the reflector has ended: {self.task}")
+            await self.clock.advance(0.5)
+            return False
+
+        await eventually(check, timeout_s=20, every_s=0.002)
 
     async def converged(self) -> None:
         listed = await self.maps.list(self.scope)
@@ -247,7 +254,7 @@ async def test_a_watch_resumes_from_where_it_was(api, clock: FakeClock) -> None:
             seen = await setup.maps.create({"metadata": {"name": "seen", "namespace": cluster.namespace}})
             await setup.converged()
             faults.odds = 1.0
-            faults._random.choice = lambda _: "cut"  # type: ignore[method-assign]
+            faults.kinds = ["cut"]
             await setup.maps.create({"metadata": {"name": "cut", "namespace": cluster.namespace}})
             await setup.until(lambda: setup.reflector.failures > 0)
             faults.odds = 0.0
@@ -265,7 +272,7 @@ async def test_410_lists_again_and_tells_what_went_meanwhile(api, clock: FakeClo
             gone: list[Change] = []
             setup.cache.add_handler(lambda change: gone.append(change) if change.type == "deleted" else None)
             faults.odds = 1.0
-            faults._random.choice = lambda _: "gone"  # type: ignore[method-assign]
+            faults.kinds = ["gone"]
             await setup.maps.delete("a", cluster.namespace)
             await setup.until(lambda: setup.reflector.failures > 0)
             faults.odds = 0.0

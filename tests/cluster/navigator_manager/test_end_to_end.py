@@ -1,9 +1,7 @@
-"""A cluster, its edge and the manager together: what is in the one is seen in the other, whoever goes away meanwhile."""
+"""A cluster, its edge and the manager together: the manager sees the cluster's objects, also after one of them was away."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -18,13 +16,8 @@ from shoal.testing import istio
 from shoal.testing.managers import running_manager
 from shoal.testing.navigator import running_edge
 from shoal.testing.servers import LocalServer, local_server
+from shoal.testing.waiting import eventually
 from shoal.wire.navigator.v1 import navigator_pb as pb
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 def client_of(server: LocalServer) -> Client:
@@ -50,24 +43,24 @@ async def test_a_cluster_is_seen_changes_are_followed_and_the_manager_may_go_and
             port, join = running.port, await running.join_file(tmp_path, region="eu")
             async with running_edge(client, join, edge="e1", discovery_s=0.2):
                 manager = running.manager
-                await until(lambda: freshness(manager) is Freshness.HEALTHY)
+                await eventually(lambda: freshness(manager) is Freshness.HEALTHY)
                 assert {row.name for row in manager.view.rows("pods", cluster="east")} == names
                 first = min(names)
                 await change(server, first, "1")
-                await until(lambda: labels(manager, first).get("turn") == "1")
+                await eventually(lambda: labels(manager, first).get("turn") == "1")
                 (answer,) = [part async for part in manager.edges.ask("east", pb.ClusterEvents(), deadline_s=20)] or [
                     b"[]"
                 ]
                 assert orjson.loads(answer) is not None
-        # Nobody listens; the cluster goes on, and so does an edge that is started meanwhile.
+        # No manager runs. The cluster changes, and an edge starts.
         await change(server, first, "2")
         async with running_edge(client, join, edge="e1", discovery_s=0.2):
             await (await client.by_kind("Pod", "v1")).delete(max(names), namespace="shop")
             async with running_manager(tmp_path, port=port) as running:
                 manager = running.manager
-                await until(lambda: labels(manager, first).get("turn") == "2")
-                await until(lambda: freshness(manager) is Freshness.HEALTHY)
-                await until(lambda: {row.name for row in manager.view.rows("pods")} == names - {max(names)})
+                await eventually(lambda: labels(manager, first).get("turn") == "2")
+                await eventually(lambda: freshness(manager) is Freshness.HEALTHY)
+                await eventually(lambda: {row.name for row in manager.view.rows("pods")} == names - {max(names)})
                 cluster = manager.view.cluster("east")
                 assert cluster is not None and (cluster.epoch, cluster.region) == (2, "eu")
 

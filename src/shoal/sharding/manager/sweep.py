@@ -94,7 +94,7 @@ class TargetSweep:
         try:
             await run_all(
                 {
-                    f"sweep/{self._config}/new": self._assign_unassigned(resource),
+                    f"sweep/{self._config}/new": self.assign_slots(resource),
                     f"sweep/{self._config}/rounds": self._rounds(resource),
                 }
             )
@@ -123,8 +123,8 @@ class TargetSweep:
         if (before.get("metadata") or {}).get("labels") != (after.get("metadata") or {}).get("labels"):
             self._rescan.set()
 
-    async def _assign_unassigned(self, resource: MetadataClient) -> None:
-        """Assign slots to all objects without one, then to new ones as they are created."""
+    async def assign_slots(self, resource: MetadataClient) -> None:
+        """Assign slots to all objects without one, then to new ones as they are created; until cancelled."""
         failures = 0
         while True:
             self._failed = False

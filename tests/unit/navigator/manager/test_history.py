@@ -27,12 +27,15 @@ from shoal.navigator.model import Freshness
 CONFIG = ManagerConfig(retention_s=100.0, forget_after_s=0.0)
 
 
+@pytest.fixture
+def rows(tmp_path: Path) -> SqliteRows:
+    return SqliteRows(tmp_path / "n.db")
+
+
 @asynccontextmanager
-async def opened(folder: Path, clock: FakeClock, config: ManagerConfig = CONFIG) -> AsyncIterator[Manager]:
-    """A manager without its tasks but the ledger: nothing here waits for the clock."""
-    manager = Manager(
-        SqliteRows(folder / "n.db"), clock=clock, new_id=lambda: "id", config=config, metrics=Metrics()
-    )  # fmt: skip
+async def opened(rows: SqliteRows, clock: FakeClock, config: ManagerConfig = CONFIG) -> AsyncIterator[Manager]:
+    """A manager of whose tasks only the row writer runs: nothing here waits for the clock."""
+    manager = Manager(rows, clock=clock, new_id=lambda: "id", config=config, metrics=Metrics())
     await manager.open()
     writing = asyncio.create_task(manager.row_writer.run(), name="row-writer")
     try:
@@ -46,8 +49,8 @@ async def put(manager: Manager, version: int, *, epoch: int = 0, key: str = "a/p
     data = b'{"metadata":{"name":"p","labels":{"v":"%d"}}}' % version
     at_ms = manager.row_writer.stamp_ms()
     one = Put("pods", key, data, fingerprint("pods", key, data))
-    rows = await make_rows("east", [(one.kind, one.key, one.fingerprint, one.data)], at_ms)
-    await manager.row_writer.write(RowsChanged("east", at_ms, [one], []), epoch=epoch, rows=rows)
+    made = await make_rows("east", [(one.kind, one.key, one.fingerprint, one.data)], at_ms)
+    await manager.row_writer.write(RowsChanged("east", at_ms, [one], []), epoch=epoch, rows=made)
 
 
 async def version(manager: Manager, at_s: float) -> str | None:
@@ -56,9 +59,9 @@ async def version(manager: Manager, at_s: float) -> str | None:
     return row.summary.labels["v"] if row is not None else None  # type: ignore[attr-defined]
 
 
-async def test_the_past_goes_back_as_far_as_the_retention(tmp_path: Path, clock: FakeClock) -> None:
+async def test_the_past_goes_back_as_far_as_the_retention(rows: SqliteRows, clock: FakeClock) -> None:
     async with asyncio.timeout(30):
-        async with opened(tmp_path, clock) as manager:
+        async with opened(rows, clock) as manager:
             begun_s = clock.wall_s()
             for number in range(3):  # at 0, 10 and 20 seconds
                 await put(manager, number)
@@ -74,16 +77,16 @@ async def test_the_past_goes_back_as_far_as_the_retention(tmp_path: Path, clock:
                 await manager.history.between(clock.wall_s(), clock.wall_s() - 1)
             assert await version(manager, begun_s + 7.0) == "0"
             await clock.advance(10.0)
-            while await manager._rows.expire(round((clock.wall_s() - CONFIG.retention_s) * 1000)):
+            while await rows.expire(round((clock.wall_s() - CONFIG.retention_s) * 1000)):
                 pass
-            left = [row.data async for piece in manager._rows.past(round(begun_s * 1000) + 5000) for row in piece]
+            left = [row.data async for piece in rows.past(round(begun_s * 1000) + 5000) for row in piece]
             assert left == [], "what ended before is deleted"
             assert await version(manager, begun_s + 17.0) == "1"
 
 
-async def test_a_longer_retention_keeps_more(tmp_path: Path, clock: FakeClock) -> None:
+async def test_a_longer_retention_keeps_more(rows: SqliteRows, clock: FakeClock) -> None:
     async with asyncio.timeout(30):
-        async with opened(tmp_path, clock, replace(CONFIG, retention_s=1000.0)) as manager:
+        async with opened(rows, clock, replace(CONFIG, retention_s=1000.0)) as manager:
             begun_s = clock.wall_s()
             await put(manager, 0)
             await clock.advance(10.0)
@@ -92,9 +95,9 @@ async def test_a_longer_retention_keeps_more(tmp_path: Path, clock: FakeClock) -
             assert await version(manager, begun_s) == "0"
 
 
-async def test_a_moment_knows_who_held_the_cluster(tmp_path: Path, clock: FakeClock) -> None:
+async def test_a_moment_knows_who_held_the_cluster(rows: SqliteRows, clock: FakeClock) -> None:
     async with asyncio.timeout(30):
-        async with opened(tmp_path, clock) as manager:
+        async with opened(rows, clock) as manager:
             begun_ms = round(clock.wall_s() * 1000)
             await manager.row_writer.write(
                 ClusterClaimed(StoredCluster(name="east", edge="e1", epoch=1, heard_ms=begun_ms, first_ms=begun_ms))
@@ -111,9 +114,9 @@ async def test_a_moment_knows_who_held_the_cluster(tmp_path: Path, clock: FakeCl
             assert (await manager.history.at(clock.wall_s() - 25.0)).clusters() == []
 
 
-async def test_what_an_older_epoch_still_wanted_to_write_is_refused(tmp_path: Path, clock: FakeClock) -> None:
+async def test_what_an_older_epoch_still_wanted_to_write_is_refused(rows: SqliteRows, clock: FakeClock) -> None:
     async with asyncio.timeout(30):
-        async with opened(tmp_path, clock) as manager:
+        async with opened(rows, clock) as manager:
             manager.registry.claim("east", "e1", 0.0)
             await put(manager, 1, epoch=1)
             manager.registry.claim("east", "e1", 0.0)
@@ -123,9 +126,11 @@ async def test_what_an_older_epoch_still_wanted_to_write_is_refused(tmp_path: Pa
             assert await version(manager, clock.wall_s()) == "3"
 
 
-async def test_a_stream_that_ends_while_it_waits_leaves_memory_and_disk_equal(tmp_path: Path, clock: FakeClock) -> None:
+async def test_a_stream_that_ends_while_it_waits_leaves_memory_and_disk_equal(
+    rows: SqliteRows, tmp_path: Path, clock: FakeClock
+) -> None:
     async with asyncio.timeout(30):
-        async with opened(tmp_path, clock) as manager:
+        async with opened(rows, clock) as manager:
             waiting = [
                 asyncio.create_task(put(manager, number, key=f"a/{number}"), name=f"put/{number}")
                 for number in range(20)
@@ -135,8 +140,8 @@ async def test_a_stream_that_ends_while_it_waits_leaves_memory_and_disk_equal(tm
                 task.cancel()
             await asyncio.wait(waiting)
             await put(manager, 99, key="a/last")
-            stored = {row.key async for piece in manager._rows.load() for row in piece}
+            stored = {row.key async for piece in rows.load() for row in piece}
             assert stored == {row.key for row in manager.view.rows("pods")}
             assert {f"a/{number}" for number in range(1, 20, 2)} | {"a/last"} <= stored
-        async with opened(tmp_path, clock) as manager:
+        async with opened(SqliteRows(tmp_path / "n.db"), clock) as manager:
             assert {row.key for row in manager.view.rows("pods")} == stored

@@ -1,4 +1,4 @@
-"""How long a sweep pauses when the server does not answer: new objects wait for their slots so long."""
+"""How long a sweep pauses when the server does not answer: new objects wait that long for their slots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Enough(Exception):
 
 
 class Counting(RealClock):
-    """Does not wait, and ends it all after some pauses."""
+    """Does not wait, and ends the sweep after some pauses."""
 
     def __init__(self, pauses: int) -> None:
         self._left = pauses
@@ -36,7 +36,7 @@ class Counting(RealClock):
 
 
 class Server:
-    """Answers lists or not, and no watch ever."""
+    """Answers lists or not, and never a watch."""
 
     def __init__(self, *, lists: bool) -> None:
         self._lists = lists
@@ -62,16 +62,16 @@ async def pauses(server: Server, count: int) -> list[float]:
     )  # fmt: skip
     sweep = TargetSweep(deps, shared, ShardTarget(kind="Website"))
     try:
-        await sweep._follow_new(server)  # type: ignore[arg-type]
+        await sweep.assign_slots(server)  # type: ignore[arg-type]
     except Enough:
         pass
     return clock.pauses
 
 
-async def test_watches_that_break_now_and_then_are_no_row_of_failures() -> None:
+async def test_broken_watches_after_good_lists_do_not_add_up_to_longer_pauses() -> None:
     assert max(await pauses(Server(lists=True), 12)) <= 1.0
 
 
-async def test_a_server_that_is_away_is_asked_every_few_seconds() -> None:
+async def test_an_unavailable_server_is_tried_every_few_seconds() -> None:
     found = await pauses(Server(lists=False), 12)
     assert found[0] <= 1.0 < found[-1] <= 10.0

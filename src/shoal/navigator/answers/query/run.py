@@ -88,8 +88,8 @@ class Runner:
                 return result
 
     def steps(self, query: Query, page: QueryPage = ALL) -> Generator[None, None, QueryResult]:
-        """The same with regular pauses, so that other tasks can run: 200 000 rows take a while. The set of rows is fixed
-        before the first pause, and rows never change."""
+        """The same with regular pauses, so that other tasks can run: 200 000 rows take a while. The set of rows is
+        fixed before the first pause, and rows never change."""
         made = plan(query, lambda name, value: self._fleet().having(name, value))
         clusters = self._clusters(made.of_clusters)
         shown = made.shown(len(clusters), len(self._view.clusters()))

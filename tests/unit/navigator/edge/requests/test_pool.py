@@ -52,9 +52,9 @@ class Bench:
 
     def start(self, id_: str, *, deadline_s: float = 0.0, follow: bool = False) -> None:
         what = Oneof("logs", pb.PodLogs(follow=follow))
-        self.pool.start(pb.Request(id=id_, deadline_seconds=deadline_s, what=what), self._reply)
+        self.pool.start(pb.Request(id=id_, deadline_seconds=deadline_s, what=what), self.reply)
 
-    async def _reply(self, reply: pb.Reply) -> None:
+    async def reply(self, reply: pb.Reply) -> None:
         self.replies.setdefault(reply.id, []).append(reply)
 
     def reason(self, id_: str) -> str:
@@ -147,6 +147,6 @@ async def test_errors_are_answers_with_their_reason() -> None:
         await bench.clock.settle()
         reply = bench.replies[f"quick{number}"][-1]
         assert reply.reason == reason and str(error) in reply.error
-    bench.pool.start(pb.Request(id="empty"), bench._reply)
+    bench.pool.start(pb.Request(id="empty"), bench.reply)
     await bench.clock.settle()
     assert bench.reason("empty") == "BadRequest"
