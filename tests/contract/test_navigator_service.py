@@ -1,4 +1,4 @@
-"""The manager as edges meet it: real streams over TLS, claims, acknowledgements, questions, tokens, and its end."""
+"""The manager and its edges over real TLS streams: claims, acknowledgements, requests, tokens, shutdown."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def parts(answer: AsyncIterator[bytes]) -> list[bytes]:
     return [part async for part in answer]
 
 
-async def test_what_an_edge_sends_can_be_asked_for_once_it_is_acknowledged(tmp_path: Path) -> None:
+async def test_acknowledged_rows_are_visible_to_queries(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running, running.edge("east", metadata={"region": "eu"}) as edge:
             manager = running.manager
@@ -69,7 +69,7 @@ async def test_what_an_edge_sends_can_be_asked_for_once_it_is_acknowledged(tmp_p
             assert cluster is not None and cluster.region == "eu" and cluster.kinds[0].rows == 1200
 
 
-async def test_a_manager_that_comes_back_knows_everything_and_asks_for_nothing_again(tmp_path: Path) -> None:
+async def test_a_restarted_manager_has_all_rows_and_needs_no_resync(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running:
             token, port = await running.token("east"), running.port
@@ -116,7 +116,7 @@ async def test_a_standby_takes_over_within_a_second_of_the_end_of_the_grace_peri
         async with running.edge(cluster, "first", token=token) as first:
             await first.sync("pods", pods(3))
         lost_s = asyncio.get_running_loop().time()
-        while True:  # as an edge does: it comes back when it was told to
+        while True:  # like an edge, which retries after the time that the manager gives
             async with running.edge(cluster, "standby", token=token) as standby:
                 if standby.accepted is not None:
                     assert len(names(running.manager, cluster)) == 3, "what the first one sent is still there"
@@ -135,7 +135,7 @@ async def test_a_standby_takes_over_within_a_second_of_the_end_of_the_grace_peri
             raise AssertionError(f"it took {took_s} s")
 
 
-async def test_a_silent_edge_is_asked_whether_it_is_there_and_stays(tmp_path: Path) -> None:
+async def test_a_silent_edge_that_answers_a_keep_alive_stays(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         config = replace(QUICK, keep_alive_s=0.05, keep_alive_timeout_s=10.0)
         async with running_manager(tmp_path, config=config) as running, running.edge("east") as edge:
@@ -145,7 +145,7 @@ async def test_a_silent_edge_is_asked_whether_it_is_there_and_stays(tmp_path: Pa
             assert cluster is not None and running.manager.view.at_s - cluster.heard_at_s < 5
 
 
-async def test_an_edge_that_does_not_answer_is_given_up_and_its_state_stays(tmp_path: Path) -> None:
+async def test_an_edge_that_does_not_answer_is_disconnected_and_its_state_stays(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         config = replace(QUICK, keep_alive_s=0.1, keep_alive_timeout_s=1.0)
         async with running_manager(tmp_path, config=config) as running:
@@ -156,7 +156,7 @@ async def test_an_edge_that_does_not_answer_is_given_up_and_its_state_stays(tmp_
                 assert len(names(running.manager)) == 2
 
 
-async def test_an_answer_that_nobody_waits_for_is_counted_and_the_stream_goes_on(tmp_path: Path) -> None:
+async def test_an_answer_without_a_pending_request_is_counted_and_the_stream_continues(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running, running.edge("east") as edge:
             edge.send("reply", pb.Reply(id="never asked", part=b"x", last=True))
@@ -237,7 +237,7 @@ async def test_a_revoked_token_ends_its_stream_within_a_second_and_a_rotated_one
                 await rows.close()
 
 
-async def test_late_cancelled_and_broken_answers_reach_nobody_and_break_nothing(tmp_path: Path) -> None:
+async def test_late_cancelled_and_broken_answers_are_dropped_without_harm(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running, running.edge("east") as edge:
             ask = running.manager.edges.ask
@@ -292,7 +292,7 @@ async def test_late_cancelled_and_broken_answers_reach_nobody_and_break_nothing(
         pb.EdgeMessage(edge="e1", epoch=1, sequence=1, body=identification().body),
     ],
 )
-async def test_a_bad_message_ends_its_own_stream_and_no_other(tmp_path: Path, message: pb.EdgeMessage) -> None:
+async def test_a_bad_message_ends_only_its_own_stream(tmp_path: Path, message: pb.EdgeMessage) -> None:
     async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running, running.edge("west") as other:
             async with running.edge("east") as edge:
@@ -327,7 +327,7 @@ async def test_a_damaged_copy_is_found_by_the_next_verification_and_sent_again(t
             assert len(names(running.manager)) == 10 and edge.resyncs == ["pods"]
 
 
-async def test_a_stream_that_does_not_say_who_it_is_ends(tmp_path: Path) -> None:
+async def test_a_stream_without_an_identification_ends(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with running_manager(tmp_path, config=replace(QUICK, identify_s=0.1)) as running:
             edge = await running.new_edge("east")

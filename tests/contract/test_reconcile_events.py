@@ -1,4 +1,4 @@
-"""The event recorder on a real server, in both APIs: repeats are counted, floods are muted, nobody waits."""
+"""The event recorder on a real server, in both APIs: repeats are counted, floods are muted, recording never waits."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def new_api(request: pytest.FixtureRequest) -> bool:
     return request.param
 
 
-async def test_an_event_says_what_happened_to_what(api, clock: FakeClock, new_api: bool) -> None:
+async def test_an_event_names_the_object_and_the_reason(api, clock: FakeClock, new_api: bool) -> None:
     async with api.opened(clock=clock) as cluster:
         events = recorder(cluster, clock, new_api=new_api)
         async with running(events):

@@ -1,4 +1,4 @@
-"""Leader election on a real server, with every kind of lock: two candidates, fenced writes, times others can read."""
+"""Leader election on a real server, with every kind of lock: two candidates, fenced writes, readable times."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Busy:
         return counting
 
     def forget(self) -> None:
-        """One call is over, or nobody is to wait for it."""
+        """One call has ended, or time must not wait for it."""
         self.calls -= 1
         self.idle.set()
 
@@ -58,7 +58,7 @@ class Busy:
 
 
 class Leases:
-    """The lock that is a Lease: it has no clock, candidates count for themselves."""
+    """Locks in a Lease. It has no clock: candidates measure time themselves."""
 
     def __init__(self) -> None:
         self.busy = Busy()
@@ -73,7 +73,7 @@ class Leases:
 
 
 class RedisLocks:
-    """The lock in Redis, whose clock is made to run along with the fake one."""
+    """Locks in Redis, whose clock follows the fake one."""
 
     def __init__(self, url: str, scope: str) -> None:
         self.redis: Redis = Redis.from_url(url)
@@ -259,7 +259,9 @@ async def test_a_leader_cut_off_from_the_server_stops_before_the_next_one_starts
             await two.end()
 
 
-async def test_what_others_put_on_the_lease_is_kept(api: Any, clock: FakeClock, locks: Callable[[], Locks]) -> None:
+async def test_fields_of_other_writers_on_the_lease_are_kept(
+    api: Any, clock: FakeClock, locks: Callable[[], Locks]
+) -> None:
     async with api.opened(clock=clock) as cluster:
         async with opened(locks) as used:
             one = Candidate(cluster, used, "one", clock).start()
@@ -337,7 +339,7 @@ async def test_numbers_go_on_rising_when_redis_has_lost_its_memory(
             assert new.elector.leader == "new"
 
 
-async def test_one_that_was_paused_before_it_led_does_not_lead(
+async def test_a_candidate_that_was_paused_before_it_led_does_not_lead(
     api: Any, clock: FakeClock, redis_locks: Callable[[], RedisLocks]
 ) -> None:
     """It has won in Redis, and its time runs out before it has written the Lease."""
@@ -369,7 +371,7 @@ async def test_one_that_was_paused_before_it_led_does_not_lead(
             assert (await record_of(cluster, used)).holder == "two"
 
 
-async def test_redis_alone_says_when_the_lock_runs_out(
+async def test_only_redis_decides_when_the_lock_expires(
     api: Any, clock: FakeClock, redis_locks: Callable[[], RedisLocks]
 ) -> None:
     async with api.opened(clock=clock) as cluster:
@@ -408,7 +410,7 @@ async def test_a_leader_whose_name_is_no_longer_in_the_lease_gives_up(
                 await one.task
 
 
-async def test_a_redis_that_is_away_is_a_transport_error(api: Any, clock: FakeClock) -> None:
+async def test_an_unavailable_redis_is_a_transport_error(api: Any, clock: FakeClock) -> None:
     @asynccontextmanager
     async def away() -> AsyncIterator[RedisLocks]:
         server = redis_server()

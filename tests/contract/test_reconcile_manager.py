@@ -34,7 +34,7 @@ WANTED = "copies"  # a config map with this label has so many secrets that it co
 
 
 class Copies:
-    """A controller in the small: as many secrets as the config map's data says."""
+    """A small controller: as many secrets as the config map's data says."""
 
     def __init__(self, manager: Manager, namespace: str, clock: Clock, random: Callable[[], float]) -> None:
         scope = Scope(namespace=namespace)
@@ -123,7 +123,7 @@ async def expected_state(cluster) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_the_world_becomes_as_wanted_whatever_happens_in_which_order(api, seed: int) -> None:
+async def test_the_cluster_converges_after_any_order_of_events(api, seed: int) -> None:
     async with api.opened() as cluster:
         random = Random(seed)
         maps, secrets, ns = cluster.client().of(CONFIG_MAPS), cluster.client().of(SECRETS), cluster.namespace
@@ -180,7 +180,7 @@ async def test_informers_are_shared_by_resource_and_scope(api) -> None:
             assert manager.health().ready
 
 
-async def test_health_names_what_is_not_there_yet(api) -> None:
+async def test_health_names_informers_that_are_not_synced(api) -> None:
     async with api.opened() as cluster:
         manager = manager_for(cluster, reflector=ReflectorConfig(watch_list=False))
         manager.informer(cluster.client().resource("nobody.example", "v1", "things").type)

@@ -101,7 +101,7 @@ class Refusal:
 
 
 class Mirror:
-    """Builds a copy from changes alone: equal to the cache only if handlers were told each change once."""
+    """Builds a copy from changes alone: equal to the cache only if handlers received each change once."""
 
     def __init__(self, cache: Cache) -> None:
         self.objects: dict[ObjectKey, dict[str, Any]] = {}
@@ -198,7 +198,7 @@ async def test_the_cache_follows_the_server(api, clock: FakeClock, watch_list: b
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("watch_list", [True, False], ids=["watch list", "list"])
-async def test_the_cache_converges_whatever_is_cut_and_forgotten(
+async def test_the_cache_converges_after_any_cuts_and_expired_versions(
     api, clock: FakeClock, seed: int, watch_list: bool
 ) -> None:
     async with api.opened(clock=clock) as cluster:
@@ -226,7 +226,7 @@ async def test_a_server_that_refuses_watch_lists_is_listed_and_not_asked_again(a
         assert sum("sendInitialEvents" in target for target in faults.targets) == 1
 
 
-async def test_a_server_that_ignores_the_option_is_found_out_by_its_silence(api, clock: FakeClock) -> None:
+async def test_a_server_that_ignores_watch_lists_is_detected_by_its_silence(api, clock: FakeClock) -> None:
     async with api.opened(clock=clock) as cluster:
 
         class Ignorant(Faults):
@@ -263,7 +263,7 @@ async def test_a_watch_resumes_from_where_it_was(api, clock: FakeClock) -> None:
             assert f"&resourceVersion={version_of(seen)}&" in faults.targets[-1]
 
 
-async def test_410_lists_again_and_tells_what_went_meanwhile(api, clock: FakeClock) -> None:
+async def test_410_lists_again_and_reports_deletions_in_between(api, clock: FakeClock) -> None:
     async with api.opened(clock=clock) as cluster:
         faults = Faults(cluster.transport)
         async with Setup(cluster, clock, faults) as setup:
@@ -281,7 +281,7 @@ async def test_410_lists_again_and_tells_what_went_meanwhile(api, clock: FakeClo
             assert [(change.key.name, change.final_state_known) for change in gone] == [("a", False)]
 
 
-async def test_failures_are_spaced_out_and_a_healthy_time_wipes_them_out(api, clock: FakeClock) -> None:
+async def test_failures_back_off_and_a_healthy_time_resets_them(api, clock: FakeClock) -> None:
     async with api.opened(clock=clock) as cluster:
         faults = Faults(cluster.transport)
         faults.fail_streams = 10**9

@@ -84,7 +84,7 @@ class Processes:
 
     @property
     def victims(self) -> dict[str, tuple[Callable[[], None], Callable[[], None]]]:
-        """What can be killed, and how it comes back."""
+        """The processes to kill, and how to restart each."""
         return {
             "edge": (self.edge.kill, self.edge.start),
             "manager": (self.manager.kill, self.manager.start),
@@ -131,7 +131,7 @@ class Processes:
 
 
 async def rows_of(client: Client) -> dict[str, dict[str, bytes]]:
-    """What an edge should report, by asking the server."""
+    """The rows that an edge should report, read from the server."""
     found: dict[str, dict[str, bytes]] = {}
     for name in COMPARED:
         kind = KINDS[name]
@@ -162,7 +162,7 @@ def _plural(obj: dict[str, Any]) -> str:
 
 
 class Writer:
-    """Changes things all the time, whether the server is there or not."""
+    """Changes objects all the time, also while the server is unavailable."""
 
     def __init__(self, processes: Processes, random: Callable[[], float]) -> None:
         self._processes = processes

@@ -50,7 +50,7 @@ def test_manifests_are_printed_for_an_administrator() -> None:
     assert any(rule.get("resourceNames") == ["istio", "istio-canary"] for rule in objects[2]["rules"])
 
 
-def test_an_edge_without_a_join_file_says_what_is_missing(tmp_path: Path) -> None:
+def test_an_edge_without_a_join_file_names_the_missing_setting(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["edge", "--join", str(tmp_path / "none.yaml")])
     assert isinstance(result.exception, ConfigError)
     with pytest.raises(ConfigError, match=r"none\.yaml"):

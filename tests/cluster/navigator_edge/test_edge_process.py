@@ -1,4 +1,4 @@
-"""The edge as a process, with the real manager: it reports, says how it is, and whoever is killed, all is well after."""
+"""The edge as a process, with the real manager: it reports, and recovers when any of the processes is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls whom, asked of an edge that asks a real Prometheus."""
+"""Calls between services, from an edge with a real Prometheus."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_connections_come_with_rates_errors_and_histograms_of_the_cluster_
             assert await ask(manager, "of-none", namespace="other", service="front") == []
 
 
-async def test_an_edge_without_prometheus_says_so() -> None:
+async def test_an_edge_without_prometheus_refuses_with_the_reason() -> None:
     async with local_server() as server, recording_manager() as manager:
         client = Client(cast(Transport, server.transport), clock=RealClock())
         async with running_edge(client, manager.join_file()):

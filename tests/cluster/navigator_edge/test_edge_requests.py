@@ -1,4 +1,4 @@
-"""What the manager asks of an edge, on a cluster whose pods are processes, one of them a real Envoy."""
+"""Requests of the manager to an edge, on a cluster whose pods are processes, one of them a real Envoy."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ async def test_the_configuration_of_a_real_envoy_keeps_priorities_and_localities
         assert missing[-1].reason == "NotFound"
 
 
-async def test_a_port_where_nobody_listens_is_an_error_that_says_so(world: World) -> None:
+async def test_a_port_without_a_listener_is_a_clear_error(world: World) -> None:
     forward = PortForward(world.access, clock=RealClock(), random_bytes=secrets.token_bytes)
     with pytest.raises(ApiError, match="port 1 "):
         await forward.get("shop", "talker", 1, "/")
@@ -237,7 +237,7 @@ async def test_a_port_where_nobody_listens_is_an_error_that_says_so(world: World
         await forward.get("shop", "nobody", 1, "/")
 
 
-async def test_the_api_servers_proxy_reaches_what_listens_on_the_pods_address(world: World) -> None:
+async def test_the_api_servers_proxy_reaches_ports_on_the_pods_address(world: World) -> None:
     envoy, port = str(find_envoy()), any_free("127.0.0.1")
     async with connect(load(world.kubeconfig), clock=RealClock()) as client:
         script = (

@@ -1,4 +1,4 @@
-"""An edge beside an API server: what it reports, and what it does about kinds it cannot read."""
+"""An edge with an API server: its reports, and its behaviour for kinds that it cannot read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{rbac.NAMESPACE}", 
 
 
 class Switch:
-    """A transport that can be cut, and that knows what was asked. ``old``: of a server without watch lists."""
+    """A transport that can be cut and records its requests. ``old``: of a server without watch lists."""
 
     def __init__(self, inner: Transport, *, old: bool = False) -> None:
         self._inner = inner
@@ -77,7 +77,7 @@ async def synced(manager: RecordingManager) -> None:
     await manager.until(lambda: manager.model.verifications)
 
 
-async def test_everything_of_the_cluster_is_reported_and_what_changes_follows() -> None:
+async def test_all_objects_of_the_cluster_and_their_changes_are_reported() -> None:
     objects = (*istio.istio_crds(), *istio.control_plane(), *istio.shop())
     async with world(*objects) as (admin, manager, edge, _):
         await synced(manager)
@@ -162,7 +162,7 @@ async def test_kinds_that_appear_later_are_picked_up_and_those_that_go_are_empti
         await manager.until(lambda: manager.model.keys("gateways") == {"shop/b"})
 
 
-async def test_what_was_read_is_kept_while_the_api_is_away_and_the_manager_gets_it_also_then() -> None:
+async def test_rows_are_kept_and_sent_while_the_api_is_unavailable() -> None:
     async with world(istio.namespace("shop"), istio.pod("shop", "front", "v1")) as (admin, manager, edge, switch):
         await synced(manager)
         switch.cut = True
@@ -204,7 +204,7 @@ async def test_only_the_namespaces_of_the_settings_are_reported() -> None:
     assert await reported(NamespaceConfig(include=("other",))) == ({"other/web", "other/late"}, {"other"})
 
 
-async def test_a_cluster_without_a_name_is_called_as_the_mesh_calls_it_or_by_its_uid() -> None:
+async def test_a_cluster_without_a_name_gets_the_name_of_the_mesh_or_its_uid() -> None:
     async def name(*objects: dict[str, Any]) -> tuple[str, str]:
         async with local_server() as server, recording_manager() as manager:
             admin, _ = client_of(server)
@@ -224,7 +224,7 @@ async def test_a_cluster_without_a_name_is_called_as_the_mesh_calls_it_or_by_its
 
 
 async def test_the_rights_of_an_edge_suffice_and_each_is_needed() -> None:
-    """What it does is allowed (as its account), and all that it is allowed it does (as seen by its requests)."""
+    """Its account allows all its requests, and its requests use all that the account allows."""
 
     async with local_server() as server, recording_manager() as manager:
         admin, _ = client_of(server)

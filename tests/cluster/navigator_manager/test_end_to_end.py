@@ -34,7 +34,7 @@ def freshness(manager: Manager) -> Freshness | None:
     return found.freshness if found is not None else None
 
 
-async def test_a_cluster_is_seen_changes_are_followed_and_the_manager_may_go_and_come_back(tmp_path: Path) -> None:
+async def test_the_manager_follows_a_cluster_also_after_a_restart(tmp_path: Path) -> None:
     async with local_server() as server:
         client = client_of(server)
         await istio.create(client, istio.namespace("shop"), *(istio.pod("shop", "web", "v1", at) for at in range(5)))

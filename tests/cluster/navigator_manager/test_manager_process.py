@@ -68,7 +68,7 @@ def query(process: ManagerProcess, text: str) -> Any:
     return ask(process, f"/api/v1/query?q={urllib.request.quote(text)}", process.admin_token)
 
 
-async def test_the_process_answers_on_one_port_who_has_a_token(process: ManagerProcess) -> None:
+async def test_the_process_answers_requests_with_a_token_on_one_port(process: ManagerProcess) -> None:
     assert ask(process, "/readyz")["ok"] and ask(process, "/livez")["ok"]
     assert "items" in ask(process, "/api/v1/clusters", process.admin_token)
     for token in ("", "guessed", await made_token(process, EDGE, "nowhere")):

@@ -1,5 +1,5 @@
-"""The sample controller on an embedded cluster, with a ShardConfig that is the documents' example: Websites are written
-all the time, and what becomes of the number of shards is noted."""
+"""The sample controller on an embedded cluster, with the ShardConfig of the documentation: Websites change all the time,
+and the number of shards is recorded."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ FLAGS = ("--port", "0", "--components", "apiserver,scheduler,controllers,nodes",
 
 
 def config(journals: Path, **spec: Any) -> Obj:
-    """The example, with what is shared out and by whom."""
+    """The example, with its target and the template of its workers."""
     made: Obj = yaml.safe_load(EXAMPLE)
     env = {"PYTHONPATH": f"{HERE.parents[1] / 'src'}:{HERE}", "PUBLISH_S": "1", "PUBLISH_JOURNALS": str(journals)}
     worker = {
@@ -77,7 +77,7 @@ def config(journals: Path, **spec: Any) -> Obj:
 
 
 class Sites:
-    """Websites, and what is written to them."""
+    """Websites, and the pages written to them."""
 
     def __init__(self, client: Client) -> None:
         self._random = Random(1)
@@ -119,7 +119,7 @@ class Sites:
 
 
 class Course:
-    """What the ShardConfig's status said, as it changed."""
+    """The changes of the ShardConfig's status."""
 
     def __init__(self, client: Client) -> None:
         scope = Scope(namespace=NAMESPACE, field_selector=f"metadata.name={NAME}")

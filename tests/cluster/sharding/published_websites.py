@@ -1,6 +1,6 @@
-"""The sample controller with something to wait for: what it makes of a Website is published, which takes its time.
+"""The sample controller with slow handlers: it publishes each changed Website, which takes some time.
 
-Surroundings: PUBLISH_S is how long; PUBLISH_JOURNALS is a folder for journals of accepted writes.
+Environment: PUBLISH_S is the time in seconds; PUBLISH_JOURNALS is a folder for journals of accepted writes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A cluster in this process with a shard manager in it, and workers that are played: they hold a Lease, follow the slot
-table, acknowledge moves, and note in a common ledger what they would have worked on."""
+"""A cluster in this process with a shard manager and simulated workers: they hold a Lease, follow the slot table,
+acknowledge moves, and record in a common ledger the slots that they would have worked on."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WEBSITES = ResourceType("example.com", "v1", "websites", True, "Website")
 
 
 class Ledger:
-    """What workers worked on, in the order of time: epochs of a slot only ever rise."""
+    """The slots that workers worked on, in order of time. It checks that the epochs of a slot only rise."""
 
     def __init__(self) -> None:
         self.newest: dict[int, tuple[int, str]] = {}
@@ -60,7 +60,7 @@ class Ledger:
 
 
 class Tables:
-    """The slot tables as a watch shows them, for all workers."""
+    """The slot tables from a watch, shared by all workers."""
 
     def __init__(self, client: Client) -> None:
         self._informer = Informer(client.of(TABLE), clock=RealClock(), random=Random(1).random)
@@ -89,7 +89,7 @@ class Tables:
 
 
 class Worker:
-    """A worker without work. Its behaviour can be changed while it runs."""
+    """A simulated worker. Its behaviour can be changed while it runs."""
 
     def __init__(
         self, client: Client, tables: Tables, config: str, shard: str, ledger: Ledger, *, lease_s: int = 15
@@ -120,14 +120,14 @@ class Worker:
         return self
 
     async def kill(self) -> None:
-        """Stop without a word."""
+        """Stop without releasing the Lease."""
         if self._task is not None:
             await cancel_all(self._task)
             self._task = None
         self.working.clear()
 
     async def release(self) -> None:
-        """Stop everything, then give the Lease back."""
+        """Stop, then release the Lease."""
         await self.kill()
         current = await self._leases.get(self.shard, NAMESPACE)
         current["spec"]["holderIdentity"] = ""
@@ -257,7 +257,7 @@ class Worker:
 
 
 class PodWorkers:
-    """Plays the nodes: for every pod of a shard a worker, which ends with it."""
+    """Simulates the nodes: a worker for every pod of a shard, which ends with the pod."""
 
     def __init__(self, world: World, config: str, *, lease_s: int = 15) -> None:
         self._world = world

@@ -1,5 +1,5 @@
-"""What sharding promises, with a worker that believes too long: its writes are on their way while its slot goes to
-another. The server refuses them, whichever guard is missing; and the checker sees it when all are."""
+"""Exclusion with a late worker: its writes are under way while its slot moves to another shard. The server refuses them,
+also when one of the guards is missing; when all are missing, the checker finds the violation."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ OBJECTS = 3
 
 
 class Slow:
-    """A way to the server on which everything can be held up. What has been sent arrives, even when nobody waits for
-    the answer any more."""
+    """A transport that can hold requests. What was sent arrives, also when its sender does not wait any more."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
@@ -91,7 +90,7 @@ class _SlowStream:
 
 
 class StandingClock(RealClock):
-    """A clock that can be made to stand: its owner thinks that no time passes."""
+    """A clock that can be stopped: for its owner no time passes."""
 
     def __init__(self) -> None:
         self._stands_at_s: float | None = None
@@ -115,11 +114,11 @@ class Journal:
         return note
 
     def everybody(self) -> set[str]:
-        """The objects that somebody has written."""
+        """The objects that were written."""
         return {each.family for each in self.writes}
 
     def families(self, who: str, epoch: int) -> int:
-        """For how many objects somebody has written something in an epoch."""
+        """How many objects a worker has written in an epoch."""
         return len({each.family for each in self.writes if (each.who, each.epoch) == (who, epoch)})
 
 
@@ -188,7 +187,7 @@ async def late(world: SlotWorld, transport: Transport) -> tuple[Slow, Journal]:
     [((), True), (unfenced, True), (blind, True), (unguarded, False)],
     ids=["all guards", "no fences", "no versions", "no guards"],
 )
-async def test_what_a_late_worker_has_sent_is_refused(
+async def test_late_writes_of_a_former_owner_are_refused(
     missing: Callable[[], Changes], kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for where, name, changed in missing() if missing else ():
@@ -212,7 +211,7 @@ async def test_what_a_late_worker_has_sent_is_refused(
         assert found
 
 
-async def test_a_worker_that_is_cut_off_is_replaced_and_does_no_harm_when_it_is_back() -> None:
+async def test_a_disconnected_worker_is_replaced_and_does_no_harm_when_it_reconnects() -> None:
     """With a manager: everything that the worker sent meanwhile arrives at the end."""
 
     async with world() as made:

@@ -1,4 +1,4 @@
-"""Unmodified controllers behind the proxy: what they see and may write follows the slots of their shard."""
+"""Unmodified controllers behind the proxy: they see and write only objects of their shard's slots."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Proxies:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def proxy(self, shard: str) -> Path:
-        """Start one; the kubeconfig that leads to it."""
+        """Start a proxy; returns its kubeconfig."""
         folder, ready = self._folder / shard, asyncio.Event()
         config = WorkerConfig(config=CONFIG, shard=shard)
         running = run_proxy(
@@ -141,7 +141,7 @@ async def _equal(asking: Awaitable[Any], wanted: Any) -> bool:
     return bool(await asking == wanted)
 
 
-async def test_what_a_controller_applies_has_the_slot_of_its_owner_from_the_beginning(tmp_path: Path) -> None:
+async def test_an_applied_child_has_the_slot_of_its_owner_when_it_is_created(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         kubeconfig = await world.proxy("a")
         await world.site("mine", 0)
@@ -222,7 +222,7 @@ async def test_a_move_ends_watches_so_that_controllers_list_again(tmp_path: Path
                         pass
 
 
-async def test_a_slot_is_handed_over_when_its_writes_are_over_and_strangers_are_refused(tmp_path: Path) -> None:
+async def test_a_slot_is_handed_over_after_its_writes_and_a_wrong_token_is_refused(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         kubeconfig = await world.proxy("a")
         await world.site("one", 1)
@@ -259,7 +259,7 @@ def made(name, patch, spec, **_):
 
 
 class Operators:
-    """kopf, as processes that know of nothing."""
+    """kopf operators as processes, unaware of sharding."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

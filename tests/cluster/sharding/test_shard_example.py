@@ -1,5 +1,5 @@
-"""The documents' example of a ShardConfig with the sample controller on an embedded cluster, as long as it takes to go from
-two shards to three and back. tests/chaos goes to ten."""
+"""The ShardConfig of the documentation with the sample controller on an embedded cluster: from two shards to three and
+back. tests/chaos goes to ten."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from example_trial import cluster, trial
 
 
-async def test_the_example_makes_a_shard_when_there_is_load_and_lets_one_go_when_there_is_none(tmp_path: Path) -> None:
+async def test_the_example_adds_a_shard_under_load_and_removes_one_without_load(tmp_path: Path) -> None:
     async def main(kubeconfig: str) -> None:
         async with trial(
             tmp_path, kubeconfig, maxShards=3, sustainedFor="1s", cooldown="1s", heartbeatInterval="500ms"

@@ -1,4 +1,4 @@
-"""The manager against a cluster, with played workers: slots are shared out, move, survive their owners, and come back."""
+"""The manager on a cluster with simulated workers: slots are assigned, move, survive their owners, and return."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def ranges_tile(w: World, *shards: str) -> bool:
     return True
 
 
-async def test_a_worker_that_leaves_hands_everything_over_and_one_that_starts_anew_gets_higher_epochs() -> None:
+async def test_a_leaving_worker_hands_over_its_slots_and_a_restarted_one_gets_higher_epochs() -> None:
     async with world() as w:
         await w.config("web")
         a, b = (w.worker("web", name).start() for name in "ab")
@@ -102,7 +102,7 @@ async def test_a_worker_that_leaves_hands_everything_over_and_one_that_starts_an
         await a.release()
 
 
-async def test_every_step_of_a_move_can_fail_and_the_source_goes_on() -> None:
+async def test_every_step_of_a_move_can_fail_and_the_source_keeps_working() -> None:
     async with world() as w:
         await w.config("web", migrationTimeout="700ms", maxConcurrentMigrations=8)
         a = w.worker("web", "a").start()
@@ -217,7 +217,7 @@ async def test_shards_are_added_under_load_and_removed_when_it_is_gone() -> None
         assert status["lastScale"].startswith("down to 2")
 
 
-async def test_a_shard_that_fails_its_own_check_is_emptied_and_gets_its_slots_back_when_it_is_well() -> None:
+async def test_an_unhealthy_shard_is_emptied_and_gets_its_slots_back_when_it_is_healthy() -> None:
     async with world(manager=False) as w:
         ill: set[int] = set()
 

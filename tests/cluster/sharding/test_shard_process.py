@@ -1,4 +1,4 @@
-"""`shoal shard manager` as a process beside a cluster: it says that it is ready, answers, gives slots at admission, ends."""
+"""`shoal shard manager` as a process beside a cluster: it becomes ready, answers, assigns slots at admission, stops."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def life(client: Client, port: int, hook: dict) -> None:
     made = 0
 
     async def at_admission() -> bool:
-        """The answer to the create carries a slot: nobody came by later."""
+        """The answer to the create has a slot, so the sweep did not assign it."""
         nonlocal made
         made += 1
         created = await websites.create(website(f"site-{made}"))

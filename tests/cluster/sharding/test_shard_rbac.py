@@ -1,4 +1,4 @@
-"""The manager's account: everything it does is allowed, and everything that is allowed it does."""
+"""The manager's account allows all its requests, and its requests use all that the account allows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 
 class Recording:
-    """A transport that remembers what was asked for, on a server that begins no watch with what exists."""
+    """A transport that records requests, of a server without watch lists."""
 
     def __init__(self, inner: InProcessTransport) -> None:
         self._inner = inner

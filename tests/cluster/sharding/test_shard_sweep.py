@@ -96,7 +96,7 @@ async def counted(w: World, count: int) -> bool:
     return (await w.status("web")).get("assignedCount") == count
 
 
-async def test_only_what_the_selectors_select_gets_a_slot_also_when_a_namespace_is_selected_later() -> None:
+async def test_only_selected_objects_get_a_slot_also_in_a_namespace_that_is_selected_later() -> None:
     async with world() as w:
         websites = await kind(w, "Website", "websites")
         namespaces = w.client.of(builtin("namespaces"))

@@ -1,5 +1,5 @@
-"""Manager and workers as they are, together: every object is handled by its owner, whatever comes and goes; and what a
-worker's account may do is what it does."""
+"""Real manager and workers together: every object is handled by its owner while workers start and stop; and a worker
+uses exactly the rights of its account."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ async def _same(asking: Awaitable[tuple[int, int]], wanted: tuple[int, int]) -> 
         return False
 
 
-async def test_a_new_owner_writes_nothing_where_everything_is_as_it_should_be() -> None:
+async def test_a_new_owner_writes_nothing_when_nothing_differs() -> None:
     async with a_world() as world:
         await world.site("site", 1)
         app, handled = ShardedController(), []
@@ -197,7 +197,7 @@ async def _stamped(world: SlotWorld, child: str, epoch: int) -> bool:
     return {epoch_of(obj, CONFIG) for obj in family} == {epoch}
 
 
-async def test_what_a_handler_wrote_is_known_at_once_whatever_the_watch_says() -> None:
+async def test_writes_of_a_handler_are_in_the_cache_before_the_watch_shows_them() -> None:
     async with a_world() as world:
         await world.site("site", 1)
         app, failures, told = ShardedController(), [], asyncio.Event()
@@ -283,7 +283,7 @@ async def test_a_worker_that_is_stopped_leaves_when_its_slots_have_moved() -> No
         assert not read_lease(await leases.get("a", "default")).held
 
 
-async def test_a_worker_that_goes_leaves_word_of_what_it_has_saved() -> None:
+async def test_the_acknowledgements_of_a_released_lease_are_kept() -> None:
     async with a_world() as world:
         await world.site("site", 1)
         app, seen = recorder()
@@ -343,7 +343,7 @@ async def test_many_objects_are_handled_in_batches_and_failures_are_tried_again(
         assert max(sizes) == 20
 
 
-async def test_a_deleted_object_is_told_of_once_and_a_slot_that_left_is_not() -> None:
+async def test_a_deletion_is_reported_once_and_a_lost_slot_is_not_a_deletion() -> None:
     async with a_world() as world:
         await world.site("one", 1)
         await world.site("two", 2)

@@ -53,14 +53,14 @@ def test_views_read_what_is_written() -> None:
     assert policy.match[1].method == ["GET"]
 
 
-def test_what_a_view_does_not_know_is_refused() -> None:
+def test_unknown_fields_are_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="surprise"):
         read_route({**ROUTE, "surprise": 1})
     with pytest.raises(msgspec.ValidationError, match="wasm"):
         read_policy({"environment": "env_1", "wasm": {}})
 
 
-def test_a_policy_has_one_kind() -> None:
+def test_a_policy_has_exactly_one_kind() -> None:
     for spec in ({"environment": "e"}, {**POLICY, "cors": {"origins": ["*"]}}):
         with pytest.raises(msgspec.ValidationError, match=f"exactly one of {', '.join(POLICY_KINDS)}"):
             read_policy(spec)

@@ -128,7 +128,7 @@ def test_durations_are_read_as_go_writes_them():
     assert [seconds(text) for text in ("30s", "1m30s", "250ms", "1.5h", "")] == [30, 90, 0.25, 5400, 0]
 
 
-def test_what_is_written_is_read_back():
+def test_written_objects_are_read_back():
     spec = InstanceSpec(shard_id="a", config="web", hash_range=HashRange(start=0, end=5), drain=True)
     assert written(spec) == {"shardId": "a", "config": "web", "hashRange": {"start": 0, "end": 5}, "drain": True}
     found, status = read_instance({"spec": written(spec), "status": {"phase": "Running", "load": 1}})

@@ -20,7 +20,7 @@ from shoal.navigator.connections import (
 )
 
 
-def test_the_success_rate_stays_between_none_and_all_whatever_the_rounding() -> None:
+def test_the_success_rate_stays_between_0_and_1_despite_rounding() -> None:
     assert a_connection(10.0, 10.000001).success_rate == 0.0
     assert a_connection(10.0, -1e-9).success_rate == 1.0
     assert a_connection(0.0, 0.0).success_rate is None
@@ -36,7 +36,7 @@ def test_a_call_between_clusters_that_both_ends_measured_counts_once() -> None:
     assert [(each.destination.cluster, each.requests) for each in merged(seen)] == [("eu-1", 2.0), ("us-1", 7.0)]
 
 
-def test_what_makes_no_sense_in_an_answer_is_left_out_and_counted() -> None:
+def test_invalid_connections_are_left_out_and_counted() -> None:
     good = connections_json([a_connection(3.0)])["connections"][0]
     bad: list[Any] = [{**good, "requests": float("nan")}, {**good, "source": None}, {}, 7, {**good, "buckets": [[1]]}]
     found, warnings = read_connections({"connections": [good, *bad], "warnings": ["slow"]}, "eu-1")
@@ -74,7 +74,9 @@ def test_merging_keeps_every_request_and_a_percentile_lies_between_those_of_the_
 
 @settings(max_examples=100, deadline=None)
 @given(histogram=histograms(), requests=st.floats(0, 100), errors=st.floats(0, 100))
-def test_what_an_edge_writes_is_read_as_it_was(histogram: LatencyHistogram, requests: float, errors: float) -> None:
+def test_connections_of_an_edge_are_read_as_written(
+    histogram: LatencyHistogram, requests: float, errors: float
+) -> None:
     sent = ServiceConnection(source=WEB, destination=DB, requests=requests, errors=min(errors, requests), reporter="source",
                       latency_ms=histogram)  # fmt: skip
     (read,), warnings = read_connections(orjson.loads(orjson.dumps(connections_json([sent]))), "other")

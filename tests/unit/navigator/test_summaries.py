@@ -38,7 +38,7 @@ def a_proxy(*arguments: str, **more: Any) -> dict[str, Any]:
     return {"name": "istio-proxy", "image": "istio/proxyv2:1.24.0", "args": list(arguments), **more}
 
 
-def test_a_pod_has_what_queries_ask_for() -> None:
+def test_the_summary_of_a_pod_has_its_queryable_fields() -> None:
     pod = {
         "metadata": {
             "name": "web-6f7-x", "namespace": "shop", "creationTimestamp": CREATED, "labels": {"app": "web"},
@@ -124,7 +124,7 @@ def test_a_pod_that_no_node_takes_says_why() -> None:
         (a_pod(labels={"istio": "ingressgateway"}), "none"),
     ],
 )  # fmt: skip
-def test_a_pods_proxy_is_told_by_what_istio_writes(pod: dict[str, Any], proxy: str) -> None:
+def test_the_proxy_of_a_pod_is_found_by_the_marks_of_istio(pod: dict[str, Any], proxy: str) -> None:
     assert proxy_of(pod) == proxy
     summary = summarize("pods", pod)
     assert isinstance(summary, PodSummary)
@@ -175,7 +175,7 @@ def test_a_slice_keeps_its_endpoints_that_are_not_ready() -> None:
     )
 
 
-def test_nodes_and_deployments_have_theirs() -> None:
+def test_nodes_and_deployments_have_their_queryable_fields() -> None:
     node = {
         "metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "a"}},
         "spec": {"unschedulable": True},

@@ -69,7 +69,7 @@ def test_a_list_is_the_truth_even_when_revisions_went_back() -> None:
     assert cache.upsert(obj("b", 5))
 
 
-def test_an_object_of_the_same_name_is_told_as_gone_and_come() -> None:
+def test_a_recreated_object_is_reported_as_deleted_and_added() -> None:
     cache = Cache()
     seen = told(cache)
     cache.replace([obj("a", 1, uid="one")], "1")
@@ -77,7 +77,7 @@ def test_an_object_of_the_same_name_is_told_as_gone_and_come() -> None:
     assert seen == ["added a@1", "deleted? a@1", "added a@2"]
 
 
-def test_an_unchanged_object_in_a_new_list_is_not_told() -> None:
+def test_an_unchanged_object_in_a_new_list_is_not_reported() -> None:
     cache = Cache()
     seen = told(cache)
     cache.replace([obj("a", 1)], "1")
@@ -85,7 +85,7 @@ def test_an_unchanged_object_in_a_new_list_is_not_told() -> None:
     assert seen == ["added a@1"]
 
 
-def test_a_late_handler_is_told_what_is_there() -> None:
+def test_a_late_handler_receives_the_present_objects() -> None:
     cache = Cache()
     cache.replace([obj("a", 1)], "1")
     assert told(cache) == ["added a@1"]
@@ -147,7 +147,7 @@ def test_managed_fields_are_left_out() -> None:
     assert found is not None and "managedFields" not in found["metadata"]
 
 
-def test_the_guard_finds_a_reader_who_changes_an_object() -> None:
+def test_the_guard_finds_a_reader_that_modifies_an_object() -> None:
     cache = Cache(guard=True)
     cache.replace([obj("a", 1)], "1")
     cache.verify()

@@ -138,7 +138,7 @@ async def test_success_makes_the_next_failure_a_first_one(clock: FakeClock) -> N
         assert setup.controller.queue.failures(A) == 1
 
 
-async def test_owned_objects_wake_their_controller_and_nobody_else(clock: FakeClock) -> None:
+async def test_owned_objects_wake_only_their_controller(clock: FakeClock) -> None:
     calls, reconcile = recorder()
 
     setup = Setup(clock, reconcile)
@@ -154,7 +154,7 @@ async def test_owned_objects_wake_their_controller_and_nobody_else(clock: FakeCl
         assert calls[3:] == ["c"]
 
 
-async def test_predicates_keep_out_what_does_not_matter(clock: FakeClock) -> None:
+async def test_predicates_filter_changes(clock: FakeClock) -> None:
     calls, reconcile = recorder()
 
     setup = Setup(clock, reconcile)
@@ -228,7 +228,7 @@ async def test_resync_brings_every_object_again(clock: FakeClock) -> None:
         assert sorted(calls[2:]) == ["a", "b"]
 
 
-async def test_stopping_finishes_what_is_under_way_and_starts_nothing(clock: FakeClock) -> None:
+async def test_stopping_finishes_running_work_and_starts_none(clock: FakeClock) -> None:
     finished = []
 
     async def reconcile(key: ObjectKey) -> Result:

@@ -1,4 +1,4 @@
-"""Leader election: never two at once, whatever fails; deadlines count from sending; nobody's clock is trusted."""
+"""Leader election: never two leaders at once, whatever fails; deadlines count from sending; no foreign clock is trusted."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_the_deadline_counts_from_sending_the_renewal(clock: FakeClock) ->
     await one.end()
 
 
-async def test_an_acquisition_answered_too_late_is_none(clock: FakeClock) -> None:
+async def test_an_acquisition_that_is_answered_too_late_does_not_count(clock: FakeClock) -> None:
     one = Candidate("one", [LockRecord(version="1")], clock)
     one.lock.slow_s = 6.0  # get takes 6 s, update 6 s more: the attempt is given up after 10 s
     one.start()
@@ -181,10 +181,10 @@ async def test_a_lease_taken_by_another_ends_the_term_at_the_next_renewal(clock:
     assert one.task is not None
     with pytest.raises(LostLease):
         await one.task
-    assert shared[0].holder == "thief"  # it is not given back by who does not have it
+    assert shared[0].holder == "thief"  # only its holder releases it
 
 
-async def test_what_others_write_beside_the_record_is_neither_loss_nor_life(clock: FakeClock) -> None:
+async def test_writes_of_others_beside_the_record_are_neither_loss_nor_renewal(clock: FakeClock) -> None:
     shared: list[LockRecord] = []
     one = Candidate("one", shared, clock).start()
     await clock.advance(1)
@@ -203,7 +203,7 @@ async def test_what_others_write_beside_the_record_is_neither_loss_nor_life(cloc
     await two.end()
 
 
-async def test_times_in_the_record_are_not_believed(clock: FakeClock) -> None:
+async def test_times_in_the_record_are_not_trusted(clock: FakeClock) -> None:
     ancient = LockRecord(holder="old", lease_s=15, renewed_at="1999-01-01T00:00:00.000000Z", version="1")
     two = Candidate("two", [ancient], clock).start()
     await clock.advance(14.9)
@@ -213,7 +213,7 @@ async def test_times_in_the_record_are_not_believed(clock: FakeClock) -> None:
     await two.end()
 
 
-async def test_each_term_has_a_higher_number_also_after_oneself(clock: FakeClock) -> None:
+async def test_each_term_has_a_higher_number_also_for_the_same_holder(clock: FakeClock) -> None:
     shared: list[LockRecord] = []
     one = Candidate("one", shared, clock).start()
     await clock.advance(1)

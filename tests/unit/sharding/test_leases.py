@@ -58,13 +58,13 @@ def test_a_worker_has_stopped_before_the_manager_takes_its_lease(lease_s, delay_
     assert worker.start_until_s < worker.cancel_at_s
 
 
-def test_the_manager_is_done_in_time():
-    """Of the 1.25 leases that a slot may be without an owner, a good part is left for writing it down."""
+def test_the_manager_takes_a_lease_in_time():
+    """Of the 1.25 leases that a slot may be without an owner, enough is left to write the table."""
     for lease_s in (3, 15, 60):
         assert take_after_s(lease_s) <= 1.15 * lease_s
 
 
-def test_only_a_change_of_the_holders_own_is_a_sign_of_life():
+def test_only_a_renewal_by_the_holder_counts():
     seen = LeaseObservations()
     assert seen.saw(HELD, 5.0) == 5.0
     assert seen.saw(HELD, 9.0) == 5.0
@@ -90,7 +90,7 @@ def lease_object(**annotations: str) -> dict:
     }  # fmt: skip
 
 
-def test_what_a_worker_says_is_read_as_it_was_meant():
+def test_reports_and_acknowledgements_are_read_as_written():
     acks = {5: Ack(5, 77, AckKind.DRAINED, "abc"), 9: Ack(9, 78, AckKind.PREPARED)}
     report = WorkerReport(load=0.5, queue_depth=3, metrics={"orders": 2.0})
     obj = lease_object(**{ACKS: encode_acks(acks), REPORT: encode_report(report), LEAVING: "true"})
@@ -100,14 +100,14 @@ def test_what_a_worker_says_is_read_as_it_was_meant():
     assert (found.term, found.holder, found.config) == (4, "a_1", "web")
 
 
-def test_nonsense_from_a_worker_reads_as_nothing():
+def test_invalid_annotations_are_ignored():
     for text in ("{", "[]", '{"x": "1:drained"}', '{"1": "drained"}', '{"1": 5}', '{"1": "1:unheard-of"}'):
         assert read_lease(lease_object(**{ACKS: text})).acks == {}
     assert read_lease(lease_object(**{REPORT: '{"load": "much"}'})).report == WorkerReport()
     assert read_lease({"metadata": {"name": "a"}}).held is False
 
 
-def test_taking_a_lease_begins_a_term_and_silences_its_worker():
+def test_taking_a_lease_begins_a_term_and_removes_its_acknowledgements():
     obj = lease_object(**{ACKS: "{}", REPORT: "{}", LEAVING: "true"})
     found = taken(obj, "now")
     assert found["spec"]["holderIdentity"] == MANAGER
@@ -124,6 +124,6 @@ def test_load_is_made_of_objects_processor_memory_and_queue():
     assert WorkerReport(load=7).effective_load == 1.0
 
 
-def test_who_waits_all_the_time_is_loaded_though_it_uses_nothing():
+def test_a_worker_with_waiting_handlers_is_loaded_though_it_uses_no_cpu():
     assert WorkerReport(busy=0.9).effective_load == 0.9
     assert WorkerReport(busy=0.1, objects=1000).effective_load == 0.3

@@ -63,7 +63,7 @@ def test_one_shard_fewer_moves_only_its_own_slots(strategy, names, data):
     rest = tuple(name for name in names if name != leaver)
     after = share_out(before, Members(settled=rest), strategy)
     if not rest:
-        assert after == before  # it keeps everything until somebody is there to take it
+        assert after == before  # it keeps its slots until another shard can take them
         return
     assert all(before[slot] == leaver for slot in moved(before, after))
     assert leaver not in after
@@ -72,7 +72,7 @@ def test_one_shard_fewer_moves_only_its_own_slots(strategy, names, data):
 @EVERY
 @settings(max_examples=10, deadline=None)
 @given(names=NAMES)
-def test_nobody_has_more_than_a_quarter_above_the_mean(strategy, names):
+def test_no_shard_has_more_than_a_quarter_above_the_mean(strategy, names):
     counts = Counter(grown(names, strategy))
     assert sum(counts.values()) == SLOTS
     assert max(counts.values()) <= ceil(BOUND * SLOTS / len(names)) + 1
@@ -86,7 +86,7 @@ def test_hundreds_of_shards_all_get_slots():
 
 
 @EVERY
-def test_the_same_question_has_the_same_answer_while_a_join_is_under_way(strategy):
+def test_the_plan_is_stable_while_a_join_is_under_way(strategy):
     names = ["a", "b", "c"]
     before = grown(names, strategy)
     members = Members(settled=tuple(names), joining=("d",))
@@ -101,14 +101,14 @@ def test_the_same_question_has_the_same_answer_while_a_join_is_under_way(strateg
         assert again == after
 
 
-def test_who_only_keeps_gets_nothing_and_loses_nothing():
+def test_a_keeping_shard_neither_receives_nor_loses_slots():
     before = grown(["a", "b", "c"], "consistent-hash")
     after = share_out(before, Members(settled=("a",), keeping=("b",)), "consistent-hash")
     assert [owner for owner in after if owner == "b"] == [owner for owner in before if owner == "b"]
     assert {after[slot] for slot in moved(before, after)} == {"a"}
 
 
-def test_a_successor_takes_exactly_what_its_predecessor_had():
+def test_a_successor_takes_exactly_the_slots_of_its_predecessor():
     before = grown(["a", "b", "c"], "consistent-hash")
     members = Members(settled=("b", "c"), joining=("a2",), successors={"a": "a2"})
     after = share_out(before, members, "consistent-hash")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.sharding.ring import Ring, hash32, slot_of_key
 
 
-def test_the_hash_is_what_it_was():
+def test_the_hash_never_changes():
     """Other managers, and objects that carry their slot, rely on it."""
     assert hash32("example.com/Website/default/a") == 0xE5726062
     assert slot_of_key("example.com/Website/default/a") == 0xE5726062 >> 22

@@ -5,7 +5,7 @@ from __future__ import annotations
 from answers_world import Shoal, World
 
 
-def test_logs_of_one_pod_are_plain_and_those_of_an_app_say_where_they_are_from(shoal: Shoal) -> None:
+def test_logs_of_one_pod_are_plain_and_those_of_an_app_have_a_prefix(shoal: Shoal) -> None:
     assert shoal("logs", "web-2").out == "web-2 line 0\nweb-2 line 1\nweb-2 line 2\n"
     ran = shoal("logs", "shopfront", "--tail", "1")
     assert sorted(ran.out.splitlines()) == [
@@ -22,7 +22,7 @@ def test_logs_are_those_of_the_apps_container_and_not_of_the_proxy(shoal: Shoal,
     assert (request.container, request.since_seconds) == ("istio-proxy", 600)  # type: ignore[attr-defined]
 
 
-def test_a_pod_whose_log_cannot_be_had_does_not_hide_the_others(shoal: Shoal, served: tuple[World, str]) -> None:
+def test_a_pod_whose_log_cannot_be_read_does_not_hide_the_others(shoal: Shoal, served: tuple[World, str]) -> None:
     view = served[0].view
     obj = {"metadata": {"name": "web-9", "namespace": "shop", "labels": {"shoal.dev/deployment": "dep-2"}}}
     view.put("us-2", "pods", obj)
@@ -35,7 +35,7 @@ def test_a_pod_whose_log_cannot_be_had_does_not_hide_the_others(shoal: Shoal, se
     assert "us-2/web-9: no edge is connected" in ran.err
 
 
-def test_a_name_that_nothing_has_is_said_with_what_is_near(shoal: Shoal) -> None:
+def test_an_unknown_name_is_reported_with_similar_names(shoal: Shoal) -> None:
     assert (
         shoal("logs", "lonely").err
         == "error: no pod, workload or app 'lonely' found; did you mean lab/lonely-0 (us-2)?\n"

@@ -22,7 +22,7 @@ def test_mistakes_are_shown_once_with_their_fix_and_fail_the_command(shoal: Shoa
     assert shoal("mesh", "mistakes", "-n", "lab").code == 0
 
 
-def test_the_graph_has_rates_success_and_latency_and_says_who_is_missing(shoal: Shoal) -> None:
+def test_the_graph_has_rates_success_and_latency_and_names_missing_clusters(shoal: Shoal) -> None:
     ran = shoal("mesh", "graph")
     assert ran.rows()[1] == ["shop/web", "shop/db", "40.00/s", "95.00%", "91.0ms", "eu-1,us-1"]
     assert "cluster us-2 is missing" in ran.err

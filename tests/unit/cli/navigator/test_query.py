@@ -18,7 +18,7 @@ def test_a_query_shows_a_table_and_names_clusters_that_may_be_wrong(shoal: Shoal
     assert shoal("query", "pods where name = nobody").out == "no pods match\n"
 
 
-def test_a_query_that_is_none_shows_the_place_and_ends_with_an_error(shoal: Shoal) -> None:
+def test_an_invalid_query_shows_the_place_and_ends_with_an_error(shoal: Shoal) -> None:
     ran = shoal("query", "pods where imge ~ 'v2'")
     assert ran.code == 1
     lines = ran.err.splitlines()

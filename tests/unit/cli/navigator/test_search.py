@@ -5,7 +5,7 @@ from __future__ import annotations
 from answers_world import Shoal
 
 
-def test_search_and_diff_and_the_steps_of_an_object(shoal: Shoal) -> None:
+def test_search_diff_and_the_history_of_an_object(shoal: Shoal) -> None:
     assert shoal("search", "lonely").rows()[1][:4] == ["pods", "us-2", "lab", "lonely-0"]
     assert shoal("search", "unheard-of").out == "nothing found\n"
     text = shoal("diff", "--from", "1h", "--cluster", "eu-1").out

@@ -12,7 +12,7 @@ from shoal.cli.contexts import Context, navigator_context, read_contexts, save_c
 from shoal.errors import ConfigError
 
 
-def test_a_context_names_the_navigator_which_shares_what_it_has_no_own_of(tmp_path: Path) -> None:
+def test_a_context_names_the_navigator_and_shares_its_token_and_ca(tmp_path: Path) -> None:
     save_context(tmp_path, Context("local", "https://c", "t", "CA", navigator="https://n/"))
     found = navigator_context(tmp_path, environ={})
     assert (found.url, found.token, found.ca) == ("https://n", "t", "CA")
@@ -22,7 +22,7 @@ def test_a_context_names_the_navigator_which_shares_what_it_has_no_own_of(tmp_pa
     assert read_contexts(tmp_path).known["local"].url == "https://c"
 
 
-def test_without_a_navigator_commands_say_how_to_get_one(
+def test_without_a_navigator_commands_explain_how_to_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_context(tmp_path, Context("local", "https://c", "t"))

@@ -1,5 +1,5 @@
-"""A small fleet: two regions, an app in both, a service that is half ready, a pod that nobody calls, a mesh with a
-mistake in it."""
+"""A small fleet: two regions, an app in both, a service that is half ready, a pod without a
+service, a mesh with a mistake."""
 
 from __future__ import annotations
 

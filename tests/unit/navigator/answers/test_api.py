@@ -1,4 +1,4 @@
-"""The navigator's REST API as a client meets it: who may, what is answered, what an error looks like, streams."""
+"""The navigator's REST API: authentication, answers, errors, streams."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def operations(ask: Client) -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
-def test_everything_but_the_description_needs_a_token_that_is_known(ask: Client) -> None:
+def test_everything_but_the_description_needs_a_known_token(ask: Client) -> None:
     found = operations(ask)
     assert len(found) > 25
     for method, path, _ in found:
@@ -69,7 +69,7 @@ def test_every_operation_answers_as_it_is_described(ask: Client) -> None:
         assert "unknown parameter" in refused.json()["error"]["message"]
 
 
-def test_the_descriptions_references_lead_somewhere(ask: Client) -> None:
+def test_all_references_of_the_description_resolve(ask: Client) -> None:
     text = ask("/openapi.json", token=None).text
     document = orjson.loads(text)
     names = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
@@ -124,9 +124,7 @@ def test_reading_paths_take_a_moment(ask: Client) -> None:
         ("/api/v1/checks/none", "DELETE", 404, "NotFound", "check 'none' not found"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_shape(
-    ask: Client, path: str, method: str, status: int, code: str, message: str
-) -> None:
+def test_errors_have_one_shape(ask: Client, path: str, method: str, status: int, code: str, message: str) -> None:
     answer = ask(path, method=method)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (status, code), error
@@ -136,7 +134,7 @@ def test_what_is_wrong_is_said_in_one_shape(
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_a_fault_of_ours_tells_nothing_of_itself() -> None:
+def test_an_internal_error_shows_no_details() -> None:
     world = the_world()
     world.fleet.items = [{"id": "x", "revision": "not a number"}]
     with Client(world) as ask:
@@ -157,7 +155,7 @@ def test_a_query_is_answered_with_columns_a_page_the_plan_and_what_may_be_wrong(
     assert second["continue"] == ""
 
 
-def test_what_was_is_answered_as_it_was(ask: Client) -> None:
+def test_a_past_moment_is_answered_from_the_history(ask: Client) -> None:
     assert ask.get("query", q="pods", at="1h")["total"] == 1
     assert ask.get("services/shop/gone", at="2027-01-15T06:00:00Z")["name"] == "gone"
     assert ask.get("pods/eu-1/shop/web-1", at="1h")["containers"][0]["image"] == "reg.io/web:v0"
@@ -218,7 +216,7 @@ def own() -> Iterator[Client]:
         yield client
 
 
-def test_checks_are_saved_run_and_removed_by_who_may_write(own: Client) -> None:
+def test_checks_are_saved_and_removed_only_with_permission_to_write(own: Client) -> None:
     body = {"query": "pods where status = CrashLoopBackOff", "description": "nothing crashes"}
     refused = own(f"{ROOT}/checks/crash", method="PUT", token=READER, body=body)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "Forbidden")
@@ -296,7 +294,7 @@ class Streaming:
 
 
 class FollowedEdges:
-    """An edge whose log goes on until it is told to end, or to fail."""
+    """An edge whose log continues until the test ends it or makes it fail."""
 
     def __init__(self) -> None:
         self.parts: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
@@ -336,13 +334,13 @@ async def test_a_log_that_is_followed_comes_part_by_part_until_the_pod_ends() ->
         assert stream.sent[-1]["more_body"] is False
 
 
-async def test_a_log_that_says_nothing_begins_all_the_same() -> None:
+async def test_a_log_without_output_starts_its_response() -> None:
     async with following() as (api, edges, stream):
         await stream.until(lambda: bool(stream.sent))
         assert stream.sent[0]["status"] == 200
 
 
-async def test_the_edge_is_told_when_the_client_has_gone() -> None:
+async def test_a_disconnect_of_the_client_cancels_the_request_at_the_edge() -> None:
     async with following() as (api, edges, stream):
         edges.parts.put_nowait(b"one\n")
         await stream.until(lambda: bool(stream.body))
@@ -358,7 +356,7 @@ async def test_an_error_before_the_first_part_has_its_status() -> None:
         assert stream.sent[0]["status"] == 403
 
 
-async def test_an_answer_that_breaks_off_is_not_ended_as_if_it_were_whole() -> None:
+async def test_a_broken_answer_is_not_ended_like_a_complete_one() -> None:
     async with following() as (api, edges, stream):
         edges.parts.put_nowait(b"one\n")
         await stream.until(lambda: bool(stream.body))
@@ -379,7 +377,7 @@ async def test_streams_end_when_the_process_does() -> None:
         assert late.sent[0]["status"] == 503
 
 
-def test_requests_are_counted_by_what_they_were_about() -> None:
+def test_requests_are_counted_by_resource_and_result() -> None:
     metrics, world = Metrics(), the_world()
     api = make_api(
         lambda: world.view, world.history, world.edges, world.fleet, authenticate=authenticate, clock=WorldClock(),

@@ -9,7 +9,7 @@ from shoal.navigator.answers.changes import shown_moments
 WORLD = the_world()
 
 
-def test_the_history_of_an_object_says_what_each_step_changed() -> None:
+def test_the_history_of_an_object_shows_the_changed_fields() -> None:
     found = shown_moments(WORLD.history.moments)
     assert [each["change"] for each in found] == ["put", "changed", "removed"]
     assert found[1]["fields"] == [{"path": "spec.replicas", "before": 1, "after": 2}]

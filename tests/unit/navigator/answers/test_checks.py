@@ -36,7 +36,7 @@ def test_a_check_holds_or_shows_examples_of_what_is_wrong() -> None:
     assert run(SavedCheck(name="x", query="pods where not ready count"))["total"] == 2
 
 
-def test_a_check_whose_query_is_none_any_more_fails_with_the_reason() -> None:
+def test_a_check_whose_query_is_no_longer_valid_fails_with_the_reason() -> None:
     found = run(SavedCheck(name="old", query="pods where colour = red"))
     assert not found["ok"]
     assert "no field 'colour'" in found["error"]
@@ -62,7 +62,7 @@ def test_a_check_needs_a_name_that_can_be_in_a_path(name: str) -> None:
         new_check(name, "pods", now_s=AT_S)
 
 
-def test_a_check_is_saved_only_with_a_query_that_is_one() -> None:
+def test_a_check_is_saved_only_with_a_valid_query() -> None:
     with pytest.raises(QueryError):
         new_check("a", "pods wher ready", now_s=AT_S)
     assert MemoryChecks().all() == {}

@@ -31,7 +31,7 @@ async def test_two_moments_differ_by_what_was_added_removed_and_changed() -> Non
     assert found["complete"]
 
 
-async def test_two_clusters_differ_by_what_people_wrote_and_not_by_what_the_clusters_did() -> None:
+async def test_clusters_are_compared_without_the_fields_that_clusters_write() -> None:
     view = MemoryView([a_cluster("a"), a_cluster("b")])
     view.put("a", "services", a_service("web", clusterIP="10.0.0.1"), a_service("only"))
     view.put("b", "services", a_service("web", clusterIP="10.9.9.9"))
@@ -48,7 +48,7 @@ async def test_two_clusters_differ_by_what_people_wrote_and_not_by_what_the_clus
     ]
 
 
-async def test_a_difference_that_is_too_large_says_that_it_is_not_complete() -> None:
+async def test_a_difference_that_is_too_large_is_marked_as_incomplete() -> None:
     view = MemoryView([a_cluster("a"), a_cluster("b")])
     view.put("a", "services", *(a_service(f"s{number}") for number in range(5)))
     found = await diff_clusters(view, "a", "b", DiffScope(), limit=3)
@@ -66,7 +66,7 @@ JSON = st.recursive(
 
 @settings(max_examples=100, deadline=None)
 @given(before=JSON, after=JSON)
-def test_field_changes_are_none_exactly_when_nothing_differs(before: Any, after: Any) -> None:
+def test_field_changes_are_empty_exactly_when_the_objects_are_equal(before: Any, after: Any) -> None:
     changes = field_changes({"spec": before}, {"spec": after})
     assert (not changes) == (_plain(before) == _plain(after))
     assert all(isinstance(each, FieldChange) and each.path.startswith("spec") for each in changes)

@@ -23,7 +23,7 @@ def answering(*connections: ServiceConnection) -> Any:
     return lambda request: [orjson.dumps(connections_json(connections))]
 
 
-async def test_rates_are_summed_and_the_percentile_is_that_of_all_requests_and_no_average() -> None:
+async def test_rates_are_summed_and_percentiles_come_from_the_merged_histogram() -> None:
     fast = a_connection(
         990.0, 9.0, source=CallEndpoint("us-1", "shop", "web"), destination=CallEndpoint("us-1", "shop", "db")
     )

@@ -34,7 +34,7 @@ def test_every_word_must_be_found_somewhere() -> None:
     assert hits("web nothing-like-that") == hits("  ") == []
 
 
-def test_search_says_where_it_found_what_and_how_many_there_are() -> None:
+def test_search_shows_the_matched_fields_and_the_total() -> None:
     found, total = done(search(WORLD.view, "v2 shop", kinds=["pods"], limit=1))
     assert total == 2
     assert isinstance(found[0], Hit)

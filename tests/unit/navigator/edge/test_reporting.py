@@ -1,4 +1,4 @@
-"""What rows say of objects."""
+"""The fields of rows, and the reported namespaces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def row(kind: str, obj: Obj) -> Obj:
     return found
 
 
-def test_an_object_says_its_kind_and_loses_what_nobody_asks_for() -> None:
+def test_a_row_has_the_kind_and_leaves_out_fields_that_are_not_queried() -> None:
     annotations = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "team": "a"}
     metadata = pod()["metadata"] | {"managedFields": [{}], "annotations": annotations}
     found = row("virtualservices", {"metadata": metadata, "spec": {"hosts": ["a"]}})
@@ -86,7 +86,7 @@ def test_namespaces_are_chosen_by_patterns(
     assert chosen.wants("") and chosen.selector(KINDS["nodes"]) == ""
 
 
-def test_what_a_server_can_leave_out_it_is_asked_to() -> None:
+def test_namespaces_are_filtered_by_the_server_where_possible() -> None:
     chosen = Namespaces(NamespaceConfig(include=("a",), exclude=("b", "x-*")))
     assert chosen.selector(KINDS["pods"]) == "metadata.namespace!=b,metadata.namespace=a"
     assert chosen.selector(KINDS["namespaces"]) == "metadata.name!=b,metadata.name=a"

@@ -9,7 +9,7 @@ from shoal.navigator.edge.rows import TOO_LARGE, fitting
 from shoal.navigator.model import KINDS
 
 
-def test_a_row_that_does_not_fit_says_that_the_object_is_there() -> None:
+def test_a_row_that_does_not_fit_becomes_a_stub() -> None:
     data = row_of(KINDS["pods"], "v1", {"metadata": {"name": "p", "namespace": "n"}, "spec": {"text": "x" * 1000}})
     assert fitting(data, 2000) is data
     stub = orjson.loads(fitting(data, 500))

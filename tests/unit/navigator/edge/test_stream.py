@@ -196,7 +196,7 @@ async def test_requests_end_with_the_connection_they_came_on() -> None:
         (pb.RejectionCode.INVALID_IDENTIFICATION, [7.0, 10.0]),
     ],
 )
-async def test_a_rejected_edge_waits_as_told_or_as_set_and_comes_back(
+async def test_a_rejected_edge_retries_after_the_time_of_the_manager_or_of_its_settings(
     code: pb.RejectionCode, waits: list[float]
 ) -> None:
     async with a_manager() as manager:
@@ -216,7 +216,7 @@ async def test_a_rejected_edge_waits_as_told_or_as_set_and_comes_back(
     ("code", "state"),
     [(pb.RejectionCode.ACTIVE_CONNECTION_EXISTS, "standby"), (pb.RejectionCode.BAD_TOKEN, "rejected")],
 )
-async def test_a_standby_is_told_from_one_that_is_refused(code: pb.RejectionCode, state: str) -> None:
+async def test_a_standby_and_a_refused_edge_have_different_states(code: pb.RejectionCode, state: str) -> None:
     async with a_manager() as manager:
         manager.refusals = [ClaimRejection(code, 600.0, "because")]
         made = Line(manager)

@@ -61,7 +61,7 @@ def test_a_virtual_service_acts_where_its_gateways_and_its_audience_say(case: st
     assert found == expected
 
 
-def test_a_pod_without_a_proxy_is_acted_on_by_nothing() -> None:
+def test_nothing_acts_on_a_pod_without_a_proxy() -> None:
     assert acting("ratings-1", thing("virtualservices", "routes", BOOKS), thing("peerauthentications", "all")) == []
 
 
@@ -146,7 +146,7 @@ def test_a_short_host_is_of_the_rules_own_namespace() -> None:
     assert acting("front-1", rule("dotted", "books.prod")) == [], "a name with a dot is taken as it is"
 
 
-def test_a_rule_that_is_not_exported_stays_at_home() -> None:
+def test_a_rule_that_is_not_exported_acts_only_in_its_namespace() -> None:
     assert acting("books-1", rule("own", exportTo=["."]), namespace="prod") == []
     assert acting("front-1", rule("own", exportTo=["."])) == ["own"]
 
@@ -165,7 +165,7 @@ def test_a_rule_for_a_service_entry_acts() -> None:
 # --- ServiceEntry
 
 
-def test_a_service_entry_acts_on_those_who_may_see_it_and_on_its_own_pods() -> None:
+def test_a_service_entry_acts_where_it_is_visible_and_on_its_own_pods() -> None:
     entry = thing("serviceentries", "outside", {"hosts": ["api.example.com"], "exportTo": ["."]})
     assert acting("front-1", entry) == ["outside"]
     assert acting("books-1", entry, namespace="prod") == []
@@ -260,15 +260,15 @@ def test_an_unset_peer_authentication_lets_the_next_decide() -> None:
     assert "decides" not in found["here"] + found["books"]
 
 
-def test_of_two_for_one_namespace_the_older_is_heard() -> None:
+def test_of_two_for_one_namespace_the_older_takes_effect() -> None:
     assert reasons(peer("new", "DISABLE", created=2), peer("old", "STRICT", created=1)).keys() == {"old"}
 
 
-def test_gateways_do_not_hear_peer_authentications() -> None:
+def test_peer_authentications_do_not_act_on_gateways() -> None:
     assert acting("ingress-1", peer("mesh", "STRICT", namespace=ROOT_NAMESPACE), namespace=ROOT_NAMESPACE) == []
 
 
-def test_ambient_pods_hear_mutual_tls_and_authorization_only() -> None:
+def test_only_mutual_tls_and_authorization_act_on_ambient_pods() -> None:
     ambient = pod("amb-1", {"app": "amb"}, proxy="ztunnel")
     objects = (
         peer("p", "STRICT"), thing("authorizationpolicies", "a"), thing("virtualservices", "routes", BOOKS),

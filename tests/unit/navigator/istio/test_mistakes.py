@@ -177,14 +177,14 @@ CASES: dict[str, tuple[list[Obj], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_this_is_found_and_nothing_else(case: str) -> None:
+def test_exactly_the_expected_mistakes_are_found(case: str) -> None:
     objects, expected = CASES[case]
     found = mistakes(bookshop(*objects))
     assert sorted(f"{it.code} {it.kind}/{it.name} {it.path}" for it in found) == sorted(expected)
     assert all(it.message and it.fix for it in found)
 
 
-def test_a_fix_says_what_was_probably_meant() -> None:
+def test_a_fix_suggests_the_nearest_known_name() -> None:
     def fix(*objects: Obj) -> str:
         return mistakes(bookshop(*objects))[0].fix
 
@@ -226,6 +226,6 @@ COVERED = {
 
 
 @pytest.mark.parametrize("case", COVERED)
-def test_a_route_is_shadowed_only_by_what_surely_takes_all_of_it(case: str) -> None:
+def test_a_route_is_shadowed_only_by_a_route_that_surely_matches_all_its_requests(case: str) -> None:
     earlier, later, expected = COVERED[case]
     assert takes_all(earlier, later) is expected

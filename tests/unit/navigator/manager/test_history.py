@@ -59,7 +59,7 @@ async def version(manager: Manager, at_s: float) -> str | None:
     return row.summary.labels["v"] if row is not None else None  # type: ignore[attr-defined]
 
 
-async def test_the_past_goes_back_as_far_as_the_retention(rows: SqliteRows, clock: FakeClock) -> None:
+async def test_the_history_reaches_back_to_the_retention(rows: SqliteRows, clock: FakeClock) -> None:
     async with asyncio.timeout(30):
         async with opened(rows, clock) as manager:
             begun_s = clock.wall_s()
@@ -95,7 +95,7 @@ async def test_a_longer_retention_keeps_more(rows: SqliteRows, clock: FakeClock)
             assert await version(manager, begun_s) == "0"
 
 
-async def test_a_moment_knows_who_held_the_cluster(rows: SqliteRows, clock: FakeClock) -> None:
+async def test_the_state_at_a_moment_shows_whether_an_edge_held_the_cluster(rows: SqliteRows, clock: FakeClock) -> None:
     async with asyncio.timeout(30):
         async with opened(rows, clock) as manager:
             begun_ms = round(clock.wall_s() * 1000)
@@ -114,7 +114,7 @@ async def test_a_moment_knows_who_held_the_cluster(rows: SqliteRows, clock: Fake
             assert (await manager.history.at(clock.wall_s() - 25.0)).clusters() == []
 
 
-async def test_what_an_older_epoch_still_wanted_to_write_is_refused(rows: SqliteRows, clock: FakeClock) -> None:
+async def test_a_late_write_of_an_older_epoch_is_refused(rows: SqliteRows, clock: FakeClock) -> None:
     async with asyncio.timeout(30):
         async with opened(rows, clock) as manager:
             manager.registry.claim("east", "e1", 0.0)

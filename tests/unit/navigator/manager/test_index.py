@@ -54,7 +54,7 @@ CHANGES = st.lists(
 
 @given(CHANGES)
 @settings(max_examples=200)
-def test_the_index_answers_as_if_it_had_been_built_anew(changes: list[tuple[str, str, Any]]) -> None:
+def test_the_index_equals_one_that_is_built_from_scratch(changes: list[tuple[str, str, Any]]) -> None:
     index, model = Index(), {}
     for cluster, key, detail in changes:
         if detail is None:
@@ -133,7 +133,7 @@ def test_a_change_in_one_cluster_rebuilds_nothing_and_leaves_the_others_alone() 
     assert len(reads) == 400, "what was read before stays as it was"
 
 
-def test_what_was_returned_stays_as_it_was_while_the_index_goes_on() -> None:
+def test_results_do_not_change_with_the_index() -> None:
     index = Index()
     for number in range(100):
         index.cluster("east").put(*row_of("east", pod(f"p{number}", app="web")))
@@ -146,7 +146,7 @@ def test_what_was_returned_stays_as_it_was_while_the_index_goes_on() -> None:
     assert len(list(reading)) == len(list(whole)) == 99
 
 
-def test_services_slices_and_nodes_are_found_by_what_people_ask_for() -> None:
+def test_services_slices_nodes_and_routes_are_found_by_indexed_fields() -> None:
     index = Index()
     east = index.cluster("east")
     service = {"metadata": {"name": "web", "namespace": "a"}, "spec": {"clusterIP": "10.1.1.1"}}

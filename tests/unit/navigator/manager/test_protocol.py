@@ -107,7 +107,7 @@ def test_a_claim_must_name_a_cluster_an_edge_and_its_kinds() -> None:
 
 
 @pytest.mark.parametrize(("said", "meant"), [(0.0, 30.0), (5.0, 5.0), (float("nan"), 30.0), (1e9, 3600.0), (-1.0, 0.1)])
-def test_the_interval_of_an_edge_is_kept_within_reason(said: float, meant: float) -> None:
+def test_the_interval_of_an_edge_is_bounded(said: float, meant: float) -> None:
     claim = identified(identification(interval_seconds=said))
     assert isinstance(claim, Identified) and claim.interval_s == meant
 
@@ -151,7 +151,7 @@ def test_messages_are_numbered_without_gaps_within_an_epoch() -> None:
         ("identification", pb.Identification(cluster="east")),
     ],
 )
-def test_a_message_that_makes_no_sense_is_refused(field: str, body: object) -> None:
+def test_an_invalid_message_is_refused(field: str, body: object) -> None:
     assert code(Conversation().say(field, body)) is RejectionReason.INVALID_MESSAGE
 
 
@@ -240,7 +240,7 @@ def test_keep_alives_are_answered_once_and_end() -> None:
     assert isinstance(one.say("reply", pb.Reply(id="x")), Delivered)
 
 
-def test_acceptance_names_what_is_held() -> None:
+def test_acceptance_names_the_held_digests() -> None:
     held = StoredRows()
     held.rows = {"pods": {"a/1": b"1"}, "nodes": {"n": b"n"}}
     accepted = EdgeSession(CLAIM, 4, held).accepted("m", 99)

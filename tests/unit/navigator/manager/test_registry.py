@@ -32,7 +32,7 @@ def test_the_same_edge_returns_at_once_and_replaces_its_own_stream() -> None:
     assert one.claim("c", "a", 3.0) == ClaimGranted(3)
 
 
-def test_a_standby_is_told_the_end_of_the_grace_period_and_takes_over_then() -> None:
+def test_a_standby_gets_the_end_of_the_grace_period_and_takes_over_then() -> None:
     one = registry()
     one.claim("c", "a", 0.0)
     one.release("c", 1, 100.0)
@@ -49,7 +49,7 @@ def test_a_standby_that_asks_while_the_first_lives_comes_back_within_the_grace_p
         one.claim("c", "a", 0.0)
         refused = one.claim("c", "b", 1.0)
         assert isinstance(refused, ClaimRefused)
-        # Either it meets the grace period and is told its end, or there is hardly one to miss.
+        # Either it retries within the grace period and gets its end, or the period is very short.
         assert 0 < refused.retry_after_s <= max(grace_s, 0.5)
 
 
@@ -63,7 +63,7 @@ def test_after_a_restart_only_the_last_edge_returns_before_the_grace_period_ends
     assert two.claim("c", "b", 60.0) == ClaimGranted(8)
 
 
-def test_a_cluster_is_forgotten_only_while_nobody_holds_it() -> None:
+def test_a_cluster_is_forgotten_only_while_no_edge_holds_it() -> None:
     one = registry()
     one.claim("c", "a", 0.0)
     assert not one.forget("c")

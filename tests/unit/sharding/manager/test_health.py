@@ -28,12 +28,12 @@ async def test_the_status_decides(answer: bytes, wrong: str) -> None:
         assert asked[0].startswith(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n")
 
 
-async def test_a_worker_that_speaks_something_else_has_not_answered() -> None:
+async def test_an_answer_that_is_not_http_is_a_failure() -> None:
     async with listening(saying(b"220 mail\r\n")) as worker:
         assert "not valid HTTP/1.1" in await http_probe("127.0.0.1", worker.port, "/", 5.0, clock=RealClock())
 
 
-async def test_a_silent_worker_is_given_up_in_time(clock: FakeClock) -> None:
+async def test_a_silent_worker_fails_at_the_timeout(clock: FakeClock) -> None:
     asked = asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

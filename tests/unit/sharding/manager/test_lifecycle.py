@@ -37,7 +37,7 @@ def decision(**fields: object) -> str | None:
     return None if found is None else found.phase.value
 
 
-def test_the_machine_is_the_one_of_the_documents():
+def test_the_phases_are_those_of_the_documents():
     arrows = {(before.value, after.value) for before, ends in NEXT.items() for after in ends}
     assert arrows == {
         ("Pending", "Running"), ("Pending", "Failed"), ("Running", "Draining"), ("Running", "Failed"),
@@ -54,7 +54,7 @@ def test_the_machine_is_the_one_of_the_documents():
 @pytest.mark.parametrize("phase", ShardPhase)
 @pytest.mark.parametrize("lease", [None, *LeaseState])
 @pytest.mark.parametrize("pod", PodState)
-def test_no_judgement_leaves_the_machine(phase, lease, pod):
+def test_decided_phases_follow_the_state_machine(phase, lease, pod):
     for slots, leaving, age_s in product((0, 5), (False, True), (0.0, 1000.0)):
         shard = named("a", phase=phase, lease=lease, pod=pod, slots=slots, leaving=leaving, phase_age_s=age_s)
         found = decide_phase(shard)
@@ -79,14 +79,14 @@ def test_a_shard_fails_when_its_lease_is_gone_and_not_before():
     assert decision(lease=None) == "Failed"
 
 
-def test_whoever_wants_to_go_is_drained_first():
+def test_a_leaving_shard_is_drained_first():
     assert decision(leaving=True) == "Draining"
     assert decision(drain=True) == "Draining"
     assert decision(unhealthy=True) == "Draining"
     assert decision(pod=PodState.LEAVING) == "Draining"
 
 
-def test_a_drain_ends_with_the_last_slot_or_with_its_reason():
+def test_a_drain_ends_with_the_last_slot_or_when_its_reason_ends():
     assert decision(phase=ShardPhase.DRAINING, reason="Requested", drain=True) is None
     assert decision(phase=ShardPhase.DRAINING, reason="Requested", drain=True, slots=0) == "Terminated"
     assert decision(phase=ShardPhase.DRAINING, reason="Requested", drain=False) == "Running"
@@ -103,7 +103,7 @@ def test_a_failed_shard_comes_back_or_ends_when_its_slots_are_gone():
     assert decision(phase=ShardPhase.TERMINATED) is None
 
 
-def test_missing_shards_are_made_and_drains_that_were_for_size_are_cancelled_first():
+def test_drains_for_size_are_cancelled_before_missing_shards_are_created():
     assert plan_shards([], 2, max_surge=1) == [Create(), Create()]
     draining = named("b", phase=ShardPhase.DRAINING, reason=SCALE_DOWN)
     assert plan_shards([named("a"), draining], 3, max_surge=1) == [Keep("b"), Create()]
@@ -111,7 +111,7 @@ def test_missing_shards_are_made_and_drains_that_were_for_size_are_cancelled_fir
     assert plan_shards([named("a"), going], 2, max_surge=1) == [Create()]
 
 
-def test_of_too_many_shards_those_go_that_cost_least():
+def test_surplus_shards_with_the_least_work_are_removed_first():
     shards = [named("a", slots=300), named("b", slots=200), named("c", slots=250)]
     assert [order.name for order in plan_shards(shards, 2, max_surge=1) if isinstance(order, Drain)] == ["b"]
     waiting = named("d", phase=ShardPhase.PENDING, lease=None, slots=0)
@@ -126,7 +126,7 @@ def test_a_failed_shard_that_may_come_back_is_not_replaced_yet():
     assert plan_shards([named("a"), replace(failed, pod=PodState.MISSING)], 2, max_surge=1) == [Create()]
 
 
-def test_an_update_makes_the_successor_first_and_then_lets_the_predecessor_go():
+def test_an_update_creates_the_successor_before_it_drains_the_predecessor():
     old = [named("a", outdated=True), named("b", outdated=True)]
     assert plan_shards(old, 2, max_surge=1) == [Create(replaces="a")]
     coming = named("a2", replaces="a", phase=ShardPhase.PENDING, lease=None, slots=0, joined=False)
@@ -142,7 +142,7 @@ def test_an_update_makes_the_successor_first_and_then_lets_the_predecessor_go():
     ]  # fmt: skip
 
 
-def test_a_predecessor_that_never_started_is_given_up():
+def test_an_update_removes_a_predecessor_that_never_started():
     old = named("a", outdated=True, phase=ShardPhase.PENDING, lease=None, slots=0, joined=False)
     ready = named("a2", replaces="a", slots=0, joined=False)
     assert plan_shards([old, ready], 1, max_surge=1) == [Drain("a", "Updated", "a2 of the new template takes over")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.sharding.manager.memory import Phases
 
 
-def test_how_long_a_phase_has_lasted_is_counted_by_who_looks():
+def test_the_age_of_a_phase_is_measured_by_the_observing_manager():
     def instance(phase: str, since: str) -> dict[str, dict[str, str]]:
         return {"metadata": {"name": "a"}, "status": {"phase": phase, "phaseSince": since}}
 

@@ -1,4 +1,4 @@
-"""Pods of workers: made from the template, told what they are and how much they may use."""
+"""Pods of workers: built from the template, with their identity and limits in the environment."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def made(container: dict[str, Any], resources: dict[str, Any] | None) -> tuple[d
     return found, {each["name"]: each["value"] for each in found["env"]}
 
 
-def test_a_worker_knows_its_limits_so_that_its_load_is_a_part_of_them() -> None:
+def test_a_worker_gets_its_limits_to_report_its_load_relative_to_them() -> None:
     container, env = made({}, LIMITS)
     assert container["resources"] == LIMITS
     assert (env["SHARD_ID"], env["SHARD_CPUS"], env["SHARD_MEMORY_BYTES"]) == ("web-1", "0.5", str(512 << 20))
 
 
-def test_what_the_template_says_comes_first() -> None:
+def test_settings_of_the_template_take_precedence() -> None:
     own = {"limits": {"cpu": "2"}}
     container, env = made({"resources": own, "env": [{"name": "SHARD_CPUS", "value": "1"}]}, LIMITS)
     assert container["resources"] == own

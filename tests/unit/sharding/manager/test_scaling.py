@@ -29,7 +29,7 @@ def with_(**fields: object) -> ConfigSpec:
     return msgspec.structs.replace(SPEC, **fields)
 
 
-def test_nothing_is_done_about_a_load_between_the_thresholds():
+def test_a_load_between_the_thresholds_changes_nothing():
     assert decided(lasting()).direction is Direction.HOLD
 
 
@@ -40,7 +40,7 @@ def test_a_load_above_the_threshold_for_long_enough_adds_shards():
     assert "0.8" in found.explanation
 
 
-def test_one_look_decides_nothing():
+def test_one_sample_decides_nothing():
     assert decided([replace(QUIET, at_s=NOW_S, load=1.0)]).direction is Direction.HOLD
     spiked = [*lasting(), replace(QUIET, at_s=NOW_S, load=1.0)]
     assert decided(spiked).direction is Direction.HOLD
@@ -48,7 +48,7 @@ def test_one_look_decides_nothing():
     assert decided(dipped).direction is Direction.HOLD
 
 
-def test_the_worst_excess_says_how_many_but_never_more_than_twice_as_many():
+def test_the_largest_excess_decides_how_many_but_at_most_twice_as_many():
     spec = with_(queue_depth_limit=10)
     found = decided(lasting(load=0.9, queue_depth=15), spec)
     assert (found.shards, found.reason) == (6, "QueueDepth")
@@ -63,7 +63,7 @@ def test_latency_and_custom_metrics_add_shards():
     assert "orders 6 per shard" in found.explanation
 
 
-def test_a_load_that_rises_is_met_before_it_is_too_high():
+def test_a_rising_load_adds_shards_before_it_is_too_high():
     rising = [replace(QUIET, at_s=NOW_S - 60 + 5 * step, load=0.4 + 0.02 * step) for step in range(13)]
     assert decided(rising).direction is Direction.HOLD
     found = decided(rising, with_(forecast=Forecast(horizon="1m")))
@@ -94,14 +94,14 @@ def test_a_shard_is_not_removed_when_the_others_could_not_do_its_work():
     assert decided(lasting(two, load=0.1, queue_depth=8), busy, desired=2).direction is Direction.HOLD
 
 
-def test_between_two_scalings_lies_the_cooldown():
+def test_a_cooldown_separates_two_scalings():
     held = decided(lasting(load=0.9), scaled_s=NOW_S - 100)
     assert (held.direction, held.reason) == (Direction.HOLD, "Cooldown")
     assert "20 s to go" in held.explanation
     assert decided(lasting(load=0.9), scaled_s=NOW_S - 121).direction is Direction.UP
 
 
-def test_shards_that_are_still_arriving_are_waited_for():
+def test_scaling_waits_for_shards_that_are_joining():
     assert decided(lasting(load=0.9), arriving=1).reason == "Settling"
 
 
@@ -125,7 +125,7 @@ def test_without_reports_nothing_is_decided():
     load=st.floats(0, 1), queue=st.floats(0, 1000), desired=st.integers(1, 12), shards=st.integers(1, 12),
     for_s=st.floats(0, 300), scaled=st.one_of(st.none(), st.floats(0, 400)),
 )  # fmt: skip
-def test_whatever_is_decided_lies_within_the_bounds_and_is_explained(load, queue, desired, shards, for_s, scaled):
+def test_every_decision_is_within_the_bounds_and_explained(load, queue, desired, shards, for_s, scaled):
     spec = with_(queue_depth_limit=100)
     samples = lasting(LoadSample(at_s=0, shards=shards, load=load, queue_depth=queue), for_s=for_s)
     found = decided(samples, spec, desired=desired, scaled_s=None if scaled is None else NOW_S - scaled)

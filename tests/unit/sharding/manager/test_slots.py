@@ -60,7 +60,7 @@ class Actor:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_in_every_disorder_a_slot_has_one_worker_and_its_epochs_rise(seed):
+def test_in_any_order_of_events_a_slot_has_one_worker_and_its_epochs_rise(seed):
     random = Random(seed)
     actors = {name: Actor(name) for name in "abcde"}
     table = tuple(SlotEntry(slot=slot, epoch=1) for slot in range(SLOTS))
@@ -108,7 +108,7 @@ def test_in_every_disorder_a_slot_has_one_worker_and_its_epochs_rise(seed):
     assert any(entry.epoch > 1 for entry in table)
 
 
-def test_moves_end_and_everything_comes_to_rest_when_everyone_behaves():
+def test_all_moves_end_when_all_workers_acknowledge():
     random = Random(3)
     actors = {name: Actor(name) for name in "abc"}
     table = tuple(SlotEntry(slot=slot, epoch=1) for slot in range(SLOTS))

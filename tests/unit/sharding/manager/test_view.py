@@ -15,14 +15,14 @@ def named(name: str, **fields: object) -> Shard:
     return replace(RUNNING, name=name, **fields)  # type: ignore[arg-type]
 
 
-def test_a_successor_with_nothing_to_inherit_joins_like_any_other():
+def test_a_successor_of_a_shard_without_slots_joins_normally():
     other, new = named("b"), named("a2", replaces="a", joined=False, slots=0)
     for gone in ({}, {"a": named("a", phase=ShardPhase.TERMINATED, slots=0)}):
         found = members_of({**gone, "b": other, "a2": new})
         assert (found.settled, found.joining, found.successors) == (("b",), ("a2",), {})
 
 
-def test_in_an_update_slots_go_from_the_predecessor_to_its_successor_and_nowhere_else():
+def test_in_an_update_slots_go_from_the_predecessor_only_to_its_successor():
     a, b = named("a", outdated=True), named("b", outdated=True)
     new = named("a2", replaces="a", joined=False, slots=0)
     waiting = members_of({each.name: each for each in (a, b, new)})
@@ -34,7 +34,7 @@ def test_in_an_update_slots_go_from_the_predecessor_to_its_successor_and_nowhere
     assert found.keeping == ("b",)
 
 
-def test_who_drains_leaves_is_unwell_or_late_gets_nothing():
+def test_draining_leaving_unhealthy_and_expired_shards_receive_no_slots():
     shards = [
         named("ok"), named("draining", phase=ShardPhase.DRAINING), named("leaving", leaving=True),
         named("unwell", unhealthy=True), named("late", lease=LeaseState.EXPIRED), named("new", joined=False),

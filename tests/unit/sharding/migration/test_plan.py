@@ -31,7 +31,7 @@ DRAINING = advance(BEGUN, participants(b=PREPARED), "web").entry
 RESTORING = advance(DRAINING, participants(a=DRAINED), "web").entry
 
 
-def test_the_way_of_a_move():
+def test_the_steps_of_a_move():
     assert BEGUN.move == Move(phase=MovePhase.PREPARE, to="b", to_term=4, next_epoch=11)
     assert (BEGUN.owner, BEGUN.epoch) == ("a", 10)
     assert DRAINING.move is not None
@@ -67,13 +67,13 @@ def test_a_slot_without_state_moves_without_one():
         (RESTORING, {"c": Ack(7, 11, AckKind.RESTORED, "d1")}),
     ],
 )
-def test_no_step_without_the_right_word_from_the_right_shard(entry, said):
+def test_no_step_without_the_right_acknowledgement_from_the_right_shard(entry, said):
     step = advance(entry, participants(**said), "web")
     assert (step.outcome, step.entry) == (MoveOutcome.GOING, entry)
 
 
 @pytest.mark.parametrize("entry", [BEGUN, DRAINING])
-def test_an_abort_before_the_change_of_hands_is_a_higher_epoch_for_the_source(entry):
+def test_an_abort_before_the_change_of_owner_gives_the_source_a_higher_epoch(entry):
     for gone in ("timeout", "target", "unable"):
         if gone == "timeout":
             step = advance(entry, participants(), "web", timed_out=True)
@@ -86,19 +86,19 @@ def test_an_abort_before_the_change_of_hands_is_a_higher_epoch_for_the_source(en
         assert step.reason
 
 
-def test_a_target_that_started_anew_is_not_the_one_that_was_promised_the_slot():
+def test_a_restarted_target_does_not_receive_the_slot():
     step = advance(DRAINING, {**participants(), "b": MoveParticipant(term=5)}, "web")
     assert step.outcome is MoveOutcome.ABORTED
 
 
-def test_a_target_that_says_it_cannot_is_believed_at_once():
+def test_a_failed_target_aborts_the_move_at_once():
     assert advance(BEGUN, participants(b=Ack(7, 11, AckKind.FAILED)), "web").outcome is MoveOutcome.ABORTED
 
 
 @pytest.mark.parametrize(
     "said", [Ack(7, 11, AckKind.FAILED), Ack(7, 11, AckKind.RESTORED, "other"), None], ids=["failed", "digest", "late"]
 )
-def test_what_the_target_cannot_take_over_goes_back_with_its_state(said):
+def test_a_slot_that_the_target_cannot_restore_goes_back_with_its_state(said):
     step = advance(RESTORING, participants(**({"b": said} if said else {})), "web", timed_out=said is None)
     assert step.outcome is MoveOutcome.ABORTED
     assert step.entry.owner == "a"
@@ -107,7 +107,7 @@ def test_what_the_target_cannot_take_over_goes_back_with_its_state(said):
     assert step.discard == ""
 
 
-def test_a_state_that_nobody_can_take_over_is_given_up_rather_than_the_slot():
+def test_a_state_that_no_shard_can_load_is_discarded_and_the_slot_kept():
     back = advance(RESTORING, participants(), "web", timed_out=True).entry
     step = advance(back, participants(), "web", timed_out=True)
     assert step.entry == SlotEntry(slot=7, owner="a", term=1, epoch=12)
@@ -117,7 +117,7 @@ def test_a_state_that_nobody_can_take_over_is_given_up_rather_than_the_slot():
 
 
 @pytest.mark.parametrize("entry", [BEGUN, DRAINING])
-def test_a_source_that_died_needs_no_drain(entry):
+def test_a_dead_source_needs_no_drain(entry):
     step = advance(entry, without("a"), "web")
     assert step.outcome is MoveOutcome.FREE
     given_away = give(step.entry, "c", 2)
@@ -125,14 +125,14 @@ def test_a_source_that_died_needs_no_drain(entry):
     assert given_away.epoch > 11
 
 
-def test_what_a_source_saved_before_it_went_is_not_lost():
+def test_the_saved_state_of_a_lost_source_is_kept():
     step = advance(DRAINING, without("a", a=DRAINED), "web")
     assert step.outcome is MoveOutcome.FREE
     reassigned = give(step.entry, "c", 2)
     assert reassigned.move == Move(phase=MovePhase.RESTORE, state="web-7-11", digest="d1")
 
 
-def test_what_a_target_did_not_take_over_before_it_died_goes_to_the_next():
+def test_the_state_goes_on_to_the_next_shard_when_the_target_dies():
     step = advance(RESTORING, without("b"), "web")
     reassigned = give(step.entry, "c", 2)
     assert (reassigned.owner, reassigned.epoch) == ("c", 12)

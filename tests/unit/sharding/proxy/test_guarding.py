@@ -31,7 +31,7 @@ def test_a_write_that_names_no_version_gets_the_one_that_was_read(named: dict[st
     assert not carries_version("PATCH", PatchType.MERGE, orjson.dumps({"metadata": named}))
 
 
-def test_a_version_that_a_controller_names_is_its_own() -> None:
+def test_a_version_that_a_controller_names_is_kept() -> None:
     assert sent("PATCH", {"metadata": {"resourceVersion": "5"}})["metadata"]["resourceVersion"] == "5"
     assert sent("DELETE", {"preconditions": {"resourceVersion": "5"}})["preconditions"]["resourceVersion"] == "5"
     assert carries_version("PATCH", PatchType.MERGE, b'{"metadata": {"resourceVersion": "5"}}')
@@ -40,7 +40,7 @@ def test_a_version_that_a_controller_names_is_its_own() -> None:
 @pytest.mark.parametrize(
     ("labels", "left"), [(None, {"app": None}), ({SLOT: None, "app": "y"}, {"app": "y"}), ({SLOT: "4"}, {})]
 )
-def test_no_patch_takes_the_slot_away(labels: Any, left: dict[str, Any]) -> None:
+def test_no_patch_removes_the_slot(labels: Any, left: dict[str, Any]) -> None:
     assert sent("PATCH", {"metadata": {"labels": labels}})["metadata"]["labels"] == left
     assert sent("PUT", {"metadata": {"resourceVersion": "7", "labels": labels}})["metadata"]["labels"][SLOT] == "3"
 

@@ -43,7 +43,7 @@ def test_a_slot_that_left_and_came_back_waits_for_its_objects() -> None:
     assert machine.watched(WATCHED) == [SlotStep(SlotStepKind.WORK, 7, 12)]
 
 
-def test_a_slot_of_another_term_is_not_ours() -> None:
+def test_a_slot_of_another_term_is_not_owned() -> None:
     machine = SlotMachine("a", 2)
     assert machine.table([MINE]) == []
     assert machine.wanted == frozenset()
@@ -58,7 +58,7 @@ def test_a_slot_that_drains_is_not_worked_on_and_acknowledged_when_nothing_runs(
     assert machine.table([drain()]) == [], "said once is enough"
 
 
-def test_an_acknowledgement_is_kept_while_its_move_is_spoken_of() -> None:
+def test_an_acknowledgement_is_kept_while_the_entry_has_its_move() -> None:
     machine = working()
     machine.table([drain()])
     machine.drained(7, 11)
@@ -99,7 +99,7 @@ def test_a_coming_slot_is_watched_first_and_then_acknowledged() -> None:
     assert not machine.acks
 
 
-def test_what_cannot_be_restored_is_said_and_not_worked_on() -> None:
+def test_a_failed_restore_is_acknowledged_and_the_slot_not_worked_on() -> None:
     machine = SlotMachine("b", 1)
     machine.watched(WATCHED)
     machine.table([SlotEntry(slot=7, owner="b", term=1, epoch=11, move=Move(phase=MovePhase.RESTORE, state="s"))])
@@ -117,7 +117,7 @@ def test_a_slot_that_went_to_another_is_stopped() -> None:
     assert machine.empty
 
 
-def test_with_the_term_everything_ends() -> None:
+def test_all_slots_end_with_the_term() -> None:
     machine = working()
     assert machine.lost() == [SlotStep(SlotStepKind.STOP, 7)]
     assert machine.epoch_of(7) is None and machine.empty

@@ -33,7 +33,7 @@ PATTERNS = st.recursive(
 
 @settings(max_examples=250, deadline=None)
 @given(pattern=PATTERNS, texts=st.lists(st.text("ab-.1\n", max_size=8), min_size=1, max_size=5))
-def test_the_automaton_and_the_chosen_way_find_what_python_finds(pattern: str, texts: list[str]) -> None:
+def test_the_automaton_and_the_chosen_engine_find_what_python_finds(pattern: str, texts: list[str]) -> None:
     node = parse_pattern(pattern)
     automaton, chosen = Automaton(node), searcher(pattern)
     expected = re.compile(pattern.replace("$", r"\Z"), re.ASCII)
@@ -55,11 +55,11 @@ def test_patterns_that_keep_python_busy_for_years_are_searched_in_one_pass(patte
 
 
 @pytest.mark.parametrize("pattern", ["v2", "^web-", ":v2$", "web.*prod", "(web|api)-[0-9]+", "a?b?c", r"reg\.io/"])
-def test_what_people_usually_write_goes_to_pythons_engine(pattern: str) -> None:
+def test_common_patterns_go_to_pythons_engine(pattern: str) -> None:
     assert is_simple(parse_pattern(pattern))
 
 
-def test_case_can_be_left_out_of_account() -> None:
+def test_case_can_be_ignored() -> None:
     assert searcher("(?i)WEB-[a-c]")("my-web-B")
     assert searcher("(?i)(w+)+EB")("wEb")
     assert not searcher("WEB")("web")
@@ -83,7 +83,7 @@ def test_case_can_be_left_out_of_account() -> None:
         ("[\\d-z]", 1, "bad character range"),
     ],
 )
-def test_a_pattern_that_cannot_be_used_says_why_and_where(pattern: str, position: int, problem: str) -> None:
+def test_an_unusable_pattern_is_refused_with_reason_and_position(pattern: str, position: int, problem: str) -> None:
     with pytest.raises(PatternError, match=re.escape(problem)) as caught:
         parse_pattern(pattern)
     assert caught.value.position == position

@@ -64,7 +64,7 @@ def a_view(pods: list[tuple[str, str, str, dict[str, str]]]) -> MemoryView:
 
 @settings(max_examples=150, deadline=None)
 @given(pods=_PODS, where=_EXPRESSIONS)
-def test_a_plan_finds_exactly_what_a_scan_finds(pods: list[tuple[str, str, str, dict[str, str]]], where: str) -> None:
+def test_a_plan_finds_exactly_the_rows_of_a_scan(pods: list[tuple[str, str, str, dict[str, str]]], where: str) -> None:
     runner = Runner(a_view(pods), lambda: FLEET)
     query = parse(f"pods where {where}", now_s=AT_S)
     found = runner.run(query).rows
@@ -100,7 +100,7 @@ def test_the_narrowest_index_is_taken(where: str, expected: str) -> None:
     assert planned(f"pods where {where}")[1] == expected
 
 
-def test_indexes_and_conditions_on_clusters_keep_rows_from_being_looked_at() -> None:
+def test_indexes_and_conditions_on_clusters_reduce_the_rows_to_test() -> None:
     pods = [(cluster, "n1", f"p{number}", {"app": f"a{number}"}) for cluster in CLUSTERS for number in range(100)]
     view = a_view(pods)
 

@@ -95,7 +95,7 @@ V2 = ["eu-1/web-2", "us-1/web-1"]
         ("clusters where connected and not (environment = production)", ["us-2/us-2"]),
     ],
 )
-def test_a_query_finds_what_it_says(text: str, expected: list[str]) -> None:
+def test_a_query_finds_the_expected_rows(text: str, expected: list[str]) -> None:
     assert names(text) == expected
     assert {(row.cluster, row.name) for row in Runner(WORLD.view, lambda: read_deployments(WORLD.fleet)).scan(
         parse(text, now_s=AT_S))} == {tuple(each.split("/")) for each in expected}  # fmt: skip
@@ -160,7 +160,7 @@ def test_every_field_of_every_kind_can_be_selected() -> None:
             {"labels.team": None, "count": 2}, {"labels.team": "data", "count": 1}]),
     ],
 )  # fmt: skip
-def test_counts_are_by_what_was_asked_for(text: str, expected: list[dict[str, Any]]) -> None:
+def test_rows_are_counted_by_the_given_fields(text: str, expected: list[dict[str, Any]]) -> None:
     assert ask(text).items == expected
 
 
@@ -175,7 +175,7 @@ def test_counts_are_by_what_was_asked_for(text: str, expected: list[dict[str, An
         ("pods order by ready, name limit 2", ["us-1/web-1", "eu-1/web-2"]),
     ],
 )
-def test_what_is_not_known_comes_last_and_ties_are_settled_by_name(text: str, expected: list[str]) -> None:
+def test_unknown_values_come_last_and_ties_are_ordered_by_name(text: str, expected: list[str]) -> None:
     assert names(text) == expected
 
 
@@ -214,7 +214,7 @@ def test_an_order_by_age_stays_while_ages_grow() -> None:
     assert found == [f"p{number}" for number in range(6)]
 
 
-def test_a_row_before_the_position_that_went_away_hides_no_other() -> None:
+def test_a_removed_row_before_the_position_causes_no_gap() -> None:
     view = MemoryView([a_cluster("c")])
     view.put("c", "namespaces", *({"metadata": {"name": name}} for name in "abcd"))
     runner = Runner(view, lambda: read_deployments(WORLD.fleet))
@@ -225,7 +225,7 @@ def test_a_row_before_the_position_that_went_away_hides_no_other() -> None:
 
 
 @pytest.mark.parametrize("position", ["x", "W10", "WzEsWyJhIl1d", "!!", "bnVsbA"])
-def test_a_position_that_is_none_is_refused(position: str) -> None:
+def test_an_invalid_position_is_refused(position: str) -> None:
     with pytest.raises(BadRequest, match="invalid continue token"):
         ask("pods", QueryPage(2, position))
 
@@ -239,7 +239,7 @@ WORDS = st.sampled_from(
 
 @settings(max_examples=200, deadline=None)
 @given(words=st.lists(WORDS, max_size=9) | st.tuples(st.just("pods"), st.just("where"), WORDS, WORDS, WORDS, WORDS))
-def test_any_text_is_a_query_with_an_answer_or_is_refused_as_one(words: Sequence[str]) -> None:
+def test_any_text_is_either_answered_or_refused_as_an_invalid_query(words: Sequence[str]) -> None:
     try:
         result = ask(" ".join(words))
     except QueryError as error:
@@ -248,7 +248,7 @@ def test_any_text_is_a_query_with_an_answer_or_is_refused_as_one(words: Sequence
         assert len(result.items) <= result.total
 
 
-def test_nothing_that_a_user_writes_is_run() -> None:
+def test_no_text_of_a_user_is_executed() -> None:
     for value in ("__import__('os')", "'''; import os; '''", "{row}", "\\", "] or [1"):
         quoted = value.replace("'", "''")
         assert names(f"pods where name = '{quoted}' or labels['{quoted}'] = '{quoted}'") == []

@@ -12,6 +12,6 @@ from shoal.navigator.answers.query.values import stamp, stamp_bound
 
 @settings(max_examples=100, deadline=None)
 @given(created=st.integers(0, 5), moment=st.floats(0, 5), op=st.sampled_from(["<", "<=", ">", ">="]))
-def test_stamps_compare_as_the_moments_do_that_they_stand_for(created: int, moment: float, op: str) -> None:
+def test_stamps_compare_like_their_moments(created: int, moment: float, op: str) -> None:
     compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[op]
     assert compare(stamp(created), stamp_bound(op, moment)) == compare(created, moment)

@@ -20,7 +20,7 @@ def test_a_control_plane_is_read_from_its_deployment() -> None:
     assert key == "istio-system/istiod-canary" and spec["trustDomain"] == "example.org"
 
 
-def test_other_deployments_are_none() -> None:
+def test_other_deployments_are_ignored() -> None:
     assert istiod_of(istio.deployment("shop", "front", "v1")) is None
     assert istiod_of({"metadata": {"name": "x"}}) is None
 

@@ -50,12 +50,12 @@ def test_pairs_have_rates_errors_and_whole_histograms() -> None:
     assert read_connections(orjson.loads(orjson.dumps(connections_json([found]))), "x") == ([found], [])
 
 
-def test_what_both_ends_measured_is_passed_on_twice() -> None:
+def test_measurements_of_both_ends_are_passed_on() -> None:
     found = connections([sample(3), sample(2, reporter="destination")], [], [])
     assert sorted(each.reporter for each in found.values()) == ["destination", "source"]
 
 
-def test_there_are_never_more_errors_than_requests_nor_values_that_are_no_numbers() -> None:
+def test_errors_never_exceed_requests_and_all_values_are_numbers() -> None:
     (found,) = connections([sample(1.0)], [sample(1.0000000001)], [sample("NaN", le="5")]).values()
     assert found.errors == 1.0 and found.latency_ms.counts == (0.0,)
     assert connections([sample("NaN")], [], []) == {} and connections([sample(0)], [], []) == {}
@@ -83,7 +83,7 @@ async def test_prometheus_is_asked_at_the_end_over_the_whole_time() -> None:
         (b"[]", ServiceUnavailable),
     ],
 )
-async def test_what_prometheus_refuses_is_told(body: bytes, error: type[Exception]) -> None:
+async def test_an_error_of_prometheus_is_passed_on(body: bytes, error: type[Exception]) -> None:
     async def fetch(target: str) -> bytes:
         return body
 

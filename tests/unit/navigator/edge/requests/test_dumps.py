@@ -54,7 +54,7 @@ def test_the_live_view_wins_and_adds_what_was_not_configured() -> None:
     assert health_of({}) == "healthy"
 
 
-def test_listeners_in_every_state_are_told_apart() -> None:
+def test_listeners_in_every_state_are_distinguished() -> None:
     listener = {"name": "virtualInbound", "address": socket("0.0.0.0", 15006), "traffic_direction": "INBOUND"}
     tcp = {"name": "tcp", "typed_config": {
         "@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
@@ -118,6 +118,6 @@ def test_names_of_clusters_are_read_only_where_they_are_istios() -> None:
     assert service_of("BlackHoleCluster") == service_of("a|b|c|d") == {}
 
 
-def test_empty_and_strange_dumps_are_read_as_nothing() -> None:
+def test_empty_and_unknown_dumps_give_an_empty_configuration() -> None:
     assert parsed({})["listeners"] == []
     assert parsed({"configs": [{}, part("SecretsConfigDump")]}, {}, {})["endpoints"] == []

@@ -64,7 +64,7 @@ class Bench:
         return id_ in self.replies and self.replies[id_][-1].last
 
 
-async def test_a_slow_request_holds_up_no_other() -> None:
+async def test_a_slow_request_does_not_delay_others() -> None:
     bench = Bench(workers=2)
     bench.start("slow")
     bench.start("quick")

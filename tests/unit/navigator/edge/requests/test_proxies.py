@@ -8,7 +8,7 @@ from shoal.kube.objects import Obj
 from shoal.navigator.edge.requests.proxies import admin_port_of
 
 
-def test_the_administration_is_found() -> None:
+def test_the_port_of_the_admin_interface_is_found() -> None:
     def pod(*containers: Obj, **spec: Any) -> Obj:
         return {"metadata": {"name": "p"}, "spec": {"containers": list(containers), **spec}}
 
