@@ -1,8 +1,8 @@
 """``shard.io/v1``: the sharding of a controller, and its shards.
 
-Users write ShardConfigs. A manager writes ShardInstances (one per shard) and ShardSlots (which shard owns which slot, a
-few objects that are only ever compared and swapped); workers write ShardStates (the state that a handler keeps of a
-slot when it moves). All of them are in the namespace of the ShardConfig, where the workers run too.
+Users write ShardConfigs. A manager writes ShardInstances (one per shard) and ShardSlots (the owner of each slot, in a
+few objects that are written by compare-and-swap). Workers write ShardStates (the state of a slot that moves). All of
+them are in the namespace of the ShardConfig, where the workers run too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CustomMetric(_View, frozen=True, kw_only=True):
 
 
 class Forecast(_View, frozen=True, kw_only=True):
-    """Scale up when the load, going on as it does, exceeds the threshold within ``horizon``."""
+    """Scale up when the trend of the load exceeds the threshold within ``horizon``."""
 
     horizon: str = "1m"
 
@@ -70,7 +70,8 @@ class Cost(_View, frozen=True, kw_only=True):
 
 
 class ShardHealthCheck(_View, frozen=True, kw_only=True):
-    """Asked of each worker's pod: anything but 2xx is a failure, and ``failureThreshold`` in a row fail the shard."""
+    """An HTTP check of each worker's pod: any status but 2xx is a failure. After ``failureThreshold`` failures in a row
+    the shard is unhealthy."""
 
     path: str = "/readyz"
     port: int = 8080
@@ -79,7 +80,7 @@ class ShardHealthCheck(_View, frozen=True, kw_only=True):
 
 
 class Update(_View, frozen=True, kw_only=True):
-    """How workers are replaced when the template changes: this many new ones at a time."""
+    """How workers are replaced when the template changes: ``maxSurge`` new ones at a time."""
 
     max_surge: int = 1
 
@@ -132,9 +133,9 @@ class InstanceSpec(_View, frozen=True, kw_only=True):
     hash_ranges: list[HashRange] = []  # all arcs
     resources: list[str] = []
     config: str = ""  # the ShardConfig; an instance without one has no owner
-    replaces: str = ""  # the shard whose slots all come here, in an update of the workers
+    replaces: str = ""  # in an update: the shard whose slots all move here
     template_hash: str = ""
-    drain: bool = False  # set by a person or a decision: all slots leave
+    drain: bool = False  # all slots move to other shards
 
 
 class HealthStatus(_View, frozen=True, kw_only=True):
@@ -149,8 +150,8 @@ class InstanceStatus(_View, frozen=True, kw_only=True):
     phase_since: str = ""
     reason: str = ""
     state: str = ""  # of the Lease: Ready, Expired, Uncertain, Dead
-    term: int = -1  # of the Lease, as it was when slots were last given
-    joined: bool = False  # it has had its share of slots
+    term: int = -1  # of the Lease
+    joined: bool = False  # it has received its share of slots
     load: float = 0.0
     queue_depth: int = 0
     last_heartbeat: str = ""

@@ -26,7 +26,7 @@ from shoal.reconcile.queue import RateLimit, WorkQueue
 
 log = get_logger("reconcile.controller")
 
-_BRIEFLY = 5  # retries within which a cache usually sees a deletion
+_CACHE_LAG_RETRIES = 5  # retries within which a cache usually sees a deletion
 _RESYNC_SPREAD = 0.1  # a resync enqueues its keys over this part of the period, not at once
 
 
@@ -207,7 +207,7 @@ class Controller:
         if isinstance(error, Conflict):
             log.info("conflict: the object has changed, reconciling again", reason=str(error), delay_s=delay_s)
             return Outcome.CONFLICT
-        if isinstance(error, NotFound) and self.queue.failures(key) <= _BRIEFLY:
+        if isinstance(error, NotFound) and self.queue.failures(key) <= _CACHE_LAG_RETRIES:
             log.info("not found: an object was deleted, reconciling again", reason=str(error), delay_s=delay_s)
             return Outcome.CONFLICT
         if isinstance(error, TimeoutError):

@@ -49,7 +49,7 @@ class RecorderConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Occurrence:
     """One call of ``record``: the fields that identify a repeat, and the time."""
 
     reference: tuple[tuple[str, str], ...]
@@ -64,7 +64,7 @@ class _Said:
 
 @dataclass(slots=True)
 class _Written:
-    """The event object of all repeats of one ``_Said``."""
+    """The event object of all repeats of one ``_Occurrence``."""
 
     name: str
     count: int
@@ -91,8 +91,8 @@ class EventRecorder:
         self._instance = instance
         self._clock = clock
         self._new_suffix = new_suffix
-        self._queue: DroppingQueue[_Said] = DroppingQueue(self._config.queue)
-        self._written: OrderedDict[_Said, _Written] = OrderedDict()  # least recently used first
+        self._queue: DroppingQueue[_Occurrence] = DroppingQueue(self._config.queue)
+        self._written: OrderedDict[_Occurrence, _Written] = OrderedDict()  # least recently used first
         self._budgets: OrderedDict[tuple[tuple[str, str], ...], TokenBucket] = OrderedDict()
         self.name = f"events/{component}"
         self.muted = 0  # not written because their object caused too many
@@ -131,7 +131,7 @@ class EventRecorder:
             "uid": about.get("uid") or "",
             "fieldPath": field_path,
         }
-        said = _Said(
+        said = _Occurrence(
             tuple((name, value) for name, value in reference.items() if value),
             type.value,
             reason,
@@ -157,13 +157,13 @@ class EventRecorder:
                 await self._write(said)
             except (ApiError, TransportError) as error:
                 self.failed += 1
-                tell = log.info if _is_of_the_past(error) else log.warning
-                tell("event not written", reason=str(error), event=said.reason)
+                log_at = log.info if _namespace_is_gone(error) else log.warning
+                log_at("event not written", reason=str(error), event=said.reason)
 
     def stop(self) -> None:
         self._queue.close()
 
-    async def _write(self, said: _Said) -> None:
+    async def _write(self, said: _Occurrence) -> None:
         if not self._allowed(said):
             self.muted += 1
             return
@@ -186,7 +186,7 @@ class EventRecorder:
         if len(self._written) > self._config.remembered:
             self._written.popitem(last=False)
 
-    def _allowed(self, said: _Said) -> bool:
+    def _allowed(self, said: _Occurrence) -> bool:
         budget = self._budgets.get(said.reference)
         if budget is None:
             budget = TokenBucket(1 / self._config.refill_s, self._config.burst, clock=self._clock)
@@ -196,7 +196,7 @@ class EventRecorder:
         self._budgets.move_to_end(said.reference)
         return budget.take()
 
-    def _event(self, said: _Said, name: str) -> Obj:
+    def _event(self, said: _Occurrence, name: str) -> Obj:
         about = {"name": name, "namespace": said.namespace}
         reference, at = dict(said.reference), said.at
         if self._config.new_api:
@@ -225,13 +225,13 @@ class EventRecorder:
             "reportingInstance": self._instance,
         }
 
-    def _repeat(self, said: _Said, count: int) -> Obj:
+    def _repeat(self, said: _Occurrence, count: int) -> Obj:
         if self._config.new_api:
             return {"series": {"count": count, "lastObservedTime": format_micro_time(said.at)}}
         return {"count": count, "lastTimestamp": format_time(said.at)}
 
 
-def _is_of_the_past(error: Exception) -> bool:
+def _namespace_is_gone(error: Exception) -> bool:
     """Whether the namespace of the event is deleted or terminating, so that the event can be dropped."""
     if isinstance(error, NotFound):
         return True

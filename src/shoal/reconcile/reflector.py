@@ -108,10 +108,10 @@ class Reflector:
                 error = failure
             finally:
                 self.watching = False
-            delay_s = self._settle(error, self._clock.monotonic() - started)
+            delay_s = self._end_session(error, self._clock.monotonic() - started)
             await self._clock.sleep(delay_s)
 
-    def _settle(self, error: Exception | None, lasted_s: float) -> float:
+    def _end_session(self, error: Exception | None, lasted_s: float) -> float:
         """Process the end of a session; return the delay before the next."""
         if lasted_s >= self._config.healthy_s:
             self.failures = 0
@@ -135,7 +135,7 @@ class Reflector:
     async def _session(self) -> None:
         if self._must_list and self._watch_list and self._broken_initials < 2:
             try:
-                await self._watch_from_nothing()
+                await self._list_and_watch()
                 return
             except InitialEventsUnsupported as why:
                 self._watch_list = False
@@ -172,7 +172,7 @@ class Reflector:
         except TimeoutError:
             raise Disconnected("the watch exceeded its timeout: the connection is dead") from None
 
-    async def _watch_from_nothing(self) -> None:
+    async def _list_and_watch(self) -> None:
         """List and watch with one stream."""
         timeout_s = self._timeout_s()
         try:
