@@ -216,10 +216,10 @@ async def test_writes_of_a_handler_are_in_the_cache_before_the_watch_shows_them(
 
         worker = world.start("a", app)
         term = await world.held("a")
-        secrets = worker.feed(("", "Secret")).cache
+        secrets = worker.slot_cache(("", "Secret")).cache
         upsert = secrets.upsert
         secrets.upsert = lambda obj: told.is_set() and upsert(obj)  # type: ignore[method-assign]  # the watch is late
-        worker.feed(("", "Secret")).wrote = upsert  # type: ignore[method-assign, assignment]
+        worker.slot_cache(("", "Secret")).wrote = upsert  # type: ignore[method-assign, assignment]
         await world.give(mine(1, "a", term, 5))
         await asyncio.wait_for(told.wait(), 20)
         assert failures == []

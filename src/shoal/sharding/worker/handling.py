@@ -18,10 +18,10 @@ from shoal.reconcile.queue import WorkQueue
 from shoal.sharding.model import slot_of
 from shoal.sharding.worker.app import Handler, ShardedController
 from shoal.sharding.worker.config import WorkerConfig
-from shoal.sharding.worker.feeding import BY_SLOT, SlotCache
 from shoal.sharding.worker.gauges import Gauges
 from shoal.sharding.worker.lease_keeper import LeaseKeeper
 from shoal.sharding.worker.owned import Kind, Owned, OwnershipLost
+from shoal.sharding.worker.slot_cache import BY_SLOT, SlotCache
 
 log = get_logger("shard.worker")
 
@@ -57,7 +57,7 @@ class HandlerRunner:
         self._clock = clock
         self._gauges = gauges
         self._queue: WorkQueue[_Key] = WorkQueue(clock=clock, limit=_LIMIT)
-        self._feeds: dict[Kind, SlotCache] = {}
+        self._caches: dict[Kind, SlotCache] = {}
         self._gone: dict[_Key, tuple[int, Obj]] = {}  # slot and last state of deleted objects that were not handled yet
         self._running: dict[asyncio.Task[None], tuple[frozenset[int], float]] = {}  # its slots, when it began
         self._cancelled: dict[asyncio.Task[None], bool] = {}  # whether because of the timeout
@@ -76,14 +76,14 @@ class HandlerRunner:
 
     # changes
 
-    def attach(self, kind: Kind, feed: SlotCache) -> None:
+    def attach(self, kind: Kind, slot_cache: SlotCache) -> None:
         """Queue objects when a handled or controlled kind changes."""
-        self._feeds[kind] = feed
+        self._caches[kind] = slot_cache
         for number, handler in enumerate(self._handlers):
             if (handler.group, handler.kind) == kind:
-                feed.cache.add_handler(lambda change, number=number: self._changed(number, change))  # type: ignore[misc]
+                slot_cache.cache.add_handler(lambda change, number=number: self._changed(number, change))  # type: ignore[misc]
             if kind in handler.controls:
-                feed.cache.add_handler(lambda change, number=number: self._child_changed(number, change))  # type: ignore[misc]
+                slot_cache.cache.add_handler(lambda change, number=number: self._child_changed(number, change))  # type: ignore[misc]
 
     def _changed(self, number: int, change: Change) -> None:
         slot = slot_of(change.object, self._owner.config)
@@ -109,8 +109,8 @@ class HandlerRunner:
     def handle_slot(self, slot: int) -> None:
         """Queue all objects of a slot that is owned with a new epoch."""
         for number, handler in enumerate(self._handlers):
-            feed = self._feeds.get((handler.group, handler.kind))
-            for obj in feed.cache.by_index(BY_SLOT, str(slot)) if feed is not None else ():
+            slot_cache = self._caches.get((handler.group, handler.kind))
+            for obj in slot_cache.cache.by_index(BY_SLOT, str(slot)) if slot_cache is not None else ():
                 about = obj["metadata"]
                 self._queue.add((number, ObjectKey(about.get("namespace") or "", about["name"])))
 
@@ -225,7 +225,7 @@ class HandlerRunner:
 
     def _owned(self, handler: Handler, key: ObjectKey) -> Owned | None:
         kind = (handler.group, handler.kind)
-        obj = self._feeds[kind].cache.get(key)
+        obj = self._caches[kind].cache.get(key)
         slot = None if obj is None else slot_of(obj, self._owner.config)
         epoch = None if slot is None else self._owner.epoch_of(slot)
         if obj is None or slot is None or epoch is None:

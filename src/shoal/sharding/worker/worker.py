@@ -25,12 +25,12 @@ from shoal.sharding.model import CONFIG_LABEL, read_table, slot_of
 from shoal.sharding.reflector_config import REFLECTOR_CONFIG
 from shoal.sharding.worker.app import ShardedController
 from shoal.sharding.worker.config import WorkerConfig
-from shoal.sharding.worker.feeding import BY_OWNER, SlotCache
 from shoal.sharding.worker.gauges import Gauges
 from shoal.sharding.worker.handling import HandlerRunner
 from shoal.sharding.worker.lease_keeper import LeaseKeeper, LeaseTiming, TermEnded
 from shoal.sharding.worker.moving import SlotTransfer
 from shoal.sharding.worker.owned import Kind, OwnershipLost
+from shoal.sharding.worker.slot_cache import BY_OWNER, SlotCache
 from shoal.sharding.worker.slots import SlotMachine, SlotStep, SlotStepKind
 
 log = get_logger("shard.worker")
@@ -72,7 +72,7 @@ class Worker:
             acks=lambda: self._machine.acks,
         )
         self.client = client.fenced(self.lease.fence)
-        self._feeds: dict[Kind, SlotCache] = {}
+        self._caches: dict[Kind, SlotCache] = {}
         self._handling = HandlerRunner(self, app, config, clock=clock, gauges=self._gauges)
         self._moving = SlotTransfer(client, app, config, handling=self._handling, clock=clock)
         self._rewatch = asyncio.Event()
@@ -112,10 +112,10 @@ class Worker:
     def report(self) -> WorkerReport:
         app = self._app
         healthy, message = app.health() if app.health is not None else (True, "")
-        handled = [feed for kind, feed in self._feeds.items() if kind in self._handling.kinds]
+        handled = [slot_cache for kind, slot_cache in self._caches.items() if kind in self._handling.kinds]
         return WorkerReport(
             queue_depth=self._handling.depth,
-            objects=sum(len(feed.cache) for feed in handled),
+            objects=sum(len(slot_cache.cache) for slot_cache in handled),
             cpu=round(self._gauges.cpu(), 3),
             memory=round(self._gauges.memory(), 3),
             busy=round(self._gauges.busy(), 3),
@@ -133,21 +133,21 @@ class Worker:
             raise OwnershipLost(f"slot {slot} is not owned with epoch {epoch} any more")
 
     def children_of(self, uid: str, kind: Kind) -> list[Obj]:
-        feed = self._feeds.get(kind)
-        return list(feed.cache.by_index(BY_OWNER, uid)) if feed is not None else []
+        slot_cache = self._caches.get(kind)
+        return list(slot_cache.cache.by_index(BY_OWNER, uid)) if slot_cache is not None else []
 
-    def feed(self, kind: Kind) -> SlotCache:
-        return self._feeds[kind]
+    def slot_cache(self, kind: Kind) -> SlotCache:
+        return self._caches[kind]
 
     def resource(self, kind: Kind) -> ResourceClient:
-        return self.client.of(self._feeds[kind].resource.type)
+        return self.client.of(self._caches[kind].resource.type)
 
     def wrote(self, owner_uid: str, written: Obj, epoch: int) -> None:
         if self._app.journal is not None:
             self._app.journal(owner_uid, written, epoch)
         slot = slot_of(written, self.config)
         if slot is not None and self._machine.epoch_of(slot) == epoch:  # else its objects are not watched any more
-            self._feeds[written["apiVersion"].rpartition("/")[0], written["kind"]].wrote(written)
+            self._caches[written["apiVersion"].rpartition("/")[0], written["kind"]].wrote(written)
 
     # running
 
@@ -157,7 +157,7 @@ class Worker:
         self._configs.cache.add_handler(self._config_changed)
         parts: dict[str, Any] = {
             "worker/config": self._configs.run(),
-            "worker/feeds": self._watch(),
+            "worker/caches": self._watch(),
             "worker/handlers": self._handling.run(),
         }
         background = asyncio.create_task(run_all(parts), name="worker/background")
@@ -169,15 +169,15 @@ class Worker:
         finally:
             await self._moving.close()
             await cancel_all(background)
-            for feed in self._feeds.values():
-                await feed.close()
+            for slot_cache in self._caches.values():
+                await slot_cache.close()
 
     async def _discover(self) -> None:
         """Find the kinds that are handled and controlled; waits for those that the server does not serve yet."""
         kinds = dict.fromkeys(kind for each in self._app.handlers for kind in ((each.group, each.kind), *each.controls))
         for kind in kinds:
-            self._feeds[kind] = SlotCache(await self._found(kind), self.config, clock=self._clock, random=self._random)
-            self._handling.attach(kind, self._feeds[kind])
+            self._caches[kind] = SlotCache(await self._found(kind), self.config, clock=self._clock, random=self._random)
+            self._handling.attach(kind, self._caches[kind])
 
     async def _found(self, kind: Kind) -> ResourceClient:
         group, name = kind
@@ -310,7 +310,7 @@ class Worker:
             machine = self._machine
             wanted = machine.wanted
             if wanted != following:
-                await asyncio.gather(*(feed.follow(wanted) for feed in self._feeds.values()))
+                await asyncio.gather(*(slot_cache.follow(wanted) for slot_cache in self._caches.values()))
                 following = wanted
             if machine is self._machine:
                 self._do(machine.watched(wanted))

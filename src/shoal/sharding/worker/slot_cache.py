@@ -66,7 +66,7 @@ class SlotCache:
             self.resource, self.cache, clock=self._clock, random=self._random, scope=Scope(label_selector=selector),
             config=REFLECTOR_CONFIG,
         )  # fmt: skip
-        self._task = asyncio.create_task(reflector.run(), name=f"feed/{self.resource.type.qualified}")
+        self._task = asyncio.create_task(reflector.run(), name=f"cache/{self.resource.type.qualified}")
         await self.cache.listed.wait()
 
     def wrote(self, answer: Obj) -> None:
