@@ -1,4 +1,4 @@
-"""The definitions are such that a cluster takes them, and the views read exactly what they allow."""
+"""A cluster accepts the definitions, and the views read exactly what they allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The definitions of sharding: the documents' own examples are taken as they are, and mistakes are named."""
+"""The definitions of sharding: a server accepts the documented examples unchanged and names mistakes."""
 
 from __future__ import annotations
 

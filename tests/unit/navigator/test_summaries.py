@@ -1,4 +1,4 @@
-"""What is known of an object without the object: every kind's fields, Istio's proxies, and data of the wrong shape."""
+"""Summaries of objects: every kind's fields, Istio's proxies, and data of the wrong shape."""
 
 from __future__ import annotations
 

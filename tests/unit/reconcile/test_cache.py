@@ -1,4 +1,4 @@
-"""The cache: revisions only rise, deletions stick, indexes follow, handlers hear each change once."""
+"""The cache: revisions only rise, deletions stick, indexes follow, handlers receive each change once."""
 
 from __future__ import annotations
 

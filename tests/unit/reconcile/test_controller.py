@@ -1,4 +1,4 @@
-"""The controller: what follows from each outcome, wiring, timeouts, resync, an orderly end."""
+"""The controller: the consequence of each outcome, wiring, timeouts, resync, shutdown."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ async def test_each_term_has_a_higher_number_also_for_the_same_holder(clock: Fak
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_there_are_never_two_leaders(clock: FakeClock, seed: int) -> None:
-    """Random faults on three candidates: holders of a fence never overlap, and someone leads when all is well again."""
+    """Random faults on three candidates: holders of a fence never overlap, and a candidate leads once the faults end."""
 
     random = Random(seed)
     shared: list[LockRecord] = []

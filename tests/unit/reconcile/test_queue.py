@@ -1,4 +1,4 @@
-"""The work queue: one worker per key, nothing lost, delays on the clock, an orderly end."""
+"""The work queue: one worker per key, no lost keys, delays on the clock, shutdown."""
 
 from __future__ import annotations
 

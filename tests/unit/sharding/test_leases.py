@@ -1,4 +1,4 @@
-"""Leases: what a worker may do until when, when the manager may act, and that the two never overlap."""
+"""Leases: until when a worker may work, from when the manager may act, and that the two never overlap."""
 
 from __future__ import annotations
 

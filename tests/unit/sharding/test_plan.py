@@ -1,4 +1,4 @@
-"""Sharing out slots: every slot has one owner, and as few as possible move."""
+"""Assignment of slots: every slot has one owner, and as few as possible move."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a command said and how it ended."""
+    """Output and exit code of a command."""
 
     code: int
     out: str
@@ -42,7 +42,7 @@ Shoal = Callable[..., Ran]
 
 
 class WorldClock(RealClock):
-    """The world stands still, what serves it does not."""
+    """The wall clock stands still for the answers; timers run."""
 
     def wall_s(self) -> float:
         return AT_S

@@ -261,7 +261,7 @@ def test_logs_are_passed_on_as_they_are_asked_for(ask: Client) -> None:
 
 
 class Streaming:
-    """An exchange that is looked at while it goes on."""
+    """A request whose response is read while it streams."""
 
     def __init__(self, api: RestApi[Caller, Caller], path: str, query: str = "") -> None:
         self.sent: list[dict[str, Any]] = []

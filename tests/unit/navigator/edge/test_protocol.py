@@ -1,4 +1,4 @@
-"""The machine of the stream: whatever happens on both sides and wherever the line is cut, both end with the same rows."""
+"""The edge's state machine: after any events and disconnects, edge and manager have the same rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def data(text: str, size: int = 0) -> bytes:
 
 
 class World:
-    """An edge's machine and a manager's model, and the line between them."""
+    """An edge's machine and a manager's model, with the messages between them."""
 
     def __init__(self, machine: EdgeMachine, model: ManagerModel | None = None) -> None:
         self.machine = machine
@@ -80,7 +80,7 @@ class World:
             self.commands += self.machine.receive(message, self.now_s)
 
     def settle(self, seconds: float = 0.2) -> list[str]:
-        """Let everything that is to be said arrive; the names of what was said."""
+        """Deliver all messages that are due; returns their names."""
         said: list[str] = []
         end_s = self.now_s + seconds
         while True:

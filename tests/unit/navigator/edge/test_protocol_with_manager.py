@@ -1,4 +1,4 @@
-"""Both machines of the protocol against each other: whatever happens in between, the manager ends with the edge's rows."""
+"""Both state machines of the protocol together: after any events the manager has the edge's rows."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class World:
         self.answers: list[pb.ManagerMessage] = []  # on their way to the edge
 
     def connect(self) -> None:
-        """The stream broke, and with it whatever was on its way."""
+        """Connect again; messages on their way are lost."""
         self.edge.disconnect()
         self.answers.clear()
         claim = identified(self.edge.connect(CLAIM, self.now_s, self._ms))
@@ -72,7 +72,7 @@ class World:
             self.edge.receive(answer, self.now_s)
 
     def send(self) -> bool:
-        """One message of the edge, stored; False when it has nothing to say."""
+        """Send and store one message of the edge; False when there is none."""
         message = self.edge.next(self.now_s, self._ms)
         if message is None or self.session is None:
             return False

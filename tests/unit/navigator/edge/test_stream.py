@@ -1,4 +1,4 @@
-"""The stream to the manager, over a real connection: one supervisor, one writer, and what each setting of it does."""
+"""The stream to the manager, over a real connection: one supervisor, one writer, and the effect of each setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mistakes that are found, each with one that is not: a finder that cries wolf is switched off."""
+"""The mistakes that are found, each with a similar configuration that is correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The past: as far back as the retention goes, and no further; what a restart finds; what the ledger refuses."""
+"""The history: within the retention, after a restart, and the writes that the row writer refuses."""
 
 from __future__ import annotations
 

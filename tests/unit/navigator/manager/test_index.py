@@ -1,4 +1,4 @@
-"""The index: after any changes it answers as if it had been built from scratch, and touches nothing else."""
+"""The index: after any changes it equals one built from scratch, and a change updates only its own entries."""
 
 from __future__ import annotations
 

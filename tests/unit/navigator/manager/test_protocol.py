@@ -1,4 +1,4 @@
-"""The manager's side of a stream: what is stored equals what the edge has, and what makes no sense is refused."""
+"""The manager's side of a stream: the stored rows equal those of the edge, and invalid messages are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may speak for a cluster: one edge at a time, whatever happens in which order."""
+"""Claims of clusters: one edge at a time, in any order of events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a shard manager asks workers for their health over HTTP."""
+"""The HTTP health check of workers."""
 
 from __future__ import annotations
 

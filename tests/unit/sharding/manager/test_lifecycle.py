@@ -1,5 +1,4 @@
-"""Phases of shards and how many there are: every arrow of the machine, none that is not in it, and updates that move
-each slot once."""
+"""Phases and numbers of shards: exactly the transitions of the state machine, and updates that move each slot once."""
 
 from __future__ import annotations
 

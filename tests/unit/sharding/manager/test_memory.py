@@ -1,4 +1,4 @@
-"""What the manager remembers between two passes."""
+"""State that the manager keeps between two passes."""
 
 from __future__ import annotations
 

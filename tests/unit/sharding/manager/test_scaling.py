@@ -1,4 +1,4 @@
-"""Scaling decisions: each reason, each thing that holds one back, and the words that explain it."""
+"""Scaling decisions: each reason, each limit, and the explanations."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Actor:
                 self.acks.pop(slot, None)
 
     def works(self) -> dict[int, int]:
-        """Slots that it works on by what it knows, with their epochs."""
+        """The slots that it works on according to its view, with their epochs."""
         if not self.alive:
             return {}
         found = {}

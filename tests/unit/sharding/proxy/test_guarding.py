@@ -1,4 +1,4 @@
-"""What leaves the proxy names a version, keeps the slot and carries the epoch, whatever a controller sends."""
+"""Every write through the proxy names a version, keeps the slot and carries the epoch."""
 
 from __future__ import annotations
 

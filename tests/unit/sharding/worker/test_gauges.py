@@ -1,4 +1,4 @@
-"""What a worker says of itself: how much of its time handlers take, whatever they do meanwhile."""
+"""The load that a worker reports: the share of its handlers that are running."""
 
 from __future__ import annotations
 

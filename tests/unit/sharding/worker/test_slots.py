@@ -1,4 +1,4 @@
-"""The worker's slot machine: what it does about an entry, and that two workers never work on one slot."""
+"""The worker's slot machine: its steps for an entry, and that two workers never work on one slot."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_all_slots_end_with_the_term() -> None:
 
 
 class Manager:
-    """As much of a manager as moves one slot between two live shards: it gives nothing away before it may."""
+    """The part of a manager that moves one slot between two live shards."""
 
     def __init__(self) -> None:
         self.entry = SlotEntry(slot=7, owner="a", term=1, epoch=1)

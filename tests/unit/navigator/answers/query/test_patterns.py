@@ -1,4 +1,4 @@
-"""Patterns: they mean what they mean in Python, and none of them can keep a search busy."""
+"""Patterns match as in Python, and no pattern can block a search."""
 
 from __future__ import annotations
 

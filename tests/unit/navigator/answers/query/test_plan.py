@@ -1,4 +1,4 @@
-"""A plan finds what looking at everything finds, and looks at less."""
+"""A plan finds the rows that a full scan finds, and tests fewer rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of istiod's Deployment and its mesh configuration."""
+"""The control plane from istiod's Deployment and its mesh configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls whom: the queries, and the rows made of their answers."""
+"""Calls between services: the queries to Prometheus, and the connections from their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dumps of proxies as they are written by Istio's: dynamic, with warming and failing parts."""
+"""Configuration dumps of Istio's proxies: dynamic, with warming and failed parts."""
 
 from __future__ import annotations
 

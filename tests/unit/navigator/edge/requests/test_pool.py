@@ -1,4 +1,4 @@
-"""The pool that answers requests, and what each setting of it does."""
+"""The pool that answers requests, and the effect of each setting."""
 
 from __future__ import annotations
 

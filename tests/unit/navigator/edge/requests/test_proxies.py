@@ -1,4 +1,4 @@
-"""Where the administration of a pod's proxy listens."""
+"""The admin port of a pod's proxy."""
 
 from __future__ import annotations
 
