@@ -153,7 +153,7 @@ class RowWriter:
                     _log.warning("rows cannot be stored", reason=str(error))
                 await self._clock.sleep(_BACKOFF.bound_s(failures))
         if failures:
-            _log.info("storing again", failures=failures)
+            _log.info("rows are stored again", failures=failures)
         self.away = ""
 
     async def _show(self, job: _Job) -> None:

@@ -115,7 +115,7 @@ class Manager:
             self.keeper.save_heard()
             await self.row_writer.commit_posted()
         except ServiceUnavailable as error:
-            _log.warning("the end was not stored", reason=str(error))
+            _log.warning("the times of the last messages were not stored", reason=str(error))
         finally:
             await self._rows.close()
 
@@ -141,7 +141,7 @@ class Manager:
                 cluster.put(row.key, made)
             self._grown(len(piece))
         self._loaded = True
-        _log.info("read", clusters=len(self.clusters.known), rows=len(self.index),
+        _log.info("rows loaded", clusters=len(self.clusters.known), rows=len(self.index),
                   seconds=round(self._clock.monotonic() - begun_s, 2))  # fmt: skip
 
     def _count(self, freshness: Freshness) -> float:

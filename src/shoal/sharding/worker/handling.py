@@ -245,7 +245,7 @@ class HandlerRunner:
         except Exception as error:
             late = isinstance(error, OwnershipLost | LostLease)
             if late and not any(self._owner.epoch_of(each.slot) == each.epoch for each in owned):
-                log.info("not the owner any more", reason=str(error))  # not a failure: the next owner handles it
+                log.info("the slot is not owned any more", reason=str(error))  # the next owner handles it
             else:
                 self._again(keys, error)
             return
@@ -261,6 +261,6 @@ class HandlerRunner:
         for key in keys:
             delay_s = self._queue.add_rate_limited(key)
             if isinstance(error, Conflict | NotFound | OwnershipLost | LostLease | TransportError):
-                log.info("handling it again", key=str(key[1]), reason=str(error), delay_s=round(delay_s, 3))
+                log.info("retrying an object", key=str(key[1]), reason=str(error), delay_s=round(delay_s, 3))
             else:
                 log.error("a handler failed", error=error, key=str(key[1]), delay_s=round(delay_s, 3))
