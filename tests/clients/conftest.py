@@ -11,18 +11,18 @@ import shutil
 import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from shoal.testing.servers import ServerProcess, server_process
+from shoal.testing.waiting import eventually_blocking
 
 _numbers = itertools.count(1)
 
@@ -162,18 +162,6 @@ def kubectl(cluster: ServerProcess, namespace: str, tmp_path: Path) -> Kubectl:
     return Kubectl(find_kubectl(), cluster.kubeconfig, namespace, tmp_path)
 
 
-T = TypeVar("T")
-
-
-def eventually(read: Callable[[], T], ready: Callable[[T], object], timeout_s: float = 15.0) -> T:
-    """Read until what was read is as wanted, and return it; what was read last is in the failure."""
-    deadline = time.monotonic() + timeout_s
-    while not ready(found := read()):
-        assert time.monotonic() < deadline, f"still {found!r} after {timeout_s} s"
-        time.sleep(0.05)
-    return found
-
-
 def a_deployment(name: str) -> dict[str, Any]:
     labels = {"app": name}
     return {
@@ -264,10 +252,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
     with log.open("wb") as out:
         up = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=found)
     try:
-        deadline = time.monotonic() + _UP_S
-        while "\nready\n" not in log.read_text():
-            assert up.poll() is None and time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
+        eventually_blocking(lambda: "\nready\n" in log.read_text() or up.poll() is not None, timeout_s=_UP_S)
+        assert up.poll() is None, log.read_text()
         yield found
     finally:
         up.terminate()

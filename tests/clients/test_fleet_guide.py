@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from shoal.testing.waiting import eventually_blocking
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guides" / "fleet.md"
@@ -67,10 +68,8 @@ def test_every_shoal_line_works_and_shows_what_the_guide_shows(environment: dict
 
 def wait_for_agents(environment: dict[str, str]) -> None:
     """`up` is ready when the clusters are; their agents join a moment later."""
-    deadline = time.monotonic() + STEP_S
-    while True:
-        shown = subprocess.run(["shoal", "agents"], capture_output=True, text=True, env=environment, check=True).stdout
-        if shown.count("Joined") == 2:
-            return
-        assert time.monotonic() < deadline, shown
-        time.sleep(0.2)
+
+    def shown() -> str:
+        return subprocess.run(["shoal", "agents"], capture_output=True, text=True, env=environment, check=True).stdout
+
+    eventually_blocking(shown, until=lambda text: text.count("Joined") == 2, timeout_s=STEP_S)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.clients.conftest import NODES, SIMULATED, Kubectl, eventually, find_kubectl
+from tests.clients.conftest import NODES, SIMULATED, Kubectl, find_kubectl
 
 from shoal.testing.servers import ServerProcess, server_process
+from shoal.testing.waiting import eventually_blocking
 
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
 
@@ -35,7 +36,9 @@ def cluster(guide: Path, request: pytest.FixtureRequest) -> Iterator[ServerProce
         return
     with server_process(None, *SIMULATED) as started:
         kubectl = Kubectl(find_kubectl(), started.kubeconfig, "default", started.directory)
-        eventually(lambda: kubectl("get", "nodes", "-o", "name").split(), lambda found: len(found) == len(NODES))
+        eventually_blocking(
+            lambda: kubectl("get", "nodes", "-o", "name").split(), until=lambda found: len(found) == len(NODES)
+        )
         yield started
 
 

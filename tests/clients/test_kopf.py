@@ -13,9 +13,10 @@ import kopf
 import pytest
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
-from tests.clients.conftest import a_definition, a_widget, eventually
+from tests.clients.conftest import a_definition, a_widget
 
 from shoal.testing.servers import ServerProcess
+from shoal.testing.waiting import eventually_blocking
 
 # aiohttp, which kopf talks through, leaves TLS connections to be closed by a loop that has ended; that is shown, and
 # collected here so that no other test is blamed for it.
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.filterwarnings("default::pytest.PytestUnraisableExcepti
 
 MERGE = "application/merge-patch+json"
 CLOSING_S = 0.25  # what aiohttp asks callers to wait for its TLS connections to close
+_OPERATOR_S = 60.0  # to start and to stop, on a busy machine
 FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
 
 
@@ -65,11 +67,11 @@ def running(registry: kopf.OperatorRegistry, namespace: str) -> Iterator[None]:
     thread = threading.Thread(target=operate, name="kopf")
     thread.start()
     try:
-        assert ready.wait(15), "the operator did not start"
+        assert ready.wait(_OPERATOR_S), "the operator did not start"
         yield
     finally:
         stop.set()
-        thread.join(15)
+        thread.join(_OPERATOR_S)
         gc.collect()
     assert not thread.is_alive(), "the operator did not stop"
     assert not failures, failures
@@ -137,14 +139,14 @@ def test_handlers_see_the_life_of_a_custom_object(
 
     with running(registry, namespace):
         widgets.create("w", size=1)
-        status = eventually(lambda: widgets.status("w"), lambda status: status.get("phase") == "Made")
+        status = eventually_blocking(lambda: widgets.status("w"), until=lambda status: status.get("phase") == "Made")
         assert status["created"] == {"size": 1}  # what a handler returns is kept under its id
         assert widgets.get("w")["metadata"]["finalizers"] == [FINALIZER]
         assert "color" in widgets.get("w")["spec"]
         widgets.patch("w", {"spec": {"size": 2}})
-        eventually(lambda: widgets.status("w"), lambda status: status.get("phase") == "Resized")
+        eventually_blocking(lambda: widgets.status("w"), until=lambda status: status.get("phase") == "Resized")
         widgets.delete("w")
-        eventually(lambda: widgets.get("w"), lambda found: not found)
+        eventually_blocking(lambda: widgets.get("w"), until=lambda found: not found)
     assert calls == [("create", 1), ("update", 1, 2), ("delete", "w")]
 
 
@@ -162,12 +164,14 @@ def test_the_finalizer_keeps_an_object_until_its_handler_succeeds(
 
     with running(registry, namespace):
         widgets.create("w", size=1)
-        eventually(lambda: widgets.get("w"), lambda found: FINALIZER in found["metadata"].get("finalizers", ()))
+        eventually_blocking(
+            lambda: widgets.get("w"), until=lambda found: FINALIZER in found["metadata"].get("finalizers", ())
+        )
         widgets.delete("w")
         assert tried.wait(10)
         assert widgets.get("w")["metadata"]["deletionTimestamp"]
         may_go.set()
-        eventually(lambda: widgets.get("w"), lambda found: not found)
+        eventually_blocking(lambda: widgets.get("w"), until=lambda found: not found)
 
 
 def test_an_operator_that_starts_later_catches_up(
@@ -180,9 +184,9 @@ def test_an_operator_that_starts_later_catches_up(
 
     widgets.create("w", size=1)
     with running(registry, namespace):
-        eventually(lambda: widgets.status("w"), lambda status: status.get("phase") == "seen: create")
+        eventually_blocking(lambda: widgets.status("w"), until=lambda status: status.get("phase") == "seen: create")
     with running(registry, namespace):
-        eventually(lambda: widgets.status("w"), lambda status: status.get("phase") == "seen: resume")
+        eventually_blocking(lambda: widgets.status("w"), until=lambda status: status.get("phase") == "seen: resume")
 
 
 def test_timers_and_daemons_keep_writing_status(
@@ -202,10 +206,10 @@ def test_timers_and_daemons_keep_writing_status(
 
     with running(registry, namespace):
         widgets.create("w", size=1)
-        eventually(lambda: widgets.status("w"), lambda status: status.get("replicas", 0) >= 3)
+        eventually_blocking(lambda: widgets.status("w"), until=lambda status: status.get("replicas", 0) >= 3)
         widgets.delete("w")
         assert ended.wait(10)
-        eventually(lambda: widgets.get("w"), lambda found: not found)
+        eventually_blocking(lambda: widgets.get("w"), until=lambda found: not found)
 
 
 def test_handlers_post_events_about_their_objects(
@@ -224,7 +228,7 @@ def test_handlers_post_events_about_their_objects(
 
     with running(registry, namespace):
         widgets.create("w", size=1)
-        found = eventually(lambda: about("w"), lambda events: {"Noticed", "Worried"} <= set(events))
+        found = eventually_blocking(lambda: about("w"), until=lambda events: {"Noticed", "Worried"} <= set(events))
     assert found["Noticed"].message == "hello" and found["Noticed"].type == "Normal"
     assert found["Worried"].type == "Warning"
     assert found["Noticed"].involved_object.uid == widgets.get("w")["metadata"]["uid"]
@@ -253,15 +257,15 @@ def test_an_operator_makes_and_owns_built_in_objects(
 
     with running(registry, namespace):
         widgets.create("w", size=1, color="blue")
-        (child,) = eventually(
+        (child,) = eventually_blocking(
             lambda: core.list_namespaced_secret(namespace, label_selector="made-for=w").items,
-            lambda items: items,
+            until=lambda items: items,
         )
-        eventually(lambda: marked, lambda names: child.metadata.name in names)
+        eventually_blocking(lambda: marked, until=lambda names: child.metadata.name in names)
         core.create_namespaced_config_map(namespace, {"metadata": {"name": "c", "labels": {"operated": "yes"}}})
-        eventually(
+        eventually_blocking(
             lambda: core.read_namespaced_config_map("c", namespace).metadata.annotations or {},
-            lambda annotations: annotations.get("touched") == "yes",
+            until=lambda annotations: annotations.get("touched") == "yes",
         )
     (owner,) = child.metadata.owner_references
     assert owner.uid == widgets.get("w")["metadata"]["uid"] and owner.controller is True

@@ -65,7 +65,7 @@ def test_objects_through_their_life(api: kr8s.Api) -> None:
     made.refresh()
     assert "tier" not in made.labels
     made.delete()
-    made.wait("delete", timeout=10)
+    made.wait("delete", timeout=30)
     with pytest.raises(kr8s.NotFoundError):
         made.refresh()
 
@@ -85,10 +85,10 @@ def test_scale_and_wait(api: kr8s.Api) -> None:
     assert made.replicas == 3 and made.metadata.generation == 2
     condition = {"type": "Available", "status": "True", "reason": "x", "message": ""}
     made.patch({"status": {"conditions": [condition]}}, subresource="status")
-    made.wait("condition=Available", timeout=10)
-    made.wait("jsonpath='{.spec.replicas}'=3", timeout=10)
+    made.wait("condition=Available", timeout=30)
+    made.wait("jsonpath='{.spec.replicas}'=3", timeout=30)
     made.delete(propagation_policy="Background")
-    made.wait("delete", timeout=10)
+    made.wait("delete", timeout=30)
 
 
 def test_errors_tell_what_the_server_said(api: kr8s.Api) -> None:
@@ -139,7 +139,7 @@ def test_custom_objects(api: kr8s.Api, group: str) -> None:
     widget.scale(4)
     assert (widget.spec.size, widget.replicas) == (2, 4)
     widget.patch({"status": {"phase": "Good"}}, subresource="status")
-    widget.wait("jsonpath='{.status.phase}'=Good", timeout=10)
+    widget.wait("jsonpath='{.status.phase}'=Good", timeout=30)
     with pytest.raises(kr8s.ServerError, match="size must stay under 100"):
         widget.patch({"spec": {"size": 100}})
     assert [cast(Any, item).name for item in Widget.list(api=api, namespace=api.namespace)] == ["w"]
@@ -149,7 +149,7 @@ def test_custom_objects(api: kr8s.Api, group: str) -> None:
     owned.refresh()
     assert owned.metadata.ownerReferences[0].uid == widget.metadata.uid
     widget.delete()
-    widget.wait("delete", timeout=10)
+    widget.wait("delete", timeout=30)
 
 
 async def test_watch_sees_changes_as_they_happen(cluster: ServerProcess, namespace: str) -> None:

@@ -14,10 +14,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from tests.clients.conftest import Kubectl, eventually
+from tests.clients.conftest import Kubectl
 
 from shoal.app.main import main
 from shoal.testing.servers import ServerProcess
+from shoal.testing.waiting import eventually_blocking
 
 CLIENT = "kubernetes.io/kube-apiserver-client"
 
@@ -66,7 +67,7 @@ def test_an_approved_request_becomes_a_certificate_that_kubectl_can_use(kubectl:
     kubectl("create", "-f", "-", stdin=a_csr(name, request, expirationSeconds=3600))
     assert kubectl("get", "csr", name).splitlines()[1].split()[-1] == "Pending"
     assert f"{name} approved" in kubectl("certificate", "approve", name)
-    certificate = eventually(lambda: kubectl("get", "csr", name, "-o", "jsonpath={.status.certificate}"), bool)
+    certificate = eventually_blocking(lambda: kubectl("get", "csr", name, "-o", "jsonpath={.status.certificate}"))
     assert kubectl("get", "csr", name).splitlines()[1].split()[-1] == "Approved,Issued"
 
     alice = with_user(kubectl, {"client-certificate-data": certificate, "client-key-data": encoded(key)})
@@ -164,8 +165,10 @@ def test_a_static_token_works_and_ends_while_the_server_runs(
         carol = Kubectl(kubectl.path, str(path), kubectl.namespace, kubectl.home)
     else:
         carol = with_user(kubectl, {"token": printed.strip()})
-    answered = eventually(lambda: carol.run("auth", "whoami", "-o", "json"), lambda done: done.returncode == 0, 5)
+    answered = eventually_blocking(
+        lambda: carol.run("auth", "whoami", "-o", "json"), until=lambda done: done.returncode == 0
+    )
     found = json.loads(answered.stdout)["status"]["userInfo"]
     assert (found["username"], found["groups"]) == ("carol", ["dev", "system:authenticated"])
     assert main(["token", "revoke", name, *where]) == 0
-    eventually(lambda: carol.run("auth", "whoami"), lambda done: done.returncode != 0, 5)
+    eventually_blocking(lambda: carol.run("auth", "whoami"), until=lambda done: done.returncode != 0)

@@ -16,10 +16,11 @@ import kubernetes
 import pytest
 from kubernetes.stream import stream
 from lightkube import Client, KubeConfig
-from tests.clients.conftest import Kubectl, eventually
+from tests.clients.conftest import Kubectl
 from tests.clients.workloads import WITHIN, read
 
 from shoal.testing.servers import ServerProcess
+from shoal.testing.waiting import eventually_blocking
 
 COUNTING = "i=0; while :; do echo line $i; i=$((i+1)); sleep 0.05; done"
 
@@ -38,7 +39,7 @@ def run(kubectl: Kubectl, name: str, script: str, *flags: str) -> None:
 def run_web(kubectl: Kubectl) -> None:
     kubectl("run", "web", "--image=nginx", "--port=8080")
     kubectl("wait", "--for=condition=Ready", "pod/web", WITHIN)
-    eventually(lambda: kubectl("logs", "web"), lambda text: "listening" in text)
+    eventually_blocking(lambda: kubectl("logs", "web"), until=lambda text: "listening" in text)
 
 
 # logs
@@ -46,7 +47,7 @@ def run_web(kubectl: Kubectl) -> None:
 
 def test_logs_are_read_from_either_end(kubectl: Kubectl) -> None:
     run(kubectl, "p", "for i in 1 2 3; do echo line $i; done; echo oops >&2; sleep 600")
-    text = eventually(lambda: kubectl("logs", "p"), lambda text: "oops" in text)
+    text = eventually_blocking(lambda: kubectl("logs", "p"), until=lambda text: "oops" in text)
     assert text.splitlines()[:3] == ["line 1", "line 2", "line 3"]
     assert len(kubectl("logs", "p", "--tail=2").splitlines()) == 2
     assert kubectl("logs", "p", "--limit-bytes=6") == "line 1"
@@ -71,15 +72,21 @@ def test_logs_are_followed_until_the_container_ends(kubectl: Kubectl) -> None:
 
 def test_logs_of_the_run_before_a_crash(kubectl: Kubectl) -> None:
     kubectl("run", "p", "--image=busybox", "--", "sh", "-c", "echo dying; exit 3")
-    eventually(lambda: kubectl("get", "pod", "p", "--no-headers"), lambda text: "CrashLoopBackOff" in text)
+    eventually_blocking(
+        lambda: kubectl("get", "pod", "p", "--no-headers"), until=lambda text: "CrashLoopBackOff" in text
+    )
     assert kubectl("logs", "p", "--previous") == "dying\n"
-    text = eventually(lambda: kubectl("describe", "pod", "p"), lambda text: "Back-off restarting" in text)
+    text = eventually_blocking(
+        lambda: kubectl("describe", "pod", "p"), until=lambda text: "Back-off restarting" in text
+    )
     assert "Exit Code:    3" in text and "Started" in text.partition("Events")[2]
 
 
 def test_an_unknown_image_says_what_to_do(kubectl: Kubectl) -> None:
     kubectl("run", "p", "--image=example.com/nonesuch:1")
-    text = eventually(lambda: kubectl("describe", "pod", "p"), lambda text: "Failed to pull image" in text)
+    text = eventually_blocking(
+        lambda: kubectl("describe", "pod", "p"), until=lambda text: "Failed to pull image" in text
+    )
     assert "ErrImagePull" in text and "image table" in text
     assert "trying and failing to pull image" in kubectl.fails("logs", "p")
 
@@ -173,7 +180,7 @@ def test_a_service_is_reached_at_its_address_and_through_the_server(kubectl: Kub
         except OSError as error:
             return str(error)
 
-    eventually(asked, lambda text: "GET /direct" in text)
+    eventually_blocking(asked, until=lambda text: "GET /direct" in text)
     path = f"/api/v1/namespaces/{kubectl.namespace}"
     assert "GET /a" in kubectl("get", "--raw", f"{path}/services/web/proxy/a")
     assert "GET /b" in kubectl("get", "--raw", f"{path}/pods/web:8080/proxy/b")
@@ -187,7 +194,7 @@ def test_top_shows_what_pods_and_nodes_use(kubectl: Kubectl) -> None:
         found = re.search(r"(\d+)m +(\d+)Mi", done.stdout)
         return (int(found[1]), int(found[2])) if found else (0, 0)
 
-    eventually(used, lambda amounts: amounts[0] > 50 and amounts[1] >= 0, timeout_s=45)
+    eventually_blocking(used, until=lambda amounts: amounts[0] > 50 and amounts[1] >= 0, timeout_s=45)
     kubectl("delete", "pod", "p", "--now")
     header, row = kubectl("top", "node").splitlines()
     assert header.split()[:2] == ["NAME", "CPU(cores)"] and row.split()[0] == "node-1"

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.clients.conftest import Kubectl, eventually, find_kubectl
+from tests.clients.conftest import Kubectl, find_kubectl
 
 from shoal.testing import podman
 from shoal.testing.podman import Podman
+from shoal.testing.waiting import eventually_blocking
 
 WITHIN = "--timeout=50s"
 _READY_S = 60.0
@@ -96,7 +97,9 @@ def docker_cluster(tmp_path: Path) -> Iterator[DockerCluster]:
 
 def test_a_pod_runs_in_a_container_with_logs_exec_volumes_and_an_end(docker_cluster: DockerCluster) -> None:
     kubectl = docker_cluster.kubectl
-    eventually(lambda: kubectl("get", "nodes", "--no-headers"), lambda text: " Ready " in text, 30)
+    eventually_blocking(
+        lambda: kubectl("get", "nodes", "--no-headers"), until=lambda text: " Ready " in text, timeout_s=30
+    )
     version = kubectl("get", "nodes", "-o", "jsonpath={.items[0].status.nodeInfo.containerRuntimeVersion}")
     assert version.startswith("docker://")
 
@@ -122,14 +125,16 @@ def test_a_pod_runs_in_a_container_with_logs_exec_volumes_and_an_end(docker_clus
     kubectl("apply", "-f", "-", stdin=json.dumps(pod))
     kubectl("wait", "--for=condition=Ready", "pod/p", WITHIN)
     assert docker_cluster.container_of("p") in docker_cluster.containers()
-    assert eventually(lambda: kubectl("logs", "p"), bool) == "begun as p\n"
+    assert eventually_blocking(lambda: kubectl("logs", "p")) == "begun as p\n"
     assert kubectl("exec", "p", "--", "cat", "/etc/greeting/text") == "hello"
     assert kubectl.run("exec", "p", "--", "sh", "-c", "exit 7").returncode == 7
 
     kubectl("run", "bad", f"--image={podman.MISSING_IMAGE}")
-    eventually(lambda: kubectl("get", "pod", "bad", "--no-headers"), lambda text: "Pull" in text, 30)
+    eventually_blocking(
+        lambda: kubectl("get", "pod", "bad", "--no-headers"), until=lambda text: "Pull" in text, timeout_s=30
+    )
     kubectl("delete", "pod", "p", "bad", WITHIN)
-    eventually(lambda: docker_cluster.containers("--all"), lambda found: not found, 30)
+    eventually_blocking(lambda: docker_cluster.containers("--all"), until=lambda found: not found, timeout_s=30)
 
 
 def test_services_lead_to_containers_and_ports_are_forwarded(docker_cluster: DockerCluster) -> None:
@@ -159,7 +164,7 @@ def test_services_lead_to_containers_and_ports_are_forwarded(docker_cluster: Doc
         command = docker_cluster.engine.on_its_network(sys.executable, "-I", "-c", _FETCH, host, port)
         return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout
 
-    assert eventually(lambda: fetched(address, "8080"), bool, 30) == "web\n"
+    assert eventually_blocking(lambda: fetched(address, "8080"), timeout_s=30) == "web\n"
     with kubectl.started("port-forward", "pod/web", ":8080") as forwarding:
         assert forwarding.stdout is not None
         port = forwarding.stdout.readline().partition(" -> ")[0].rpartition(":")[2]
@@ -179,7 +184,7 @@ def test_containers_outlive_a_killed_cluster_and_end_with_one_that_is_stopped(do
     docker_cluster.stop()
     assert docker_cluster.containers() == []
     docker_cluster.start()
-    found = eventually(lambda: docker_cluster.containers(), lambda found: len(found) == 2, 40)
+    found = eventually_blocking(lambda: docker_cluster.containers(), until=lambda found: len(found) == 2, timeout_s=40)
     assert running not in found
     kubectl("wait", "--for=condition=Ready", "pod/p", WITHIN)
-    eventually(lambda: docker_cluster.container_of("p"), lambda text: text in found, 20)
+    eventually_blocking(lambda: docker_cluster.container_of("p"), until=lambda text: text in found, timeout_s=20)

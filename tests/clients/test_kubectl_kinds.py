@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from tests.clients.conftest import NODES, Kubectl, eventually, finished
+from tests.clients.conftest import NODES, Kubectl, finished
 from tests.clients.workloads import WITHIN, create, names, pods, read, rolled_out, workload
 
 from shoal.testing.servers import ServerProcess
+from shoal.testing.waiting import eventually_blocking
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +39,7 @@ def test_a_job_runs_to_its_completions(kubectl: Kubectl) -> None:
     assert header.split() == ["NAME", "STATUS", "COMPLETIONS", "DURATION", "AGE"]
     assert row.split()[:3] == ["work", "Complete", "4/4"]
     assert [line.split()[2] for line in kubectl("get", "pods", "--no-headers").splitlines()] == ["Completed"] * 4
-    text = eventually(lambda: kubectl("describe", "job", "work"), lambda text: "Job completed" in text)
+    text = eventually_blocking(lambda: kubectl("describe", "job", "work"), until=lambda text: "Job completed" in text)
     assert "0 Active (0 Ready) / 4 Succeeded / 0 Failed" in text
 
 
@@ -56,7 +57,9 @@ def test_a_job_whose_pods_fail_fails(kubectl: Kubectl) -> None:
     kubectl("wait", "--for=condition=Failed", "job/work", WITHIN)
     assert kubectl("get", "job", "work", "--no-headers").split()[:3] == ["work", "Failed", "0/1"]
     assert kubectl("get", "pods", "--no-headers").split()[2] == "Error"
-    text = eventually(lambda: kubectl("describe", "job", "work"), lambda text: "BackoffLimitExceeded" in text)
+    text = eventually_blocking(
+        lambda: kubectl("describe", "job", "work"), until=lambda text: "BackoffLimitExceeded" in text
+    )
     assert "Job has reached the specified backoff limit" in text
 
 
@@ -67,14 +70,14 @@ def test_a_job_is_suspended_and_resumed(kubectl: Kubectl) -> None:
     kubectl("patch", "job", "work", "-p", '{"spec":{"suspend":false}}')
     kubectl("wait", "--for=jsonpath={.status.ready}=1", "job/work", WITHIN)
     kubectl("patch", "job", "work", "-p", '{"spec":{"suspend":true}}')
-    eventually(lambda: names(kubectl, "pods"), lambda found: found == [])
+    eventually_blocking(lambda: names(kubectl, "pods"), until=lambda found: found == [])
     assert kubectl("get", "job", "work", "--no-headers").split()[1] == "Suspended"
 
 
 def test_a_finished_job_goes_after_its_time(kubectl: Kubectl) -> None:
     create(kubectl, a_job(ttlSecondsAfterFinished=0))
     kubectl("wait", "--for=delete", "job/work", WITHIN)
-    eventually(lambda: names(kubectl, "pods"), lambda found: found == [])
+    eventually_blocking(lambda: names(kubectl, "pods"), until=lambda found: found == [])
 
 
 def test_a_cronjob_starts_what_is_due(kubectl: Kubectl) -> None:
@@ -84,14 +87,16 @@ def test_a_cronjob_starts_what_is_due(kubectl: Kubectl) -> None:
     made_at = "2020-01-01T00:00:00Z"  # so that a run has been missed since
     status = json.dumps({"status": {"lastScheduleTime": made_at}})
     kubectl("patch", "cronjob", "nightly", "--subresource=status", "--type=merge", "-p", status)
-    [job] = eventually(lambda: names(kubectl, "jobs"), lambda found: len(found) == 1)
+    [job] = eventually_blocking(lambda: names(kubectl, "jobs"), until=lambda found: len(found) == 1)
     kubectl("wait", "--for=condition=Complete", job, WITHIN)
-    text = eventually(lambda: kubectl("describe", "cronjob", "nightly"), lambda text: "SawCompletedJob" in text)
+    text = eventually_blocking(
+        lambda: kubectl("describe", "cronjob", "nightly"), until=lambda text: "SawCompletedJob" in text
+    )
     assert "Created job nightly-" in text and "Last Schedule Time:  <unset>" not in text
     kubectl("patch", "cronjob", "nightly", "-p", '{"spec":{"suspend":true}}')
     assert "True" in kubectl("get", "cronjob", "nightly", "--no-headers").split()
     kubectl("delete", "cronjob", "nightly")
-    eventually(lambda: names(kubectl, "jobs,pods"), lambda found: found == [])
+    eventually_blocking(lambda: names(kubectl, "jobs,pods"), until=lambda found: found == [])
 
 
 def test_a_cronjob_is_run_by_hand(kubectl: Kubectl) -> None:
@@ -142,8 +147,8 @@ def test_claims_outlive_the_pods_of_a_statefulset(kubectl: Kubectl) -> None:
     assert set(volumes) == {"data-db-0", "data-db-1", "data-db-2"}
     described = kubectl("describe", "pvc", "data-db-1")
     assert "StorageClass:  local" in described and "Used By:       db-1" in described
-    assert "ProvisioningSucceeded" in eventually(
-        lambda: kubectl("describe", "pvc", "data-db-1"), lambda text: "ProvisioningSucceeded" in text
+    assert "ProvisioningSucceeded" in eventually_blocking(
+        lambda: kubectl("describe", "pvc", "data-db-1"), until=lambda text: "ProvisioningSucceeded" in text
     )
     kubectl("scale", "sts/db", "--replicas=1")
     kubectl("wait", "--for=delete", "pod/db-1", "pod/db-2", WITHIN)
@@ -170,7 +175,7 @@ def test_a_claim_in_use_is_not_removed(kubectl: Kubectl) -> None:
     create(kubectl, a_database())
     rolled_out(kubectl, "sts/db")
     with kubectl.started("delete", "pvc", "data-db-2", WITHIN) as deleting:
-        eventually(lambda: kubectl("get", "pvc", "data-db-2"), lambda text: "Terminating" in text)
+        eventually_blocking(lambda: kubectl("get", "pvc", "data-db-2"), until=lambda text: "Terminating" in text)
         kubectl("scale", "sts/db", "--replicas=2")
         assert "deleted" in finished(deleting)
 
@@ -222,4 +227,4 @@ def test_a_daemonset_follows_the_labels_of_nodes(kubectl: Kubectl) -> None:
     kubectl("wait", "--for=jsonpath={.status.numberReady}=1", "ds/agent", WITHIN)
     assert read(kubectl, "pods", ".items[*].spec.nodeName") == "node-2"
     kubectl("label", "node", "node-2", f"{label}-")
-    eventually(lambda: pods(kubectl, "app=agent"), lambda found: found == [])
+    eventually_blocking(lambda: pods(kubectl, "app=agent"), until=lambda found: found == [])

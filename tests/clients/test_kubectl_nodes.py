@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from tests.clients.conftest import NODES, Kubectl, eventually, finished
+from tests.clients.conftest import NODES, Kubectl, finished
 from tests.clients.workloads import WITHIN, create, create_web, pods, read, rolled_out, workload
 
 from shoal.testing.servers import ServerProcess
+from shoal.testing.waiting import eventually_blocking
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +70,9 @@ def test_a_cordoned_node_takes_no_new_pods(kubectl: Kubectl) -> None:
     assert set(nodes_of(kubectl, "app=web")) == {"node-3"}
     kubectl("cordon", "node-3")
     kubectl("run", "waits", "--image=x")
-    text = eventually(lambda: kubectl("describe", "pod", "waits"), lambda text: "FailedScheduling" in text)
+    text = eventually_blocking(
+        lambda: kubectl("describe", "pod", "waits"), until=lambda text: "FailedScheduling" in text
+    )
     assert "0/3 nodes are available: 3 node(s) were unschedulable." in text
     assert "uncordoned" in kubectl("uncordon", "node-1")
     kubectl("wait", "--for=condition=Ready", "pod/waits", WITHIN)
@@ -83,12 +86,16 @@ def test_taints_keep_pods_away_or_drive_them_out(kubectl: Kubectl) -> None:
     tolerant = {"spec": {"tolerations": [{"key": "trouble", "operator": "Exists"}], "nodeName": None}}
     kubectl("run", "brave", "--image=x", f"--overrides={json.dumps(tolerant)}")
     kubectl("taint", "nodes", "node-2", "node-3", "trouble=yes:NoExecute")
-    eventually(lambda: nodes_of(kubectl, "app=web"), lambda found: "node-2" not in found and "node-3" not in found)
+    eventually_blocking(
+        lambda: nodes_of(kubectl, "app=web"), until=lambda found: "node-2" not in found and "node-3" not in found
+    )
     kubectl("wait", "--for=condition=Ready", "pod/brave", WITHIN)
-    evicted = eventually(lambda: kubectl("get", "events"), lambda text: text.count("Marking for deletion Pod") >= 3)
+    evicted = eventually_blocking(
+        lambda: kubectl("get", "events"), until=lambda text: text.count("Marking for deletion Pod") >= 3
+    )
     assert "TaintManagerEviction" in evicted
-    text = eventually(
-        lambda: kubectl("describe", "pods", "-l", "app=web"), lambda text: text.count("FailedScheduling") == 3
+    text = eventually_blocking(
+        lambda: kubectl("describe", "pods", "-l", "app=web"), until=lambda text: text.count("FailedScheduling") == 3
     )
     assert "3 node(s) had untolerated taint(s)" in text
     kubectl("taint", "nodes", *NODES, "trouble-")

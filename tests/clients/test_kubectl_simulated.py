@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.clients.conftest import Kubectl, eventually
+from tests.clients.conftest import Kubectl
 from tests.clients.workloads import WITHIN, create, workload
 
 from shoal.testing.servers import ServerProcess
+from shoal.testing.waiting import eventually_blocking
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +51,7 @@ def test_top_shows_what_simulated_pods_and_nodes_use(kubectl: Kubectl) -> None:
         return len(rows) == 2 and all(_near_180(_milli(cpu)) and memory == "96Mi" for _, cpu, memory in rows)
 
     # nodes are asked every fifteen seconds; use is what lies between two answers, which come early or late a little
-    eventually(top, measured, timeout_s=90)
+    eventually_blocking(top, until=measured, timeout_s=90)
     nodes = [line.split() for line in kubectl("top", "nodes", "--no-headers").splitlines()]
     assert [line[0] for line in nodes] == ["node-1", "node-2", "node-3"]
     assert sum(_milli(line[1]) for line in nodes) >= 2 * 160

@@ -9,10 +9,11 @@ import json
 from typing import Any
 
 import pytest
-from tests.clients.conftest import Kubectl, eventually, finished
+from tests.clients.conftest import Kubectl, finished
 from tests.clients.workloads import WITHIN, create, create_web, names, pods, read, rolled_out, workload
 
 from shoal.testing.servers import ServerProcess
+from shoal.testing.waiting import eventually_blocking
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +87,7 @@ def test_a_rollout_that_gets_nowhere_says_so(kubectl: Kubectl) -> None:
     assert "ProgressDeadlineExceeded" in kubectl("describe", "deploy", "web")
     kubectl("rollout", "undo", "deploy/web")
     rolled_out(kubectl)
-    eventually(lambda: kubectl("get", "pods"), lambda text: "ErrImagePull" not in text)
+    eventually_blocking(lambda: kubectl("get", "pods"), until=lambda text: "ErrImagePull" not in text)
 
 
 def test_recreate_leaves_no_old_pod_beside_a_new_one(kubectl: Kubectl) -> None:
@@ -133,10 +134,12 @@ def test_pods_that_are_lost_or_taken_out_are_replaced(kubectl: Kubectl, kind: st
     kubectl("delete", first, "--grace-period=0", "--force")
     kubectl("wait", "--for=jsonpath={.status.readyReplicas}=2", f"{kind}/web", WITHIN)
     kubectl("label", second, "app=aside", "--overwrite")
-    assert "Controlled By" not in eventually(lambda: kubectl("describe", second), lambda text: "Controlled" not in text)
-    eventually(lambda: pods(kubectl, "app=web"), lambda found: len(found) == 2)
+    assert "Controlled By" not in eventually_blocking(
+        lambda: kubectl("describe", second), until=lambda text: "Controlled" not in text
+    )
+    eventually_blocking(lambda: pods(kubectl, "app=web"), until=lambda found: len(found) == 2)
     kubectl("scale", f"{kind}/web", "--replicas=1")
-    eventually(lambda: pods(kubectl, "app=web"), lambda found: len(found) == 1)
+    eventually_blocking(lambda: pods(kubectl, "app=web"), until=lambda found: len(found) == 1)
     assert pods(kubectl, "app=aside") == [second]
 
 
@@ -144,7 +147,9 @@ def test_autoscale_keeps_within_its_bounds(kubectl: Kubectl) -> None:
     create_web(kubectl, 1)
     assert "autoscaled" in kubectl("autoscale", "deployment", "web", "--min=3", "--max=5", "--cpu-percent=50")
     kubectl("wait", "--for=jsonpath={.status.readyReplicas}=3", "deploy/web", WITHIN)
-    described = eventually(lambda: kubectl("describe", "hpa", "web"), lambda text: "SuccessfulRescale" in text)
+    described = eventually_blocking(
+        lambda: kubectl("describe", "hpa", "web"), until=lambda text: "SuccessfulRescale" in text
+    )
     assert "New size: 3; reason: Current number of replicas below Spec.MinReplicas" in described
     _, row = kubectl("get", "hpa", "web").splitlines()
     assert row.split()[:2] == ["web", "Deployment/web"] and "3         5" in row
@@ -156,13 +161,17 @@ def test_autoscale_keeps_within_its_bounds(kubectl: Kubectl) -> None:
 def test_a_service_follows_its_pods(kubectl: Kubectl) -> None:
     create_web(kubectl)
     assert "exposed" in kubectl("expose", "deploy", "web", "--port=80", "--target-port=8080")
-    eventually(lambda: kubectl("get", "endpointslices", "--no-headers"), lambda text: text.count("10.0.") == 2)
+    eventually_blocking(
+        lambda: kubectl("get", "endpointslices", "--no-headers"), until=lambda text: text.count("10.0.") == 2
+    )
     addresses = read(kubectl, "pods", ".items[*].status.podIP").split()
     described = kubectl("describe", "svc", "web")
     assert all(f"{address}:8080" in described for address in addresses)
     assert all(f"{address}:8080" in kubectl("get", "endpoints", "web") for address in addresses)
     kubectl("scale", "deploy/web", "--replicas=0")
-    eventually(lambda: kubectl("describe", "svc", "web"), lambda text: "8080," not in text and "10.0." not in text)
+    eventually_blocking(
+        lambda: kubectl("describe", "svc", "web"), until=lambda text: "8080," not in text and "10.0." not in text
+    )
 
 
 def test_run_makes_a_pod_and_a_service(kubectl: Kubectl) -> None:
@@ -172,7 +181,7 @@ def test_run_makes_a_pod_and_a_service(kubectl: Kubectl) -> None:
     assert header.split()[:7] == ["NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE"]
     assert row.split()[:4] == ["p", "1/1", "Running", "0"] and row.split()[6].startswith("node-")
     address = read(kubectl, "pod/p", ".status.podIP")
-    eventually(lambda: kubectl("get", "endpoints", "p"), lambda text: f"{address}:80" in text)
+    eventually_blocking(lambda: kubectl("get", "endpoints", "p"), until=lambda text: f"{address}:80" in text)
 
 
 # what users see
@@ -201,11 +210,15 @@ def test_describe_shows_what_happened_to_every_workload(kubectl: Kubectl) -> Non
         "job": ("job-controller", "Job completed"),
     }
     for kind, (component, message) in expected.items():
-        text = eventually(lambda kind=kind: kubectl("describe", kind, kind), lambda text, said=message: said in text)
+        text = eventually_blocking(
+            lambda kind=kind: kubectl("describe", kind, kind), until=lambda text, said=message: said in text
+        )
         assert component in text, text
         assert "Pods Status" in text or "Replicas:" in text
     pod = pods(kubectl, "app=statefulset")[0]
-    text = eventually(lambda: kubectl("describe", pod), lambda text: "Scheduled" in text.partition("Events")[2])
+    text = eventually_blocking(
+        lambda: kubectl("describe", pod), until=lambda text: "Scheduled" in text.partition("Events")[2]
+    )
     assert "Successfully assigned" in text and "default-scheduler" in text and "Controlled By:  StatefulSet/" in text
 
 
@@ -213,7 +226,9 @@ def test_events_are_told_in_their_order(kubectl: Kubectl) -> None:
     create_web(kubectl, 1)
     kubectl("set", "image", "deploy/web", "nginx=nginx:2")
     rolled_out(kubectl)
-    text = eventually(lambda: kubectl("describe", "deploy", "web"), lambda text: text.count("ScalingReplicaSet") == 3)
+    text = eventually_blocking(
+        lambda: kubectl("describe", "deploy", "web"), until=lambda text: text.count("ScalingReplicaSet") == 3
+    )
     told = [line.split() for line in text.splitlines() if "ScalingReplicaSet" in line]
     assert [" ".join(words[4:6]) for words in told] == ["Scaled up", "Scaled up", "Scaled down"]
     assert "Scaled up replica set" in kubectl("events", "--for=deployment/web")
@@ -223,22 +238,28 @@ def test_events_are_told_in_their_order(kubectl: Kubectl) -> None:
 
 def test_a_pod_that_fits_nowhere_says_why(kubectl: Kubectl) -> None:
     kubectl("run", "big", "--image=x", overrides({"containers": [big_container()]}))
-    text = eventually(lambda: kubectl("describe", "pod", "big"), lambda text: "FailedScheduling" in text)
+    text = eventually_blocking(lambda: kubectl("describe", "pod", "big"), until=lambda text: "FailedScheduling" in text)
     assert "0/3 nodes are available: 3 Insufficient cpu." in text
     assert kubectl("get", "pod", "big", "--no-headers").split()[:3] == ["big", "0/1", "Pending"]
     kubectl("run", "picky", "--image=x", overrides({"nodeSelector": {"disk": "fast"}}))
-    text = eventually(lambda: kubectl("describe", "pod", "picky"), lambda text: "FailedScheduling" in text)
+    text = eventually_blocking(
+        lambda: kubectl("describe", "pod", "picky"), until=lambda text: "FailedScheduling" in text
+    )
     assert "didn't match Pod's node affinity/selector" in text
 
 
 def test_a_pod_that_crashes_says_so(kubectl: Kubectl) -> None:
     kubectl("run", "crash", "--image=x", "--annotations=simulated.shoal.dev/run-seconds=0",
             "--annotations=simulated.shoal.dev/exit-code=3")  # fmt: skip
-    eventually(lambda: kubectl("get", "pod", "crash", "--no-headers"), lambda text: "CrashLoopBackOff" in text)
+    eventually_blocking(
+        lambda: kubectl("get", "pod", "crash", "--no-headers"), until=lambda text: "CrashLoopBackOff" in text
+    )
     text = kubectl("describe", "pod", "crash")
     assert "Exit Code:    3" in text and "Restart Count:  1" in text
     said = "Back-off restarting failed container crash in pod crash"
-    assert "kubelet" in eventually(lambda: kubectl("describe", "pod", "crash"), lambda text: said in text)
+    assert "kubelet" in eventually_blocking(
+        lambda: kubectl("describe", "pod", "crash"), until=lambda text: said in text
+    )
 
 
 def test_wait_for_conditions_of_pods(kubectl: Kubectl) -> None:
@@ -252,12 +273,14 @@ def test_wait_for_conditions_of_pods(kubectl: Kubectl) -> None:
 
 def test_a_quota_stops_a_deployment_and_shows_what_is_used(kubectl: Kubectl) -> None:
     kubectl("create", "quota", "few", "--hard=pods=2")
-    eventually(lambda: kubectl("describe", "quota", "few"), lambda text: "pods" in text)
+    eventually_blocking(lambda: kubectl("describe", "quota", "few"), until=lambda text: "pods" in text)
     kubectl("create", "deployment", "web", "--image=nginx", "--replicas=4")
     kubectl("wait", "--for=condition=ReplicaFailure", "deploy/web", WITHIN)
-    text = eventually(lambda: kubectl("describe", "rs"), lambda text: "FailedCreate" in text)
+    text = eventually_blocking(lambda: kubectl("describe", "rs"), until=lambda text: "FailedCreate" in text)
     assert "exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2" in text
-    eventually(lambda: kubectl("describe", "quota", "few").split(), lambda words: words[-3:] == ["pods", "2", "2"])
+    eventually_blocking(
+        lambda: kubectl("describe", "quota", "few").split(), until=lambda words: words[-3:] == ["pods", "2", "2"]
+    )
 
 
 # deletion
@@ -275,7 +298,7 @@ def test_foreground_deletion_waits_for_dependents(kubectl: Kubectl) -> None:
     held = pods(kubectl, "app=web")[0]
     kubectl("patch", held, "--type=merge", "-p", '{"metadata":{"finalizers":["example.com/hold"]}}')
     with kubectl.started("delete", "deploy", "web", "--cascade=foreground", WITHIN) as deleting:
-        eventually(lambda: pods(kubectl, "app=web"), lambda found: found == [held])
+        eventually_blocking(lambda: pods(kubectl, "app=web"), until=lambda found: found == [held])
         assert read(kubectl, "deploy/web", ".metadata.finalizers[0]") == "foregroundDeletion"
         assert len(names(kubectl, "rs")) == 1
         kubectl("patch", held, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
+
+from shoal.testing.waiting import eventually_blocking
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guides" / "navigator.md"
@@ -29,10 +30,8 @@ def is_seen(environment: dict[str, str]) -> bool:
 
 @pytest.mark.xdist_group("shoal up")
 def test_every_question_of_the_guide_is_answered(environment: dict[str, str]) -> None:
-    deadline = time.monotonic() + _SEEN_S
-    while not is_seen(environment):
-        assert time.monotonic() < deadline, "the demo app of both regions, or its mistake, did not appear"
-        time.sleep(0.2)
+    what = "the demo app of both regions, and the mistake in its mesh"
+    eventually_blocking(lambda: is_seen(environment), timeout_s=_SEEN_S, every_s=0.2, what=what)
     blocks = re.findall(r"```console\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     lines = [line for block in blocks for line in re.findall(r"^\$ (.*)$", block, re.MULTILINE)]
     assert len(lines) > 12
@@ -45,7 +44,7 @@ def test_every_question_of_the_guide_is_answered(environment: dict[str, str]) ->
 
 
 @pytest.mark.xdist_group("shoal up")
-def test_a_question_that_is_not_understood_is_shown_where(environment: dict[str, str]) -> None:
+def test_the_error_of_an_invalid_query_points_to_the_mistake(environment: dict[str, str]) -> None:
     ran = asked("shoal query 'pods where imag ~ x'", environment)
     assert ran.returncode != 0
     assert "^" in ran.stderr and "image" in ran.stderr

@@ -12,9 +12,10 @@ from kubernetes import client, config, dynamic, utils, watch
 from kubernetes.client.exceptions import ApiException
 from kubernetes.dynamic.exceptions import ConflictError, DynamicApiError, NotFoundError, UnprocessibleEntityError
 from kubernetes.informer import SharedInformer
-from tests.clients.conftest import a_definition, a_deployment, a_widget, eventually
+from tests.clients.conftest import a_definition, a_deployment, a_widget
 
 from shoal.testing.servers import ServerProcess
+from shoal.testing.waiting import eventually_blocking
 
 MERGE = "application/merge-patch+json"
 
@@ -197,7 +198,7 @@ def test_dynamic_client_on_custom_resources(discovery: dynamic.DynamicClient, na
     assert [event["type"] for event in events] == ["MODIFIED", "MODIFIED", "MODIFIED", "DELETED"]
     definitions.delete(name=f"widgets.{group}")
     with pytest.raises(NotFoundError):
-        eventually(lambda: widgets.get(namespace=namespace), lambda _: False)
+        eventually_blocking(lambda: widgets.get(namespace=namespace), until=lambda _: False)
 
 
 def test_typed_custom_objects(api: client.ApiClient, namespace: str, group: str) -> None:
@@ -255,11 +256,11 @@ def test_informer_keeps_its_cache_in_step(api: client.ApiClient, namespace: str)
 
     informer.start()
     try:
-        eventually(cached, lambda found: set(found) == {"early"})
+        eventually_blocking(cached, until=lambda found: set(found) == {"early"})
         core.create_namespaced_secret(namespace, {"metadata": {"name": "late"}})
-        eventually(cached, lambda found: set(found) == {"early", "late"})
+        eventually_blocking(cached, until=lambda found: set(found) == {"early", "late"})
         core.patch_namespaced_secret("late", namespace, {"metadata": {"labels": {"x": "y"}}})
-        eventually(cached, lambda found: found["late"].metadata.labels == {"x": "y"})
+        eventually_blocking(cached, until=lambda found: found["late"].metadata.labels == {"x": "y"})
         core.delete_namespaced_secret("early", namespace)
         assert deleted.wait(10)
         assert set(cached()) == {"late"}

@@ -18,10 +18,11 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.batch_v1 import Job
 from lightkube.resources.core_v1 import Pod
-from tests.clients.conftest import a_deployment, eventually
+from tests.clients.conftest import a_deployment
 from tests.clients.workloads import workload
 
 from shoal.testing.servers import ServerProcess
+from shoal.testing.waiting import eventually_blocking
 
 pytestmark = pytest.mark.filterwarnings("default:Kubernetes version:UserWarning")
 
@@ -72,7 +73,7 @@ def test_the_official_client_watches_a_rollout(api: Any, namespace: str) -> None
     images = {pod.spec.containers[0].image for pod in core.list_namespaced_pod(namespace).items}
     assert images == {"i:2"}
     apps.delete_namespaced_deployment("web", namespace, propagation_policy="Foreground")
-    eventually(lambda: core.list_namespaced_pod(namespace).items, lambda found: not found)
+    eventually_blocking(lambda: core.list_namespaced_pod(namespace).items, until=lambda found: not found)
 
 
 def test_the_official_client_evicts_within_a_budget(api: Any, namespace: str) -> None:
@@ -88,14 +89,14 @@ def test_the_official_client_evicts_within_a_budget(api: Any, namespace: str) ->
         core.create_namespaced_pod_eviction(pod.name, namespace, eviction)
     assert refused.value.status == 429 and "disruption budget" in refused.value.body
     policy.patch_namespaced_pod_disruption_budget("web", namespace, {"spec": {"minAvailable": 1}})
-    eventually(
+    eventually_blocking(
         lambda: policy.read_namespaced_pod_disruption_budget("web", namespace).status.disruptions_allowed,
-        lambda allowed: allowed == 1,
+        until=lambda allowed: allowed == 1,
     )
     core.create_namespaced_pod_eviction(pod.name, namespace, eviction)
-    found = eventually(
+    found = eventually_blocking(
         lambda: [each.metadata.uid for each in core.list_namespaced_pod(namespace).items],
-        lambda uids: len(uids) == 2 and pod.uid not in uids,
+        until=lambda uids: len(uids) == 2 and pod.uid not in uids,
     )
     assert found
 
@@ -136,7 +137,7 @@ def test_lightkube_evicts(cluster: ServerProcess, namespace: str) -> None:
         kube.create(Pod.from_dict({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}))
         kube.wait(Pod, "p", for_conditions=["Ready"])
         kube.create(Pod.Eviction(metadata=ObjectMeta(name="p")), "p")
-        eventually(lambda: list(kube.list(Pod)), lambda found: not found)
+        eventually_blocking(lambda: list(kube.list(Pod)), until=lambda found: not found)
 
 
 def test_kr8s_waits_lists_pods_and_scales(cluster: ServerProcess, namespace: str) -> None:
@@ -146,7 +147,7 @@ def test_kr8s_waits_lists_pods_and_scales(cluster: ServerProcess, namespace: str
     web = kr8s.objects.Deployment(body, api=api)
     web.create()
     web.wait("condition=Available", timeout=30)
-    eventually(lambda: (web.refresh(), web.ready())[1], bool)
+    eventually_blocking(lambda: (web.refresh(), web.ready())[1])
     web.scale(3)
     web.wait("jsonpath='{.status.readyReplicas}'=3", timeout=30)
     found = web.pods()

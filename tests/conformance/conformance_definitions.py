@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from conformance_api import Api, Resource, eventually, unique
+from conformance_api import Api, Resource, unique
 
 from shoal.kube.objects import Obj
+from shoal.testing.waiting import eventually_blocking
 
 ANYTHING: Obj = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
@@ -61,7 +62,7 @@ def establish(api: Api, crd: Obj) -> Obj:
         conditions = {c["type"]: c["status"] for c in stored.get("status", {}).get("conditions", ())}
         return stored if conditions.get("Established") == "True" else None
 
-    found: Obj = eventually(established)
+    found: Obj = eventually_blocking(established)
     return found
 
 
@@ -71,7 +72,7 @@ def defined(api: Api, crd: Obj) -> Iterator[Obj]:
     stored = establish(api, crd)
     yield stored
     definitions(api).delete(stored["metadata"]["name"])
-    eventually(lambda: definitions(api).is_gone(stored["metadata"]["name"]))
+    eventually_blocking(lambda: definitions(api).is_gone(stored["metadata"]["name"]))
 
 
 def custom(api: Api, crd: Obj, namespace: str = "", version: str = "") -> Resource:

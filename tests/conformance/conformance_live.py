@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from conformance_api import Api, Resource, eventually, unique
+from conformance_api import Api, Resource, unique
 
 from shoal.kube.objects import Obj
+from shoal.testing.waiting import eventually_blocking
 
 SETTLE_S = 30.0  # how long controllers may take on a busy machine
 GATE = "example.com/healthy"  # a readiness gate that a test opens and closes, as a probe would
@@ -17,7 +18,7 @@ GATE = "example.com/healthy"  # a readiness gate that a test opens and closes, a
 
 def settles(check: Callable[[], Any]) -> Any:
     """What ``check`` returns once the cluster has made it true."""
-    return eventually(check, SETTLE_S)
+    return eventually_blocking(check, timeout_s=SETTLE_S)
 
 
 def course(**wanted: object) -> dict[str, str]:

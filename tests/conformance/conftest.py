@@ -16,7 +16,9 @@ from shoal.testing.servers import ServerProcess, server_process
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from conformance_api import Api, eventually, unique
+from conformance_api import Api, unique
+
+from shoal.testing.waiting import eventually_blocking
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,7 +61,7 @@ def live_cluster() -> Iterator[ServerProcess]:
 @pytest.fixture(scope="session")
 def live(live_cluster: ServerProcess) -> Iterator[Api]:
     client = Api(live_cluster.url, live_cluster.ca_file, live_cluster.token)
-    eventually(lambda: len(client.of("v1", "nodes").items()) == 3, 30)
+    eventually_blocking(lambda: len(client.of("v1", "nodes").items()) == 3, timeout_s=30)
     yield client
     client.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 
-from conformance_api import Api, conformance, eventually, refused, unique
+from conformance_api import Api, conformance, refused, unique
 from conformance_steps import check_discovery
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from shoal.kube.objects import Obj
+from shoal.testing.waiting import eventually_blocking
 
 ROOT_CA = "kube-root-ca.crt"
 
@@ -44,11 +45,11 @@ def test_service_account_update(api: Api, namespace: str) -> None:
 @conformance("[sig-auth] ServiceAccounts should guarantee kube-root-ca.crt exist in any namespace [Conformance]")
 def test_root_certificate_is_in_every_namespace(api: Api, namespace: str) -> None:
     maps = api.of("v1", "configmaps", namespace)
-    eventually(lambda: not maps.is_gone(ROOT_CA))
+    eventually_blocking(lambda: not maps.is_gone(ROOT_CA))
     maps.delete(ROOT_CA, {"gracePeriodSeconds": 0})
-    eventually(lambda: not maps.is_gone(ROOT_CA))
+    eventually_blocking(lambda: not maps.is_gone(ROOT_CA))
     maps.replace({"metadata": {"name": ROOT_CA}, "data": {"ca.crt": ""}})
-    eventually(lambda: maps.get(ROOT_CA)["data"].get("ca.crt"))
+    eventually_blocking(lambda: maps.get(ROOT_CA)["data"].get("ca.crt"))
     assert "BEGIN CERTIFICATE" in maps.get(ROOT_CA)["data"]["ca.crt"]
 
 

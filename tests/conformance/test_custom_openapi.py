@@ -6,10 +6,11 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from conformance_api import Api, conformance, eventually, refused, unique
+from conformance_api import Api, conformance, refused, unique
 from conformance_definitions import custom, defined, definition, definitions, instance, version
 
 from shoal.kube.objects import Obj
+from shoal.testing.waiting import eventually_blocking
 
 STRICT = {"fieldValidation": "Strict"}
 
@@ -104,13 +105,13 @@ def published(api: Api, crd: Obj, served: str) -> Obj | None:
 
 def wait_published(api: Api, crd: Obj, *versions: str, schema: Obj) -> None:
     for served in versions:
-        eventually(lambda served=served: published(api, crd, served) == schema)  # type: ignore[misc]
+        eventually_blocking(lambda served=served: published(api, crd, served) == schema)  # type: ignore[misc]
         document = api.get(f"/openapi/v3/apis/{crd['spec']['group']}/{served}")
         assert definition_name(crd, served) in document["components"]["schemas"]
 
 
 def wait_withdrawn(api: Api, crd: Obj, served: str) -> None:
-    eventually(lambda: published(api, crd, served) is None)
+    eventually_blocking(lambda: published(api, crd, served) is None)
 
 
 def versions(*names: str, schema: Obj) -> list[Obj]:
@@ -155,7 +156,7 @@ def check_permissive(api: Api, namespace: str, schema: Obj | None, **fields: Any
             stored = write(instance(crd, "test-cr", **fields))
             assert {name: stored[name] for name in fields} == fields
             objects.delete("test-cr")
-        found: Obj = eventually(lambda: published(api, crd, "v1"))
+        found: Obj = eventually_blocking(lambda: published(api, crd, "v1"))
     wait_withdrawn(api, crd, "v1")
     return found
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from conformance_api import Api, Watch, conformance, eventually, labelled, refused, unique
+from conformance_api import Api, Watch, conformance, labelled, refused, unique
 from conformance_definitions import custom, defined, definition, definitions, establish, instance, version
 from conformance_steps import check_discovery
+
+from shoal.testing.waiting import eventually_blocking
 
 
 @conformance(
@@ -30,7 +32,7 @@ def test_definitions_are_listed_and_deleted_by_label(api: Api) -> None:
     listed = {item["metadata"]["name"]: item["spec"] for item in crds.items(f"e2e-list-test-uuid={run}")}
     assert listed == {crd["metadata"]["name"]: crd["spec"] for crd in created}
     crds.delete_collection(f"e2e-list-test-uuid={run}")
-    eventually(lambda: not crds.names(f"e2e-list-test-uuid={run}"))
+    eventually_blocking(lambda: not crds.names(f"e2e-list-test-uuid={run}"))
     assert not crds.is_gone(other["metadata"]["name"])
     crds.delete(other["metadata"]["name"])
 
@@ -71,7 +73,7 @@ def test_defaults_of_requests_and_of_stored_objects(api: Api) -> None:
         first = objects.create(instance(crd, "cr-1"))
         assert "a" not in first
         crds.patch(name, [{"op": "add", "path": f"{path}/a/default", "value": "A"}], "json")
-        eventually(lambda: objects.get("cr-1").get("a") == "A")
+        eventually_blocking(lambda: objects.get("cr-1").get("a") == "A")
         second = objects.create(instance(crd, "cr-2"))
         assert second["a"] == "A"
         swap = [
@@ -79,7 +81,7 @@ def test_defaults_of_requests_and_of_stored_objects(api: Api) -> None:
             {"op": "add", "path": f"{path}/b/default", "value": "B"},
         ]
         crds.patch(name, swap, "json")
-        eventually(lambda: objects.get("cr-2").get("b") == "B")
+        eventually_blocking(lambda: objects.get("cr-2").get("b") == "B")
         assert objects.get("cr-2")["a"] == "A"
         assert "a" not in objects.get("cr-1")
         assert int(first["metadata"]["resourceVersion"]) < int(second["metadata"]["resourceVersion"])

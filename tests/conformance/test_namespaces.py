@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from conformance_api import Api, conformance, eventually, refused, unique
+from conformance_api import Api, conformance, refused, unique
 from conformance_objects import condition, pod
 
 from shoal.kube.objects import Obj
+from shoal.testing.waiting import eventually_blocking
 
 
 @conformance("[sig-api-machinery] Namespaces should patch a Namespace [Conformance] [Serial]")
@@ -90,18 +91,18 @@ def test_a_namespace_deletes_its_pods_first(api: Api, namespace: str) -> None:
         found = {c["type"]: c for c in status.get("conditions", ()) if c["status"] == "True"}
         return status["phase"] == "Terminating" and "NamespaceContentRemaining" in found
 
-    eventually(waits_for_pods)
+    eventually_blocking(waits_for_pods)
     assert pods.get("test-pod")["metadata"]["deletionTimestamp"]
     assert maps.get("test-configmap")["data"] == {"key": "value"}
     refused("Forbidden", maps.create, {"metadata": {"name": "late"}})
 
     pods.patch("test-pod", {"metadata": {"finalizers": None}})
-    eventually(lambda: api.of("v1", "namespaces").is_gone(namespace))
+    eventually_blocking(lambda: api.of("v1", "namespaces").is_gone(namespace))
 
 
 def delete_namespace(api: Api, name: str) -> None:
     api.of("v1", "namespaces").delete(name)
-    eventually(lambda: api.of("v1", "namespaces").is_gone(name))
+    eventually_blocking(lambda: api.of("v1", "namespaces").is_gone(name))
 
 
 def quota(name: str, **hard: str) -> Obj:

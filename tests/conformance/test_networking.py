@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from conformance_api import Api, conformance, eventually, labelled, refused, unique
+from conformance_api import Api, conformance, labelled, refused, unique
 from conformance_objects import condition
 from conformance_steps import check_discovery, check_operations, check_status
 
 from shoal.kube.objects import Obj
+from shoal.testing.waiting import eventually_blocking
 
 
 @conformance("[sig-network] Ingress API should support creating Ingress API operations [Conformance]")
@@ -228,7 +229,7 @@ def test_service_cidr_operations(api: Api) -> None:
     ranges.update(name, lambda obj: obj["status"]["conditions"].append({**wrong, "type": "Extra"}), "status")
     assert [c["type"] for c in ranges.get(name)["status"]["conditions"]] == ["Ready", "Extra"]
     ranges.delete(name)
-    eventually(lambda: ranges.is_gone(name))
+    eventually_blocking(lambda: ranges.is_gone(name))
 
 
 @conformance("[sig-network] ServiceCIDR and IPAddress API should support IPAddress API operations [Conformance]")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from conformance_api import AGGREGATED, Api, Refused, conformance, eventually
+from conformance_api import AGGREGATED, Api, Refused, conformance
 from conformance_definitions import defined, definition
+
+from shoal.testing.waiting import eventually_blocking
 
 BUILT_IN = {
     ("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations"),
@@ -100,8 +102,8 @@ def test_aggregated_discovery_by_accept_header(api: Api) -> None:
 def test_definition_appears_in_aggregated_discovery(api: Api) -> None:
     with defined(api, definition(scope="Namespaced")) as crd:
         wanted = (crd["spec"]["group"], "v1", crd["spec"]["names"]["plural"])
-        eventually(lambda: wanted in aggregated(api, "/apis"))
-    eventually(lambda: wanted not in aggregated(api, "/apis"))
+        eventually_blocking(lambda: wanted in aggregated(api, "/apis"))
+    eventually_blocking(lambda: wanted not in aggregated(api, "/apis"))
 
 
 @conformance(
@@ -110,7 +112,7 @@ def test_definition_appears_in_aggregated_discovery(api: Api) -> None:
 def test_definition_appears_in_both_forms_of_discovery(api: Api) -> None:
     with defined(api, definition(scope="Namespaced")) as crd:
         group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
-        eventually(lambda: (group, "v1", plural) in aggregated(api, "/apis"))
+        eventually_blocking(lambda: (group, "v1", plural) in aggregated(api, "/apis"))
         assert plural in [resource["name"] for resource in api.get(f"/apis/{group}/v1")["resources"]]
 
 

@@ -1,6 +1,10 @@
-"""Waiting in tests: ask until a condition holds, and say what was last seen when it never does.
+"""Wait in a test until a condition holds.
 
-Real time on purpose: it also works while a fake clock stands still. Tests that have a fake clock advance it instead.
+    await eventually(lambda: ready_pods(context) == 3)
+    pods = eventually_blocking(lambda: kubectl("get", "pods"), until=lambda text: "Running" in text, timeout_s=60)
+
+The failure shows the value that was read last. Waiting takes real time, also where the code under test has a fake
+clock. A test that has one advances it instead.
 """
 
 from __future__ import annotations
@@ -18,43 +22,69 @@ _POLL_S = 0.01
 _NOT_YET = (AssertionError, NotFound)
 
 Check = Callable[[], Any | Awaitable[Any]]
+Errors = tuple[type[Exception], ...]
 
 
 async def eventually(
-    check: Check, *, timeout_s: float = TIMEOUT_S, every_s: float = _POLL_S, what: str = "condition"
+    check: Check,
+    *,
+    until: Callable[[Any], object] = bool,
+    timeout_s: float = TIMEOUT_S,
+    every_s: float = _POLL_S,
+    what: str = "condition",
+    retry_on: Errors = (),
+    explain: Callable[[], str] | None = None,
 ) -> Any:
-    """Wait until ``check`` returns something true, and return it.
+    """Call ``check`` until ``until`` accepts its value, and return that value. By default any true value is accepted.
 
-    A failed assertion or a missing object in ``check`` counts as "not yet"; it is raised once ``timeout_s`` has passed.
+    A failed assertion, a missing object and the errors of ``retry_on`` mean "not yet"; once ``timeout_s`` has passed,
+    the last of them is raised. ``explain`` gives text for the failure, the logs of a process for example.
     """
     deadline_s = time.monotonic() + timeout_s
     while True:
+        found, failure = None, None
         try:
             found = check()
             if inspect.isawaitable(found):
                 found = await found
-            failure: Exception | None = None
-        except _NOT_YET as error:
-            found, failure = None, error
-        if found:
-            return found
+            if until(found):
+                return found
+        except (*_NOT_YET, *retry_on) as error:
+            failure = error
         if time.monotonic() > deadline_s:
-            raise failure or AssertionError(f"{what} not met within {timeout_s:g} s, last seen: {found!r}")
+            raise _timed_out(failure, found, what, timeout_s, explain)
         await asyncio.sleep(every_s)
 
 
 def eventually_blocking(
-    check: Callable[[], Any], *, timeout_s: float = TIMEOUT_S, every_s: float = _POLL_S, what: str = "condition"
+    check: Callable[[], Any],
+    *,
+    until: Callable[[Any], object] = bool,
+    timeout_s: float = TIMEOUT_S,
+    every_s: float = _POLL_S,
+    what: str = "condition",
+    retry_on: Errors = (),
+    explain: Callable[[], str] | None = None,
 ) -> Any:
-    """``eventually`` for tests without an event loop, which mostly ask another process."""
+    """``eventually`` for tests without an event loop."""
     deadline_s = time.monotonic() + timeout_s
     while True:
+        found, failure = None, None
         try:
-            found, failure = check(), None
-        except _NOT_YET as error:
-            found, failure = None, error
-        if found:
-            return found
+            found = check()
+            if until(found):
+                return found
+        except (*_NOT_YET, *retry_on) as error:
+            failure = error
         if time.monotonic() > deadline_s:
-            raise failure or AssertionError(f"{what} not met within {timeout_s:g} s, last seen: {found!r}")
+            raise _timed_out(failure, found, what, timeout_s, explain)
         time.sleep(every_s)
+
+
+def _timed_out(
+    failure: Exception | None, found: Any, what: str, timeout_s: float, explain: Callable[[], str] | None
+) -> Exception:
+    error = failure or AssertionError(f"{what} not met within {timeout_s:g} s, last seen: {found!r}")
+    if explain is not None:
+        error.add_note(explain())
+    return error
