@@ -23,6 +23,7 @@ from shoal.base import logs
 from shoal.client import builtin
 from shoal.testing.clusters import EmbeddedCluster, clusters
 from shoal.testing.servers import start_server_process
+from shoal.testing.waiting import eventually
 from shoal.testing.workloads import deployment
 
 CPU_BAR, RSS_BAR_MB = 1.0, 150.0  # percent of a core, for one cluster
@@ -88,12 +89,12 @@ async def works(cluster: EmbeddedCluster) -> None:
     """A Deployment comes to Running."""
     resource = cluster.client.of(builtin("deployments", "apps"))
     await resource.create(deployment("web", 3))
-    async with asyncio.timeout(120):
-        while True:
-            found = await resource.get("web", "default")
-            if (found.get("status") or {}).get("availableReplicas") == 3:
-                return
-            await asyncio.sleep(0.1)
+
+    async def available() -> bool:
+        found = await resource.get("web", "default")
+        return (found.get("status") or {}).get("availableReplicas") == 3
+
+    await eventually(available, timeout_s=120, every_s=0.1)
 
 
 def main() -> int:

@@ -19,6 +19,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -37,6 +38,7 @@ from shoal.control.service.config import ServiceConfig
 from shoal.control.service.garbage import freeze_kept_objects
 from shoal.sync.keys import Place
 from shoal.testing.fleet import ControlPlane, control_plane, want_deployment
+from shoal.testing.waiting import eventually
 from shoal.wire.fleet.v1 import cluster_pb as pb
 from shoal.wire.fleet.v1.cluster_connect import ClusterServiceClient
 
@@ -237,13 +239,13 @@ class SimulatedAgent:
             await asyncio.sleep(self._beat_s)
 
 
-async def until(condition: Any, limit_s: float) -> float:
-    """Seconds until the condition holds; infinite when it does not."""
+async def seconds_until(condition: Callable[[], bool], limit_s: float) -> float:
+    """Seconds until the condition holds; infinite when it does not within ``limit_s``."""
     started = time.perf_counter()
-    while not condition():
-        if time.perf_counter() - started > limit_s:
-            return float("inf")
-        await asyncio.sleep(0.01)
+    try:
+        await eventually(condition, timeout_s=limit_s)
+    except AssertionError:
+        return float("inf")
     return time.perf_counter() - started
 
 
@@ -337,7 +339,7 @@ async def for_all(fleet: Fleet, agents: int, command: Any) -> float:
     """Seconds until the last agent has a change that is for all of them."""
     fleet.latencies.clear()
     await command("all")
-    await until(lambda: len(fleet.latencies) >= agents, 20)
+    await seconds_until(lambda: len(fleet.latencies) >= agents, 20)
     return max(fleet.latencies, default=99.0)
 
 
@@ -363,10 +365,10 @@ async def show_restart(fleet: Fleet, agents: int, command: Any, bars: Bars) -> N
         await command("urgent")
 
     changing = asyncio.create_task(change(), name="restart")
-    await until(lambda: fleet.resumed >= 2 * agents, 120)
+    await seconds_until(lambda: fleet.resumed >= 2 * agents, 120)
     resumed_s = time.perf_counter() - started
     await changing
-    await until(lambda: len(fleet.urgent) >= agents, 60)
+    await seconds_until(lambda: len(fleet.urgent) >= agents, 60)
     urgent_s = time.perf_counter() - started
     note = f"{fleet.items} objects were sent; {KUBEFLEET}"
     bars.show("restart, until every agent has resumed", resumed_s, RESTART_BAR_S, "s", note)
@@ -400,7 +402,7 @@ async def measure(agents: int, objects: int, quick: bool) -> bool:
             tasks = [asyncio.create_task(SimulatedAgent(fleet, n).run(), name=f"agent/{n}") for n in range(agents)]
             for task in tasks:
                 task.add_done_callback(complain)
-            took = await until(lambda: fleet.synced >= 2 * agents, 180)
+            took = await seconds_until(lambda: fleet.synced >= 2 * agents, 180)
             bars.show(f"{agents} agents, {agents * objects} objects, first full sync", took, 120, "s")
             await asyncio.sleep(3)
             bars.show("memory per agent", (rss_kb(server.pid) - before_kb) / agents, MEMORY_BAR_KB, "KB")

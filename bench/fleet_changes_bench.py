@@ -20,6 +20,7 @@ from typing import Any
 
 from shoal.testing.fleet_recorder import FleetRecorder, marker_of
 from shoal.testing.fleets import LocalFleet, app, app_path
+from shoal.testing.waiting import eventually
 
 CLUSTERS = {"eu-1": "eu", "us-1": "us"}
 SHARDS = ("default", "b")
@@ -71,8 +72,7 @@ class Changes:
         await self._witness.until(seen, what=step)
         self.seen_ms[step].append(time.time() * 1e3 - self._committed_ms())
         self.asked_ms[step].append((time.time() - began) * 1e3)
-        while not await asyncio.to_thread(told):  # noqa: ASYNC110 - the status is asked for, not pushed
-            await asyncio.sleep(LOOK_S)
+        await eventually(lambda: asyncio.to_thread(told), timeout_s=60, every_s=LOOK_S)
         self.told_ms[step].append((time.time() - began) * 1e3)
 
     def _committed_ms(self) -> int:

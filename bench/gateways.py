@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,13 +23,15 @@ from typing import Any
 
 from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
-from shoal.client import Client, ResourceType, builtin, connect, load
+from shoal.client import Client, ResourceType, TransportError, builtin, connect, load
 from shoal.crds.sentinel import definitions
+from shoal.errors import ApiError
 from shoal.krane.sentinels import install
 from shoal.kube.objects import Obj
 from shoal.sentinel.inputs import POLICY_TYPE, ROUTE_TYPE
 from shoal.sentinel.supervisor import find_envoy
 from shoal.testing.servers import ServerProcess, server_process
+from shoal.testing.waiting import eventually, eventually_blocking
 
 HOST = "127.0.0.1"
 ENVIRONMENT = "env_bench"
@@ -94,15 +95,16 @@ def _same_priority(pid: int) -> None:
 
 
 def _await_port(process: subprocess.Popen[str], port: int) -> None:
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection((HOST, port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.02)
-    process.kill()
-    raise RuntimeError(f"it did not start: {process.communicate()[1][-2000:]}")
+    def listens() -> bool:
+        assert process.poll() is None, "the process has exited"
+        socket.create_connection((HOST, port), 1).close()
+        return True
+
+    try:
+        eventually_blocking(listens, timeout_s=_START_S, every_s=0.02, retry_on=(OSError,))
+    except (AssertionError, OSError) as error:
+        process.kill()
+        raise RuntimeError(f"it did not start: {process.communicate()[1][-2000:]}") from error
 
 
 # Envoy without us
@@ -277,11 +279,12 @@ def _environ(port: int, server: ServerProcess, redis_url: str) -> dict[str, str]
 
 
 def _await_ready(process: subprocess.Popen[bytes], out: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not re.search(rb"^ready ", out.read_bytes(), re.MULTILINE):
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError("the sentinel did not start")
-        time.sleep(0.05)
+    def is_ready() -> bool:
+        return process.poll() is not None or bool(re.search(rb"^ready ", out.read_bytes(), re.MULTILINE))
+
+    eventually_blocking(is_ready, timeout_s=120, every_s=0.05, what="the ready line of the sentinel")
+    if process.poll() is not None:
+        raise RuntimeError("the sentinel did not start")
 
 
 def _envoy_of(pid: int) -> int:
@@ -303,13 +306,7 @@ async def _prepare(made: Sentinel, objects: Sequence[tuple[ResourceType, Obj]]) 
 
 
 async def _served(client: Client, type_: ResourceType) -> None:
-    for _ in range(200):
-        try:
-            await client.of(type_).list()
-            return
-        except Exception:
-            await asyncio.sleep(0.05)
-    raise RuntimeError(f"{type_.plural} are not served")
+    await eventually(client.of(type_).list, until=lambda _: True, every_s=0.05, retry_on=(ApiError, TransportError))
 
 
 def route(name: str, deployment: str, **spec: Any) -> tuple[ResourceType, Obj]:

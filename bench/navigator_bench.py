@@ -20,7 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from shoal.testing.managers import (
     running_manager,
 )
 from shoal.testing.servers import server_process
+from shoal.testing.waiting import eventually
 
 MEMORY_BAR_MB, INDEXED_BAR_MS, SCAN_BAR_MS, VISIBLE_BAR_MS = 1000.0, 50.0, 500.0, 250.0
 ATTEMPTS = 3
@@ -297,7 +298,9 @@ async def through_an_edge(bars: Bars, pods: int, count: int) -> None:
             )  # fmt: skip
             try:
                 index = running.manager.index
-                await until(lambda: len(list(index.rows("pods", cluster="real"))) == pods)
+                await eventually(
+                    lambda: len(list(index.rows("pods", cluster="real"))) == pods, timeout_s=60, every_s=0.001
+                )
                 times = []
                 for turn in range(count):
                     key, text = f"p{turn % pods}", str(turn)
@@ -306,7 +309,9 @@ async def through_an_edge(bars: Bars, pods: int, count: int) -> None:
                         content_type="application/merge-patch+json",
                     )  # fmt: skip
                     begun = time.perf_counter()
-                    await until(lambda text=text: any(index.labelled("pods", "turn", text)))  # type: ignore[misc]
+                    await eventually(
+                        lambda text=text: any(index.labelled("pods", "turn", text)), timeout_s=60, every_s=0.001
+                    )
                     times.append((time.perf_counter() - begun) * 1000)
                     await asyncio.sleep(0.01)
             finally:
@@ -314,12 +319,6 @@ async def through_an_edge(bars: Bars, pods: int, count: int) -> None:
                 await edge.wait()
             bars.show("change in a cluster until seen, p50", statistics.median(times), "ms")
             bars.show("change in a cluster until seen, p99", p99(times), "ms", VISIBLE_BAR_MS)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 def p99(times: list[float]) -> float:

@@ -24,6 +24,7 @@ from clusters_bench import cpu_s, rss_mb
 from shoal.base.clock import RealClock
 from shoal.client import Client, builtin, connect, load
 from shoal.testing.servers import ServerProcess, start_server_process
+from shoal.testing.waiting import eventually
 from shoal.testing.workloads import template
 
 STORM_BAR_S = 6.0
@@ -70,8 +71,10 @@ def running() -> bool:
 
 async def _until_running(server: ServerProcess) -> float:
     async with connect(load(server.kubeconfig), clock=RealClock()) as client, asyncio.timeout(300):
-        while len((await client.of(builtin("nodes")).list()).items) < NODES:  # noqa: ASYNC110 - it happens in another process
-            await asyncio.sleep(0.5)
+        await eventually(
+            lambda: client.of(builtin("nodes")).list(), until=lambda listed: len(listed.items) >= NODES,
+            timeout_s=300, every_s=0.5,
+        )  # fmt: skip
         await asyncio.sleep(3)  # they have their leases, and nothing is going on
         began = time.perf_counter()
         requests = {"requests": {"cpu": "10m", "memory": "16Mi"}}
@@ -81,8 +84,8 @@ async def _until_running(server: ServerProcess) -> float:
             await client.of(builtin("deployments", "apps")).create(
                 {"metadata": {"name": f"d{at}"}, "spec": spec}, "default"
             )
-        while await _ready(client) < DEPLOYMENTS * REPLICAS:  # noqa: ASYNC110
-            await asyncio.sleep(0.25)
+        wanted = DEPLOYMENTS * REPLICAS
+        await eventually(lambda: _ready(client), until=lambda ready: ready >= wanted, timeout_s=300, every_s=0.25)
         return time.perf_counter() - began
 
 

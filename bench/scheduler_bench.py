@@ -33,11 +33,14 @@ from shoal.reconcile import EventRecorder, Manager
 from shoal.scheduler.queue import QueueState
 from shoal.scheduler.service import Scheduler
 from shoal.scheduler.wiring import build
+from shoal.testing.fleets import metric_sum
 from shoal.testing.servers import LocalServer, local_server
+from shoal.testing.waiting import eventually
 
 Template = Callable[[int], Obj]
 ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 IN_FLIGHT = 64
+_SETTLED_S = 600.0
 _OWN_SHARE = 0.1
 
 
@@ -139,11 +142,12 @@ async def add_pods(server: LocalServer, count: int, template: Template) -> None:
 async def settled(scheduler: Scheduler, pods: int) -> None:
     """All pods that can be are bound, and the informer has seen it."""
     stuck = (QueueState.UNSCHEDULABLE, QueueState.GATED)
-    while True:
+
+    def is_settled() -> bool:
         waiting = len(scheduler.queue) - sum(scheduler.queue.size(place) for place in stuck)
-        if not waiting and len(scheduler.planner.snapshot.pods) + len(scheduler.queue) >= pods:
-            return
-        await asyncio.sleep(0.002)
+        return not waiting and len(scheduler.planner.snapshot.pods) + len(scheduler.queue) >= pods
+
+    await eventually(is_settled, timeout_s=_SETTLED_S, every_s=0.002)
 
 
 async def add_owner(server: LocalServer) -> str:
@@ -155,6 +159,12 @@ async def add_owner(server: LocalServer) -> str:
     return str(made["metadata"]["uid"])
 
 
+def deciding_so_far(metrics: Metrics) -> tuple[float, float]:
+    """Seconds spent on finding nodes, and for how many pods."""
+    text, name = metrics.render().decode(), "shoal_scheduler_placing_seconds"
+    return metric_sum(text, f"{name}_sum"), metric_sum(text, f"{name}_count")
+
+
 async def run(case: Case) -> tuple[float, float]:
     """Pods per second, and seconds of deciding per pod."""
     clock = RealClock()
@@ -163,8 +173,8 @@ async def run(case: Case) -> tuple[float, float]:
         uid = await add_owner(server)
         client = Client(server.transport, clock=clock, field_manager="kube-scheduler")
         events = EventRecorder(client, "default-scheduler", "bench", clock=clock, new_suffix=Ids().new_suffix)
-        manager = Manager(client, clock=clock, random=random.random)
-        scheduler = build(manager, clock=clock, random=random.random, metrics=Metrics(), events=events)
+        manager, metrics = Manager(client, clock=clock, random=random.random), Metrics()
+        scheduler = build(manager, clock=clock, random=random.random, metrics=metrics, events=events)
         recording = asyncio.create_task(events.run(), name="events")
         managing = asyncio.create_task(manager.run(), name="manager")
         await manager.ready.wait()
@@ -172,14 +182,14 @@ async def run(case: Case) -> tuple[float, float]:
         await settled(scheduler, case.initial)
         gc.collect()
         gc.freeze()
-        placing = scheduler._metrics.placing_s.labels()
-        before, decided = placing.total, sum(placing.counts)
+        before, decided = deciding_so_far(metrics)
         template = (lambda at: pod(at, labels={"app": "a"}, owner=uid)) if "Default" in case.name else case.template
         began = time.perf_counter()
         await add_pods(server, case.measured, template)
         await settled(scheduler, case.initial + case.measured)
         took = time.perf_counter() - began
-        deciding = (placing.total - before) / max(sum(placing.counts) - decided, 1)
+        total, count = deciding_so_far(metrics)
+        deciding = (total - before) / max(count - decided, 1)
         manager.stop()
         await managing
         recording.cancel()

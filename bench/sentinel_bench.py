@@ -53,6 +53,7 @@ from gateways import (
 from shoal.client import ResourceType, builtin
 from shoal.kube.objects import Obj
 from shoal.testing.databases import redis_server
+from shoal.testing.waiting import eventually_blocking
 
 ROUNDS, PAIRS, RUN_S, CONNECTIONS = 12, 24, 1, 32
 RATE_BAR, KEY_BAR, P99_BAR, LOAD = 0.95, 0.80, 1.1, 0.70
@@ -327,14 +328,14 @@ async def _until_quiet(pid: int) -> None:
 
 
 def _until_answered_by(ours: Sentinel, port: int) -> None:
-    deadline = time.monotonic() + 10
     request = urllib.request.Request(ours.gateway.url, headers={"Host": "d500.example"})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    while time.monotonic() < deadline:
+
+    def instance() -> str:
         with opener.open(request, timeout=5) as answer:
-            if answer.headers["x-instance"] == str(port):
-                return
-    raise RuntimeError("Envoy does not use the changed endpoint")
+            return str(answer.headers["x-instance"])
+
+    eventually_blocking(instance, until=str(port).__eq__, timeout_s=10, every_s=0.0, what="answers of the new endpoint")
 
 
 def _resident_mib(pid: int) -> float:

@@ -41,9 +41,11 @@ from shoal.sharding.model import CONFIG_LABEL, SLOTS, SlotDuty, SlotEntry, read_
 from shoal.sharding.plan import Members, share_out
 from shoal.sharding.ring import object_key, slot_of_key
 from shoal.testing.servers import local_server, start_server_process
+from shoal.testing.waiting import eventually
 
 NAMESPACE = "default"
 IN_FLIGHT = 64
+WAIT_S = 120.0
 
 
 class Bars:
@@ -199,14 +201,6 @@ class Shards:
         return {entry.owner, move.to} & set(self._held)
 
 
-async def until(check: Any, timeout_s: float = 120.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not check():
-        if time.monotonic() > deadline_s:
-            raise TimeoutError("what was waited for did not come")
-        await asyncio.sleep(0.01)
-
-
 # the manager in this process
 
 
@@ -234,12 +228,12 @@ async def operations(bars: Bars, shards: int) -> None:
         await configs.create({"metadata": {"name": "web", "namespace": NAMESPACE}, "spec": spec})
         players = Shards(client, "web")
         await players.join("web-0")
-        await until(lambda: players.at_rest(1))
+        await eventually(lambda: players.at_rest(1), timeout_s=WAIT_S)
         before = server.store.revision
         players.steps = 0
         began = time.perf_counter()
         await players.join(*(f"web-{number}" for number in range(1, shards)))
-        await until(lambda: players.at_rest(shards))
+        await eventually(lambda: players.at_rest(shards), timeout_s=WAIT_S)
         took_s = time.perf_counter() - began
         written = 2 * len((await instances.list()).items)  # made, and running
         bars.line(f"{shards} shards joining: until all slots are theirs", took_s, "s")
@@ -250,8 +244,11 @@ async def operations(bars: Bars, shards: int) -> None:
         wanted = status["status"]["desiredShards"]
         began = time.perf_counter()
         await players.said(0.95)
-        while (await configs.get("web", NAMESPACE))["status"]["desiredShards"] == wanted:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+
+        async def desired() -> int:
+            return int((await configs.get("web", NAMESPACE))["status"]["desiredShards"])
+
+        await eventually(desired, until=lambda shards: shards != wanted, timeout_s=WAIT_S, every_s=0.02)
         took_s = time.perf_counter() - began
         bars.line("load over the threshold until it is decided (sustained 1 s)", took_s, "s", most=5)
         await players.stop()
@@ -301,7 +298,7 @@ async def _memory(bars: Bars, client: Client, kubeconfig: str, shards: int, obje
             if process.poll() is not None:
                 raise RuntimeError(f"the manager ended with {process.returncode}")
         took_s = time.perf_counter() - began
-        await until(lambda: players.at_rest(shards), 60.0)
+        await eventually(lambda: players.at_rest(shards), timeout_s=WAIT_S)
         del page
         bars.line(f"{objects:,} objects given a slot by the sweep", objects / took_s, "/s")
         bars.line(

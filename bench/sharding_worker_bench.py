@@ -26,7 +26,7 @@ from random import Random
 from typing import Any
 
 import uvloop
-from sharding_bench import IN_FLIGHT, NAMESPACE, Bars, peak_mb, until
+from sharding_bench import IN_FLIGHT, NAMESPACE, WAIT_S, Bars, peak_mb
 
 from shoal.base import logs
 from shoal.base.clock import RealClock
@@ -51,6 +51,7 @@ from shoal.sharding.model import (
 )
 from shoal.sharding.worker import Owned, ShardedController, Worker, WorkerConfig
 from shoal.testing.servers import local_server, start_server_process
+from shoal.testing.waiting import eventually
 
 GROUP, KIND, CONFIG = "bench.shoal.dev", "Thing", "things"
 CONCURRENCY = 16
@@ -123,10 +124,10 @@ class Things:
                 for slot in slots
             ]
             await tables.replace({**table, "spec": table_spec(CONFIG, entries)})
-        await until(lambda: sum(len(self.workers[shard].owned) for shard in shards) == SLOTS)
+        await eventually(lambda: sum(len(self.workers[shard].owned) for shard in shards) == SLOTS, timeout_s=WAIT_S)
 
     async def holding(self) -> None:
-        await until(lambda: all(worker.ready for worker in self.workers.values()))
+        await eventually(lambda: all(worker.ready for worker in self.workers.values()), timeout_s=WAIT_S)
 
     async def stop(self) -> None:
         await cancel_all(*self._tasks.values())
@@ -207,7 +208,7 @@ async def handlers(bars: Bars, objects: int, for_s: float) -> None:
         things.start("one", controller)
         await things.holding()
         await things.give("one", epoch=2)
-        await until(lambda: calls() >= objects)
+        await eventually(lambda: calls() >= objects, timeout_s=WAIT_S)
         bars.line("handlers on cached objects, one worker", await rate(calls, for_s), "/s", least=10_000)
 
 
@@ -225,7 +226,7 @@ async def status_writes(bars: Bars, objects: int, for_s: float) -> None:
         things.start("one", controller, concurrency=IN_FLIGHT)
         await things.holding()
         await things.give("one", epoch=2)
-        await until(lambda: calls() >= 2 * objects)  # all of them carry this epoch now
+        await eventually(lambda: calls() >= 2 * objects, timeout_s=WAIT_S)  # all of them carry this epoch now
         plain = guarded = 0.0
         for _ in range(_TURNS):
             may_write.clear()
@@ -300,12 +301,12 @@ async def migration(bars: Bars, objects: int) -> None:
 
     async with in_process(objects, table=False) as things, managing(things.client):
         things.start("old", controller("old"))
-        await until(lambda: len(handled["old"]) == objects)
-        await until(lambda: len(things.workers["old"].owned) == SLOTS)
+        await eventually(lambda: len(handled["old"]) == objects, timeout_s=WAIT_S)
+        await eventually(lambda: len(things.workers["old"].owned) == SLOTS, timeout_s=WAIT_S)
         began = time.perf_counter()
         things.start("new", controller("new"))
         things.leave("old")
-        await until(lambda: len(handled["new"]) == objects)
+        await eventually(lambda: len(handled["new"]) == objects, timeout_s=WAIT_S)
         took_s = time.perf_counter() - began
         entries = [
             entry for table in (await things.client.of(TABLE).list(Scope())).items for entry in read_table(table)
@@ -367,7 +368,7 @@ async def all_handled(things: ResourceClient, objects: int) -> None:
     informer.cache.add_handler(changed)
     watching = asyncio.create_task(informer.run(), name="watch")
     try:
-        await until(lambda: len(handled) == objects, 300.0)
+        await eventually(lambda: len(handled) == objects, timeout_s=300.0)
     finally:
         await cancel_all(watching)
 
@@ -384,8 +385,11 @@ def start_worker(kubeconfig: str) -> subprocess.Popen[bytes]:
 
 async def give_to_process(things: Things) -> None:
     leases, tables = things.client.of(LEASES), things.client.of(TABLE)
-    while not (found := (await leases.list(Scope(namespace=NAMESPACE))).items):  # noqa: ASYNC110
-        await asyncio.sleep(0.1)
+
+    async def listed() -> Any:
+        return (await leases.list(Scope(namespace=NAMESPACE))).items
+
+    found = await eventually(listed, timeout_s=WAIT_S, every_s=0.1)
     term = found[0]["spec"]["leaseTransitions"]
     for index in range(4):
         table = await tables.get(table_name(CONFIG, index), NAMESPACE)
