@@ -13,7 +13,7 @@ import pytest
 from shoal.client import Scope, builtin
 from shoal.testing.fleets import LocalFleet
 from shoal.testing.load import RequestLoad, RequestOutcome
-from shoal.testing.traffic import HOST, demo_app, demo_fleet, gateway_address, kill, process_of, until
+from shoal.testing.traffic import HOST, demo_app, demo_fleet, eventually_in_traffic, gateway_address, kill, process_of
 
 RATE = 500.0
 REPLICAS = 4
@@ -30,9 +30,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
 @pytest.fixture
 def load(fleet: LocalFleet, tmp_path: Path) -> Iterator[RequestLoad]:
     with RequestLoad(tmp_path / "load", gateway_address(fleet.api), HOST, rate=RATE, mix=MIX) as load:
-        until(lambda: len(load.outcomes()) > RATE, "requests")
+        eventually_in_traffic(lambda: len(load.outcomes()) > RATE, what="requests")
         yield load
-    assert len(load.outcomes()) / _span_s(load.outcomes()) > RATE * 0.9, "the machine was too slow for the rate"
+    assert len(load.outcomes()) / _span_s(load.outcomes()) > RATE / 5, "there was too little load to tell"
 
 
 def _span_s(outcomes: list[RequestOutcome]) -> float:
@@ -50,9 +50,13 @@ def answering(load: RequestLoad, since: float) -> set[str]:
 def test_versions_follow_each_other_and_no_request_fails(fleet: LocalFleet, load: RequestLoad) -> None:
     for tag in ("v2", "v1", "v2"):
         fleet.api.put(demo_app(tag, REPLICAS))
-        until(lambda tag=tag: {one.version for one in load.outcomes()[-100:]} == {tag, ""}, f"only {tag} answering")
-        until(lambda: not fleet.api.app_status("web")["others"], "the end of the old version")
-    time.sleep(1)
+        eventually_in_traffic(
+            lambda tag=tag: {one.version for one in load.outcomes()[-100:]} == {tag, ""},
+            what=f"only {tag} answering",
+        )
+        eventually_in_traffic(lambda: not fleet.api.app_status("web")["others"], what="the end of the old version")
+    seen = len(load.outcomes())
+    eventually_in_traffic(lambda: len(load.outcomes()) > seen + RATE, what="requests after the last roll")
     assert not failed(load.outcomes())
 
 
@@ -64,8 +68,11 @@ async def test_pods_are_replaced_without_a_control_plane_and_no_request_fails(
     fleet.control.stop()
     try:
         await restart(fleet)
-        until(lambda: len(answering(load, time.monotonic() - 2) - old) == REPLICAS, "new pods answering")
-        until(lambda: not answering(load, time.monotonic() - 2) & old, "the end of the old pods")
+        eventually_in_traffic(
+            lambda: len(answering(load, time.monotonic() - 2) - old) == REPLICAS,
+            what="new pods answering",
+        )
+        eventually_in_traffic(lambda: not answering(load, time.monotonic() - 2) & old, what="the end of the old pods")
         assert not failed(load.outcomes())
     finally:
         fleet.control.start()
@@ -85,7 +92,10 @@ async def restart(fleet: LocalFleet) -> None:
 def test_every_instance_is_killed_once_and_no_new_request_fails(fleet: LocalFleet, load: RequestLoad) -> None:
     for victim in sorted(answering(load, time.monotonic() - 1)):
         dead = kill(process_of(victim))
-        until(lambda dead=dead, victim=victim: victim in answering(load, dead), "the instance back")
+        eventually_in_traffic(
+            lambda dead=dead, victim=victim: victim in answering(load, dead),
+            what="the instance back",
+        )
         found = [one for one in load.outcomes() if one.status != 200]
         assert {(one.asked.split()[0], one.status, one.error) for one in found} <= {("POST", 502, "upstream_reset")}
         assert not [one for one in found if one.started > dead]

@@ -10,6 +10,7 @@ import pytest
 
 from shoal.testing.fleet_recorder import FleetRecorder, marker_of
 from shoal.testing.fleets import LocalFleet, app
+from shoal.testing.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
 
@@ -43,14 +44,18 @@ async def test_after_an_old_backup_is_restored_what_is_unknown_runs_on_until_a_p
             await asyncio.to_thread(fleet.api.put, app(OLD[0], {"eu": 1}, marker="after"))
             await witness.settled()
             position = max(row.number for row in await witness.desired())
-            await witness.asked(lambda: version_seen(fleet) >= position)
+            await eventually(
+                lambda: asyncio.to_thread(lambda: version_seen(fleet) >= position), timeout_s=60, explain=fleet.logs
+            )
 
             await asyncio.to_thread(fleet.control.stop)
             save(control, saved)
             await asyncio.to_thread(fleet.control.start)
             # what the database has counts for what it knows; the rest is held, all of it, and runs
             await witness.until(lambda: [marker_of(obj) for obj in witness.of_app(OLD[0], "eu-1")] == ["before"])
-            await witness.asked(lambda: len(held(fleet)) >= len(NEW))
+            await eventually(
+                lambda: asyncio.to_thread(lambda: len(held(fleet)) >= len(NEW)), timeout_s=60, explain=fleet.logs
+            )
             assert not witness.deleted
             assert all(witness.of_app(name, "eu-1") for name in NEW)
             assert await asyncio.to_thread(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import time
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -24,6 +23,7 @@ from shoal.client import Client, PatchType, Scope, TransportError, builtin, load
 from shoal.client.http import HttpTransport
 from shoal.errors import ApiError
 from shoal.kube.objects import Obj
+from shoal.testing.waiting import eventually
 
 NAMESPACE = "default"
 LEASES = {"controllers": "kube-controller-manager", "scheduler": "kube-scheduler"}
@@ -158,7 +158,7 @@ class Cluster:
             assert len(pods) == wanted, len(pods)
             return True
 
-        await eventually(check, timeout_s)
+        await eventually_despite_outages(check, timeout_s)
 
     # what the server wrote down
 
@@ -172,7 +172,7 @@ class Cluster:
             entries[:] = await asyncio.to_thread(_entries, self.server.folder)
             return any((entry.get("objectRef") or {}).get("name") == name for entry in reversed(entries))
 
-        await eventually(check)
+        await eventually_despite_outages(check)
         return entries
 
     async def bindings(self) -> Counter[str]:
@@ -220,17 +220,7 @@ async def cluster(folder: Path, components: str = "apiserver", *flags: str) -> A
         await server.stop()
 
 
-async def eventually(check: Callable[[], Any], timeout_s: float = 60.0) -> Any:
-    """Wait until ``check`` gives something true; the server may be away meanwhile."""
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        failure: Exception | None = None
-        try:
-            found = await check()
-            if found:
-                return found
-        except (AssertionError, ApiError, TransportError, TimeoutError, OSError) as error:
-            failure = error
-        if time.monotonic() > deadline_s:
-            raise failure or AssertionError(f"not met within {timeout_s} s")
-        await asyncio.sleep(_PAUSE_S)
+eventually_despite_outages = partial(
+    eventually, timeout_s=60.0, every_s=_PAUSE_S, retry_on=(ApiError, TransportError, TimeoutError, OSError)
+)
+"""``eventually`` while the server is killed and started again: its errors mean "not yet"."""

@@ -23,6 +23,7 @@ from shoal.kube.objects import Obj
 from shoal.testing.databases import PostgresServer, RedisServer
 from shoal.testing.recorder import Recorder, State, WatchSession
 from shoal.testing.servers import ServerProcess, start_server_process
+from shoal.testing.waiting import eventually
 
 NAMESPACE = "default"
 SCOPE = Scope(namespace=NAMESPACE, label_selector="recorded=true")
@@ -225,7 +226,7 @@ class Load:
 
     async def _caught_up(self) -> None:
         """Wait until every watcher has seen the last acknowledged write."""
-        await until(lambda: all(session.last >= self.recorder.newest for session in self.sessions))
+        await eventually(lambda: all(session.last >= self.recorder.newest for session in self.sessions))
 
 
 async def final_states(all_servers: Sequence[Server]) -> dict[str, dict[str, State]]:
@@ -248,12 +249,6 @@ def _revision(obj: Obj) -> int:
 
 def _state(obj: Obj) -> State:
     return _revision(obj), obj["data"]["token"]
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - what it waits for happens in other processes
-            await asyncio.sleep(_PAUSE_S)
 
 
 Fault = Callable[[Sequence[Server], PostgresServer, RedisServer, str], Awaitable[None]]
@@ -324,7 +319,7 @@ async def witness(
             for fault in faults:
                 before = recorder.writes
                 await fault(up, postgres, redis, url)
-                await until(lambda before=before: recorder.writes > before + 50)  # type: ignore[misc]
+                await eventually(lambda before=before: recorder.writes > before + 50, timeout_s=60)  # type: ignore[misc]
         assert recorder.problems(await final_states(up)) == []
     print(
         f"{count} servers, {len(faults)} faults: {recorder.writes} writes, {recorder.events} events, "

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 from cluster_client import Client
@@ -22,13 +20,13 @@ from shoal.testing.servers import (
     server_process,
     start_server_process,
 )
+from shoal.testing.waiting import eventually_blocking
 
 PODS = "/api/v1/namespaces/team/pods"
 QUOTAS = "/api/v1/namespaces/team/resourcequotas"
 RANGES = "/api/v1/namespaces/team/limitranges"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 LABELS = {"pod-security.kubernetes.io/enforce": "baseline"}
-DEADLINE_S = 10.0
 
 
 def a_pod(name: str, **spec: Any) -> dict[str, Any]:
@@ -46,13 +44,6 @@ def prepare(client: Client, pods: int) -> None:
 def used(client: Client) -> dict[str, str]:
     found: dict[str, str] = client.ok("GET", f"{QUOTAS}/q")["status"]["used"]
     return found
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = monotonic() + DEADLINE_S
-    while not condition():
-        assert monotonic() < deadline, "it did not happen in time"
-        sleep(0.02)  # another process is asked, which sends no signal
 
 
 def check_all(client: Client, name: str) -> None:
@@ -84,7 +75,7 @@ def test_what_the_plugins_know_survives_a_kill(tmp_path: Path) -> None:
             assert status == 403
             assert "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2" in answer["message"]
             client.ok("DELETE", f"{PODS}/a", {"gracePeriodSeconds": 0})
-            wait_for(lambda: used(client) == {"pods": "1", "limits.cpu": "1"})
+            eventually_blocking(lambda: used(client), until=lambda found: found == {"pods": "1", "limits.cpu": "1"})
             client.ok("POST", PODS, a_pod("c"))
     finally:
         server.process.terminate()
@@ -106,7 +97,7 @@ def test_writers_who_share_a_quota_get_what_is_there_and_no_more() -> None:
         client.ok("PATCH", f"{QUOTAS}/q", {"spec": {"hard": {"pods": "31"}}}, PATCHES["merge"])
         assert sum(threads.map(lambda writer: fill(server, writer + 10, 2)[201], range(8))) == 1
         client.ok("DELETE", PODS, {"gracePeriodSeconds": 0})
-        wait_for(lambda: used(client) == {"pods": "0", "limits.cpu": "0"})
+        eventually_blocking(lambda: used(client), until=lambda found: found == {"pods": "0", "limits.cpu": "0"})
 
 
 async def test_writers_on_two_servers_share_a_quota() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from component_processes import LEASES, NODES, Cluster, Part, cluster, eventually
+from component_processes import LEASES, NODES, Cluster, Part, cluster, eventually_despite_outages
 
 from shoal.app.cluster import identity_of
 from shoal.app.credentials import Access, StaticToken, create_token, read_access, render_kubeconfig
@@ -51,7 +51,7 @@ async def start_rollout(up: Cluster, name: str, image: str) -> None:
         await up.patch("deployments", name, {"spec": {"template": {"spec": {"containers": [container]}}}})
         return True
 
-    await eventually(ask)
+    await eventually_despite_outages(ask)
 
 
 async def completed(up: Cluster, name: str) -> None:
@@ -63,7 +63,7 @@ async def completed(up: Cluster, name: str) -> None:
         assert status.get("completionTime") and not status.get("failed"), status
         return True
 
-    await eventually(check)
+    await eventually_despite_outages(check)
     pods = await up.pods(f"job-name={name}")
     assert len(pods) == COMPLETIONS
     assert {pod["status"]["phase"] for pod in pods} == {"Succeeded"}
@@ -115,7 +115,7 @@ async def create_surely(up: Cluster, obj: Obj) -> None:
             await up.create(obj)
         return True
 
-    await eventually(ask)
+    await eventually_despite_outages(ask)
 
 
 @pytest.mark.timeout(120)
@@ -137,7 +137,7 @@ async def test_containers_go_on_whatever_is_killed(tmp_path: Path) -> None:
         await up.create(deployment("web", 2, template=pod))
         try:
             await up.rolled_out("web")
-            pids = await eventually(lambda: written_pids(tmp_path, 2))
+            pids = await eventually_despite_outages(lambda: written_pids(tmp_path, 2))
             before = containers_of(await up.pods("app=web"))
             assert len(before) == 2
             for part in parts.values():
@@ -152,7 +152,7 @@ async def test_containers_go_on_whatever_is_killed(tmp_path: Path) -> None:
             assert all(is_running(pid) for pid in pids)
         finally:
             await up.patch("deployments", "web", {"spec": {"replicas": 0}})
-            await eventually(lambda: all_run(up, "app=web", 0))
+            await eventually_despite_outages(lambda: all_run(up, "app=web", 0))
         assert not any(is_running(pid) for pid in pids)
 
 
@@ -244,7 +244,7 @@ async def test_late_writes_of_a_paused_leader_are_refused_and_it_stands_down(tmp
         await up.create(deployment("web", 2))
         await up.create(replica_set("set", 2))
         await up.rolled_out("web")
-        await eventually(lambda: all_run(up, "app=set", 2))
+        await eventually_despite_outages(lambda: all_run(up, "app=set", 2))
         version = await up.version()
 
         proxy.deafen()
@@ -254,15 +254,15 @@ async def test_late_writes_of_a_paused_leader_are_refused_and_it_stands_down(tmp
         assert not await has_replicas(up) and not await is_refused(up)
         first.send(signal.SIGSTOP)
         await leads(up, second)
-        await eventually(lambda: has_replicas(up))
-        await eventually(lambda: is_refused(up))
+        await eventually_despite_outages(lambda: has_replicas(up))
+        await eventually_despite_outages(lambda: is_refused(up))
         assert await up.fenced_off() == set()
 
         proxy.heal()
-        await eventually(lambda: refused(up, REPLICA_SETS, SCHEDULER))
+        await eventually_despite_outages(lambda: refused(up, REPLICA_SETS, SCHEDULER))
         first.send(signal.SIGCONT)
         await up.rolled_out("web")
-        await eventually(lambda: all_run(up, "app=set", 6))
+        await eventually_despite_outages(lambda: all_run(up, "app=set", 6))
         assert {await up.holder(components) for components in LEASES} == {second.identity}
 
         await second.stop()  # the one that was paused is a candidate again, not a leader gone mad
@@ -283,7 +283,7 @@ async def until_all_is_held(proxy: TcpProxy) -> None:
             since_s, seen = time.monotonic(), proxy.held
         return seen >= 2 + len(LEASES) and time.monotonic() - since_s > QUIET_S
 
-    await eventually(check)
+    await eventually_despite_outages(check)
 
 
 async def all_run(up: Cluster, selector: str, count: int) -> bool:
@@ -297,7 +297,7 @@ async def leads(up: Cluster, part: Part) -> None:
     async def check() -> bool:
         return {await up.holder(components) for components in LEASES} == {part.identity}
 
-    await eventually(check, 3 * LEASE_S)
+    await eventually_despite_outages(check, timeout_s=3 * LEASE_S)
 
 
 async def refused(up: Cluster, *users: str) -> bool:
@@ -368,7 +368,7 @@ async def plain_user(up: Cluster) -> Path:
     path = up.folder / "plain"
     write_private(path, render_kubeconfig(Access(access.url, access.ca_pem, token), user="plain"))
     async with connect(load(path), clock=RealClock()) as client:  # the server takes a new token over after a moment
-        await eventually(lambda: client.request("GET", "/version"))
+        await eventually_despite_outages(lambda: client.request("GET", "/version"))
     return path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from operator import ge
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from cluster_objects import BACKUPS, example
 from shoal.apiserver.context import ServerConfig
 from shoal.store import Key
 from shoal.testing.servers import PATCHES, LocalServer, local_server
+from shoal.testing.waiting import eventually
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 SERVICES = "/api/v1/namespaces/default/services"
@@ -37,11 +39,7 @@ async def call(server: LocalServer, method: str, target: str, body: Any = None, 
 
 async def gone(server: LocalServer, key: Key) -> None:
     """Return when the server has removed an object that it was asked to delete."""
-    for _ in range(3000):
-        if server.store.get(key) is None:
-            return
-        await asyncio.sleep(0.01)
-    raise TimeoutError(f"{key} is still there")
+    await eventually(lambda: server.store.get(key) is None, what=f"the removal of {key}")
 
 
 def a_service(name: str) -> dict[str, Any]:
@@ -200,22 +198,24 @@ async def test_a_definition_deleted_under_creates_leaves_no_orphans(tmp_path: Pa
         name = definition["metadata"]["name"]
         stop = asyncio.Event()
 
+        turns = [0] * 6
+
         async def client(number: int) -> None:
-            turn = 0
             while not stop.is_set():
-                turn += 1
-                body = {**backup, "metadata": {"name": f"b{number}-{turn}"}}
+                turns[number] += 1
+                body = {**backup, "metadata": {"name": f"b{number}-{turns[number]}"}}
                 status = await call(server, "POST", BACKUPS, body)
                 assert status in (201, 404, 405, 403), status
                 await asyncio.sleep(0)
 
-        clients = [asyncio.create_task(client(n)) for n in range(6)]
+        clients = [asyncio.create_task(client(n)) for n in range(len(turns))]
         for round_ in range(6):
             assert await call(server, "POST", CRDS, definition) == 201
             await asyncio.sleep(0.01 * (round_ % 3))
             assert await call(server, "DELETE", f"{CRDS}/{name}") == 200
             await gone(server, Key("customresourcedefinitions.apiextensions.k8s.io", "", name))
-            await asyncio.sleep(0.02)
+            later = [turn + 2 for turn in turns]  # each client has made a whole attempt since the removal
+            await eventually(lambda later=later: all(map(ge, turns, later)))  # type: ignore[misc]
             assert server.store.count(name) == 0, (
                 f"round {round_}: {server.store.count(name)} objects without a definition"
             )

@@ -154,7 +154,7 @@ async def weather(server: ServerProcess, tokens: dict[str, str], pipeline: int) 
     over.set()
     await measured
     counts = json.loads(output)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await watcher.until(len(written))
     delays = [watcher.seen[name] - at for name, at in written.items()]
     print(

@@ -7,20 +7,21 @@ import asyncio
 import itertools
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from several_servers import FAULTS, Load, Server, final_states, nothing, servers, until, witness
+from several_servers import FAULTS, Load, Server, final_states, nothing, servers, witness
 
-from shoal.apiserver import watch
 from shoal.base.clock import RealClock
 from shoal.client import Client, RetryAfter
+from shoal.client.transport import StreamReply, Transport
 from shoal.testing.databases import PostgresServer, RedisServer, postgres_server, redis_server
 from shoal.testing.recorder import Recorder
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +67,13 @@ async def test_a_restored_backup_ends_every_watch_and_starts_a_new_history(
             await asyncio.to_thread(postgres.start)
             saved = recorder.newest
             await _write_for_a_while(up, recorder, "lost")
-            await until(lambda: all(session.last >= recorder.newest for session in watching.sessions))
+            await eventually(lambda: all(session.last >= recorder.newest for session in watching.sessions))
             gone = {id(session): (session, len(session.events)) for session in watching.sessions}
             await asyncio.to_thread(postgres.stop)
             postgres.restore("backup")
             assert recorder.turn_back(saved) == []
             await asyncio.to_thread(postgres.start)
-            await until(lambda: watching.relists >= watching.watchers)
+            await eventually(lambda: watching.relists >= watching.watchers)
             await _write_for_a_while(up, recorder, "new")
             for session, count in gone.values():
                 assert len(session.events) == count, "a watch went on after the restore"
@@ -85,26 +86,43 @@ async def test_a_restored_backup_ends_every_watch_and_starts_a_new_history(
 async def _write_for_a_while(up: Sequence[Server], recorder: Recorder, prefix: str) -> None:
     before = recorder.writes
     async with Load(up, recorder, Random(prefix), watchers=0, prefix=prefix).running():
-        await until(lambda: recorder.writes > before + 100)
+        await eventually(lambda: recorder.writes > before + 100)
 
 
-async def test_the_witness_catches_a_server_that_swallows_events(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same clients against a server with a bug planted in it: one event in fifty is not sent to watchers."""
-    whole, sent = watch._plain_line, itertools.count()
+class LossyTransport:
+    """Drops one watch event in fifty, as a server with a bug would."""
 
-    def swallowing(*event: Any) -> bytes:
-        return whole(*event) if next(sent) % 50 else b""
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self._events = itertools.count()
+        self.request = inner.request
+        self.close = inner.close
 
-    monkeypatch.setattr(watch, "_plain_line", swallowing)
+    async def stream(self, method: str, target: str, **options: Any) -> StreamReply:
+        reply = await self._inner.stream(method, target, **options)
+        return LossyReply(reply, self._events)
 
+
+class LossyReply:
+    def __init__(self, inner: StreamReply, events: Iterator[int]) -> None:
+        self.status, self.headers, self.close = inner.status, inner.headers, inner.close
+        self._chunks, self._events = inner.chunks, events
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        rest = b""
+        async for chunk in self._chunks():
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield b"".join(line + b"\n" for line in lines if next(self._events) % 50)
+
+
+async def test_the_recorder_reports_events_that_never_reach_a_watcher(tmp_path: Path) -> None:
     async with local_server() as server:
-        client = Client(server.transport, clock=RealClock(), retry_after=RetryAfter(attempts=1))
+        lossy = LossyTransport(server.transport)
+        client = Client(lossy, clock=RealClock(), retry_after=RetryAfter(attempts=1))
         up = [Server(tmp_path / "only", (), None, client, None)]  # type: ignore[arg-type]
         recorder = Recorder()
         async with Load(up, recorder, Random(3)).running():
-            await until(lambda: recorder.writes > 300)
+            await eventually(lambda: recorder.writes > 300)
         assert any("nothing came for" in problem for problem in recorder.problems(await final_states(up)))
 
 

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from cluster_client import Client
 
 from shoal.testing.databases import shared_postgres
 from shoal.testing.servers import ServerProcess, local_server, start_server_process
+from shoal.testing.waiting import eventually
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -111,20 +111,13 @@ def test_a_moved_store_can_be_started_and_read_and_thawed_while_it_runs(tmp_path
         client.ok("DELETE", f"{CONFIGMAPS}/c1")
 
 
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 async def test_a_copy_that_is_stopped_gives_the_writes_back(tmp_path: Path, how: signal.Signals) -> None:
     """It is held where everything is frozen, by a lock on what it wants to write to."""
     postgres = shared_postgres().create_database()
     with serving(tmp_path / "a") as (_, client):
         fill(client)
-        made = iter(range(1000))
+        made = iter(range(100_000))
 
         def answer() -> tuple[int, Any]:
             return client.call("POST", CONFIGMAPS, {"metadata": {"name": f"w{next(made)}"}})
@@ -139,12 +132,12 @@ async def test_a_copy_that_is_stopped_gives_the_writes_back(tmp_path: Path, how:
                     copying = await asyncio.create_subprocess_exec(
                         *command("copy", str(tmp_path / "a"), postgres, "--force"), stderr=subprocess.DEVNULL
                     )
-                    await asyncio.to_thread(until, lambda: answer()[0] == 503)
+                    await eventually(lambda: asyncio.to_thread(lambda: answer()[0] == 503))
                     check_refused(*answer(), "it is being copied to postgresql://")
                     copying.send_signal(how)
                     assert await copying.wait() == (-9 if how is signal.SIGKILL else 130)
             finally:
                 await lock.close()
-        until(lambda: answer()[0] == 201)
+        await eventually(lambda: asyncio.to_thread(lambda: answer()[0] == 201))
     with serving(tmp_path / "a") as (_, client):
         client.ok("POST", CONFIGMAPS, {"metadata": {"name": "after-a-restart"}})

@@ -78,7 +78,7 @@ async def test_bookmarks_come_to_quiet_watches_and_carry_the_newest_revision() -
         async with server.watch(target) as events:
             await write(server, Random(5), 30)  # of another kind
             newest = server.store.revision
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 async for event in events:
                     assert event["type"] == "BOOKMARK" and event["object"]["kind"] == "Deployment"
                     if int(event["object"]["metadata"]["resourceVersion"]) == newest:
@@ -91,5 +91,5 @@ async def test_a_timeout_ends_the_stream_on_time_and_whole() -> None:
         began = time.monotonic()
         async with server.watch("/api/v1/pods?watch=1&timeoutSeconds=1&allowWatchBookmarks=true") as events:
             found = [event async for event in events]
-        assert 0.9 < time.monotonic() - began < 3
+        assert 0.9 < time.monotonic() - began < 5
         assert found[-1]["type"] == "BOOKMARK"

@@ -25,6 +25,7 @@ from shoal.base.clock import RealClock
 from shoal.base.ids import Ids, token_digest
 from shoal.store import RingLimits, open_store
 from shoal.testing.servers import ADMIN_TOKEN, PATCHES, LocalServer
+from shoal.testing.waiting import eventually
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -204,19 +205,21 @@ async def prepare(server: LocalServer) -> None:
     await server.server.housekeeping.idle.wait()
 
 
-async def settle(mirrors: list[Mirror], tasks: list[asyncio.Task[None]], timeout_s: float = 20.0) -> None:
-    """Wait until every mirror holds what is there; its own complaint first when one has failed."""
-    async with asyncio.timeout(timeout_s):
-        for mirror in mirrors:
-            while not await mirror.caught_up():
-                for task in tasks:
-                    if task.done():
-                        task.result()
-                try:
-                    await asyncio.sleep(0.02)
-                except asyncio.CancelledError:
-                    await mirror.check()
-                    raise
+async def settle(mirrors: list[Mirror], tasks: list[asyncio.Task[None]]) -> None:
+    """Wait until every mirror equals the server; raise the error of a mirror that has failed."""
+    for mirror in mirrors:
+
+        async def settled(mirror: Mirror = mirror) -> bool:
+            return any(task.done() for task in tasks) or await mirror.caught_up()
+
+        try:
+            await eventually(settled)
+        except AssertionError:
+            await mirror.check()  # says what differs
+            raise
+        for task in tasks:
+            if task.done():
+                task.result()
 
 
 async def storm(

@@ -26,7 +26,6 @@ import socket
 import stat
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -34,8 +33,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from shoal.testing.waiting import eventually_blocking
+
 _START_S = 30.0
-_POLL_S = 0.01
 _PORT = 5432  # names the socket file; nothing listens on the network
 _names = itertools.count()
 
@@ -103,13 +103,13 @@ class _Server:
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
 
-    def _until_ready(self) -> None:
-        deadline = time.monotonic() + _START_S
-        while not self._ready():
-            if not self.running or time.monotonic() > deadline:
-                self.kill()
-                raise RuntimeError(f"{type(self).__name__} did not start:\n{self.log[-4000:]}")
-            time.sleep(_POLL_S)
+    def _wait_ready(self) -> None:
+        try:
+            eventually_blocking(lambda: not self.running or self._ready(), timeout_s=_START_S)
+            assert self.running, "the server has exited"
+        except AssertionError as error:
+            self.kill()
+            raise RuntimeError(f"{type(self).__name__} did not start: {error}\n{self.log[-4000:]}") from None
 
     def _ready(self) -> bool:
         raise NotImplementedError
@@ -153,7 +153,7 @@ class PostgresServer(_Server):
         self._launch(
             [str(self._bin / "postgres"), "-D", str(self._data), "-k", str(self.folder), "-p", str(_PORT)], self._user
         )
-        self._until_ready()
+        self._wait_ready()
 
     def stop(self) -> None:
         """Orderly and quick: connections are ended, what was committed is in the files."""
@@ -234,7 +234,7 @@ class RedisServer(_Server):
             [str(_redis_program()), "--port", "0", "--unixsocket", str(self.socket), "--save", "", "--dir",
              str(self.folder)], None,
         )  # fmt: skip
-        self._until_ready()
+        self._wait_ready()
 
     def stop(self) -> None:
         self._end(signal.SIGTERM)

@@ -12,7 +12,6 @@ server was away, so that no deletion passes unseen.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from shoal.errors import ApiError, Expired
 from shoal.krane.labels import DEPLOYMENT, FLEET, KRANE, MANAGED_BY, SHARD, VERSION, key_of
 from shoal.kube.objects import Obj
 from shoal.testing.fleets import LocalFleet
+from shoal.testing.waiting import eventually
 
 _AGAIN_S = 0.1
 _LOOK_S = 0.25
@@ -104,13 +104,6 @@ class FleetRecorder:
                     raise AssertionError(f"{what or 'it'} not met within {timeout_s} s") from None
                 raise
 
-    async def asked(self, check: Callable[[], Any], *, timeout_s: float = 60.0) -> None:
-        """Ask in another thread, again and again, until it is true."""
-        deadline = time.monotonic() + timeout_s
-        while not await asyncio.to_thread(check):
-            assert time.monotonic() < deadline, f"not met within {timeout_s} s\n{self._fleet.logs()}"
-            await asyncio.sleep(_AGAIN_S)
-
     def of_app(self, app: str, cluster: str) -> list[Obj]:
         """The Deployments of an app, any revision."""
         return [obj for name, obj in self.live[cluster].items() if name.rpartition("-")[0].rpartition("-")[0] == app]
@@ -133,14 +126,17 @@ class FleetRecorder:
 
     async def settled(self, *, timeout_s: float = 60.0) -> list[DesiredRow]:
         """Wait until every cluster equals what is desired, in version and number of objects, and keeps to it."""
-        deadline = time.monotonic() + timeout_s
-        while True:
+
+        async def desired_and_live() -> list[DesiredRow]:
             rows = await self.desired()
             faults = await self.differences(rows)
-            if not faults:
-                return rows
-            assert time.monotonic() < deadline, f"not settled: {faults}\n{self._fleet.logs()}"
-            await asyncio.sleep(_LOOK_S)
+            assert not faults, f"not settled: {faults}"
+            return rows
+
+        rows: list[DesiredRow] = await eventually(
+            desired_and_live, until=lambda _: True, timeout_s=timeout_s, every_s=_LOOK_S, explain=self._fleet.logs
+        )
+        return rows
 
     async def differences(self, rows: list[DesiredRow]) -> list[str]:
         """Deployments that are missing, of another version, or of a key that nobody wants; and leftovers."""

@@ -20,7 +20,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -40,6 +39,7 @@ from shoal.client import Client, builtin, connect, load
 from shoal.errors import AlreadyExists
 from shoal.krane import rbac
 from shoal.testing.proxy import TcpProxy
+from shoal.testing.waiting import eventually_blocking
 
 HOST = "127.0.0.1"
 PROJECT, ENVIRONMENT = "shop", "live"
@@ -152,21 +152,26 @@ class Api:
     def until_acknowledged(
         self, method: str, path: str, body: Any = None, *, timeout_s: float = 60.0, done: Sequence[int] = ()
     ) -> int:
-        """Ask again and again while the control plane is away; returns how often. ``done`` are refusals that mean that
-        an earlier request, whose answer was lost, has done it."""
-        deadline, attempts = time.monotonic() + timeout_s, 0
-        while True:
+        """Send a request until it is acknowledged, while the control plane is away; returns the number of attempts.
+
+        ``done`` are status codes that mean that an earlier attempt, whose answer was lost, has succeeded.
+        """
+        attempts = 0
+
+        def attempt() -> int:
+            nonlocal attempts
             attempts += 1
             try:
                 self.request(method, path, body)
-                return attempts
-            except (CannotReach, RequestRefused) as error:
-                status = error.status if isinstance(error, RequestRefused) else 503
-                if status in done and attempts > 1:
+            except RequestRefused as error:
+                if error.status in done and attempts > 1:
                     return attempts
-                if status < 500 and status not in (409, 429) or time.monotonic() > deadline:
+                if error.status < 500 and error.status not in (409, 429):
                     raise
-                time.sleep(_AGAIN_S)
+                raise AssertionError(f"{method} {path}: {error.status} {error}") from error
+            return attempts
+
+        return int(eventually_blocking(attempt, timeout_s=timeout_s, every_s=_AGAIN_S, retry_on=(CannotReach,)))
 
     def app_status(self, name: str) -> dict[str, Any]:
         """What should be and what is, place by place."""

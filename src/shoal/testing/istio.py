@@ -7,12 +7,15 @@ for obj in (*istio_crds(), *control_plane(), *shop("shop")):
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from shoal.app.demo.mesh import definition
-from shoal.client import Client, Scope
+from shoal.client import Client, Scope, TransportError
+from shoal.errors import ApiError
 from shoal.kube.objects import Obj
 from shoal.navigator.model import KINDS, ReportedKind
+from shoal.testing.waiting import eventually
 
 ROOT = "istio-system"
 _PARTS = {  # service → its versions, and whom it calls
@@ -207,10 +210,5 @@ async def _served(client: Client, definition: Obj) -> None:
     spec = definition["spec"]
     for version in spec["versions"]:
         known = client.resource(spec["group"], version["name"], spec["names"]["plural"])
-        for _ in range(200):
-            try:
-                await known.page(Scope(), limit=1)
-            except Exception:
-                await client.clock.sleep(0.02)
-            else:
-                break
+        page = partial(known.page, Scope(), limit=1)
+        await eventually(page, until=lambda _: True, retry_on=(ApiError, TransportError))

@@ -41,11 +41,13 @@ from shoal.navigator.edge.config import ConnectionConfig, EdgeConfig
 from shoal.navigator.edge.edge import Edge
 from shoal.navigator.edge.metrics import EdgeMetrics
 from shoal.navigator.edge.requests.proxies import PodPorts, ProxiedPorts
+from shoal.testing.waiting import eventually
 from shoal.wire.navigator.v1 import navigator_pb as pb
 from shoal.wire.navigator.v1.navigator_connect import ManagerService, ManagerServiceASGIApplication
 
 TOKEN = "edge-token"
 QUICK = ConnectionConfig(retry_base_s=0.05, retry_cap_s=0.5, standby_s=0.1)
+_LOOK_S = 0.1
 
 
 @dataclass(slots=True)
@@ -327,14 +329,19 @@ class RecordingManager(ManagerService):
         self.say(pb.ManagerMessage(body=said))
 
     async def until(self, condition: Callable[[], object], *, timeout_s: float = 30.0) -> None:
-        """Wait for something that messages bring about."""
-        async with asyncio.timeout(timeout_s):
-            while not condition():
-                assert not self.failures, self.failures
-                self._changed.clear()
+        """Wait until ``condition`` holds. It is checked at every message and, for the state of the edge itself, every
+        0.1 s."""
+
+        async def check() -> object:
+            self._changed.clear()
+            found = condition() or self.failures
+            if not found:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(0.1):  # what does not come as a message
+                    async with asyncio.timeout(_LOOK_S):
                         await self._changed.wait()
+            return found
+
+        await eventually(check, timeout_s=timeout_s, every_s=0.0)
         assert not self.failures, self.failures
 
     def _tell(self) -> None:

@@ -14,7 +14,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -26,6 +25,7 @@ from shoal.node.runtime.docker.config import DockerConfig
 from shoal.node.runtime.docker.pods import enter_network
 from shoal.node.runtime.docker.runtime import DockerRuntime
 from shoal.testing.registry import TAG, ImageRegistry, archive
+from shoal.testing.waiting import eventually_blocking
 
 _REGISTRY = "127.0.0.1:5000"
 IMAGE = f"{_REGISTRY}/shoal/busybox:{TAG}"
@@ -162,13 +162,13 @@ class Podman:
             service = subprocess.Popen(
                 serve, env=self._environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        deadline = time.monotonic() + _START_S
-        while not _answers(self.socket):
-            if service.poll() is not None or time.monotonic() > deadline:
-                service.kill()
-                service.wait()
-                raise RuntimeError((self.folder / "service.log").read_text()[-500:].strip() or "it does not answer")
-            time.sleep(0.02)
+        try:
+            eventually_blocking(lambda: service.poll() is not None or _answers(self.socket), timeout_s=_START_S)
+            assert service.poll() is None, "the service has exited"
+        except AssertionError as error:
+            service.kill()
+            service.wait()
+            raise RuntimeError((self.folder / "service.log").read_text()[-500:].strip() or str(error)) from None
         return service
 
     def stop(self) -> None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shoal.testing.fleets import ENVIRONMENT, PROJECT, Api, LocalFleet, app
+from shoal.testing.waiting import eventually_blocking
 
 APP, HOST = "web", "shop.example"
 _PROGRAM = "shoal.app.demo"
-_LOOK_S = 0.05
+
+eventually_in_traffic = partial(eventually_blocking, timeout_s=120.0, every_s=0.05)
+"""Waits for rolls and restarts, which take long on a busy machine. It polls less often, since each
+``RequestLoad.outcomes()`` reads a whole file."""
 
 
 @contextmanager
@@ -43,16 +48,6 @@ def _route() -> dict[str, Any]:
     return {"apiVersion": "shoal.dev/v1", "kind": "Route", "metadata": about, "spec": {"host": HOST, "app": APP}}
 
 
-def until(found: Callable[[], Any], what: str, timeout_s: float = 120.0) -> Any:
-    """The first answer that is not empty."""
-    deadline = time.monotonic() + timeout_s
-    while not (answer := found()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not in {timeout_s:g} s: {what}")
-        time.sleep(_LOOK_S)
-    return answer
-
-
 def gateway_address(api: Api) -> str:
     """Where the environment's gateway takes requests, once it is healthy."""
 
@@ -61,7 +56,7 @@ def gateway_address(api: Api) -> str:
         found = [one["status"] for one in items if one["status"].get("health") == "healthy"]
         return found[0].get("address") or "" if found else ""
 
-    return str(until(look, "a healthy gateway"))
+    return str(eventually_in_traffic(look, what="a healthy gateway"))
 
 
 def process_of(instance: str) -> int:
@@ -83,10 +78,7 @@ def _is_instance(entry: Path, instance: str) -> bool:
 def kill(pid: int) -> float:
     """The moment by which the process is dead and its connections are closed."""
     os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while not _is_dead(pid):
-        if time.monotonic() > deadline:
-            raise TimeoutError("a killed process goes on")
+    eventually_blocking(lambda: _is_dead(pid), every_s=0.001, what="the end of a killed process")
     return time.monotonic()
 
 

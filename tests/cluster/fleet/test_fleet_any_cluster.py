@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from shoal.krane import rbac
 from shoal.testing.fleet_recorder import FleetRecorder
 from shoal.testing.fleets import ENVIRONMENT, PROJECT, LocalFleet, app, app_path
 from shoal.testing.servers import local_server
+from shoal.testing.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
 
@@ -70,10 +71,8 @@ async def live_a_life(fleet: LocalFleet, witness: FleetRecorder) -> None:
         return asyncio.to_thread(fleet.api.apply, *documents)
 
     async def ready(state: str = "Ready") -> None:
-        deadline = time.monotonic() + 40
-        while (found := await asyncio.to_thread(fleet.api.app_status, "web"))["state"] != state:
-            assert time.monotonic() < deadline, (found, fleet.logs())
-            await asyncio.sleep(0.1)
+        read = partial(asyncio.to_thread, fleet.api.app_status, "web")
+        await eventually(read, until=lambda found: found["state"] == state, timeout_s=60, explain=fleet.logs)
 
     await apply(inside("Secret", "db", {"values": {"PASSWORD": "hunter2"}}), app("web", {"eu": 1}, **EVERYTHING))
     await ready()

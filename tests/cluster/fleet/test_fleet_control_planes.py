@@ -11,9 +11,11 @@ import pytest
 from shoal.testing.databases import shared_postgres
 from shoal.testing.fleet_recorder import FleetRecorder, marker_of
 from shoal.testing.fleets import Api, Balancer, LocalFleet, app
+from shoal.testing.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
 
+WAIT_S = 60.0
 CLUSTERS = {"eu-1": "eu", "us-1": "us"}
 AGENTS = [f"{cluster}-default" for cluster in CLUSTERS]
 NAMES = ("a", "b", "c")
@@ -53,7 +55,9 @@ async def test_agents_of_a_control_plane_that_is_killed_go_on_at_another_from_th
                 others = await asyncio.to_thread(lambda: api.metric(hellos)) - resumed
                 assert (resumed, others) == (2 * len(AGENTS), 0)
                 for name in NAMES:  # what agents report goes to the one that is left
-                    await witness.asked(partial(is_ready, api, name))
+                    await eventually(
+                        partial(asyncio.to_thread, is_ready, api, name), timeout_s=WAIT_S, explain=fleet.logs
+                    )
                 api.close()
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal.testing.fleets import LocalFleet, app
+from shoal.testing.waiting import eventually_blocking
 
 pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
 
@@ -28,10 +30,12 @@ def test_an_idle_agent_with_a_hundred_objects_is_small_and_quiet(tmp_path: Path)
         documents = [app(f"app{at}", {"eu": 1}, resources={"cpu": "10m", "memory": "8Mi"}) for at in range(OBJECTS)]
         for at in range(0, OBJECTS, 20):
             fleet.api.apply(*documents[at : at + 20])
-        until(fleet, lambda: all(each["state"] == "Ready" for each in fleet.api.get("/status")["apps"]))
+        eventually_blocking(partial(all_ready, fleet), timeout_s=60, every_s=0.25, explain=fleet.logs)
         agent.stop()
         agent.start()  # begins with what it has on disk
-        until(fleet, lambda: is_quiet(fleet.agent_status(NAME)))
+        eventually_blocking(
+            lambda: fleet.agent_status(NAME), until=is_quiet, timeout_s=60, every_s=0.25, explain=fleet.logs
+        )
         fleet.agent_metric(NAME, "shoal_krane_leading")  # somebody does look at its metrics
         began, cpu_s = time.monotonic(), agent.cpu_s
         time.sleep(IDLE_S)
@@ -45,11 +49,8 @@ def test_an_idle_agent_with_a_hundred_objects_is_small_and_quiet(tmp_path: Path)
         assert share < CPU_SHARE
 
 
-def until(fleet: LocalFleet, check: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not check():
-        assert time.monotonic() < deadline, fleet.logs()
-        time.sleep(0.25)
+def all_ready(fleet: LocalFleet) -> bool:
+    return all(each["state"] == "Ready" for each in fleet.api.get("/status")["apps"])
 
 
 def is_quiet(status: dict[str, Any]) -> bool:

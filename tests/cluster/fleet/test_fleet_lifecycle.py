@@ -6,6 +6,8 @@ import asyncio
 import math
 import time
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import pyqwest
 import pytest
@@ -17,12 +19,14 @@ from shoal.kube.objects import Obj
 from shoal.testing.fleet import AgentClient
 from shoal.testing.fleet_recorder import FleetRecorder, marker_of
 from shoal.testing.fleets import LocalFleet, app, app_path
+from shoal.testing.waiting import eventually, eventually_blocking
 from shoal.testing.watching import watching
 from shoal.wire.fleet.v1 import cluster_pb as pb
 from shoal.wire.fleet.v1.cluster_connect import ClusterServiceClient
 
 pytestmark = [pytest.mark.xdist_group("fleet"), pytest.mark.timeout(300)]
 
+WAIT_S = 60.0
 CLUSTERS = {"eu-1": "eu", "us-1": "us"}
 SHARDS = ("default", "b")
 CHANGES = 60
@@ -42,18 +46,15 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
         yield started
 
 
-async def until_status(
-    fleet: LocalFleet, name: str, state: str, ready: dict[str, int], timeout_s: float = 40.0, every_s: float = 0.1
-) -> None:
+async def until_status(fleet: LocalFleet, name: str, state: str, ready: dict[str, int], every_s: float = 0.1) -> None:
     """Until the control plane says that this many instances are ready in each region."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        found = await asyncio.to_thread(fleet.api.app_status, name)
-        counts = {row["region"]: row["reported"]["ready"] for row in found["regions"]}
-        if found["state"] == state and counts == ready:
-            return
-        assert time.monotonic() < deadline, (found, fleet.logs())
-        await asyncio.sleep(every_s)
+
+    def shown(status: dict[str, Any]) -> bool:
+        counts = {row["region"]: row["reported"]["ready"] for row in status["regions"]}
+        return status["state"] == state and counts == ready
+
+    read = partial(asyncio.to_thread, fleet.api.app_status, name)
+    await eventually(read, until=shown, timeout_s=WAIT_S, every_s=every_s, explain=fleet.logs)
 
 
 def replicas(objects: list[Obj]) -> list[int]:
@@ -117,7 +118,7 @@ async def test_an_app_moves_between_the_shards_of_a_cluster_and_back_while_it_ru
                 rows = fleet.api.app_status("mover")["regions"]
                 return [(row["shard"], row["state"], row["moving"]) for row in rows] == [(to, "Ready", False)]
 
-            await witness.asked(moved)
+            await eventually(partial(asyncio.to_thread, moved), timeout_s=WAIT_S, explain=fleet.logs)
             rows = await witness.settled()
             assert witness.of_app("mover", "eu-1")[0]["metadata"]["uid"] == first["uid"], "it was never deleted"
             witness.assert_nothing_wanted_was_deleted(rows)
@@ -215,11 +216,12 @@ async def test_bad_input_is_refused_counted_and_does_not_disturb_the_streams_of_
 
 
 def until_streams(fleet: LocalFleet) -> None:
-    """Two for each agent, and none of anybody else."""
-    deadline = time.monotonic() + 30
-    while fleet.api.metric("shoal_control_streams") != 2 * len(CLUSTERS) * len(SHARDS):
-        assert time.monotonic() < deadline, fleet.logs()
-        time.sleep(0.1)
+    """Wait until the agents have two streams each, and no other client has any."""
+    expected = 2 * len(CLUSTERS) * len(SHARDS)
+    eventually_blocking(
+        lambda: fleet.api.metric("shoal_control_streams"),
+        until=lambda streams: streams == expected, timeout_s=WAIT_S, every_s=0.1, explain=fleet.logs,
+    )  # fmt: skip
 
 
 async def bad_cursors(fleet: LocalFleet, join: dict[str, str], identity: dict[str, str]) -> None:

@@ -11,9 +11,11 @@ import pytest
 
 from shoal.testing.fleet_recorder import FleetRecorder, marker_of
 from shoal.testing.fleets import LocalFleet, app
+from shoal.testing.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
 
+WAIT_S = 60.0
 NAMES = ("first", "second")
 
 
@@ -47,14 +49,20 @@ async def test_a_standby_takes_over_and_the_old_agent_changes_nothing_when_it_wa
 
             agents[old].pause()
             await change("2")  # the old one has it in its socket and will read it; the new one applies it
-            await witness.asked(lambda: status(new)["leading"] and status(new)["epoch"] > epoch)
+            await eventually(
+                lambda: asyncio.to_thread(lambda: status(new)["leading"] and status(new)["epoch"] > epoch),
+                timeout_s=WAIT_S,
+                explain=fleet.logs,
+            )
             taken = status(new)["epoch"]
             await change("3")
             await witness.settled()
             generation = witness.of_app("web", "eu-1")[0]["metadata"]["generation"]
 
             agents[old].resume()
-            await witness.asked(lambda: not status(old)["leading"])
+            await eventually(
+                lambda: asyncio.to_thread(lambda: not status(old)["leading"]), timeout_s=WAIT_S, explain=fleet.logs
+            )
             assert [marker_of(obj) for obj in witness.of_app("web", "eu-1")] == ["3"]
             await change("4")
             await witness.settled()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +12,7 @@ import orjson
 import pytest
 
 from shoal.testing.fleets import LocalFleet, app, app_path
+from shoal.testing.waiting import eventually_blocking
 
 pytestmark = [pytest.mark.xdist_group("fleet"), pytest.mark.timeout(300)]
 
@@ -70,7 +70,5 @@ def test_a_request_s_trace_reaches_the_collector_from_the_control_plane_and_from
             fleet.start_agents([("eu-1", "default")])
             document = app("web", {"eu": 1})
             fleet.api.request("PUT", app_path("web"), document, traceparent=f"00-{TRACE}-00f067aa0ba902b7-01")
-            deadline = time.monotonic() + 60
-            while not {(TRACE, *each) for each in EXPECTED} <= found:
-                assert time.monotonic() < deadline, (found, fleet.logs())
-                time.sleep(0.05)
+            expected = {(TRACE, *each) for each in EXPECTED}
+            eventually_blocking(lambda: set(found), until=expected.issubset, timeout_s=60, explain=fleet.logs)

@@ -14,7 +14,7 @@ import pytest
 
 from shoal.testing.fleets import LocalFleet
 from shoal.testing.load import RequestLoad, RequestOutcome
-from shoal.testing.traffic import HOST, demo_app, demo_fleet, gateway_address, kill, process_of, until
+from shoal.testing.traffic import HOST, demo_app, demo_fleet, eventually_in_traffic, gateway_address, kill, process_of
 
 RATE = 150.0
 SLOW_MS = 2000
@@ -40,11 +40,11 @@ def test_an_app_rolls_to_a_new_version_under_load_and_no_request_fails(
     fleet: LocalFleet, address: str, tmp_path: Path
 ) -> None:
     with RequestLoad(tmp_path / "load", address, HOST, rate=RATE, mix=MIX) as load:
-        until(lambda: len(load.outcomes()) > RATE, "requests before the roll")
+        eventually_in_traffic(lambda: len(load.outcomes()) > RATE, what="requests before the roll")
         fleet.api.put(demo_app("v2"))
-        until(lambda: versions(load.outcomes()[-50:]) == {"v2"}, "only the new version answering")
-        until(lambda: not fleet.api.app_status("web")["others"], "the end of the old version")
-        until(lambda: versions(load.outcomes()[-50:]) == {"v2"}, "requests after the roll")
+        eventually_in_traffic(lambda: versions(load.outcomes()[-50:]) == {"v2"}, what="only the new version answering")
+        eventually_in_traffic(lambda: not fleet.api.app_status("web")["others"], what="the end of the old version")
+        eventually_in_traffic(lambda: versions(load.outcomes()[-50:]) == {"v2"}, what="requests after the roll")
     outcomes = load.outcomes()
     assert not bad(outcomes)
     assert versions(outcomes) == {"v1", "v2"}
@@ -63,12 +63,12 @@ def test_after_the_death_of_an_instance_only_what_could_not_be_repeated_fails(
         RequestLoad(tmp_path / "load", address, HOST, rate=RATE, mix=MIX) as load,
         RequestLoad(tmp_path / "slow", address, HOST, rate=10, mix=slow) as waiting,
     ):
-        until(lambda: len(waiting.outcomes()) > 10, "instances with requests under way")
+        eventually_in_traffic(lambda: len(waiting.outcomes()) > 10, what="instances with requests under way")
         victim = load.outcomes()[-1].instance or load.outcomes()[-2].instance
         before = time.monotonic()
         dead = kill(process_of(victim))
-        until(lambda: waiting.outcomes()[-1].started > dead, "requests that began after the death")
-        until(lambda: revived(load.outcomes(), victim, dead), "the instance back")
+        eventually_in_traffic(lambda: waiting.outcomes()[-1].started > dead, what="requests that began after the death")
+        eventually_in_traffic(lambda: revived(load.outcomes(), victim, dead), what="the instance back")
     outcomes = [*load.outcomes(), *waiting.outcomes()]
     failed = [one for one in outcomes if one.status != 200]
     assert {(one.status, one.error) for one in failed} == {(502, "upstream_reset")}

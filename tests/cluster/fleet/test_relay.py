@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import signal
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -29,21 +28,13 @@ from shoal.control.database.tables import Agent, Desired
 from shoal.control.relay.config import RelayConfig
 from shoal.control.relay.wiring import RelayServer
 from shoal.testing.fleet import AgentClient, ControlPlane, control_plane
+from shoal.testing.waiting import eventually, eventually_blocking
 from shoal.testing.watching import full_sync, watching
 from shoal.wire.fleet.v1 import cluster_pb as pb
 from shoal.wire.fleet.v1.cluster_connect import ClusterServiceClient
 
-WAIT_S = 20.0
+STOP_S = 30.0
 QUICK = RelayConfig(reconnect_base_s=0.05, reconnect_cap_s=0.2, progress_every_s=0.1, call_s=5.0)
-
-
-async def eventually(look: Callable[[], Any]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            found = look()
-            if await found if asyncio.iscoroutine(found) else found:
-                return
-            await asyncio.sleep(0.02)
 
 
 @dataclass(slots=True)
@@ -95,7 +86,7 @@ async def relay_of(
     finally:
         await cancel_all(running)
         listener.stop()
-        await asyncio.wait_for(serving, WAIT_S)
+        await asyncio.wait_for(serving, STOP_S)
 
 
 @asynccontextmanager
@@ -394,11 +385,8 @@ def test_a_relay_as_a_process_serves_a_real_agent_while_the_control_plane_is_kil
     from shoal.base.files import write_private
     from shoal.testing.fleets import HOST, LocalFleet, app, app_path
 
-    def until(look: Callable[[], Any], what: str) -> None:
-        deadline = time.monotonic() + 60
-        while not look():
-            assert time.monotonic() < deadline, f"{what}\n{fleet.logs()}"
-            time.sleep(0.1)
+    def wait_for(condition: Callable[[], bool], what: str) -> None:
+        eventually_blocking(condition, timeout_s=60, every_s=0.1, what=what, explain=fleet.logs)
 
     def applied() -> bool:
         places = fleet.api.app_status("web")["regions"]
@@ -414,36 +402,35 @@ def test_a_relay_as_a_process_serves_a_real_agent_while_the_control_plane_is_kil
         write_private(join, orjson.dumps(orjson.loads(join.read_bytes()) | {"ca": fleet.relay_ca()}))
         fleet.start_agents([("eu-1", "default")])
         fleet.api.put(app("web", {"eu": 1}, marker="1"))
-        until(applied, "not applied")
+        wait_for(applied, "the app applied")
 
         def status() -> Any:
             return fleet.agent_status("eu-1-default")["controllers"]["deployments"]
 
         fleet.control.kill()
-        until(lambda: "not connected to the control plane" in relay.tail(), "the relay has not noticed")
-        assert status()["connection"] == "watching", "the agent has not"
+        wait_for(lambda: "not connected to the control plane" in relay.tail(), "the relay's log line")
+        assert status()["connection"] == "watching", "the agent has noticed"
         fleet.control.start()
         fleet.api.until_acknowledged("PUT", app_path("web"), app("web", {"eu": 1}, marker="2"))
-        until(applied, "the change was not applied")
+        wait_for(applied, "the change applied")
         assert fleet.agent_metric("eu-1-default", "shoal_krane_connections_total", result="unavailable") == 0
 
         settings.write_text("log_level: debug\nport: 1\n")
         os.kill(relay.pid, signal.SIGHUP)
-        until(lambda: '"settings reloaded","changed":["log_level"]' in relay.tail(), "SIGHUP was not heard")
+        wait_for(lambda: '"settings reloaded","changed":["log_level"]' in relay.tail(), "SIGHUP handled")
         assert '"some settings need a restart","settings":["port"]' not in relay.tail(), "a flag wins"
         settings.write_text("log_level: loud\n")
         os.kill(relay.pid, signal.SIGHUP)
-        until(lambda: "log_level is 'loud': choose from" in relay.tail(), "the error does not name key, value and fix")
+        wait_for(lambda: "log_level is 'loud': choose from" in relay.tail(), "an error with key, value and fix")
 
 
 async def test_a_change_for_more_places_than_are_loaded_at_once_reaches_all_of_them(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from shoal.control.service.region import _LOADING
     from shoal.testing.fleet import QUICK as SERVICE
     from shoal.testing.fleet import want_deployment
 
-    shards = tuple(f"s{number}" for number in range(_LOADING + 16))
+    shards = tuple(f"s{number}" for number in range(80))  # a control plane loads 64 places of a region at once
     calm = replace(SERVICE, progress_every_s=1000.0, digest_every_s=1000.0)  # nothing else wakes the stream
 
     async with asyncio.timeout(90):
