@@ -8,12 +8,14 @@ import signal
 import subprocess
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from cluster_client import GONE, Client
 
 from shoal.testing.servers import ServerProcess, start_server_process
+from shoal.testing.waiting import eventually_blocking
 
 pytestmark = pytest.mark.timeout(600)
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -99,7 +101,8 @@ def test_stops_under_load_are_clean_and_quick(tmp_path: Path) -> None:
         writers = [Writer(server, f"r{round_}w{n}", acknowledged) for n in range(6)]
         for writer in writers:
             writer.start()
-        time.sleep(0.5)
+        enough = len(acknowledged) + len(writers)
+        eventually_blocking(partial(len, acknowledged), until=enough.__le__, what="writes that are acknowledged")
         began = time.monotonic()
         server.process.terminate()
         assert server.process.wait(timeout=20) == 0

@@ -36,7 +36,7 @@ async def test_killing_at_any_moment_converges(tmp_path: Path, victims: tuple[st
     random = Random(f"{victims} {name}")
 
     try:
-        processes.start()
+        await processes.start()
         async with processes.client() as client:
             await fill(client)
         writing = asyncio.create_task(Writer(processes, random.random).run(), name="writer")

@@ -28,5 +28,7 @@ def test_idle_clients_do_not_hold_up_a_stop_and_watches_end_cleanly() -> None:
         cluster.process.terminate()
         rest = stream.read()  # raises IncompleteRead when the last chunk is missing
         assert cluster.process.wait(20) == 0
-        assert time.monotonic() - started < 4
+        assert time.monotonic() - started < 8, (
+            "the server waited for its clients until the ten seconds of a stop were over"
+        )
     assert rest.endswith(b"\n")
