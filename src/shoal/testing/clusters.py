@@ -1,9 +1,12 @@
 """Whole clusters in this process: API server with TLS and SQLite, scheduler, controllers and simulated nodes.
 
-async with clusters(folder, 20, nodes=3) as up:
-    await up[0].client.of(builtin("deployments", "apps")).create(...)
+    async with embedded_cluster(folder) as cluster:
+        await cluster.client.of(builtin("deployments", "apps")).create(...)
 
-Each is what ``shoal cluster start`` would run in its directory, with a port and a kubeconfig of its own.
+    async with clusters(folder, 20, nodes=3) as many:
+        ...
+
+Each cluster is what ``shoal cluster start`` runs, with its own port, kubeconfig and directory.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from shoal.client import Client, connect, load
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedCluster:
-    """A running cluster and its administrator, who comes over the network."""
+    """A running cluster, and a client with the administrator's rights that connects over the network."""
 
     config: ClusterConfig
     client: Client
@@ -30,14 +33,14 @@ class EmbeddedCluster:
 
 @asynccontextmanager
 async def clusters(folder: Path, count: int, *, nodes: int = 3) -> AsyncIterator[list[EmbeddedCluster]]:
-    """``count`` clusters, each in a directory below ``folder``."""
+    """Start ``count`` clusters, each in its own directory below ``folder``."""
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(embedded_cluster(folder / f"c{at}", nodes=nodes)) for at in range(count)]
 
 
 @asynccontextmanager
 async def embedded_cluster(folder: Path, *, nodes: int = 3) -> AsyncIterator[EmbeddedCluster]:
-    """One cluster, entered when it answers."""
+    """Start one cluster in ``folder``; the block begins when it is ready."""
     options = ClusterOptions(dir=folder, port=0, nodes=nodes, runtime="simulated")
     with opened_config(options) as config:
         stop, ready = asyncio.Event(), asyncio.Event()

@@ -1,14 +1,14 @@
-"""Controllers against an API server in the same process, and a player that simulates scheduler and kubelets.
+"""Run controllers against an API server in this process, with ``PodPlayer`` in the place of scheduler and kubelets.
 
-async with local_server() as server:
-    player = PodPlayer()
-    async with running(server, [replicaset_wiring.add, player.add]) as context:
-        await context.resource("replicasets", "apps").create(...)
-        await eventually(lambda: ready_pods(context) == 3)
+    async with local_server() as server:
+        player = PodPlayer()
+        async with running(server, [replicaset_wiring.add, player.add]) as context:
+            await context.resource("replicasets", "apps").create(...)
+            await rolled_out(context, "replicasets", "web")
 
-With a ``FakeClock`` for both, time stands still until the test advances it; everything that does not wait for time
-goes on by itself. The player binds pods, reports them as running and ready, and ends those that are being deleted, as
-a scheduler and kubelets would. What it makes of a pod is a function that a test can give.
+Give the server and ``running`` the same ``FakeClock`` to control time: timers then fire only when the test advances
+the clock, and everything else goes on by itself. The player binds pods, reports them as running and ready, and removes
+those that are being deleted. A test can give a function that decides the state of each pod.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Add = Callable[[ControllerContext], object]
 async def running(
     server: LocalServer, adds: Iterable[Add], *, clock: Clock | None = None, component: str = "controllers"
 ) -> AsyncIterator[ControllerContext]:
-    """The controllers that ``adds`` wire, running until the end of the block. Entered when their caches are synced."""
+    """Run the controllers that ``adds`` wire. The block begins when their caches are synced; they stop at its end."""
     clock = clock or RealClock()
     random, ids = Random(1), Ids(seeded_bytes(1))
     client = Client(cast(Transport, server.transport), clock=clock, field_manager=component)
@@ -72,7 +72,7 @@ async def running(
 async def rolled_out(
     context: ControllerContext, plural: str, name: str, namespace: str = "default", *, timeout_s: float = 20.0
 ) -> Obj:
-    """Wait until a workload has all its pods, all of its template and ready; as ``kubectl rollout status`` does."""
+    """Wait until all pods of a workload have its current template and are ready, as ``kubectl rollout status`` does."""
     resource = context.resource(plural, "" if plural == "replicationcontrollers" else "apps")
 
     async def check() -> Obj:
@@ -98,7 +98,7 @@ _COUNTERS = {
 
 
 class Play(StrEnum):
-    """What becomes of a pod."""
+    """The state that the player gives a pod."""
 
     READY = "ready"  # bound, running, ready
     RUNNING = "running"  # bound and running, but not ready
@@ -109,9 +109,9 @@ class Play(StrEnum):
 
 
 class PodPlayer:
-    """Acts scheduler and kubelet for all pods. Give ``add`` to ``running``.
+    """Does the work of scheduler and kubelets for all pods. Pass ``add`` to ``running``.
 
-    ``play`` says what becomes of a pod; it is asked again whenever the pod changes, and for all pods on ``replay``.
+    ``play`` returns the state of a pod. It is called whenever the pod changes, and for all pods on ``replay``.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class PodPlayer:
     ) -> None:
         self.play = play
         self.nodes = nodes
-        self.binds = binds  # False: there is a scheduler
+        self.binds = binds  # False: a scheduler binds pods
         self.ends = ends  # False: pods that are being deleted stay as they are
         self._turns = count()
         self._context: ControllerContext | None = None
@@ -137,7 +137,7 @@ class PodPlayer:
         self._controller.watches(context.informer("pods"))
 
     def replay(self) -> None:
-        """Look at all pods again: ``play`` says something else now."""
+        """Call ``play`` for all pods again, after its answers have changed."""
         for key in self._pods.keys():
             self._controller.queue.add(key)
 
@@ -209,7 +209,7 @@ def _container_status(container: Obj, play: Play, now: str) -> Obj:
 
 
 def _pinned_node(pod: Obj) -> str:
-    """The one node that a pod's affinity names by field, as that of a DaemonSet's pod does."""
+    """The node that a pod's affinity requires by name, as the pods of a DaemonSet do; empty without one."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     for term in required.get("nodeSelectorTerms") or ():

@@ -1,16 +1,17 @@
-"""Real PostgreSQL and Redis servers for tests, from the wheels, in a temporary folder, reached over Unix sockets.
+"""Real PostgreSQL and Redis servers for tests. They are installed with the test dependencies, keep their files in a
+temporary folder, and listen on Unix sockets.
 
-    postgres = shared_postgres()                     # one per test process, started when first asked for (about 1 s)
-    url = postgres.create_database()                 # a database of the test's own, for ``open_store(url, ...)``
+    postgres = shared_postgres()                     # one per test process, started at the first call (about 1 s)
+    url = postgres.create_database()                 # an empty database, for ``open_store(url, ...)``
     redis = shared_redis()                           # redis.url is for ``open_store(..., events=redis.url)``
 
-    with postgres_server() as own, redis_server() as events:      # for tests that stop, kill or restore them
+    with postgres_server() as own, redis_server() as events:      # for tests that stop, kill or restore a server
         own.stop(); own.start()                      # same address, same data
-        own.kill(); own.start()                      # as after a power cut of the process: crash recovery
+        own.kill(); own.start()                      # recovers as after a crash
         own.stop(); own.save("before"); own.start(); ...; own.stop(); own.restore("before"); own.start()
 
-All methods block for some tens of milliseconds; call them from a test's thread, or through ``asyncio.to_thread`` where
-the event loop must go on meanwhile. Everything is stopped and deleted when the block ends, the shared ones at exit.
+All methods block, mostly for some tens of milliseconds; use ``asyncio.to_thread`` where an event loop must go on. The
+servers are stopped and their files deleted when the block ends, those of the shared servers when the process exits.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _START_S = 30.0
 _PORT = 5432  # names the socket file; nothing listens on the network
 _names = itertools.count()
 
-# Writes still reach the kernel before they are acknowledged, so killing the server loses nothing: only losing the
-# machine would, and no test does that. ``durable=True`` brings the real cost of fsync back.
+# Without fsync, writes still reach the kernel before they are acknowledged: killing the server loses nothing, only a
+# power cut of the machine would. ``durable=True`` turns fsync on, for measurements.
 _SETTINGS = {
     "listen_addresses": "",
     "shared_buffers": "64MB",
@@ -52,7 +53,7 @@ _SETTINGS = {
 
 
 class _Server:
-    """A child process with a folder of its own, listening on a socket file in it."""
+    """A child process with its own folder, listening on a socket file there."""
 
     def __init__(self, prefix: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=prefix))
@@ -83,7 +84,7 @@ class _Server:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Stop it from answering while its connections stay open, like a machine that hangs."""
+        """Stop its processes; connections stay open, as with a machine that hangs."""
         _signal_family(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -97,7 +98,7 @@ class _Server:
                 **_as_user(user),
             )  # fmt: skip
 
-        # Reads from a pipe that ends with this process, however it ends: then nobody else would stop the server.
+        # This process holds the other end of the pipe. When it ends, even by SIGKILL, the guard stops the server.
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", 'read _; kill -KILL "$1"; sleep 1; rm -rf "$2"', "sh", str(self.pid), str(self.folder)],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
@@ -156,7 +157,7 @@ class PostgresServer(_Server):
         self._wait_ready()
 
     def stop(self) -> None:
-        """Orderly and quick: connections are ended, what was committed is in the files."""
+        """Stop in order (a fast shutdown): connections end, and everything committed is in the files."""
         self._end(signal.SIGINT)
 
     def restart(self) -> None:
@@ -164,7 +165,7 @@ class PostgresServer(_Server):
         self.start()
 
     def url(self, database: str = "postgres", *, host: Path | None = None) -> str:
-        """``host`` is the folder of another socket, that of a proxy for example."""
+        """The URL of a database; ``host`` is the folder of another socket, for example a proxy's."""
         return f"postgresql://postgres@/{database}?host={quote(str(host or self.folder))}&port={_PORT}"
 
     @property
@@ -172,7 +173,7 @@ class PostgresServer(_Server):
         return self.folder / f".s.PGSQL.{_PORT}"
 
     def create_database(self, name: str = "") -> str:
-        """A new empty database; returns its URL."""
+        """Create an empty database and return its URL."""
         name = name or f"test_{os.getpid()}_{next(_names)}"
         self.sql(f'CREATE DATABASE "{name}" TEMPLATE template0')
         return self.url(name)
@@ -195,7 +196,7 @@ class PostgresServer(_Server):
         self._own(self._data)
 
     def _ready(self) -> bool:
-        # Accepting is not enough: while it recovers, the server accepts only to say so.
+        # A server that recovers accepts connections only to refuse them, so connecting is not enough.
         check = [str(self._bin / "pg_isready"), "-q", "-h", str(self.folder), "-p", str(_PORT)]
         return self.socket.exists() and subprocess.run(check, check=False).returncode == 0
 
@@ -240,7 +241,7 @@ class RedisServer(_Server):
         self._end(signal.SIGTERM)
 
     def restart(self) -> None:
-        """Comes back empty."""
+        """Restart it; its data are lost."""
         self.stop()
         self.start()
 
@@ -273,7 +274,7 @@ def _parent(folder: Path) -> int:
 
 @contextmanager
 def postgres_server(*, durable: bool = False, settings: Mapping[str, str] | None = None) -> Iterator[PostgresServer]:
-    """A PostgreSQL of one's own, started. ``durable`` turns fsync on, for measurements."""
+    """Start a PostgreSQL server for one test. ``durable`` turns fsync on, for measurements."""
     server = PostgresServer(durable=durable, settings=settings)
     try:
         server.start()
@@ -294,7 +295,8 @@ def redis_server() -> Iterator[RedisServer]:
 
 @cache
 def shared_postgres() -> PostgresServer:
-    """The PostgreSQL of this process, for all tests that do not harm it; give each test a database of its own."""
+    """The PostgreSQL server that tests of this process share. Each test creates its own database and leaves the server
+    running."""
     server = PostgresServer()
     atexit.register(server.delete)
     server.start()
@@ -303,7 +305,7 @@ def shared_postgres() -> PostgresServer:
 
 @cache
 def shared_redis() -> RedisServer:
-    """The Redis of this process. Databases that share it can be told apart by their incarnation."""
+    """The Redis server that tests of this process share. Stores tell their events apart by their incarnation."""
     server = RedisServer()
     atexit.register(server.delete)
     server.start()
@@ -345,7 +347,7 @@ def _version(folder: Path) -> int:
 
 
 def _reachable(folder: Path) -> Path:
-    """The installation, or a copy when the user that runs it could not get there (a home folder of root's)."""
+    """The installation, or a copy of it where the user that runs PostgreSQL cannot read it, as in root's home."""
     if os.geteuid() != 0 or all(path.stat().st_mode & stat.S_IXOTH for path in (folder, *folder.parents)):
         return folder
     copied = Path(tempfile.mkdtemp(prefix="shoal-pginstall-"))

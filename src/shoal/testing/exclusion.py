@@ -1,8 +1,11 @@
-"""Checks what sharding promises: once a write of a later epoch was taken, none of an earlier one is, per target object.
+"""Check the promise of sharding: once a write of a later epoch was accepted, no write of an earlier epoch is accepted
+for the same target object.
 
-Workers keep a journal of the writes that the server took, with the epoch each was made in and the revision it got.
-Revisions of one server are in the order in which writes happened, so putting all journals together shows every overlap
-of two owners, however short.
+    controller.journal = journal_to(folder / "one.jsonl", "one", config="sites")    # in each worker
+    assert violations(read_journals(folder.glob("*.jsonl"))) == []
+
+Each worker writes a journal of the writes that the server accepted, with their epoch and revision. Revisions of one
+server are in the order of the writes, so all journals together show every overlap of two owners, however short.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from shoal.sharding.worker.handling import HandlerRunner
 
 @dataclass(frozen=True, slots=True, order=True)
 class Accepted:
-    """A write that the server took. ``family`` is the target's uid, for the target and for its children."""
+    """A write that the server accepted. ``family`` is the target's uid, also for writes of the target's children."""
 
     family: str
     revision: int
@@ -34,7 +37,7 @@ class Accepted:
 
 
 def violations(writes: Iterable[Accepted]) -> list[str]:
-    """Where an earlier epoch wrote after a later one; empty when the promise was kept."""
+    """The places where an earlier epoch wrote after a later one; empty if the promise was kept."""
     found = []
     latest: dict[str, Accepted] = {}
     for write in sorted(writes):
@@ -50,7 +53,7 @@ def violations(writes: Iterable[Accepted]) -> list[str]:
 
 
 def journal_to(path: Path, who: str, *, config: str) -> Callable[[str, Obj, int], None]:
-    """A worker's journal as lines of a file; written at once, so that a killed worker has said what it did."""
+    """A worker's journal as lines of a file. A line is written at once, so that a kill loses none."""
 
     def note(family: str, written: Obj, epoch: int) -> None:
         about = written["metadata"]
@@ -63,7 +66,7 @@ def journal_to(path: Path, who: str, *, config: str) -> Callable[[str, Obj, int]
 
 
 def read_journals(paths: Iterable[Path]) -> Iterator[Accepted]:
-    """A line that was cut off by a kill is passed over."""
+    """Read journals; an incomplete line, left by a kill, is skipped."""
     for path in paths:
         for line in path.read_bytes().splitlines():
             try:
@@ -73,18 +76,18 @@ def read_journals(paths: Iterable[Path]) -> Iterator[Accepted]:
             yield Accepted(family, revision, epoch, who, what)
 
 
-# what the checker has to catch
+# faults that the check must find
 
-Changes = list[tuple[type, str, Any]]  # a class, the name of what is changed in it, what it becomes
+Changes = list[tuple[type, str, Any]]  # class, name of the attribute, its replacement
 
 
 def unfenced() -> Changes:
-    """A worker on a server that knows no fences."""
+    """The worker's writes carry no fence."""
     return [(Client, "fenced", lambda self, fence: self)]
 
 
 def blind() -> Changes:
-    """A worker that writes whatever the object has become: no versions, no stamps."""
+    """The worker writes without a resourceVersion, also over newer versions of the object."""
     patch = ResourceClient.patch
 
     async def blind_patch(self: ResourceClient, name: str, body: Any, *args: Any, **more: Any) -> Obj:
@@ -98,7 +101,7 @@ def blind() -> Changes:
 
 
 def unguarded() -> Changes:
-    """A worker that believes in its slots for ever: nothing of it is fenced, looked at, or cancelled."""
+    """The worker never gives up its slots: no fence, no check of ownership, no cancelled handlers."""
     never: Changes = [
         (Worker, "check", lambda self, slot, epoch: None),
         (HandlerRunner, "_cancel", lambda self, task, **more: None),

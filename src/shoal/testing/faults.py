@@ -1,17 +1,17 @@
-"""A fleet whose every hop can be broken while people go on changing it.
+"""A fleet with a fault proxy at every connection, and a load of changes while they break.
 
     async with broken_fleet(folder, {"eu-1": "eu", "eu-2": "eu"}) as world:
-        async with world.load(apps=4):
+        async with world.load(names := ("web", "api"), "eu"):
             await world.kill(world.fleet.control)
             await world.cut(world.hop("agent-control"))
-        await world.check()
+        await world.check(names)
 
-    people ─▶ control plane ─▶ PostgreSQL          hops: control-database
+    users ─▶ control plane ─▶ PostgreSQL           hops: control-database
                   ▲                                      agent-control
                 agents ─▶ API servers                    agent-cluster
 
-TLS does not let bytes be doubled or swapped on the way. What is doubled is the request: ``repeat`` lets requests
-through, loses the answers and breaks the connection, so that whoever asked asks again.
+TLS prevents a proxy from repeating or swapping bytes, so ``repeat`` makes the client repeat its request: requests pass,
+answers are lost, and then the connection breaks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PACE_S = 0.1
 
 @dataclass(slots=True)
 class ChangeLoad:
-    """What people were told: the last change of each app that was acknowledged, and the last one they tried."""
+    """Of each app, the last change that was acknowledged to a user and the last one that was attempted."""
 
     acknowledged: dict[str, int] = field(default_factory=dict)
     attempts: int = 0
@@ -50,13 +50,13 @@ class BrokenFleet:
     postgres: PostgresServer
     links: dict[str, list[FaultProxy]]
     said: ChangeLoad = field(default_factory=ChangeLoad)
-    moves: list[str] = field(default_factory=list)  # what was wrong when an app left a cluster
+    moves: list[str] = field(default_factory=list)  # faults found when an app left a cluster
     _checks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def hop(self, name: str) -> Sequence[FaultProxy]:
         return self.links[name]
 
-    # what breaks
+    # faults
 
     async def kill(self, process: Process, *, away_s: float = 0.5) -> None:
         await asyncio.to_thread(process.kill)
@@ -96,7 +96,7 @@ class BrokenFleet:
 
         def left(deleted: DeletedDeployment) -> None:
             if deleted.key == f"deployment/{key}" and deleted.cluster != to:
-                self.witness.deleted.remove(deleted)  # as it should be, also when the app comes back there later
+                self.witness.deleted.remove(deleted)  # the move deletes it; the app may come back here later
                 self._checks.add(asyncio.create_task(self._ready_elsewhere(name, to, gone), name=f"moved/{name}"))
 
         self.witness.on_delete = left
@@ -106,7 +106,7 @@ class BrokenFleet:
             await gone.wait()
 
     async def _ready_elsewhere(self, name: str, cluster: str, gone: asyncio.Event) -> None:
-        """What left was not the last that was ready."""
+        """Record a fault unless the app is available in ``cluster``."""
         found = self.witness.of_app(name, cluster)
         if not found:
             self.moves.append(f"{name} left although it is not in {cluster}")
@@ -118,7 +118,7 @@ class BrokenFleet:
                 self.moves.append(f"{name} left although it is not available in {cluster}: {obj.get('status')}")
         gone.set()
 
-    # what goes on meanwhile
+    # load
 
     @asynccontextmanager
     async def load(self, names: Sequence[str], region: str) -> AsyncIterator[ChangeLoad]:
@@ -144,7 +144,7 @@ class BrokenFleet:
         self.said.acknowledged[name] = number
 
     async def check(self, names: Sequence[str], *, timeout_s: float = 60.0) -> None:
-        """Everything is as the last acknowledged changes say, and nothing was lost or deleted on the way."""
+        """Assert that the clusters have the last acknowledged changes and that nothing desired was deleted."""
         rows = await self.witness.settled(timeout_s=timeout_s)
         self.witness.assert_nothing_wanted_was_deleted(rows)
         for name in names:
@@ -158,7 +158,7 @@ class BrokenFleet:
 
 @asynccontextmanager
 async def broken_fleet(folder: Path, clusters: Mapping[str, str], **start: Any) -> AsyncIterator[BrokenFleet]:
-    """Started, with an agent in each cluster and a proxy at every hop."""
+    """Start a fleet with an agent in each cluster and a proxy at every hop."""
     async with AsyncExitStack() as stack:
         postgres = stack.enter_context(postgres_server())
         database = await stack.enter_async_context(SocketProxy(postgres.socket))

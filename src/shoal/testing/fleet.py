@@ -1,13 +1,14 @@
-"""A control plane's cluster service for tests: in this process, over TLS on loopback, with a database of its own.
+"""The control plane's service for agents in this process: real TLS on loopback, and its own database.
 
     async with control_plane(tmp_path) as control:
         await control.add_cluster("c1", region="eu")
         token = await control.agent_token("c1", "eu")
         async with control.agent("c1", "eu", token=token) as agent:      # a client that has joined
             ...
-        key = await control.deploy("c1", "web")                          # desired state, straight into the database
+        key = await control.deploy("c1", "web")                          # writes desired state to the database
 
-``restart`` stops it and starts it again on the same port and database. Everything is real but the network.
+``restart`` stops it and starts it again on the same port and database. ``shoal.testing.fleets`` has the same as
+processes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _START_S = 60.0
 
 
 class PlainSealer:
-    """Seals nothing: what goes in can be read from what comes out. For tests that are not about secrets."""
+    """Does not encrypt. For tests that are not about secrets."""
 
     async def seal(self, values: dict[str, str]) -> Sealed:
         import orjson
@@ -61,7 +62,7 @@ class PlainSealer:
 
 @dataclass(slots=True)
 class AgentClient:
-    """Somebody who speaks for a shard: the generated client, with its identity and headers."""
+    """An agent of one shard: the generated client with its identity and headers."""
 
     client: ClusterServiceClient
     identity: pb.Identity
@@ -80,7 +81,7 @@ class AgentClient:
 
 @dataclass(slots=True)
 class ControlPlane:
-    """``server`` is replaced by ``restart``; the rest stays."""
+    """A running control plane. ``restart`` replaces ``server``; the other fields stay."""
 
     databases: Databases
     tokens: ApiTokens
@@ -105,14 +106,14 @@ class ControlPlane:
 
     async def start(self) -> None:
         run = asyncio.create_task(self.server.run(), name="control-plane")
-        await asyncio.wait_for(self.server.ready(), _START_S)  # nobody is let in before it can answer
+        await asyncio.wait_for(self.server.ready(), _START_S)  # accepts no agent before it can answer
         listening = bind("127.0.0.1", self.port)
         self.port = listening.getsockname()[1]
         self._listener = AsgiListener(self.server.app, listening, Tls(self._pair.cert, self._pair.key))
         self._tasks = [run, asyncio.create_task(self._listener.run(), name="control-plane-listener")]
 
     async def stop(self) -> None:
-        """Orderly: streams end with UNAVAILABLE."""
+        """Stop in order: streams end with UNAVAILABLE."""
         run, listener = self._tasks
         await cancel_all(run)
         assert self._listener is not None
@@ -128,10 +129,10 @@ class ControlPlane:
         self.server = self._make()
         await self.start()
 
-    # who is there
+    # clusters and agents
 
     async def add_cluster(self, name: str, *, region: str, shards: tuple[str, ...] = (SHARD,)) -> str:
-        """Make the cluster, and its region if it is new; returns the id."""
+        """Create a cluster, and its region if it is new; returns the cluster's id."""
         region_id, cluster_id = f"reg_{region}", f"clu_{name}"
         async with self.database.transaction() as tx:
             if await tx.session.get(Region, region_id) is None:
@@ -150,7 +151,7 @@ class ControlPlane:
     async def agent(
         self, cluster: str, region: str, *, shard: str = SHARD, token: str = "", name: str = "a1", join: bool = True
     ) -> AsyncIterator[AgentClient]:
-        """A client for a shard; it has joined unless told not to."""
+        """A client for a shard, joined unless ``join`` is False."""
         token = token or await self.agent_token(cluster, region)
         transport = pyqwest.HTTPTransport(tls_ca_cert=self.ca, http_version=pyqwest.HTTPVersion.HTTP2)
         async with transport:
@@ -163,7 +164,7 @@ class ControlPlane:
                 await agent.join()
             yield agent
 
-    # what is desired
+    # desired state
 
     async def deploy(
         self,
@@ -176,7 +177,7 @@ class ControlPlane:
         template: Mapping[str, Any] | None = None,
         replicas: int = 1,
     ) -> str:
-        """Want a deployment on a cluster, made if there is none of that name; returns its key."""
+        """Desire a deployment in a cluster, created if there is none of that name; returns its key."""
         async with self.database.transaction(by_user=by_user, trace="00-trace-span-01") as tx:
             return await want_deployment(
                 tx, cluster, name, shard=shard, image=image, template=template or {}, replicas=replicas
@@ -198,8 +199,8 @@ async def want_deployment(
     replicas: int,
     region_id: str = "",
 ) -> str:
-    """The rows of a deployment as the domain would write them. Databases that are not the fleet's do not know the
-    cluster, and have to be told its ``region_id``."""
+    """Write the rows of a deployment as the domain does. ``region_id`` is needed only for a further database, which
+    does not hold the cluster."""
     deployment_id, place = f"dep_{name}", Place(f"clu_{cluster}", shard)
     region_id = region_id or (await tx.session.get_one(Cluster, place.cluster)).region_id
     found = await tx.session.get(Deployment, deployment_id)
@@ -262,8 +263,8 @@ async def control_plane(
     others: Sequence[str] = (),
     sealer: Sealer | None = None,
 ) -> AsyncIterator[ControlPlane]:
-    """``url`` is the database's; a new SQLite file in ``folder`` if it is not given. ``others`` are names of further
-    databases, SQLite files too."""
+    """Start a control plane. ``url`` is its database, by default a new SQLite file in ``folder``; ``others`` are
+    names of further SQLite databases."""
     with tempfile.TemporaryDirectory(prefix="shoal-control-") as temporary:
         base = folder or Path(temporary)
         pki = Pki(base / "pki", now=datetime.now(UTC))

@@ -1,12 +1,12 @@
-"""A witness of a fleet: watches the Deployments of its clusters, and holds them against what the database desires.
+"""Watch the Deployments of a fleet's clusters, and compare them with the desired state in the database.
 
-async with Witness(fleet) as witness:
-    ...                                              # change, break, heal
-    await witness.settled()                          # every cluster is what is desired, and has nothing else
-    witness.assert_nothing_wanted_was_deleted()
+    async with FleetRecorder(fleet) as recorder:
+        ...                                              # change, break, heal
+        rows = await recorder.settled()                  # every cluster equals the desired state, with nothing else
+        recorder.assert_nothing_wanted_was_deleted(rows)
 
-It comes to each cluster as its administrator, by the direct way, and goes on from the last revision it saw when the API
-server was away, so that no deletion passes unseen.
+The recorder connects to each API server directly, as administrator. After an outage it continues at the last revision
+it saw, so it misses no deletion.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ KINDS = (
     builtin("poddisruptionbudgets", "policy"), builtin("networkpolicies", "networking.k8s.io"),
     builtin("horizontalpodautoscalers", "autoscaling"),
 )  # fmt: skip
-"""Everything that an agent makes for a deployment or a gateway."""
+"""The kinds of objects that an agent creates for a deployment or a gateway."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedDeployment:
-    """A Deployment of ours that was deleted in a cluster."""
+    """A Deployment with an agent's labels that was deleted in a cluster."""
 
     cluster: str
     shard: str
@@ -56,7 +56,7 @@ class DeletedDeployment:
 
 @dataclass(frozen=True, slots=True)
 class DesiredRow:
-    """A row of what is desired, with the name of its cluster."""
+    """A row of desired state, with the name of its cluster."""
 
     cluster: str
     shard: str
@@ -73,7 +73,7 @@ class FleetRecorder:
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self.clients: dict[str, Client] = {}
-        self.live: dict[str, dict[str, Obj]] = {}  # Deployments of ours, by cluster and name
+        self.live: dict[str, dict[str, Obj]] = {}  # Deployments with an agent's labels, by cluster and name
         self.deleted: list[DeletedDeployment] = []
         self.on_delete: Callable[[DeletedDeployment], None] | None = None
 
@@ -92,7 +92,7 @@ class FleetRecorder:
         await self._stack.aclose()
 
     async def until(self, check: Callable[[], Any], *, timeout_s: float = 30.0, what: str = "") -> Any:
-        """Return what ``check`` gives as soon as it is true; it is asked at every event."""
+        """Wait until ``check`` returns something true, and return it. It is called at every event."""
         async with asyncio.timeout(timeout_s) as limit:
             try:
                 while not (found := check()):
@@ -111,7 +111,7 @@ class FleetRecorder:
     # against the database
 
     async def desired(self) -> list[DesiredRow]:
-        """What the database says, tombstones too."""
+        """All rows of desired state in the database, with tombstones."""
         database = await Database.open(self._fleet.database, clock=RealClock(), ids=Ids())
         try:
             async with database.reading() as session:
@@ -125,7 +125,7 @@ class FleetRecorder:
             await database.close()
 
     async def settled(self, *, timeout_s: float = 60.0) -> list[DesiredRow]:
-        """Wait until every cluster equals what is desired, in version and number of objects, and keeps to it."""
+        """Wait until every cluster equals the desired state, in versions and set of objects; returns its rows."""
 
         async def desired_and_live() -> list[DesiredRow]:
             rows = await self.desired()
@@ -139,7 +139,7 @@ class FleetRecorder:
         return rows
 
     async def differences(self, rows: list[DesiredRow]) -> list[str]:
-        """Deployments that are missing, of another version, or of a key that nobody wants; and leftovers."""
+        """Deployments that are missing or of another version, and objects that are not desired."""
         faults: list[str] = []
         for cluster, client in self.clients.items():
             wanted = {(row.shard, row.key): row for row in rows if row.cluster == cluster and row.wanted}

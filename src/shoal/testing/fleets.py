@@ -1,14 +1,15 @@
-"""Whole fleets for tests: real processes that can be killed, hung and started again, and links that can be broken.
+"""Fleets of real processes that a test can kill, pause and start again.
 
-with LocalFleet(folder) as fleet:
-    fleet.start({"eu-1": "eu", "us-1": "us"}, shards=("default", "b"))
-    fleet.api.apply(fleet.app("web", {"eu": 2, "us": 1}))
-    fleet.control.kill(); fleet.control.start()
-    fleet.agents["eu-1", "default"].pause()
+    with LocalFleet(folder) as fleet:
+        fleet.start({"eu-1": "eu", "us-1": "us"})                            # control plane and clusters
+        fleet.start_agents([("eu-1", "default"), ("us-1", "default")])
+        fleet.api.apply(app("web", {"eu": 2, "us": 1}))
+        fleet.control.kill(); fleet.control.start()
+        fleet.agents["eu-1", "default"].pause()
 
-A cluster is ``shoal cluster start`` with simulated nodes; an agent is ``shoal krane start`` with an account and rights
-of its own in the cluster, never the administrator's. Everything blocks: use ``asyncio.to_thread`` where a loop must go
-on. Proxies (``shoal.testing.proxy``) go between by ports: ``new_agent(…, port=, api_port=)``.
+A cluster is ``shoal cluster start`` with simulated nodes; an agent is ``shoal krane start`` with its own account and
+rights in the cluster, not the administrator's. All methods block: use ``asyncio.to_thread`` in an event loop. To put a
+proxy of ``shoal.testing.proxy`` in between, pass its port: ``new_agent(…, port=, api_port=)``.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Process:
-    """A ``shoal`` process. It ends with this one, however this one ends."""
+    """A ``shoal`` process. It ends when this process ends, even by SIGKILL."""
 
     def __init__(self, name: str, *arguments: str, log: Path) -> None:
         self.name = name
@@ -64,7 +65,7 @@ class Process:
         return self._running.pid
 
     def start(self) -> str:
-        """Start it and wait until it is ready; returns what it said with that."""
+        """Start it and wait until it is ready; returns the rest of its ready line."""
         with self.log.open("ab") as errors:
             self._running = subprocess.Popen(
                 [sys.executable, "-m", "shoal", *self._arguments, "--stop-on-eof"],
@@ -79,14 +80,14 @@ class Process:
         return line.removeprefix("ready").strip()
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """End it with SIGKILL."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
         self._end(signal.SIGTERM)
 
     def pause(self) -> None:
-        """Hang it, with its connections open."""
+        """Stop it with SIGSTOP; its connections stay open."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -97,7 +98,7 @@ class Process:
 
     @property
     def memory_mib(self) -> float:
-        """What it holds that is not shared with others by chance: the resident set."""
+        """Its resident set."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     @property
@@ -124,7 +125,7 @@ class Process:
 
 
 class Api:
-    """The control plane's REST API, for any thread. What is named without a path is in one environment."""
+    """The control plane's REST API, usable from any thread. Apps are in ``ENVIRONMENT`` of ``PROJECT``."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -145,7 +146,7 @@ class Api:
         return found
 
     def put(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Acknowledged when it returns."""
+        """Create or replace an app; the change is acknowledged when this returns."""
         found: dict[str, Any] = self.request("PUT", app_path(document["metadata"]["name"]), document).body
         return found
 
@@ -174,12 +175,12 @@ class Api:
         return int(eventually_blocking(attempt, timeout_s=timeout_s, every_s=_AGAIN_S, retry_on=(CannotReach,)))
 
     def app_status(self, name: str) -> dict[str, Any]:
-        """What should be and what is, place by place."""
+        """The app's desired and reported state in each region."""
         found: dict[str, Any] = self.get(f"{app_path(name)}/status")
         return found
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric of the control plane over all series that have these labels."""
+        """A metric of the control plane, summed over all series with these labels."""
         with self._lock:
             text = str(self._rest.request("GET", "/metrics").body)
         return metric_sum(text, name, **labels)
@@ -193,14 +194,14 @@ def app_path(name: str) -> str:
 
 
 def app(name: str, replicas: Mapping[str, int], *, marker: str = "", **spec: Any) -> dict[str, Any]:
-    """An app in regions. ``marker`` is a variable of every region, which changes in place."""
+    """The document of an app. ``marker`` sets a variable by region, which changes the app without a new revision."""
     overrides = {"overrides": {"env": {"MARKER": marker}}} if marker else {}
     topology = [{"region": region, "replicas": count, **overrides} for region, count in replicas.items()]
     return _document("App", name, {"image": "shoal/echo:1", "port": 8080, "topology": topology, **spec}, inside=True)
 
 
 def metric_sum(text: str, name: str, **labels: str) -> float:
-    """Of metrics in the text format."""
+    """Sum a metric of the text format over all series with these labels."""
     wanted = [f'{label}="{value}"' for label, value in labels.items()]
     total = 0.0
     for line in text.splitlines():
@@ -211,7 +212,7 @@ def metric_sum(text: str, name: str, **labels: str) -> float:
 
 
 class FleetCluster:
-    """One cluster and how its administrator gets there."""
+    """One cluster process and its administrator's access."""
 
     def __init__(self, name: str, region: str, folder: Path, *flags: str) -> None:
         self.name = name
@@ -229,11 +230,11 @@ class FleetCluster:
         return self.folder / "kubeconfig"
 
     def client(self) -> Any:
-        """A context manager: the administrator over the network."""
+        """A context manager that gives a client with the administrator's rights."""
         return connect(load(self.kubeconfig), clock=RealClock(), field_manager="administrator")
 
     def agent_kubeconfig(self, path: Path, *, port: int = 0) -> Path:
-        """Install what an agent needs, as ``shoal krane manifests`` prints it, and give a kubeconfig of its account."""
+        """Install an agent's account and rights, as ``shoal krane manifests`` prints them; returns its kubeconfig."""
         token = asyncio.run(self._account())
         content = orjson.loads(self.kubeconfig.read_bytes())
         content["clusters"][0]["cluster"]["server"] = f"https://{HOST}:{port or self.port}"
@@ -251,7 +252,7 @@ class FleetCluster:
 
 
 async def install_agent(admin: Client) -> None:
-    """The account and rights of an agent."""
+    """Install the account and rights of an agent."""
     for manifest in rbac.manifests():
         with suppress(AlreadyExists):
             await (await admin.by_kind(manifest["kind"], manifest["apiVersion"])).create(manifest)
@@ -286,14 +287,14 @@ class LocalFleet:
         if self._api is not None:
             self._api.close()
         clusters = [cluster.process for cluster in self.clusters.values()]
-        with ThreadPoolExecutor() as pool:  # in no order: nobody looks any more
+        with ThreadPoolExecutor() as pool:  # in any order
             for process in (*self.agents.values(), *self.standbys, *clusters, *self.controls):
                 pool.submit(process.kill)
 
     # parts
 
     def new_control(self, name: str, port: int) -> Process:
-        """A further control plane of the same database has the keys and tokens of the first."""
+        """A control plane, not started. A further one on the same database gets the keys and tokens of the first."""
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         shared: tuple[str, ...] = ()
@@ -306,7 +307,7 @@ class LocalFleet:
         )  # fmt: skip
 
     def new_relay(self, region: str, port: int, *flags: str) -> Process:
-        """A relay that is not started yet; its agents join at ``port``, with ``relay_ca``."""
+        """A relay, not started. Its agents join at ``port`` and trust ``relay_ca``."""
         folder = self.folder / "relay"
         folder.mkdir(parents=True, exist_ok=True)
         join = self.api.request("POST", "/tokens", {"kind": "relay", "name": f"relay-{region}", "region": region})
@@ -332,7 +333,7 @@ class LocalFleet:
     def start(
         self, clusters: Mapping[str, str], *, shards: Sequence[str] = ("default",), flags: Sequence[str] = ()
     ) -> None:
-        """The control plane and clusters (region by name), told of each other. Agents are started apart."""
+        """Start the control plane and the clusters (name → region), and register them; agents are not started."""
         for name, region in clusters.items():
             self.clusters[name] = FleetCluster(name, region, self.folder / "clusters" / name, "--nodes", "2", *flags)
         with ThreadPoolExecutor() as pool:
@@ -356,7 +357,7 @@ class LocalFleet:
         return Api(Context("test", f"https://{HOST}:{port}", token, (folder / "pki" / "ca.crt").read_text()))
 
     def join_file(self, cluster: str, shard: str = "default", *, port: int = 0) -> Path:
-        """A join file of its own; ``port`` is that of a proxy in front of the control plane."""
+        """Create a join file; ``port`` is that of a proxy in front of the control plane."""
         path = self.folder / f"join-{cluster}-{shard}.json"
         if not path.exists():
             region = self.clusters[cluster].region
@@ -371,7 +372,7 @@ class LocalFleet:
         self, cluster: str, shard: str = "default", *, name: str = "", port: int = 0, api_port: int = 0,
         elect: bool = False,
     ) -> Process:  # fmt: skip
-        """An agent that is not started yet. ``port`` and ``api_port`` are of proxies in front of the control plane and
+        """An agent, not started. ``port`` and ``api_port`` are those of proxies in front of the control plane and
         of the cluster."""
         name = name or f"{cluster}-{shard}"
         folder = self.folder / "agents" / name
@@ -406,14 +407,14 @@ class LocalFleet:
             plain.close()
 
     def logs(self) -> str:
-        """The end of what everybody said, for a test that failed."""
+        """The last log lines of all processes, for the message of a failed test."""
         clusters = [cluster.process for cluster in self.clusters.values()]
         processes = (*self.controls, *clusters, *self.agents.values(), *self.standbys)
         return "\n".join(f"--- {each.name}\n{each.tail()}" for each in processes if each.log.exists())
 
 
 class Balancer(TcpProxy):
-    """In front of several ports: a connection goes to the next one that takes it."""
+    """A proxy in front of several ports: each connection goes to the next port that accepts it."""
 
     def __init__(self, *targets: int) -> None:
         super().__init__(targets[0])

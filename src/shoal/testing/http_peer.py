@@ -1,4 +1,8 @@
-"""A server over real sockets that says exactly the bytes a test gives it, whole or in pieces."""
+"""A TCP server that sends exactly the bytes that a test gives it, for tests of HTTP clients.
+
+async with connected(saying(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok")) as connection:
+    ...
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class HttpPeer:
-    """The server's side: each connection is given to ``talk``, and closed when that returns."""
+    """The server's side: calls ``talk`` for each connection, and closes it when ``talk`` returns."""
 
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
@@ -42,8 +46,8 @@ class HttpPeer:
 
 
 def saying(*answers: bytes, stay: bool = True, heard: list[bytes] | None = None) -> Talk:
-    """Answers each request on a connection with the next of these bytes, then stays silent, or closes. The heads of the
-    requests are appended to ``heard``."""
+    """Answer each request of a connection with the next of ``answers``, then keep it open, or close it if not ``stay``.
+    The heads of the requests are appended to ``heard``."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for answer in answers:
@@ -81,7 +85,7 @@ async def listening(
 async def connected(
     talk: Talk, *, clock: Clock | None = None, limits: AnswerLimits = DEFAULT_LIMITS
 ) -> AsyncIterator[ClientConnection]:
-    """A connection to such a server."""
+    """A client's connection to a server that runs ``talk``."""
     async with listening(talk) as address:
         connection = await dial(address, clock=clock or RealClock(), limits=limits)
         try:

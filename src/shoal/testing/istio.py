@@ -1,7 +1,8 @@
-"""Istio for tests: its definitions with permissive schemas, a control plane on paper, and a small shop in a mesh.
+"""Istio objects for tests: definitions that accept any spec, objects of a control plane, and a small shop in a mesh.
 
-for obj in (*istio_crds(), *control_plane(), *shop("shop")):
-    await create(client, obj)
+    await create(client, *istio_crds(), *control_plane(), *shop("shop"))
+
+Only the objects exist: no istiod and no proxy runs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from shoal.navigator.model import KINDS, ReportedKind
 from shoal.testing.waiting import eventually
 
 ROOT = "istio-system"
-_PARTS = {  # service → its versions, and whom it calls
+_PARTS = {  # service → its versions, and the services it calls
     "front": (("v1",), ("stock", "ratings")),
     "stock": (("v1",), ()),
     "ratings": (("v1", "v2", "v3"), ("stars",)),
@@ -28,12 +29,12 @@ PORT = 9080
 
 
 def istio_kinds() -> list[ReportedKind]:
-    """Those with a definition."""
+    """The kinds of Istio that have a definition."""
     return [kind for kind in KINDS.values() if kind.group.endswith("istio.io")]
 
 
 def istio_crds(kinds: Iterable[ReportedKind] | None = None) -> list[Obj]:
-    """Definitions that accept any spec, in all versions that edges know; the first one is stored."""
+    """Definitions that accept any spec, in all versions that edges know; the first version is stored."""
     return [definition(kind) for kind in (istio_kinds() if kinds is None else kinds)]
 
 
@@ -177,14 +178,14 @@ def pod_spec(app: str, version: str, *, sidecar: bool = False) -> Obj:
 
 
 def pod(place: str, app: str, version: str, at: int = 0, *, node: str = "", sidecar: bool = True) -> Obj:
-    """A pod of its own, for clusters that run nothing."""
+    """A pod without a controller, for clusters that run no workloads."""
     spec = pod_spec(app, version, sidecar=sidecar) | ({"nodeName": node} if node else {})
     about = {"name": f"{app}-{version}-{at}", "namespace": place, "labels": {"app": app, "version": version}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
 
 
 def endpoint_slice(place: str, app: str, addresses: Iterable[tuple[str, bool]]) -> Obj:
-    """Endpoints with whether each is ready."""
+    """An EndpointSlice; ``addresses`` are pairs of an address and whether it is ready."""
     endpoints = [
         {"addresses": [address], "conditions": {"ready": ready, "serving": ready, "terminating": False}}
         for address, ready in addresses
@@ -198,7 +199,7 @@ def endpoint_slice(place: str, app: str, addresses: Iterable[tuple[str, bool]]) 
 
 
 async def create(client: Client, *objects: Obj) -> None:
-    """Create them in order, waiting for definitions to be served."""
+    """Apply objects in order; after a definition, wait until its resource is served."""
     for obj in objects:
         resource_client = await client.by_kind(obj["kind"], obj["apiVersion"])
         await resource_client.apply(obj, force=True, field_manager="test")

@@ -1,11 +1,11 @@
-"""Requests at a steady rate from a process of its own, and what became of each of them.
+"""Send requests at a steady rate from another process, and record the outcome of each.
 
-with Load(outcomes_file, "127.0.0.1:8040", "shop.example", rate=500, mix=("GET /", "POST /echo")) as load:
-    ...
-failed = [one for one in load.outcomes() if one.status != 200]
+    with RequestLoad(outcomes_file, "127.0.0.1:8040", "shop.example", rate=500, mix=("GET /", "POST /echo")) as load:
+        ...
+    failed = [one for one in load.outcomes() if one.status != 200]
 
-The rate does not depend on the answers: a request that hangs keeps no other from being sent. Connections are kept and
-used again. Times are of the machine's monotonic clock, so that they can be compared with those of the test.
+The rate does not depend on the answers: a request that hangs delays no other request. Connections are reused. Times are
+those of the machine's monotonic clock, so a test can compare them with its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _LONGEST_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOutcome:
-    """``status`` 0: there was no answer, and ``error`` says why. Else it is the code of a gateway that refused."""
+    """The outcome of one request. ``status`` 0 means no answer, and ``error`` says why; else ``error`` is the code of a
+    gateway's refusal."""
 
     asked: str
     started: float
@@ -41,7 +42,7 @@ class RequestOutcome:
 
 
 class RequestLoad:
-    """Runs from entry to exit; what is under way at the end is waited for."""
+    """Sends from entry to exit; the exit waits for requests under way."""
 
     def __init__(self, file: Path, address: str, host: str, *, rate: float, mix: Sequence[str] = ("GET /",)) -> None:
         self._file = file
@@ -65,7 +66,7 @@ class RequestLoad:
         self._process.wait(_LONGEST_S)
 
     def outcomes(self) -> list[RequestOutcome]:
-        """Those that are known by now, in the order in which they became so."""
+        """The outcomes known so far, in the order in which requests ended."""
         lines = self._file.read_bytes().split(b"\n")[:-1]
         return [RequestOutcome(**orjson.loads(line)) for line in lines]
 
@@ -178,7 +179,7 @@ def _read(answer: bytes) -> dict[str, Any]:
 async def _run(file: Path, address: str, host: str, rate: float, mix: Sequence[str]) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    loop.add_reader(sys.stdin.fileno(), stop.set)  # the test has gone
+    loop.add_reader(sys.stdin.fileno(), stop.set)  # ends with the test's process
     client, under_way = _Client(address, host, file), set[asyncio.Task[None]]()
     print("ready", flush=True)
     began, sent = time.monotonic(), 0

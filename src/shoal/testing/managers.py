@@ -1,15 +1,15 @@
-"""The navigator's manager for tests: in this process, over TLS on loopback; and edges without a cluster behind them.
+"""The navigator's manager in this process or as a process, and simulated edges that need no cluster.
 
     async with running_manager(tmp_path) as running:
         async with running.edge("east") as edge:              # claims the cluster
-            await edge.sync("pods", {"default/web": b"{…}"})   # whole, in chunks, until it is acknowledged
-            await edge.change("pods", {"default/web": None})   # a delta
+            await edge.sync("pods", {"default/web": b"{…}"})   # sends the kind whole; returns when stored
+            await edge.change("pods", {"default/web": None})   # sends a delta
         running.manager.view.rows("pods")
 
-    with manager_process(tmp_path) as process:                # as a process, to be killed and started again
+    with manager_process(tmp_path) as process:                # a process that can be killed and started again
         ...
 
-Everything is real but the network and the cluster. Builders of single messages are here too.
+Streams are real, over TLS on loopback. The module also has builders of single messages.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def digest_of(kind: str, rows: Mapping[str, bytes]) -> pb.KindDigest:
 
 
 def transfer(kind: str, rows: Mapping[str, bytes], *, sync: int, chunk_rows: int = 2) -> list[pb.ClusterState]:
-    """A whole kind, in chunks."""
+    """The chunks that send a kind whole."""
     items = list(rows.items())
     pieces = [items[start : start + chunk_rows] for start in range(0, len(items), chunk_rows)] or [[]]
     return [
@@ -105,7 +105,7 @@ def cluster_delta(changes: Sequence[pb.Change], digests: Sequence[pb.KindDigest]
 
 @dataclass(slots=True, eq=False)
 class SimulatedEdge:
-    """One stream. ``rows`` is what the cluster would have; what the manager says is gathered by its field."""
+    """An edge with one stream. ``rows`` are the rows of its cluster; messages of the manager are kept by type."""
 
     client: ManagerServiceClient
     token: str
@@ -132,7 +132,7 @@ class SimulatedEdge:
     _task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Claim the cluster; return when there is an answer."""
+        """Claim the cluster; return when the manager has answered."""
         if self.identify:
             self._outgoing.put_nowait(
                 identification(
@@ -147,13 +147,13 @@ class SimulatedEdge:
         await self.until(lambda: self.accepted is not None or self.rejected is not None or self.ended)
 
     async def close(self) -> None:
-        """As if the process had ended: the stream breaks."""
+        """Break the stream, as the end of the process would."""
         if self._task is not None:
             await cancel_all(self._task)
         self.ended = True
 
     def send(self, field_name: str, body: object) -> int:
-        """Number a message and queue it; returns its sequence."""
+        """Queue a message with the next sequence number, and return that number."""
         self.sequence += 1
         self._outgoing.put_nowait(
             edge_message(field_name, body, sequence=self.sequence, epoch=self.epoch, edge=self.name)
@@ -164,7 +164,7 @@ class SimulatedEdge:
         self._outgoing.put_nowait(message)
 
     async def sync(self, kind: str, rows: Mapping[str, bytes] | None = None, *, chunk_rows: int = 500) -> None:
-        """Send a kind whole and wait until it is stored."""
+        """Send a kind whole and wait until the manager has stored it."""
         if rows is not None:
             self.rows[kind] = dict(rows)
         self.syncs += 1
@@ -174,7 +174,7 @@ class SimulatedEdge:
         await self.stored(last)
 
     async def change(self, kind: str, changes: Mapping[str, bytes | None]) -> None:
-        """Put, and where there are no data remove, rows; wait until it is stored."""
+        """Send changed rows (None removes a row) and wait until the manager has stored them."""
         await self.stored(self.send("delta", self.delta(kind, changes)))
 
     def delta(self, kind: str, changes: Mapping[str, bytes | None]) -> pb.ClusterDelta:
@@ -251,7 +251,7 @@ class SimulatedEdge:
 
 
 def edge_client(url: str, ca: bytes, closing: AsyncExitStack) -> ManagerServiceClient:
-    """A connection of its own, closed with ``closing``."""
+    """A client with its own connection, closed with ``closing``."""
     transport = pyqwest.HTTPTransport(tls_ca_cert=ca, http_version=pyqwest.HTTPVersion.HTTP2)
     closing.push_async_callback(transport.aclose)
     return ManagerServiceClient(url, http_client=pyqwest.Client(transport))
@@ -273,14 +273,14 @@ class RunningManager:
         return text
 
     async def join_file(self, folder: Path, cluster: str = "east", **more: str) -> Path:
-        """For an edge of its own."""
+        """Write a join file for an edge of ``cluster``."""
         path = folder / f"{cluster}.json"
         content = {"url": self.url, "token": await self.token(cluster), "cluster": cluster, "ca": self.ca.decode()}
         write_private(path, orjson.dumps(content | more))
         return path
 
     async def new_edge(self, cluster: str, name: str = "e1", *, token: str = "", **more: Any) -> SimulatedEdge:
-        """Not opened."""
+        """An edge whose stream is not open."""
         return SimulatedEdge(
             edge_client(self.url, self.ca, self._clients), token or await self.token(cluster), cluster, name, **more
         )
@@ -304,7 +304,7 @@ async def running_manager(
     rows: Rows | None = None,
     port: int = 0,
 ) -> AsyncIterator[RunningManager]:
-    """``clock`` is the manager's; sockets keep to the real one. Again in the same folder: with the same data."""
+    """Run a manager. ``clock`` is the manager's; its sockets use real time. The data stay in ``folder``."""
     from shoal.app.ports import any_free
 
     pki = Pki(folder / "pki", now=datetime.now(UTC))
@@ -338,7 +338,7 @@ _START_S = 60.0
 
 
 class ManagerProcess:
-    """``shoal navigator manager`` in a folder."""
+    """``shoal navigator manager`` with its data in a folder."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder
@@ -347,7 +347,7 @@ class ManagerProcess:
         self.url = ""
 
     def start(self) -> None:
-        """Return when it answers."""
+        """Start it; return when it is ready."""
         with (self.folder / "manager.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*COMMAND, "manager", "--dir", str(self.folder), "--stop-on-eof", *self._flags],
@@ -374,15 +374,15 @@ class ManagerProcess:
         return (self.folder / "admin.token").read_text().strip()
 
     def kill(self) -> None:
-        """At once, without a chance to clean up."""
+        """End it with SIGKILL."""
         self._end(lambda process: process.kill())
 
     def stop(self) -> int:
-        """Orderly; its exit code."""
+        """Stop it with SIGTERM; returns its exit code."""
         return self._end(lambda process: process.terminate())
 
     def token(self, *arguments: str) -> str:
-        """What ``shoal navigator token`` prints."""
+        """Run ``shoal navigator token``; returns its output."""
         command = [*COMMAND, "token", *arguments, "--dir", str(self.folder)]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_START_S).stdout
 
@@ -397,7 +397,7 @@ class ManagerProcess:
 
 @contextmanager
 def manager_process(folder: Path, *flags: str) -> Iterator[ManagerProcess]:
-    """Started; killed at the end if it still runs."""
+    """Start a manager; it is killed at the end of the block."""
     process = ManagerProcess(folder, *flags)
     process.start()
     try:

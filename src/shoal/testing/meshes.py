@@ -1,4 +1,7 @@
-"""Meshes for tests: a small bookshop with its services, versions and gateway, as objects of a cluster."""
+"""Objects of a small mesh, a bookshop, for tests of the analysis of Istio resources. No server is needed.
+
+mesh = bookshop(thing("virtualservices", "books", {"hosts": ["books"], "http": [route_to({"host": "books"})]}))
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ DEFAULT = "default"
 
 
 def thing(kind: str, name: str, spec: Obj | None = None, *, namespace: str = DEFAULT, created: int = 0) -> Obj:
-    """An object of a kind by its plural name. ``created`` orders those that compete."""
+    """An object of a kind, given by its plural name. ``created`` (seconds) decides between objects that compete."""
     known = KINDS[kind]
     group = f"{known.group}/" if known.group else ""
     about: Obj = {"name": name, "creationTimestamp": f"2026-01-01T00:00:{created:02d}Z"}
@@ -23,7 +26,7 @@ def thing(kind: str, name: str, spec: Obj | None = None, *, namespace: str = DEF
 
 
 def pod(name: str, labels: Mapping[str, str], *, namespace: str = DEFAULT, proxy: str = "sidecar") -> Obj:
-    """``proxy``: sidecar, router, ztunnel or none."""
+    """A pod; ``proxy`` is sidecar, router, ztunnel or none."""
     containers: list[Obj] = [] if proxy == "router" else [{"name": "app", "image": f"{name}:1"}]
     if proxy in ("sidecar", "router"):
         containers.append({"name": "istio-proxy", "image": "proxyv2", "args": ["proxy", proxy]})
@@ -51,7 +54,7 @@ def route_to(*destinations: Obj, **more: Any) -> Obj:
 
 
 def bookshop(*objects: Obj, pods: tuple[Obj, ...] = (), services: tuple[Obj, ...] = ()) -> Mesh:
-    """A shop front, books in two versions, ratings without a proxy, an ingress gateway; and the given objects."""
+    """A mesh with a shop front, books in two versions, ratings without a proxy and a gateway, plus ``objects``."""
     kinds = {kind.kind: name for name, kind in KINDS.items()}
     by: dict[str, list[Obj]] = {}
     for obj in objects:

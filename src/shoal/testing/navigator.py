@@ -1,8 +1,10 @@
-"""A manager of the navigator for tests of edges: it keeps to the protocol, remembers everything and can misbehave.
+"""A manager of the navigator for tests of edges. It checks the protocol, records what edges send, and can misbehave.
 
-async with recording_manager() as manager:
-    ...                                  # an edge with manager.join_file(folder)
-    await manager.until(lambda: manager.model.keys("pods") == {"default/web"})
+    async with recording_manager() as manager:
+        async with running_edge(client, manager.join_file(folder)):
+            await manager.until(lambda: manager.model.keys("pods") == {"default/web"})
+
+``EdgeProcess`` runs ``shoal navigator edge``. For tests of the manager itself see ``shoal.testing.managers``.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ _LOOK_S = 0.1
 
 @dataclass(slots=True)
 class ManagerModel:
-    """What a manager does with the messages of one cluster's edges. Whatever breaks the protocol fails an assertion."""
+    """A manager's state of one cluster. A message that breaks the protocol fails an assertion."""
 
     max_message_bytes: int = 4 * 1024 * 1024
     strict: bool = True  # compare the digest of every message; costs a hash of all rows
@@ -80,7 +82,7 @@ class ManagerModel:
         return found.state if found is not None else ""
 
     def accept(self) -> pb.ManagerMessage:
-        """A claim was made: begin a new epoch."""
+        """Accept a claim: begin a new epoch."""
         self.epoch += 1
         self.sequence = self.stored = 0
         self._transfers.clear()
@@ -127,7 +129,7 @@ class ManagerModel:
         said: Oneof[Literal["resync"], pb.ResyncRequest] = Oneof("resync", pb.ResyncRequest(kinds=kinds))
         return pb.ManagerMessage(body=said)
 
-    # what they do
+    # messages
 
     def _state(self, state: pb.ClusterState) -> None:
         if state.chunk == 0:
@@ -186,14 +188,14 @@ class ManagerModel:
         assert not self.strict or self._forgot or self._equal(named), f"the digest of {named.kind} is another"
 
     def forget(self, kind: str, key: str) -> None:
-        """Lose a row, as a manager with a bug would; digests may differ from now on."""
+        """Lose a row, as a manager with a bug would. Digests are not compared any more."""
         self._forgot = True
         self.rows.get(kind, {}).pop(key, None)
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRejection:
-    """How the next claims are rejected."""
+    """The answer to a claim that is rejected."""
 
     code: pb.RejectionCode
     retry_after_s: float = 0.0
@@ -207,23 +209,23 @@ class EdgeConnection:
         self.identification = identification
         self.edge = edge
         self.outgoing: asyncio.Queue[pb.ManagerMessage | None] = asyncio.Queue()
-        self.bodies: list[str] = []  # names of what came, in order
+        self.bodies: list[str] = []  # fields of the messages, in order
         self.replies: dict[str, list[pb.Reply]] = {}
 
 
 class RecordingManager(ManagerService):
-    """The service. What it does wrong is up to the test: ``refusals``, ``mute``, ``end``."""
+    """The manager's service. A test makes it misbehave with ``refusals``, ``mute``, ``silent_stores`` and ``end``."""
 
     def __init__(self, model: ManagerModel, folder: Path) -> None:
         self.model = model
         self.folder = folder
         self.sessions: list[EdgeConnection] = []
         self.current: EdgeConnection | None = None
-        self.overlapping = 0  # connections that came while another one was there
+        self.overlapping = 0  # connections that came while another was open
         self.refusals: list[ClaimRejection] = []
         self.claims = 0
-        self.mute = False  # nothing is answered any more
-        self.silent_stores = False  # nothing is acknowledged
+        self.mute = False  # answers nothing
+        self.silent_stores = False  # acknowledges nothing
         self.port = 0
         self.failures: list[BaseException] = []
         self._changed = asyncio.Event()
@@ -281,7 +283,7 @@ class RecordingManager(ManagerService):
         finally:
             session.outgoing.put_nowait(None)
 
-    # what tests do
+    # for tests
 
     @property
     def url(self) -> str:
@@ -309,7 +311,7 @@ class RecordingManager(ManagerService):
             self.current.outgoing.put_nowait(None)
 
     async def ask(self, id_: str, what: Any, *, deadline_s: float = 10.0) -> list[pb.Reply]:
-        """Send a request; the parts of the answer."""
+        """Send a request; returns the parts of the answer."""
         assert self.current is not None
         session = self.current
         said: Oneof[Literal["request"], pb.Request] = Oneof(
@@ -358,7 +360,7 @@ def _rejected(refusal: ClaimRejection) -> pb.ManagerMessage:
 async def recording_manager(
     model: ManagerModel | None = None, *, port: int = 0, folder: Path | None = None
 ) -> AsyncIterator[RecordingManager]:
-    """Served with TLS and HTTP/2, as the real one is."""
+    """Serve a ``RecordingManager`` with TLS and HTTP/2."""
     with tempfile.TemporaryDirectory(prefix="shoal-manager-") as temporary:
         base = folder or Path(temporary)
         pair = Pki(base / "pki", now=datetime.now(UTC)).ensure_server(["127.0.0.1", "localhost"])
@@ -380,7 +382,7 @@ async def recording_manager(
 async def running_edge(
     client: Client, join: Path, *, ports: PodPorts | None = None, **settings: Any
 ) -> AsyncIterator[Edge]:
-    """An edge in this process, reporting the client's cluster to the manager of the join file."""
+    """Run an edge in this process; it reports the client's cluster to the manager of the join file."""
     around = EdgeProcessDeps(RealClock(), Ids(), Random(), EdgeMetrics(Metrics()))
     config = EdgeConfig(join=join, **({"connection": QUICK} | settings))
     async with opened_edge(config, client, ports or ProxiedPorts(client), around) as edge:
@@ -392,7 +394,7 @@ async def running_edge(
 
 
 class EdgeProcess:
-    """``shoal navigator edge`` beside a cluster. ``settings`` by their names in the environment: SYNC__INTERVAL_S."""
+    """``shoal navigator edge`` as a process. ``settings`` are variables without their prefix: ``SYNC__INTERVAL_S``."""
 
     def __init__(self, folder: Path, join: Path, kubeconfig: str, *, name: str = "", **settings: str) -> None:
         self._log = folder / "edge.log"
@@ -402,7 +404,7 @@ class EdgeProcess:
         self.port = 0
 
     def start(self) -> None:
-        """Return when its health can be asked."""
+        """Start it; return when its health endpoint listens."""
         self.port = self.port or any_free("127.0.0.1")
         command = "from shoal.app.commands.navigator import app; app()"
         with self._log.open("ab") as log:
@@ -422,7 +424,7 @@ class EdgeProcess:
         return self._process.pid
 
     def ask(self, path: str) -> tuple[int, bytes]:
-        """Its ``/livez``, ``/readyz``, ``/metrics`` or ``/status``."""
+        """GET ``/livez``, ``/readyz``, ``/metrics`` or ``/status``; returns status code and body."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
         try:
             connection.request("GET", path)
@@ -432,15 +434,15 @@ class EdgeProcess:
             connection.close()
 
     def kill(self) -> None:
-        """At once, without a chance to clean up."""
+        """End it with SIGKILL."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """Orderly; its exit code."""
+        """Stop it with SIGTERM; returns its exit code."""
         return self._end(signal.SIGTERM)
 
     def wait(self) -> int:
-        """For one that ends by itself."""
+        """Wait until it ends by itself; returns its exit code."""
         return self._end(0)
 
     def _end(self, number: int) -> int:

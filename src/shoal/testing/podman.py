@@ -1,9 +1,11 @@
-"""A container engine for tests: podman's Docker-compatible service in a folder and in namespaces of its own.
+"""A container engine for tests: podman's Docker-compatible service in its own folder and namespaces.
 
-It shares nothing with an engine of the machine: storage, settings and network are its own and go with it. Needs root
-and Debian's packages podman, runc, netavark, iptables and busybox-static, on a machine that lets them make containers;
-``why_not`` tries and says what is missing. Its images come from a registry in this process, which only the engine can
-reach.
+    if not (reason := why_not()):
+        runtime = shared_podman().runtime("my-cluster")
+
+It shares no storage, settings or network with an engine of the machine, and leaves nothing behind. It needs root and
+Debian's packages podman, runc, netavark, iptables and busybox-static, on a machine that allows containers; ``why_not``
+tries to run one and returns what is missing. Images come from a registry in this process that only the engine reaches.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ _START_S = 30.0
 _END_S = 60.0
 _COMMAND_S = 30.0
 _TRIAL = "shoal-trial"
-# All that tests use, and no more: each container gets a copy.
+# The programs that tests use. Each container gets a copy, so there are no others.
 _APPLETS = (
     "cat", "env", "grep", "head", "hostname", "httpd", "id", "ls", "mkdir", "nc", "printf", "ps", "pwd", "rm", "sh",
     "sleep", "stty", "tail", "tar", "touch", "tr", "true", "wc", "wget",
@@ -69,7 +71,7 @@ insecure = true
 
 @cache
 def why_not() -> str:
-    """What keeps podman from running containers here; empty: nothing, it has just run one."""
+    """The reason why podman cannot run containers here; empty if it can."""
     if missing := _missing():
         return missing
     try:
@@ -96,7 +98,7 @@ def _missing() -> str:
     return f"not installed: {', '.join(missing)}" if missing else ""
 
 
-# Holds the namespaces, and cleans up when this process closes the pipe or ends in whatever way. Podman keeps its locks
+# Holds the namespaces, and cleans up when this process closes the pipe or ends. Podman keeps its locks
 # and its networks at fixed places, which several services must not share; for each exec it keeps a process for minutes.
 _KEEPER = """
 mkdir -p /run/netns && busybox mount -t tmpfs none /run/netns && busybox mount -t tmpfs none /dev/shm || exit 1
@@ -172,7 +174,7 @@ class Podman:
         return service
 
     def stop(self) -> None:
-        """End the service at once; containers go on running."""
+        """Kill the service; containers continue."""
         self._service.kill()
         self._service.wait()
 
@@ -181,12 +183,12 @@ class Podman:
         self._service = self._start()
 
     def runtime(self, cluster: str, **config: Any) -> DockerRuntime:
-        """A runtime on this engine that sees nothing of those with other names."""
+        """A runtime on this engine; it does not see the containers of runtimes with another ``cluster``."""
         settings = {"network": _NETWORK, "socket": self.socket, "node": "node-1", **config}
         return DockerRuntime(DockerConfig(cluster=cluster, **settings), clock=RealClock(), environ={})
 
     def command(self, *arguments: str) -> str:
-        """What a podman command beside the service prints."""
+        """Run a podman command beside the service; returns its output."""
         done = subprocess.run(
             [*self._inside("--mount"), *self._command, *arguments], env=self._environ, capture_output=True, text=True,
             check=True, timeout=_COMMAND_S, stdin=subprocess.DEVNULL,
@@ -194,7 +196,7 @@ class Podman:
         return done.stdout
 
     def remove_containers(self) -> None:
-        """Remove all there are; a container that others have joined can only go after them."""
+        """Remove all containers; those that share their namespaces with others are removed last."""
         for _ in range(_CHAIN):
             with suppress(subprocess.CalledProcessError):
                 self.command("rm", "--all", "--force", "--time=0")
@@ -202,15 +204,15 @@ class Podman:
         raise RuntimeError(f"containers of podman are left: {self.command('ps', '--all')}")
 
     def on_its_network(self, *command: str) -> list[str]:
-        """A command that sees the network of the engine's machine, where its containers can be reached."""
+        """The command, to be run in the engine's network, where its containers can be reached."""
         return [*self._inside(), *command]
 
     def _inside(self, *more: str) -> list[str]:
         return ["nsenter", f"--target={self._keeper.pid}", "--net", *more, "--"]
 
     def try_out(self) -> None:
-        """Run containers that use what machines may not allow; raises when that does not work. Without the runtime's
-        code: a fault there is a failure and no reason to leave tests out."""
+        """Run containers that need what a machine may forbid; raise if that fails. It does not use the runtime under
+        test: a fault there must fail tests, not skip them."""
         self.command("pull", "--quiet", IMAGE)
         self.command("network", "create", _TRIAL)
         self.command(
@@ -239,7 +241,7 @@ class Podman:
 
 @cache
 def shared_podman() -> Podman:
-    """The service of this process, started when first asked for and ended with the process."""
+    """The engine that tests of this process share, started at the first call and ended with the process."""
     podman = Podman(Path(tempfile.mkdtemp(prefix="shoal-podman-")))
     atexit.register(podman.close)
     return podman

@@ -1,4 +1,10 @@
-"""A machine for the process runtime in tests: a folder, opened as often as wanted, and ended with all it runs."""
+"""A node for tests of the process runtime.
+
+machine = ProcessMachine(folder, registry=folder / "networks")
+runtime = machine.runtime()         # a later one finds the containers of an earlier one
+...
+await machine.halt()
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,7 @@ from shoal.node.runtime.process.runtime import ProcessRuntime, ProcessRuntimeDep
 
 
 class ProcessMachine:
-    """One node in a folder. Its network is registered beside it, so that tests do not meet."""
+    """One node with its state in a folder. Its network is registered, so that tests do not share one."""
 
     def __init__(self, folder: Path, *, registry: Path, node: str = "node-1", **config: Any) -> None:
         self.network = claim_network(folder, registry=registry)
@@ -24,13 +30,13 @@ class ProcessMachine:
         self._config = ProcessConfig(root=folder / node, **config)
 
     def runtime(self, **config: Any) -> ProcessRuntime:
-        """A runtime that finds what an earlier one left."""
+        """A runtime with the sandboxes and containers of earlier runtimes."""
         around = ProcessRuntimeDeps(clock=RealClock(), new_id=Ids().new_uid, environ=os.environ)
         addresses = PodAddresses(self.network, self._node)
         return ProcessRuntime(replace(self._config, **config), load_table(), addresses, around)
 
     async def halt(self) -> None:
-        """End and remove everything that is left."""
+        """End and remove all sandboxes."""
         runtime = self.runtime()
         await runtime.open()
         for sandbox in (await runtime.list()).sandboxes:

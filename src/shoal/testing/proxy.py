@@ -1,14 +1,14 @@
-"""A proxy in front of a server's socket that breaks connections when told to, or holds back what goes through them.
+"""A proxy in front of a server that breaks connections on request, or holds back what goes through them.
 
 async with SocketProxy(postgres.socket) as proxy:
     url = postgres.url(database, host=proxy.folder)
     proxy.mute()          # requests arrive, answers do not
     proxy.deafen()        # nothing arrives
     proxy.cut()           # connections break, new ones work again
-    proxy.refuse()        # and new ones do not, until ``heal``
-    proxy.delay_s = 0.1   # every piece takes that much longer, each way
+    proxy.refuse()        # connections break, new ones fail until ``heal``
+    proxy.delay_s = 0.1   # every read is delayed this long, in both directions
 
-``TcpProxy`` is the same for a port of this machine.
+``TcpProxy`` does the same for a port of this machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CLOSE_S = 2.0
 
 
 class FaultProxy:
-    """What all proxies can do; how they listen and where they lead is their own."""
+    """The faults. Subclasses decide where a proxy listens and where it connects to."""
 
     def __init__(self) -> None:
         self._server: asyncio.Server | None = None
@@ -41,7 +41,7 @@ class FaultProxy:
 
     @property
     def held(self) -> int:
-        """How many connections have something on its way that is held back."""
+        """The number of connections with data that are held back."""
         return self._held
 
     async def _listen(self) -> asyncio.Server:
@@ -74,7 +74,7 @@ class FaultProxy:
         self.cut()
 
     def cut(self) -> None:
-        """Break every connection. What was held back is lost; later connections are as good as new."""
+        """Break every connection. Data held back are lost; new connections work."""
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()
@@ -127,7 +127,7 @@ class FaultProxy:
 
 
 class SocketProxy(FaultProxy):
-    """In front of a Unix socket."""
+    """A proxy in front of a Unix socket."""
 
     def __init__(self, target: Path) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class SocketProxy(FaultProxy):
 
 
 class TcpProxy(FaultProxy):
-    """In front of a port of this machine; TLS goes through untouched."""
+    """A proxy in front of a port of this machine; TLS passes through unchanged."""
 
     def __init__(self, target_port: int) -> None:
         super().__init__()

@@ -1,15 +1,14 @@
-"""A witness for several servers on one store: what writers were told, what readers and watchers saw, and whether these
-can all be true.
+"""Record what writers, readers and watchers of several servers on one store were told, and find contradictions.
 
     recorder = Recorder()
-    recorder.acknowledged("cm-1", revision, token)         # a writer was told that it is stored
+    recorder.acknowledged("cm-1", revision, token)         # the server acknowledged a write
     session = recorder.session("watcher 1", list_revision, {"cm-1": (revision, token)})
     session.event("MODIFIED", "cm-1", revision, token); session.progress(bookmark_revision)
-    recorder.read("server 2", floor, revision)              # a list answered at a revision, asked when floor was known
+    recorder.read("server 2", floor, revision)              # a list at a revision; floor was acknowledged when it began
     assert recorder.problems() == []
 
-Every write carries a token of its own, so that two states are never mistaken for each other. A write whose outcome
-nobody knows (the connection was cut) is not recorded: it may show up, once, or never.
+Every write carries a unique token, so that no two states look alike. A write with an unknown outcome (the connection
+broke) is not recorded: it may appear once, or never.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ State = tuple[int, str]  # revision, token
 
 @dataclass(slots=True)
 class WatchSession:
-    """One list and the events after it, over any number of connections, to any of the servers."""
+    """A list and the events after it, over any number of connections to any of the servers."""
 
     name: str
     start: int
@@ -35,12 +34,12 @@ class WatchSession:
         self.progress(revision)
 
     def progress(self, revision: int) -> None:
-        """Everything up to here has been sent: a bookmark, or the last event."""
+        """The server has sent all events up to ``revision``: that of a bookmark or of the last event."""
         self.seen_through = max(self.seen_through, revision)
 
     @property
     def last(self) -> int:
-        """Where a new connection goes on."""
+        """The revision from which a new connection continues."""
         return max(self.start, self.seen_through)
 
 
@@ -59,7 +58,7 @@ class Recorder:
         self._reads: list[_Read] = []
         self._problems: list[str] = []
         self.chapter = 0
-        self.newest = 0  # the newest acknowledged revision: what any read from now on must include
+        self.newest = 0  # the newest acknowledged revision, which every later read must include
 
     def acknowledged(self, key: str, revision: int, token: str) -> None:
         known = self._acknowledged.setdefault(revision, (key, token))
@@ -68,12 +67,12 @@ class Recorder:
         self.newest = max(self.newest, revision)
 
     def removed(self, key: str, revision: int) -> None:
-        """A writer was told that the object, last written at this revision, is deleted."""
+        """The server acknowledged the deletion of an object that was last written at this revision."""
         self._removed[key] = max(revision, self._removed.get(key, 0))
 
     def turn_back(self, revision: int) -> list[str]:
-        """The store was taken back to this revision on purpose: later writes are not there any more, and watches from
-        before must not go on. Returns the problems up to now; a new chapter begins."""
+        """The store was restored to this revision: later writes are gone, and earlier watches must end. Returns the
+        problems up to now; a new chapter begins."""
         found = self.problems()
         self._acknowledged = {r: write for r, write in self._acknowledged.items() if r <= revision}
         self._removed = {key: r for key, r in self._removed.items() if r <= revision}
@@ -88,7 +87,7 @@ class Recorder:
         return made
 
     def read(self, name: str, floor: int, revision: int) -> None:
-        """A read without a resourceVersion shows ``revision``; when it began, ``floor`` was acknowledged."""
+        """A read without a resourceVersion returned ``revision``; ``floor`` was acknowledged when it began."""
         self._reads.append(_Read(name, floor, revision))
 
     @property
@@ -100,7 +99,7 @@ class Recorder:
         return len(self._acknowledged)
 
     def problems(self, final: Mapping[str, Mapping[str, State]] | None = None) -> list[str]:
-        """All contradictions; ``final`` is what each server lists in the end, when nobody writes any more."""
+        """All contradictions; ``final`` is what each server lists after the last write."""
         found = list(self._problems)
         truth = self._truth(found)
         for session in self._sessions:
@@ -115,7 +114,7 @@ class Recorder:
         return found
 
     def _truth(self, found: list[str]) -> dict[int, tuple[str, str]]:
-        """What happened at each revision, as far as anybody was told."""
+        """The write at each revision, as far as a client was told of it."""
         truth = dict(self._acknowledged)
         for session in self._sessions:
             for kind, key, revision, token in session.events:
@@ -144,7 +143,7 @@ class Recorder:
 
 
 def _wrong_order(session: WatchSession) -> list[str]:
-    """Revisions only rise, and each event fits what the ones before it have left."""
+    """Events whose revision does not rise, or that do not fit the state after the events before them."""
     found: list[str] = []
     state = dict(session.initial)
     newest = session.start

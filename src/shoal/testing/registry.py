@@ -1,6 +1,8 @@
-"""A registry of images for tests: one small image, made from files, that an engine can pull over HTTP.
+"""A container registry for tests: serves one small image, made from files, over HTTP.
 
-Names below ``private/`` ask for the user and password of ``USER``; of each name there is only ``TAG``.
+    registry = ImageRegistry(listening_socket, archive({"bin/busybox": program}, {}), ("shoal/busybox",), {})
+
+Images below ``private/`` need the user and password of ``USER``. The only tag is ``TAG``.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def _digest(data: bytes) -> str:
 
 
 class ImageRegistry:
-    """Serves one image under several names on a socket that listens already. Runs in threads of this process."""
+    """Serves one image under several names on a listening socket, in threads of this process."""
 
     def __init__(self, listening: socket.socket, layer: bytes, names: tuple[str, ...], config: dict[str, Any]) -> None:
         packed = gzip.compress(layer, 1, mtime=0)
@@ -85,7 +87,7 @@ class ImageRegistry:
     def answer(self, path: str, authorization: str) -> tuple[int, str, bytes]:
         """Status, media type and body for a request."""
         parts = path.strip("/").split("/")
-        if parts == ["v2"]:  # clients learn here how to authenticate, and go on without where they have nothing to show
+        if parts == ["v2"]:  # clients ask here how to authenticate; those without credentials continue anonymously
             return 200 if authorization else 401, "application/json", b"{}"
         name, kind, reference = "/".join(parts[1:-2]), parts[-2], parts[-1]
         known = base64.b64encode(":".join(USER).encode()).decode()

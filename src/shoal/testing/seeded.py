@@ -1,4 +1,4 @@
-"""Repeatable randomness for tests and simulations; never for secrets."""
+"""Repeatable random bytes for tests and simulations, never for secrets: ``Ids(seeded_bytes(1))``."""
 
 from __future__ import annotations
 

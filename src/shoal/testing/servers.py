@@ -1,9 +1,9 @@
-"""API servers for tests: one in this process (milliseconds, fake clock if wanted), or a real one behind TLS.
+"""API servers for tests: in this process (ready in milliseconds, with a fake clock if given), or as a process with TLS.
 
 async with local_server() as server:
     await server.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "a"}})
 
-with server_process() as cluster:          # a real process; cluster.kubeconfig for kubectl and other clients
+with server_process() as cluster:          # cluster.kubeconfig is for kubectl and other clients
     subprocess.run(["kubectl", "--kubeconfig", cluster.kubeconfig, "get", "ns"])
 """
 
@@ -52,13 +52,13 @@ class ServerAnswer:
         return orjson.loads(self.body)
 
     def ok(self) -> Any:
-        """The decoded body of a successful answer; the Status as an error otherwise."""
+        """The decoded body; fails with the Status if the request was not successful."""
         assert self.status < 300, f"{self.status}: {self.body.decode(errors='replace')}"
         return self.json
 
 
 class LocalServer:
-    """An API server in this process and a client that is its administrator."""
+    """An API server in this process, and requests with its administrator's rights."""
 
     def __init__(self, server: ApiServer, store: Store) -> None:
         self.server = server
@@ -89,7 +89,7 @@ class LocalServer:
 
     @asynccontextmanager
     async def watch(self, target: str) -> AsyncIterator[AsyncIterator[Any]]:
-        """The events of a watch, decoded, as they come."""
+        """The decoded events of a watch."""
         reply = await self.transport.stream("GET", target)
         try:
             yield _events(reply.chunks())
@@ -115,7 +115,7 @@ async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
 
 
 async def take(events: AsyncIterator[Any], count: int, timeout_s: float = 5.0) -> list[Any]:
-    """The next ``count`` events; fails when they do not come."""
+    """The next ``count`` events; fails if they do not come in time."""
     found: list[Any] = []
     async with asyncio.timeout(timeout_s):
         while len(found) < count:
@@ -132,7 +132,7 @@ async def local_server(
     signing_key: bytes = b"",
     loopback_endpoints: bool = False,
 ) -> AsyncIterator[LocalServer]:
-    """An API server in this process, ready and with its boot objects. Without a key it issues no tokens."""
+    """Start an API server in this process, with its boot objects. It issues no tokens without ``signing_key``."""
     registry = Registry(loopback_endpoints=loopback_endpoints)
     store = open_store(store_url, attrs_of=registry.attrs_of)
     await store.start()
@@ -172,26 +172,26 @@ class ServerProcess:
 
     @property
     def ca_file(self) -> str:
-        """The CA certificate of the kubeconfig; servers that share their keys have no pki folder of their own."""
+        """The CA certificate of the kubeconfig: servers that share their keys have no pki folder."""
         path = self.directory / "kubeconfig-ca.crt"
         if not path.exists():
             cluster = orjson.loads((self.directory / "kubeconfig").read_bytes())["clusters"][0]["cluster"]
-            write_private(path, base64.b64decode(cluster["certificate-authority-data"]))  # whole at once: threads ask
+            write_private(path, base64.b64decode(cluster["certificate-authority-data"]))  # atomically: threads read it
         return str(path)
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """End it with SIGKILL."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
 def start_server_process(directory: Path, *flags: str) -> ServerProcess:
-    """Start a cluster in ``directory`` and return when it says that it is ready."""
+    """Start an API server in ``directory`` and return when it is ready."""
     command = [sys.executable, "-m", "shoal", "cluster", "start", "--dir", str(directory), "--components", "apiserver"]
     process = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, env=dict(os.environ))
     assert process.stdout is not None
     line = process.stdout.readline().decode()
-    process.stdout.close()  # it has nothing more to say
+    process.stdout.close()  # it prints nothing more
     if not line.startswith("ready "):
         process.kill()
         raise RuntimeError(f"the server did not start: it printed {line!r}")
@@ -200,7 +200,7 @@ def start_server_process(directory: Path, *flags: str) -> ServerProcess:
 
 @contextmanager
 def server_process(directory: Path | None = None, *flags: str) -> Iterator[ServerProcess]:
-    """A cluster process for the time of a test; in a temporary directory unless one is given."""
+    """Run an API server as a process, in a temporary directory unless one is given."""
     with tempfile.TemporaryDirectory() as temporary:
         started = start_server_process(directory or Path(temporary), *(flags or ("--port", "0")))
         try:

@@ -1,5 +1,12 @@
-"""A sharded controller by hand: the kinds, a ShardConfig and a slot table that a test writes as a manager would. And a
-look at one that is not: for how long did slots have nobody."""
+"""A sharded controller without a shard manager, and a measure of how long slots had no owner at work.
+
+    world = SlotWorld(client)
+    await world.begin()                                              # the kinds, a ShardConfig, an empty slot table
+    world.start("one", controller)                                   # a worker in this process
+    await world.give(SlotEntry(slot=0, owner="one", term=await world.held("one"), epoch=2))
+
+The test writes the slot table as the shard manager would. ``SlotWatch`` observes a controller with a real manager.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +47,13 @@ _LOOK_S = 0.1
 
 
 def tables_of(entries: Sequence[SlotEntry]) -> list[Obj]:
-    """The objects that hold ``entries``, which are all of them in order."""
+    """The objects of a slot table; ``entries`` are all slots in order."""
     cuts = [entries[index * SLOTS_PER_TABLE : (index + 1) * SLOTS_PER_TABLE] for index in range(TABLES)]
     return [table_object(CONFIG, "default", index, cut) for index, cut in enumerate(cuts)]
 
 
 class SlotWorld:
-    """A server with the kinds, a ShardConfig and a table of which slots 0 to 9 are given away by hand."""
+    """A ShardConfig and its slot table, of which the test assigns slots 0 to 9."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -57,7 +64,7 @@ class SlotWorld:
         self.workers: dict[str, tuple[Worker, asyncio.Event, asyncio.Task[None]]] = {}
 
     async def begin(self, *more: Obj, targets: list[Obj] | None = None) -> None:
-        """Install the kinds and ``more`` definitions of kinds; ConfigMaps are shared out unless told otherwise."""
+        """Install the kinds and ``more`` definitions; the targets are ConfigMaps by default."""
         for definition in (*definitions(), *more):
             await (await self.client.by_kind("CustomResourceDefinition", "apiextensions.k8s.io/v1")).create(definition)
         configs = self.client.resource(GROUP, VERSION, "shardconfigs")
@@ -89,7 +96,7 @@ class SlotWorld:
         clock: Clock | None = None,
         **settings: Any,
     ) -> Worker:
-        """A worker of this process; ``client`` and ``clock`` when they are not to be everybody's."""
+        """Start a worker in this process; ``client`` and ``clock`` replace the common ones."""
         config = WorkerConfig(config=CONFIG, shard=shard, **settings)
         worker = Worker(
             client or self.client, app, config, clock=clock or RealClock(), random=Random(1).random,
@@ -103,7 +110,7 @@ class SlotWorld:
         await cancel_all(*(task for _, _, task in self.workers.values()))
 
     async def held(self, shard: str) -> int:
-        """Wait for the shard's Lease; its term."""
+        """Wait until the shard holds its Lease; returns the term."""
 
         async def look() -> int:
             lease = read_lease(await self.client.of(_LEASES).get(shard, "default"))
@@ -113,7 +120,7 @@ class SlotWorld:
         return found
 
     async def take(self, shard: str) -> None:
-        """Take the shard's Lease as a manager does, whoever holds it."""
+        """Take the shard's Lease as the shard manager does, also from a worker that holds it."""
         leases = self.client.of(_LEASES)
 
         async def one() -> bool:
@@ -131,8 +138,8 @@ class SlotWorld:
 
 
 class SlotWatch:
-    """Looks at the slot table and the Leases all the time. A slot is *served* while its owner holds its Lease in the
-    term that the slot was given to, and is not handing it over."""
+    """Samples the slot table and the Leases. A slot is *served* while its owner holds its Lease, in the term that the
+    slot was given to, and does not hand it over."""
 
     def __init__(self, client: Client, config: str, namespace: str = "default") -> None:
         scope = Scope(namespace=namespace, label_selector=f"{CONFIG_LABEL}={config}")
@@ -144,7 +151,7 @@ class SlotWatch:
         self._leases = informer(client.of(_LEASES))
         self._parsed: dict[str, tuple[str, tuple[SlotEntry, ...]]] = {}
         self._served_s: dict[int, float] = {}  # when a slot was last seen served
-        self.longest_s = 0.0  # that a slot was without anybody, once somebody had it
+        self.longest_s = 0.0  # longest time that a slot, once served, was not served
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -164,7 +171,7 @@ class SlotWatch:
         return found
 
     def served(self) -> dict[str, int]:
-        """How many slots each shard serves."""
+        """The number of slots that each shard serves."""
         counts: dict[str, int] = {}
         for entry in self._serving():
             counts[entry.owner] = counts.get(entry.owner, 0) + 1

@@ -1,4 +1,8 @@
-"""The demo application behind a gateway of a fleet whose pods are processes: what tests of traffic ask of it."""
+"""A fleet with the demo application behind a gateway, whose pods are processes, for tests of traffic.
+
+with demo_fleet(folder) as fleet, RequestLoad(file, gateway_address(fleet.api), HOST, rate=150, mix=("GET /",)):
+    fleet.api.put(demo_app("v2"))
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ eventually_in_traffic = partial(eventually_blocking, timeout_s=120.0, every_s=0.
 
 @contextmanager
 def demo_fleet(folder: Path) -> Iterator[LocalFleet]:
-    """A fleet of one region that has been told of the demo and its route."""
+    """Start a fleet of one region and apply the demo app and its route."""
     with LocalFleet(folder) as fleet:
         fleet.start({"eu-1": "eu"}, flags=("--runtime", "process"))
         try:
@@ -33,7 +37,7 @@ def demo_fleet(folder: Path) -> Iterator[LocalFleet]:
             yield fleet
         finally:
             for cluster in fleet.clusters.values():
-                cluster.process.stop()  # one that is killed would leave its pods running
+                cluster.process.stop()  # if killed, it would leave its pods running
 
 
 def demo_app(tag: str, replicas: int = 2) -> dict[str, Any]:
@@ -49,7 +53,7 @@ def _route() -> dict[str, Any]:
 
 
 def gateway_address(api: Api) -> str:
-    """Where the environment's gateway takes requests, once it is healthy."""
+    """Wait for a healthy gateway of the environment; returns its address."""
 
     def look() -> str:
         items = api.get(f"/projects/{PROJECT}/environments/{ENVIRONMENT}/sentinels")["items"]
@@ -60,7 +64,7 @@ def gateway_address(api: Api) -> str:
 
 
 def process_of(instance: str) -> int:
-    """The process that an instance of the demo is; 0 when it is not running."""
+    """The pid of an instance of the demo app; 0 if it does not run."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and _is_instance(entry, instance):
             return int(entry.name)
@@ -76,7 +80,7 @@ def _is_instance(entry: Path, instance: str) -> bool:
 
 
 def kill(pid: int) -> float:
-    """The moment by which the process is dead and its connections are closed."""
+    """Kill a process; returns a moment by which it is dead and its connections are closed."""
     os.kill(pid, signal.SIGKILL)
     eventually_blocking(lambda: _is_dead(pid), every_s=0.001, what="the end of a killed process")
     return time.monotonic()

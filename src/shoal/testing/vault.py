@@ -1,7 +1,7 @@
-"""A double of HashiCorp Vault for tests, written from its HTTP API documentation; it is not Vault.
+"""A test double of HashiCorp Vault, written from its HTTP API documentation.
 
-Of the transit engine: encrypt, decrypt and rotate of a key that exists. Of the KV engine, version 2: reading versions
-of a secret. Of the system: health. Status codes and the form of answers and errors follow the documentation.
+It has the transit engine's encrypt, decrypt and rotate of an existing key, the KV engine's (version 2) reading of a
+secret's versions, and the health endpoint. Status codes, answers and errors follow the documentation.
 
     with VaultDouble() as vault:
         vault.make_key("shoal")
@@ -28,14 +28,14 @@ _PATIENCE_S = 10.0
 
 
 class VaultDouble:
-    """Runs in threads of this process. What is public may be changed at any time."""
+    """Runs in threads of this process. Public attributes may be changed at any time."""
 
     def __init__(self, *, transit: str = "transit", kv: str = "kv") -> None:
         self.token = "hvs.double"
         self.sealed = False
         self.standby = False
-        self.denied: set[str] = set()  # beginnings of paths that the token may not use, such as "transit/keys"
-        self.failing = 0  # a status code for every answer
+        self.denied: set[str] = set()  # prefixes of paths that the token may not use, such as "transit/keys"
+        self.failing = 0  # status code of every answer; 0: none
         self.requests: list[tuple[str, str, dict[str, str]]] = []  # method, path and headers
         self._answering = threading.Event()
         self._answering.set()
@@ -63,7 +63,7 @@ class VaultDouble:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def hang(self) -> None:
-        """Take requests and answer none, until ``resume``."""
+        """Accept requests and do not answer them until ``resume``."""
         self._answering.clear()
 
     def resume(self) -> None:
@@ -76,7 +76,7 @@ class VaultDouble:
         self._keys[name].append(os.urandom(32))
 
     def put(self, path: str, **fields: str) -> None:
-        """A new version of a secret."""
+        """Write a new version of a secret."""
         self._secrets.setdefault(path, []).append(fields)
 
     def delete_version(self, path: str, version: int) -> None:
@@ -166,6 +166,6 @@ def _handler(double: VaultDouble) -> type[BaseHTTPRequestHandler]:
         do_GET = do_POST = do_PUT = do_HEAD = _answer
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Tests read what is said, not what is logged."""
+            """Print nothing."""
 
     return Handler

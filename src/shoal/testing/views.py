@@ -1,4 +1,8 @@
-"""What the navigator's answers are made from, in memory: clusters with plain objects, their past, edges, a fleet."""
+"""The navigator's view, history, edges and fleet in memory, for tests of its queries and answers.
+
+view = MemoryView([a_cluster("east", "eu")])
+view.put("east", "pods", {"metadata": {"name": "web", "namespace": "default"}})
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ def a_cluster(name: str, region: str = "", **metadata: str) -> Cluster:
 
 @dataclass
 class MemoryView:
-    """Implements ``View`` over objects that tests put in. Indexed by key and by label, as the real one is."""
+    """Implements ``View`` over objects that tests put in. It has the indexes of the real view: keys and labels."""
 
     known: list[Cluster] = field(default_factory=list)
     at_s: float = AT_S
@@ -38,7 +42,7 @@ class MemoryView:
         self._objects: dict[tuple[str, str, str], Obj] = {}
         self._rows: dict[tuple[str, str], dict[str, Row]] = {}  # by kind and cluster
         self._labels: dict[tuple[str, str, str], dict[tuple[str, str], Row]] = {}
-        self.scanned = 0  # rows handed out, to see which way a query took
+        self.scanned = 0  # rows returned, which shows whether a query used an index
 
     def put(self, cluster: str, kind: str, *objects: Obj, changed_at_s: float | None = None) -> None:
         for obj in objects:
@@ -98,7 +102,7 @@ def _labels(row: Row) -> Mapping[str, str]:
 
 @dataclass
 class MemoryHistory:
-    """Implements ``History``: views by the moment from which they hold, and a list of moments."""
+    """Implements ``History``: views by the time from which they hold, and a list of moments."""
 
     views: dict[float, View] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
@@ -125,7 +129,7 @@ Answer = Callable[[object], Iterable[bytes]] | ApiError
 
 @dataclass
 class MemoryEdges:
-    """Implements ``Edges``: what each cluster's edge answers, or the error it answers with."""
+    """Implements ``Edges``: the answer, or the error, of each cluster's edge."""
 
     answers: dict[str, Answer] = field(default_factory=dict)
     asked: list[tuple[str, object]] = field(default_factory=list)

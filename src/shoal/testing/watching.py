@@ -1,6 +1,6 @@
-"""A stream of desired state as a test holds it: what was said on it, in order, and a way to say something.
+"""An agent's stream of desired state, for tests of the control plane: read its events in order, and send reports.
 
-async with watching(agent) as watch:
+async with control_plane() as control, control.agent("c1", "eu") as agent, watching(agent) as watch:
     begin, items, keys, end = await full_sync(watch)
     item = await watch.until("item")
 """
@@ -23,7 +23,7 @@ WAIT_S = 15.0
 
 
 class EventWatch:
-    """``cursor`` is the last one that was named."""
+    """An open stream. ``cursor`` is the last cursor that the server sent."""
 
     def __init__(self) -> None:
         self.events: asyncio.Queue[pb.WatchEvent | ConnectError] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""A webhook server for tests: real TLS, in this process, with handlers of a few lines.
+"""An admission and conversion webhook server in this process, with TLS.
 
     async def deny(review):
         return denied("not today")
@@ -6,11 +6,11 @@
     async with webhook_server({"/deny": deny}) as hooks:
         configuration = validating("deny", hook("deny.example.com", hooks, "/deny", rule("configmaps")))
 
-A handler takes the request of a review (the ``request`` part, decoded) and returns a response: ``allowed()``,
-``denied(...)``, ``patched(...)`` or a dict of its own; for conversions the list of converted objects. It may be a plain
-function. Everything that was asked is kept in ``WebhookServer.reviews``.
+A handler, async or not, takes the decoded ``request`` of a review. It returns ``allowed()``, ``denied(...)``,
+``patched(...)`` or another response as a dict; for conversions, the list of converted objects. All requests are kept in
+``WebhookServer.reviews``.
 
-``webhook_server_thread`` runs one in a thread, for tests that do not have an event loop.
+``webhook_server_thread`` runs a server in a thread, for tests without an event loop.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class WebhookServer:
     host: str
     port: int
     ca: bytes  # PEM
-    reviews: list[tuple[str, Obj]] = field(default_factory=list)  # path and review, in the order they came
-    connections: int = 0  # ever accepted
+    reviews: list[tuple[str, Obj]] = field(default_factory=list)  # path and review, in order of arrival
+    connections: int = 0  # accepted since the start
     disconnect: Callable[[bool], None] = lambda rudely: None  # close every connection, as a server that restarts does
 
     @property
@@ -152,7 +152,7 @@ async def _awaited(reply: Awaitable[Any]) -> Any:
 
 
 async def _patiently(task: asyncio.Task[Any]) -> Any:
-    """What a handler returns, which may use all of asyncio, and more time than the caller has given it."""
+    """What a handler returns; it may be async, and may take longer than the caller waits."""
     try:
         while True:
             try:
@@ -175,8 +175,8 @@ async def webhook_server(
     handlers: Mapping[str, HookHandler], *, host: str = "127.0.0.1", port: int = 0, hosts: Sequence[str] = (),
     pki_dir: Path | None = None,
 ) -> AsyncIterator[WebhookServer]:  # fmt: skip
-    """A server with a certificate for ``host`` and ``hosts`` (``name.namespace.svc`` for hooks behind services). One
-    that is to come back as itself is given its ``port`` and a folder for its keys."""
+    """Run a server with a certificate for ``host`` and ``hosts`` (``name.namespace.svc`` for hooks behind services). To
+    start the same server again later, give its ``port`` and a folder for its keys."""
     with tempfile.TemporaryDirectory() as directory:
         pki = Pki(pki_dir or Path(directory) / "pki", now=datetime.now(UTC))
         pair = pki.ensure_server([*dict.fromkeys((host, *_HOSTS, *hosts))])
@@ -218,7 +218,7 @@ def webhook_server_thread(
     handlers: Mapping[str, HookHandler], *, host: str = "127.0.0.1", port: int = 0, hosts: Sequence[str] = (),
     pki_dir: Path | None = None,
 ) -> Iterator[WebhookServer]:  # fmt: skip
-    """The same in a thread of its own."""
+    """``webhook_server`` in a thread."""
     started: list[WebhookServer] = []
     ready, stop = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()

@@ -1,4 +1,5 @@
-"""Builders of workloads, pods and nodes for tests: as a user writes them, or as the server would have them."""
+"""Builders of workloads, pods and nodes for tests: ``deployment("web", 3)`` as a user writes it, ``stored(...)`` and
+``pod(...)`` as a server returns it."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def node(name: str, labels: Obj | None = None, taints: list[Obj] | None = None) 
 
 
 def stored(obj: Obj, *, created_at: float = NOW, uid: str = "", **status: Any) -> Obj:
-    """The object as a server would have it."""
+    """The object as a server returns it: with uid, resourceVersion and times."""
     number = next(_NUMBERS)
     about = {
         "uid": uid or f"uid-{number:06}", "resourceVersion": str(number), "generation": 1,
@@ -76,7 +77,7 @@ def pod(
     deleting: bool = False,
     uid: str = "",
 ) -> Obj:
-    """A pod as a server would have it."""
+    """A pod as a server returns it."""
     number = next(_NUMBERS)
     about: Obj = {
         "name": name or f"pod-{number}", "namespace": "default", "uid": uid or f"uid-{number:06}",

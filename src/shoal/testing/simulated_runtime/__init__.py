@@ -1,7 +1,7 @@
-"""A runtime without containers: the whole seam as a state machine on the injected clock.
+"""A container runtime for tests that runs no processes: the whole runtime interface, on the injected clock.
 
-What containers do is told by their command, in a very small part of the shell (``shell``), or by the image
-(``Program``). State lives in a ``Machine``, which outlasts the runtime as a real machine outlasts an agent.
+The command of a container says what it does, in a small part of the shell (``shell``); without one, its image does
+(``Program``). The state is in a ``Machine``, which outlives the runtime as a real machine outlives its agent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a simulated runtime has: images, sandboxes, containers, their logs; all that a real machine would keep."""
+"""The state of a simulated machine: images, sandboxes, containers and their logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.node.runtime.model import Container, ContainerSpec, Image, LogRecord,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What the containers of an image do when their command does not say it."""
+    """What the containers of an image do if they have no command."""
 
     argv: tuple[str, ...] = ("sleep", "inf")
     cpu_milli: int = 1
@@ -26,7 +26,7 @@ class SimulatedConfig:
     pull_s: float = 0.0
     start_s: float = 0.0
     programs: Mapping[str, Program] = field(default_factory=dict)  # by image reference
-    missing: frozenset[str] = frozenset()  # references that no registry has
+    missing: frozenset[str] = frozenset()  # references that cannot be pulled
     network: str = "10.88.0"  # the first three numbers of pod addresses
     host_address: str = "127.0.0.1"
     cpu_milli: int = 8000
@@ -35,7 +35,7 @@ class SimulatedConfig:
 
 
 class Log:
-    """What a container has written. Readers wait for more."""
+    """The output of a container, which readers can follow."""
 
     def __init__(self) -> None:
         self.records: list[LogRecord] = []
@@ -55,20 +55,20 @@ class Log:
         self._more = asyncio.Event()
 
     async def wait(self, position: int) -> None:
-        """Until there is something after ``position``, or the end."""
+        """Wait for a record after ``position``, or for the end."""
         while len(self.records) <= position and not self.ended:
             await self._more.wait()
 
 
 @dataclass(slots=True)
 class Box:
-    """A container with everything around it."""
+    """A container with its log, input and signals."""
 
     spec: ContainerSpec
     container: Container
     log: Log
     task: asyncio.Task[None] | None = None
-    term: asyncio.Event = field(default_factory=asyncio.Event)  # a signal that ends it has come
+    term: asyncio.Event = field(default_factory=asyncio.Event)  # set by a signal that ends the container
     killed: asyncio.Event = field(default_factory=asyncio.Event)
     exited: asyncio.Event = field(default_factory=asyncio.Event)
     signal: int = 0
@@ -79,7 +79,7 @@ class Box:
 
 @dataclass(slots=True)
 class Machine:
-    """State that outlasts the agent and the runtime."""
+    """State that outlives the agent and the runtime."""
 
     images: dict[str, Image] = field(default_factory=dict)  # by reference
     sandboxes: dict[str, Sandbox] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Carries the steps of a simulated process out, on the injected clock."""
+"""Runs the steps of a simulated process on the injected clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Ended(Exception):
 
 
 async def run_steps(box: Box, steps: tuple[Step, ...], clock: Clock) -> int:
-    """The exit code of a container's own process."""
+    """Run the process of a container; returns its exit code."""
     try:
         for step in steps:
             await _step(box, step, clock)
@@ -59,7 +59,7 @@ def _seconds(step: Step) -> float | None:
 
 
 async def _sleep(box: Box, seconds: float | None, clock: Clock) -> None:
-    """Until time is up, or a signal ends the process."""
+    """Sleep until the time is up, or until a signal ends the process."""
     done = asyncio.Event()
     timer = clock.call_later(seconds, done.set) if seconds is not None else None
     try:
@@ -86,7 +86,7 @@ async def _until(box: Box, done: asyncio.Event) -> None:
 
 
 async def _cat(box: Box, clock: Clock) -> None:
-    """Repeat what comes in until it ends."""
+    """Copy the input to the output until the input ends."""
     if not box.spec.stdin:
         return
     ended = asyncio.Event()
@@ -105,7 +105,7 @@ async def _cat(box: Box, clock: Clock) -> None:
 
 
 def write_file(box: Box, path: str, text: str) -> None:
-    """Into the mount that the path lies in; nowhere when there is none."""
+    """Write to the mount that contains the path; do nothing without one."""
     for mount in sorted(box.spec.mounts, key=lambda each: len(each.container_path), reverse=True):
         if path == mount.container_path or path.startswith(mount.container_path.rstrip("/") + "/"):
             target = Path(mount.host_path + path[len(mount.container_path) :])
@@ -122,7 +122,7 @@ def read_file(box: Box, path: str) -> bytes | None:
 
 
 async def wait_for(clock: Clock, event: asyncio.Event, seconds: float) -> bool:
-    """Whether the event came within that time."""
+    """Wait for the event; returns whether it came in time."""
     over = asyncio.Event()
     timer = clock.call_later(seconds, over.set)
     waits = [asyncio.create_task(each.wait(), name="wait") for each in (event, over)]

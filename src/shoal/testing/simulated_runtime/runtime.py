@@ -1,4 +1,4 @@
-"""The seam, simulated: see ``shoal.node.runtime.model`` for what each call promises."""
+"""The simulated runtime. ``shoal.node.runtime.model`` describes the contract of each call."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _KILLED = 137
 
 
 class SimulatedRuntime:
-    """Runs nothing, and behaves as if it did."""
+    """Behaves as a runtime with containers, and runs no processes."""
 
     def __init__(self, config: SimulatedConfig, *, clock: Clock, machine: Machine | None = None) -> None:
         self._config = config
@@ -65,7 +65,7 @@ class SimulatedRuntime:
         self._events.close()
 
     async def halt(self) -> None:
-        """The machine itself stops: everything that runs ends. For the end of tests."""
+        """Stop the machine: all containers end. For the end of tests."""
         await cancel_all(*(box.task for box in self._machine.boxes.values() if box.task is not None))
 
     async def info(self) -> RuntimeInfo:
@@ -258,7 +258,7 @@ class SimulatedRuntime:
             raise NoSuchContainer(f"the container {container_id} is not running")
         return box
 
-    # looking inside
+    # logs, sessions and usage
 
     async def logs(self, container_id: str, options: LogOptions) -> AsyncIterator[tuple[LogRecord, ...]]:
         log = self._box(container_id).log

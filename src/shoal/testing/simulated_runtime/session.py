@@ -16,7 +16,7 @@ _KILLED = 137
 
 
 class ExecSession:
-    """A command beside a container's own process; ends with the container."""
+    """A command in a container, beside its own process. It ends with the container."""
 
     def __init__(self, box: Box, steps: tuple[Step, ...], options: SessionOptions, clock: Clock) -> None:
         self._box = box
@@ -105,7 +105,7 @@ class ExecSession:
 
 
 class AttachSession:
-    """What a container writes from now on, and its input."""
+    """The output of a container from now on, and its input."""
 
     def __init__(self, box: Box, options: SessionOptions) -> None:
         self._box = box
@@ -154,7 +154,7 @@ class AttachSession:
 
 
 class EchoConnection:
-    """A port that answers with what it is sent; HTTP requests get a short page."""
+    """A port that echoes what it receives, and answers HTTP GET with a short page."""
 
     def __init__(self) -> None:
         self._data: asyncio.Queue[bytes] = asyncio.Queue()

@@ -1,9 +1,9 @@
-"""The very small part of the shell that simulated containers understand; pure.
+"""The small part of the shell that simulated containers understand. Pure: no I/O.
 
     echo TEXT [>&2] · sleep SECONDS · exit CODE · cat · kill -SIGNAL $$ · trap '' TERM · serve PORT · write FILE TEXT
 
-separated by ``;`` or ``&&``, with ``$NAME`` from the environment. ``serve`` answers connections with what they send;
-``write`` writes into a file below a mount. Anything else is taken for a program that runs until it is stopped.
+Statements are separated by ``;`` or ``&&``; ``$NAME`` is a variable of the environment. ``serve`` echoes what
+connections send; ``write`` writes to a file below a mount. Any other command runs until it is stopped.
 """
 
 from __future__ import annotations
