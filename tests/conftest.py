@@ -1,4 +1,4 @@
-"""What every test gets: no state of the person who runs it, repeatable hypothesis runs, quiet logs."""
+"""Fixtures of all tests. They keep the state of the user who runs the tests out, and make hypothesis repeatable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def private_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """What runs async tests and fixtures: a loop of asyncio for each test; a test that needs uvloop parametrizes this."""
+    """The event loop of async tests and fixtures: a new one for each test. A test that needs uvloop parametrizes this."""
     return "asyncio"
 
 

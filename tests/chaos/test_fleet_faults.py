@@ -1,4 +1,4 @@
-"""A short round of everything that can break, while people change things; `make chaos` has the long one."""
+"""A short round of all faults of a fleet while apps change; ``test_fleet_matrix`` has the long one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from shoal.testing.faults import HOPS, broken_fleet
 
-pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
+pytestmark = pytest.mark.timeout(300)  # enough for a busy machine
 
 CLUSTERS = {"eu-1": "eu", "eu-2": "eu"}
 APPS = ("a", "b", "c", "d")

@@ -1,4 +1,4 @@
-"""A database that went back: nothing that runs is deleted because the control plane has forgotten it."""
+"""A database restored from an old backup: no running object is deleted because the control plane does not know it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from shoal.testing.fleet_recorder import FleetRecorder, marker_of
 from shoal.testing.fleets import LocalFleet, app
 from shoal.testing.waiting import eventually
 
-pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
+pytestmark = pytest.mark.timeout(300)  # enough for a busy machine
 
 OLD = ("kept",)
 NEW = tuple(f"forgotten{at}" for at in range(7))  # more than the brake lets pass
 AGENT = "eu-1-default"
 
 
-async def test_after_an_old_backup_is_restored_what_is_unknown_runs_on_until_a_person_agrees(tmp_path: Path) -> None:
+async def test_after_an_old_backup_is_restored_unknown_objects_run_on_until_an_operator_confirms(
+    tmp_path: Path,
+) -> None:
     control, saved = tmp_path / "fleet" / "control", tmp_path / "saved"
 
     def save(to: Path, source: Path) -> None:

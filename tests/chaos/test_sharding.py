@@ -82,7 +82,7 @@ async def children_are_as_wanted(world: World) -> None:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
-async def test_everything_at_once(tmp_path: Path) -> None:
+async def test_no_fault_breaks_exclusion_or_loses_an_object(tmp_path: Path) -> None:
     random = Random(SEED)
 
     async def main() -> None:

@@ -1,5 +1,4 @@
-"""Real server processes that the client tests of a worker share, one of them with nodes, and a namespace of its own for
-each test."""
+"""Server processes that the client tests of one pytest worker share, and a new namespace for each test."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def api_server() -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="session")
 def cluster(api_server: ServerProcess) -> ServerProcess:
-    """What a test's namespace and clients are on: an API server alone, unless the test's module says otherwise."""
+    """The cluster of a test's namespace and clients: an API server alone, unless the test's module overrides this."""
     return api_server
 
 
@@ -87,7 +86,7 @@ def namespace(cluster: ServerProcess, request: pytest.FixtureRequest) -> Iterato
 
 
 def _status(cluster: ServerProcess, method: str, path: str, body: object = None) -> int:
-    """What the server answers to its administrator."""
+    """The status code that the administrator gets."""
     context = ssl.create_default_context(cafile=cluster.ca_file)
     headers = {"authorization": f"Bearer {cluster.token}", "content-type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
@@ -140,7 +139,7 @@ class Kubectl:
 
     @contextmanager
     def started(self, *args: str) -> Iterator[subprocess.Popen[str]]:
-        """kubectl at work in the background, ended with the block at the latest."""
+        """kubectl in the background; it is killed at the end of the block."""
         command = [self.path, "--kubeconfig", self.kubeconfig, "-n", self.namespace, *args]
         env = {**os.environ, "HOME": str(self.home)}
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
@@ -151,7 +150,7 @@ class Kubectl:
 
 
 def finished(process: subprocess.Popen[str]) -> str:
-    """What a process printed that must end well."""
+    """Wait for a process, which must succeed; returns its output."""
     out, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
     return out
@@ -237,8 +236,8 @@ _UP_S = 120.0
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What a shell beside a running ``shoal up`` has, with its demo app, as the guides begin. They share it, and each
-    removes what it has made."""
+    """The environment of a shell beside a running ``shoal up`` with its demo app, where the guides begin. All guides share
+    it, and each removes what it has created."""
     folder, root = tmp_path_factory.mktemp("up"), Path(__file__).resolve().parents[2]
     home, words, log = folder / "home", folder / "bin", folder / "up.log"
     words.mkdir()

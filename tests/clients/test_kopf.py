@@ -1,4 +1,4 @@
-"""A kopf operator in a thread of its own: it must see every change, and the cluster must keep what it writes."""
+"""A kopf operator, in a thread: it sees every change, and the cluster keeps what it writes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def api(cluster: ServerProcess) -> Iterator[client.ApiClient]:
 
 @pytest.fixture
 def registry(cluster: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> kopf.OperatorRegistry:
-    """Where a test's operator puts its handlers; it logs in with the cluster's kubeconfig."""
+    """The registry of a test's handlers; the operator logs in with the cluster's kubeconfig."""
     monkeypatch.setenv("KUBECONFIG", cluster.kubeconfig)
     made = kopf.OperatorRegistry()
     kopf.on.login(registry=made)(kopf.login_with_kubeconfig)
@@ -47,7 +47,7 @@ def registry(cluster: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> kopf.Op
 
 @contextlib.contextmanager
 def running(registry: kopf.OperatorRegistry, namespace: str) -> Iterator[None]:
-    """The operator works inside the block; what it died of is raised at the end."""
+    """Run the operator inside the block; raise its error at the end."""
     ready, stop = threading.Event(), threading.Event()
     failures: list[BaseException] = []
 

@@ -247,7 +247,7 @@ def test_custom_resources_with_explain_diff_edit_replace_and_apply(kubectl: Kube
         "configmap cm --from-literal=a=b",
     ],
 )
-def test_create_commands_of_many_kinds_send_what_the_server_takes(kubectl: Kubectl, kind: str) -> None:
+def test_create_commands_of_many_kinds_are_accepted(kubectl: Kubectl, kind: str) -> None:
     words = [word.replace("_", " ") for word in kind.split()]
     assert "created" in kubectl("create", *words)
 
@@ -280,7 +280,7 @@ def test_replace_force_deletes_and_creates_again(kubectl: Kubectl) -> None:
     assert kubectl("get", "cm", "settings", "-o", "jsonpath={.metadata.uid}") != before
 
 
-def test_apply_prunes_what_left_the_set(kubectl: Kubectl) -> None:
+def test_apply_prunes_objects_that_left_the_set(kubectl: Kubectl) -> None:
     def a_set(*names: str) -> str:
         labels = {"set": "one"}
         items = [{**CONFIG, "metadata": {"name": name, "labels": labels}} for name in names]
@@ -306,7 +306,7 @@ def test_output_forms(kubectl: Kubectl) -> None:
     assert kubectl("get", "--raw", "/readyz") == "ok"
 
 
-def test_describe_tells_of_an_object_and_its_events(kubectl: Kubectl) -> None:
+def test_describe_shows_an_object_and_its_events(kubectl: Kubectl) -> None:
     kubectl("create", "deployment", "web", "--image=nginx")
     found = as_json(kubectl("get", "deploy", "web", "-o", "json"))
     reference = {"kind": "Deployment", "apiVersion": "apps/v1", "name": "web", "namespace": kubectl.namespace}

@@ -1,4 +1,4 @@
-"""kubectl against a real server: who am I, what may I, roles and bindings, how a refusal reads."""
+"""kubectl against a real server: whoami, can-i, roles and bindings, and the messages of refusals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from tests.clients.conftest import Kubectl
 
 
-def test_whoami_shows_the_user_and_whom_they_act_as(kubectl: Kubectl) -> None:
+def test_whoami_shows_the_user_and_the_impersonated_user(kubectl: Kubectl) -> None:
     assert "system:masters" in kubectl("auth", "whoami")
     shown = kubectl("auth", "whoami", "--as=jane", "--as-group=devs")
     assert "Username" in shown and "jane" in shown and "[devs system:authenticated]" in shown
@@ -22,7 +22,7 @@ def test_can_i_lists_all_for_administrators_and_little_for_others(kubectl: Kubec
     assert ["[/api/*]", "[]", "[get]"] in lines and ["*.*", "[]", "[]", "[*]"] not in lines
 
 
-def test_can_i_answers_for_somebody_else(kubectl: Kubectl) -> None:
+def test_can_i_answers_for_another_user(kubectl: Kubectl) -> None:
     assert kubectl("auth", "can-i", "create", "pods") == "yes\n"
     refused = kubectl.run("auth", "can-i", "create", "pods", "--as=bob")
     assert refused.returncode == 1 and refused.stdout == "no\n"
@@ -51,7 +51,7 @@ def test_roles_and_bindings_made_by_kubectl_count(kubectl: Kubectl) -> None:
     assert "NotFound" in kubectl.fails("get", "pod", "x", "--as=w", "--as-group=watchers")
 
 
-def test_nobody_gives_away_more_than_they_have(kubectl: Kubectl) -> None:
+def test_a_user_cannot_grant_more_rights_than_they_have(kubectl: Kubectl) -> None:
     kubectl("create", "rolebinding", "ann", "--clusterrole=admin", "--user=ann")
     kubectl("create", "rolebinding", "fine", "--clusterrole=view", "--user=eve", "--as=ann")
     refused = kubectl.fails("create", "rolebinding", "all", "--clusterrole=cluster-admin", "--user=ann", "--as=ann")
@@ -59,7 +59,7 @@ def test_nobody_gives_away_more_than_they_have(kubectl: Kubectl) -> None:
     assert '{APIGroups:["*"], Resources:["*"], Verbs:["*"]}' in refused
 
 
-def test_reconcile_and_the_rules_of_roles_that_gather(kubectl: Kubectl) -> None:
+def test_aggregated_roles_have_rules_and_auth_reconcile_creates_roles(kubectl: Kubectl) -> None:
     admin = kubectl("get", "clusterrole", "admin", "-o", "yaml")
     assert "aggregationRule" in admin and "- rolebindings" in admin
     manifest = json.dumps(

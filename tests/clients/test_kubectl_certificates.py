@@ -1,4 +1,4 @@
-"""kubectl and who it is: client certificates, certificate requests, tokens, acting as somebody else."""
+"""kubectl's ways to authenticate: client certificates, certificate requests, tokens, impersonation."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def test_a_denied_request_gets_no_certificate(kubectl: Kubectl, namespace: str) 
     kubectl.fails("certificate", "approve", name)
 
 
-def test_the_administrators_group_cannot_be_had_by_certificate(kubectl: Kubectl, namespace: str) -> None:
+def test_a_certificate_request_for_the_administrators_group_is_refused(kubectl: Kubectl, namespace: str) -> None:
     request, _ = a_request("mallory", ("system:masters",))
     refused = kubectl.fails("create", "-f", "-", stdin=a_csr(f"m-{namespace}", request))
     assert f"use of {CLIENT} signer with system:masters group is not allowed" in refused
 
 
-def test_a_certificate_nobody_signed_is_refused(kubectl: Kubectl) -> None:
+def test_a_forged_certificate_is_refused(kubectl: Kubectl) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes-admin")])
     authority = x509.load_pem_x509_certificate(
@@ -140,7 +140,7 @@ def test_tokens_of_service_accounts_are_made_for_an_audience_a_time_and_a_pod(ku
     assert "less than 10 minutes" in kubectl.fails("create", "token", "robot", "--duration", "5m")
 
 
-def test_kubectl_acts_as_others(kubectl: Kubectl) -> None:
+def test_kubectl_impersonates_users_and_groups(kubectl: Kubectl) -> None:
     found = json.loads(
         kubectl("auth", "whoami", "-o", "json", "--as=bob", "--as-group=dev", "--as-group=ops", "--as-uid=u1")
     )["status"]["userInfo"]

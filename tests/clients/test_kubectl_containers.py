@@ -82,7 +82,7 @@ def test_logs_of_the_run_before_a_crash(kubectl: Kubectl) -> None:
     assert "Exit Code:    3" in text and "Started" in text.partition("Events")[2]
 
 
-def test_an_unknown_image_says_what_to_do(kubectl: Kubectl) -> None:
+def test_the_error_for_an_unknown_image_names_the_fix(kubectl: Kubectl) -> None:
     kubectl("run", "p", "--image=example.com/nonesuch:1")
     text = eventually_blocking(
         lambda: kubectl("describe", "pod", "p"), until=lambda text: "Failed to pull image" in text
@@ -131,7 +131,7 @@ def in_terminal(kubectl: Kubectl, *args: str, typed: str) -> tuple[int, str]:
         return process.wait(timeout=20), shown.decode()
 
 
-def test_attach_joins_what_the_container_says(kubectl: Kubectl) -> None:
+def test_attach_shows_the_containers_output(kubectl: Kubectl) -> None:
     run(kubectl, "p", COUNTING)
     with kubectl.started("attach", "p") as attached:
         assert attached.stdout is not None

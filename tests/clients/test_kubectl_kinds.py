@@ -74,7 +74,7 @@ def test_a_job_is_suspended_and_resumed(kubectl: Kubectl) -> None:
     assert kubectl("get", "job", "work", "--no-headers").split()[1] == "Suspended"
 
 
-def test_a_finished_job_goes_after_its_time(kubectl: Kubectl) -> None:
+def test_a_finished_job_is_deleted_after_its_ttl(kubectl: Kubectl) -> None:
     create(kubectl, a_job(ttlSecondsAfterFinished=0))
     kubectl("wait", "--for=delete", "job/work", WITHIN)
     eventually_blocking(lambda: names(kubectl, "pods"), until=lambda found: found == [])
@@ -125,7 +125,7 @@ def bound(kubectl: Kubectl) -> dict[str, str]:
     return {words[0]: words[2] for words in (line.split() for line in lines) if words[1] == "Bound"}
 
 
-def test_pods_of_a_statefulset_come_one_after_the_other(kubectl: Kubectl) -> None:
+def test_pods_of_a_statefulset_start_one_after_the_other(kubectl: Kubectl) -> None:
     with kubectl.started("get", "pods", "-w", "--output-watch-events", "--no-headers") as watching:
         create(kubectl, a_database(ready_seconds="0.2"))
         rolled_out(kubectl, "sts/db")
@@ -159,7 +159,7 @@ def test_claims_outlive_the_pods_of_a_statefulset(kubectl: Kubectl) -> None:
     assert read(kubectl, "pod/db-2", ".spec.volumes[0].persistentVolumeClaim.claimName") == "data-db-2"
 
 
-def test_claims_go_when_the_set_says_so_and_take_their_volumes_along(kubectl: Kubectl) -> None:
+def test_claims_are_deleted_with_their_volumes_if_the_statefulset_says_so(kubectl: Kubectl) -> None:
     database = a_database()
     database["spec"]["persistentVolumeClaimRetentionPolicy"] = {"whenDeleted": "Delete", "whenScaled": "Delete"}
     create(kubectl, database)
@@ -201,7 +201,7 @@ def test_a_statefulset_is_updated_from_its_end_and_undone(kubectl: Kubectl) -> N
 # DaemonSets
 
 
-def test_a_daemonset_runs_everywhere_and_is_updated(kubectl: Kubectl) -> None:
+def test_a_daemonset_runs_on_every_node_and_is_updated(kubectl: Kubectl) -> None:
     create(kubectl, workload("daemonset", "agent"))
     assert "successfully rolled out" in rolled_out(kubectl, "ds/agent")
     assert sorted(read(kubectl, "pods", ".items[*].spec.nodeName").split()) == list(NODES)

@@ -1,4 +1,4 @@
-"""kubectl with nodes: drained, cordoned and tainted ones, and what their pods do about it."""
+"""kubectl with nodes that are drained, cordoned and tainted, and the pods on them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_drain_waits_for_the_disruption_budget(kubectl: Kubectl) -> None:
     assert set(nodes_of(kubectl, "app=web")) == {"node-1", "node-3"}
 
 
-def test_a_drain_does_not_touch_what_nobody_brings_back(kubectl: Kubectl) -> None:
+def test_a_drain_refuses_pods_that_no_controller_would_replace(kubectl: Kubectl) -> None:
     kubectl("run", "lone", "--image=x", "--labels=app=lone", '--overrides={"spec":{"nodeName":"node-3"}}')
     create(kubectl, workload("daemonset", "agent"))
     rolled_out(kubectl, "ds/agent")

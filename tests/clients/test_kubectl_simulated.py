@@ -1,4 +1,4 @@
-"""kubectl with pods that are simulated: what they use is shown and scales them, and logs are answered."""
+"""kubectl with simulated pods: top, autoscaling by their usage, and logs."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_restart_replaces_every_pod(kubectl: Kubectl, kind: str) -> None:
     assert len(after) == len(before) and not after & before
 
 
-def test_a_rollout_that_gets_nowhere_says_so(kubectl: Kubectl) -> None:
+def test_a_rollout_without_progress_is_reported(kubectl: Kubectl) -> None:
     create_web(kubectl, 3)
     broken = {"metadata": {"annotations": {"simulated.shoal.dev/image-error": "true"}}}
     change = {"spec": {"progressDeadlineSeconds": 1, "template": broken}}
@@ -187,7 +187,7 @@ def test_run_makes_a_pod_and_a_service(kubectl: Kubectl) -> None:
 # what users see
 
 
-def test_get_all_lists_a_workload_and_what_it_made(kubectl: Kubectl) -> None:
+def test_get_all_lists_a_workload_and_its_children(kubectl: Kubectl) -> None:
     create_web(kubectl, 1)
     kubectl("create", "job", "once", "--image=busybox")
     kubectl("wait", "--for=condition=Complete", "job/once", WITHIN)
@@ -222,7 +222,7 @@ def test_describe_shows_what_happened_to_every_workload(kubectl: Kubectl) -> Non
     assert "Successfully assigned" in text and "default-scheduler" in text and "Controlled By:  StatefulSet/" in text
 
 
-def test_events_are_told_in_their_order(kubectl: Kubectl) -> None:
+def test_events_are_listed_in_order(kubectl: Kubectl) -> None:
     create_web(kubectl, 1)
     kubectl("set", "image", "deploy/web", "nginx=nginx:2")
     rolled_out(kubectl)
@@ -286,7 +286,7 @@ def test_a_quota_stops_a_deployment_and_shows_what_is_used(kubectl: Kubectl) -> 
 # deletion
 
 
-def test_background_deletion_takes_dependents_along(kubectl: Kubectl) -> None:
+def test_background_deletion_deletes_dependents(kubectl: Kubectl) -> None:
     create_web(kubectl)
     kubectl("delete", "deploy", "web", "--cascade=background")
     kubectl("wait", "--for=delete", "rs", "-l", "app=web", WITHIN)
@@ -318,7 +318,7 @@ def test_orphans_stay_and_are_adopted_again(kubectl: Kubectl) -> None:
     assert read(kubectl, replica_set, ".metadata.ownerReferences[0].name") == "web"
 
 
-def test_a_namespace_takes_everything_in_it_along(kubectl: Kubectl) -> None:
+def test_deleting_a_namespace_deletes_everything_in_it(kubectl: Kubectl) -> None:
     create_web(kubectl)
     create(kubectl, workload("statefulset", name="db"))
     kubectl("create", "configmap", "held")

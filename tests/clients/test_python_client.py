@@ -155,7 +155,7 @@ def test_watch_delivers_while_the_writer_goes_on(api: client.ApiClient, namespac
     assert sorted(seen) == sorted(names)
 
 
-def test_watch_from_a_version_that_is_not_there_yet_is_told_504(api: client.ApiClient, namespace: str) -> None:
+def test_watch_from_a_future_version_gets_504(api: client.ApiClient, namespace: str) -> None:
     core: Any = client.CoreV1Api(api)
     stream = watch.Watch().stream(
         core.list_namespaced_secret, namespace, resource_version="999999999", timeout_seconds=1
@@ -243,7 +243,7 @@ def test_leader_election_by_lease(api: client.ApiClient, namespace: str) -> None
     assert leases.read_namespaced_lease("leader", namespace).spec.holder_identity == "a"
 
 
-def test_informer_keeps_its_cache_in_step(api: client.ApiClient, namespace: str) -> None:
+def test_informer_cache_follows_changes(api: client.ApiClient, namespace: str) -> None:
     core: Any = client.CoreV1Api(api)
     core.create_namespaced_secret(namespace, {"metadata": {"name": "early"}})
     # resync_period bounds each watch, and with it how long stop() waits for the one that is open

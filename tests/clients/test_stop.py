@@ -1,4 +1,4 @@
-"""What connected clients see of a server that stops."""
+"""The stop of a server, as connected clients see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of workloads share: objects of each kind, and short ways to ask kubectl for them."""
+"""Helpers of the workload tests: objects of each kind, and short calls of kubectl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built-in admission plugins in real processes: what they know survives a kill, and many writers share one quota."""
+"""The built-in admission plugins in real processes: their state survives a kill, and many writers share one quota."""
 
 from __future__ import annotations
 

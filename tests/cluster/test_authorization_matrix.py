@@ -246,7 +246,7 @@ async def test_everything_served_has_a_line_and_every_line_is_served() -> None:
         assert not gone, f"{TABLE.name} has lines for what is not served: {sorted(gone)}"
 
 
-async def test_everybody_may_do_what_the_table_says_and_nothing_else() -> None:
+async def test_every_user_may_do_what_the_table_says_and_nothing_else() -> None:
     async with a_cluster_with_people() as server:
         rows = table()
         served = list(routes(server)) + [Route(path, "g") for path in await paths(server)]

@@ -71,7 +71,7 @@ async def completed(up: Cluster, name: str) -> None:
 
 
 async def keep_scaling(up: Cluster, name: str) -> None:
-    """Change what is wanted without end, whoever is away."""
+    """Change the number of replicas all the time, also while components are down."""
     for replicas in cycle((1, 5, 2, 6, 3)):
         with suppress(ApiError, TransportError):
             await up.patch("deployments", name, {"spec": {"replicas": replicas}})
@@ -120,7 +120,7 @@ async def create_surely(up: Cluster, obj: Obj) -> None:
 
 @pytest.mark.timeout(120)
 async def test_containers_go_on_whatever_is_killed(tmp_path: Path) -> None:
-    """The same processes before, meanwhile and after; and what watches over them finds them again."""
+    """The processes are the same before, during and after, and the components find them again."""
 
     async with cluster(tmp_path) as up:
         shared = ("--credentials", str(up.server.folder))
@@ -176,7 +176,7 @@ def is_running(pid: int) -> bool:
 
 @pytest.mark.timeout(180)
 async def test_everything_in_one_process_goes_on_at_once_after_a_kill(tmp_path: Path) -> None:
-    """Long before the leases that it held before the kill would have run out; once in three, on a busy machine."""
+    """Long before the leases it held before the kill expire. A busy machine has three tries."""
 
     async with cluster(tmp_path, ALL, *NODES) as up:
         await up.create(deployment("web", 3))
@@ -233,7 +233,7 @@ async def is_refused(up: Cluster) -> bool:
 @pytest.mark.chaos
 @pytest.mark.timeout(180)
 async def test_late_writes_of_a_paused_leader_are_refused_and_it_stands_down(tmp_path: Path) -> None:
-    """What the leader sends is held back on its way, and it is stopped; when another leads it all arrives."""
+    """A proxy holds the leader's writes back while it is stopped; they arrive when another candidate leads."""
 
     async with cluster(tmp_path) as up, TcpProxy(up.port) as proxy:
         both = "controllers,scheduler"
@@ -348,7 +348,7 @@ async def test_components_are_the_kubeconfigs_user_where_that_may_not_act_as_oth
 
 
 async def plain_user(up: Cluster) -> Path:
-    """The kubeconfig of somebody who may do everything except act as others."""
+    """The kubeconfig of a user with all rights except impersonation."""
     token = create_token(
         up.server.folder / "tokens.json", StaticToken(name="plain", user="plain"), now=datetime.now(UTC)
     )
@@ -373,7 +373,7 @@ async def plain_user(up: Cluster) -> Path:
 
 
 @pytest.mark.timeout(120)
-async def test_a_component_waits_for_its_server_or_until_it_is_told_to_end(tmp_path: Path) -> None:
+async def test_a_component_waits_for_its_server_until_it_is_stopped(tmp_path: Path) -> None:
     async with cluster(tmp_path) as up:
         await up.server.kill()
         part, other = up.part("part", "controllers,scheduler"), up.part("other", "scheduler")

@@ -188,7 +188,7 @@ async def test_a_namespace_deleted_under_creates_leaves_no_orphans(tmp_path: Pat
 
 
 async def test_a_definition_deleted_under_creates_leaves_no_orphans(tmp_path: Path) -> None:
-    """Or the next definition of that name would find objects nobody made."""
+    """Otherwise the next definition of that name would have objects that no client created."""
 
     async with serving(tmp_path) as server:
         definition, backup = (
@@ -223,7 +223,7 @@ async def test_a_definition_deleted_under_creates_leaves_no_orphans(tmp_path: Pa
         await asyncio.gather(*clients)
 
 
-async def test_generated_names_never_meet(tmp_path: Path) -> None:
+async def test_generated_names_are_unique(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         ids = server.server.core.ids
 

@@ -1,4 +1,4 @@
-"""Ways around the gate that were open once: paths, verbs and bodies that ask for one thing and mean another."""
+"""Attacks on authorization that worked once: paths, verbs and bodies that ask for one thing and do another."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def test_objects_of_a_kind_called_namespaces_are_judged_by_the_namespace_t
         assert (await ask(server, "u", "POST", collection.format("mine"), body)).status == 201
 
 
-async def test_who_may_list_one_namespace_may_list_it_by_its_name() -> None:
+async def test_the_right_to_list_one_namespace_allows_a_list_of_that_name() -> None:
     async with local_server() as server:
         await grant(server, "u", rule("list", "namespaces", names="default"))
         found = await ask(server, "u", "GET", "/api/v1/namespaces?fieldSelector=metadata.name%3Ddefault")

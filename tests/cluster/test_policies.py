@@ -255,7 +255,7 @@ async def test_every_selected_parameter_must_agree_and_none_may_be_enough() -> N
         await server.post(DEPLOYMENTS, deployment("d", 3))
 
 
-async def test_without_a_reference_params_are_null_and_unknown_kinds_are_told() -> None:
+async def test_without_a_reference_params_are_null_and_unknown_kinds_are_reported() -> None:
     async with local_server() as server:
         await validating(server, "params == null", **LIMITED)
         await server.post(DEPLOYMENTS, deployment("d"))

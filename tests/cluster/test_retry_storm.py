@@ -1,4 +1,4 @@
-"""A storm of clients that pay no heed: the server stays live, the control plane and watches hardly notice."""
+"""A storm of clients that ignore 429: the server stays live, and the control plane and watches stay fast."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ async def afterwards(server: ServerProcess, tokens: dict[str, str], admin: Clien
 
 
 @pytest.mark.parametrize("pipeline", [1, 32], ids=["one request at a time", "32 requests on their way"])
-async def test_a_storm_of_an_ordinary_user_leaves_the_control_plane_and_watches_alone(
+async def test_a_storm_of_an_ordinary_user_does_not_hold_up_the_control_plane_or_watches(
     tmp_path: Path, pipeline: int
 ) -> None:
     tokens = {user: token_of(tmp_path, user) for user in ("mallory", "alice", "system:kube-controller-manager")}

@@ -112,7 +112,7 @@ def test_a_moved_store_can_be_started_and_read_and_thawed_while_it_runs(tmp_path
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-async def test_a_copy_that_is_stopped_gives_the_writes_back(tmp_path: Path, how: signal.Signals) -> None:
+async def test_the_source_of_a_stopped_copy_accepts_writes_again(tmp_path: Path, how: signal.Signals) -> None:
     """It is held where everything is frozen, by a lock on what it wants to write to."""
     postgres = shared_postgres().create_database()
     with serving(tmp_path / "a") as (_, client):

@@ -35,7 +35,7 @@ async def test_every_watcher_rebuilds_exactly_what_a_list_shows() -> None:
         assert all(mirror.relists == 1 for mirror in mirrors), "history was long enough: nobody had to start over"
 
 
-async def test_watchers_that_fall_off_a_short_history_are_told_and_recover() -> None:
+async def test_watchers_that_fall_behind_a_short_history_get_410_and_recover() -> None:
     """Slow and restless clients against a history of a few events: 410, a new list, and the right state in the end."""
 
     limits = RingLimits(max_events=16, max_bytes=1 << 20)
@@ -46,7 +46,7 @@ async def test_watchers_that_fall_off_a_short_history_are_told_and_recover() -> 
         assert any(mirror.relists > 1 for mirror in mirrors)
 
 
-async def test_a_client_that_never_reads_costs_the_others_nothing_and_is_told_410() -> None:
+async def test_a_client_that_never_reads_does_not_delay_others_and_gets_410() -> None:
     limits = RingLimits(max_events=64, max_bytes=4 << 20)
     async with server_with(limits) as server:
         await prepare(server)

@@ -140,7 +140,7 @@ def test_pods_go_when_they_tolerate_no_longer(live: Api, space: str) -> None:
 @conformance(
     "[sig-node] NoExecuteTaintManager Single Pod removing taint cancels eviction [Conformance] [Disruptive] [Serial]"
 )
-def test_a_taint_that_goes_in_time_drives_nobody_away(live: Api, space: str) -> None:
+def test_a_taint_that_is_removed_in_time_evicts_no_pod(live: Api, space: str) -> None:
     pods, all_nodes, seconds = live.of("v1", "pods", space), live.of("v1", "nodes"), 1
     with own_node(live) as node:
         pods.create(tolerating("stays", node, seconds))

@@ -189,7 +189,7 @@ def test_pods_are_mutated_and_defaulted(api: Api, namespace: str, webhook: Sampl
     "[sig-api-machinery] AdmissionWebhook [Privileged:ClusterAdmin] should not be able to mutate or prevent deletion"
     " of webhook configuration objects [Conformance]"
 )
-def test_configurations_are_nobodys_business(api: Api, webhook: SampleWebhook) -> None:
+def test_webhooks_are_not_called_for_webhook_configurations(api: Api, webhook: SampleWebhook) -> None:
     everything: Obj = {"group": "admissionregistration.k8s.io", "version": "*", "namespaceSelector": {}}
     for kind in KINDS:
         webhook.register("validating", webhook.hook("deny.k8s.io", "/always-deny", kind, "DELETE", **everything))

@@ -1,4 +1,4 @@
-"""What every verb of the client promises, whichever way the requests travel."""
+"""The contract of the client's verbs, for every transport."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_each_kind_of_patch_does_what_its_name_says(api) -> None:
         assert status["status"]["phase"] == "Running"
 
 
-async def test_apply_owns_its_fields_and_meets_others_with_a_conflict(api) -> None:
+async def test_apply_owns_its_fields_and_conflicts_with_other_owners(api) -> None:
     async with api.opened() as cluster:
         maps, ns = cluster.client().of(CONFIG_MAPS), cluster.namespace
         await maps.apply(config_map("a", ns, colour="red", size="1"), field_manager="one")
@@ -210,7 +210,7 @@ async def test_a_kind_defined_after_the_first_look_is_found(api) -> None:
             await definitions.delete("boats.harbour.example")
 
 
-async def test_many_who_miss_a_kind_at_once_ask_the_server_once(api) -> None:
+async def test_concurrent_lookups_of_an_unknown_kind_share_one_request(api) -> None:
     async with api.opened() as cluster:
         asked = []
 

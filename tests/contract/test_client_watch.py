@@ -1,4 +1,4 @@
-"""Watches through the client, whichever way they travel: order, resuming, initial events, 410, refusals."""
+"""Watches through the client, for every transport: order, resuming, initial events, 410, refusals."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_a_watch_that_is_refused_raises_before_it_begins(api) -> None:
             await client.stream("GET", CONFIG_MAPS.path(), params={"watch": True, "sendInitialEvents": True})
 
 
-async def test_many_watches_are_closed_without_traces(api) -> None:
+async def test_many_watches_are_closed_without_leaks(api) -> None:
     async with api.opened() as cluster:
         maps, scope = cluster.client().of(CONFIG_MAPS), Scope(namespace=cluster.namespace)
         await maps.list(scope)
@@ -163,7 +163,7 @@ async def test_the_network_transport_works_on_uvloop_too(api_process: ServerProc
             assert told(await take(aiter(watch), 1)) == [("ADDED", "uvloop")]
 
 
-async def test_a_server_that_another_authority_vouches_for_is_not_trusted(api_process: ServerProcess) -> None:
+async def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(api_process: ServerProcess) -> None:
     async with connect(explicit(api_process.url, token=api_process.token), clock=RealClock()) as client:
         with pytest.raises(Unreachable, match="not trusted"):
             await client.of(CONFIG_MAPS).list()

@@ -1,4 +1,4 @@
-"""What the navigator's manager expects of its database, for SQLite and PostgreSQL alike."""
+"""The contract of the navigator's database, for SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_everything_survives_reopening_and_is_read_in_pieces(backend: Back
         assert await rows.clusters() == [cluster()]
 
 
-async def test_the_past_is_what_held_at_the_moment(backend: Backend) -> None:
+async def test_the_past_has_the_rows_that_held_at_the_moment(backend: Backend) -> None:
     async with opened(backend) as rows:
         await rows.commit([changed(NOW_MS, put("a/1", b"1"), put("a/2", b"x"))])
         await rows.commit([changed(NOW_MS + 10, put("a/1", b"2"))])
@@ -179,7 +179,7 @@ async def test_what_happened_between_two_moments_in_order(backend: Backend) -> N
         assert len(await rows.between(NOW_MS, NOW_MS + 30, limit=2)) == 2
 
 
-async def test_retention_takes_what_ended_before_and_leaves_what_holds(backend: Backend) -> None:
+async def test_retention_deletes_ended_rows_and_keeps_current_ones(backend: Backend) -> None:
     async with opened(backend) as rows:
         for day in range(4):
             await rows.prepare(NOW_MS + day * DAY_MS)
@@ -199,7 +199,7 @@ async def test_retention_takes_what_ended_before_and_leaves_what_holds(backend: 
         assert len(await rows.sessions(before_ms)) == 1, "a session that goes on is not old"
 
 
-async def test_sessions_tell_who_held_a_cluster_when(backend: Backend) -> None:
+async def test_sessions_show_which_edge_held_a_cluster_and_when(backend: Backend) -> None:
     async with opened(backend) as rows:
         await rows.commit([ClusterClaimed(cluster(1, heard_ms=NOW_MS))])
         await rows.commit([ClusterHeard("east", NOW_MS + 50, (KindStatus(kind="pods", state="synced"),))])

@@ -1,4 +1,4 @@
-"""One trace from the request of a person to what the agent reports of it."""
+"""One trace from a user's request to the agent's report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tracer() -> Iterator[Tracer]:
     tracing.use(None)
 
 
-async def test_what_is_sent_and_what_is_reported_follow_from_the_change(tmp_path: Path, tracer: Tracer) -> None:
+async def test_delivery_and_report_are_spans_in_the_trace_of_the_change(tmp_path: Path, tracer: Tracer) -> None:
     from shoal.testing.fleet import want_deployment
 
     async with asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""An agent needs nothing that only our API server has: what it asked of one is in Kubernetes' published API."""
+"""An agent needs nothing that only Shoal's API server has: all its requests are in Kubernetes' published API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shoal.testing.fleets import ENVIRONMENT, PROJECT, LocalFleet, app, app_path
 from shoal.testing.servers import local_server
 from shoal.testing.waiting import eventually
 
-pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
+pytestmark = pytest.mark.timeout(300)  # enough for a busy machine
 
 ACCOUNT = f"system:serviceaccount:{rbac.NAMESPACE}:{rbac.SERVICE_ACCOUNT}"
 POLICY = {
@@ -65,7 +65,7 @@ async def test_every_operation_of_an_agent_is_in_the_published_api_with_publishe
 
 
 async def live_a_life(fleet: LocalFleet, witness: FleetRecorder) -> None:
-    """Every kind of thing comes, changes and goes."""
+    """Create, change and delete an object of every kind."""
 
     def apply(*documents: dict[str, Any]) -> Any:
         return asyncio.to_thread(fleet.api.apply, *documents)
@@ -114,11 +114,11 @@ def check(events: list[dict[str, Any]]) -> None:
     assert not faults, sorted(faults)
     wanted = {"deployments", "services", "secrets", "poddisruptionbudgets", "networkpolicies", "serviceaccounts"}
     wanted |= {"horizontalpodautoscalers", "sentinelroutes", "sentinelpolicies", "leases", "namespaces"}
-    assert wanted <= {resource for _, resource in seen}, "the life was not a full one"
+    assert wanted <= {resource for _, resource in seen}, "some kinds were never written"
     assert {("delete", "deployments"), ("patch", "deployments"), ("watch", "pods")} <= seen
 
 
-async def test_requests_carry_no_header_of_ours_but_the_fence_which_other_servers_do_not_look_at() -> None:
+async def test_requests_carry_no_header_of_shoals_but_the_fence_which_other_servers_ignore() -> None:
     """Servers ignore headers they do not know. Without a server that checks it, the fence is its deadline alone."""
 
     class Recording:

@@ -1,4 +1,4 @@
-"""Several control planes on one PostgreSQL are one to the agents: whoever loses theirs goes on with another."""
+"""Several control planes on one PostgreSQL act as one: an agent that loses its control plane continues with another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.testing.fleet_recorder import FleetRecorder, marker_of
 from shoal.testing.fleets import Api, Balancer, LocalFleet, app
 from shoal.testing.waiting import eventually
 
-pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
+pytestmark = pytest.mark.timeout(300)  # enough for a busy machine
 
 WAIT_S = 60.0
 CLUSTERS = {"eu-1": "eu", "us-1": "us"}
@@ -28,10 +28,10 @@ async def test_agents_of_a_control_plane_that_is_killed_go_on_at_another_from_th
     with LocalFleet(tmp_path, database=database) as fleet:
         await asyncio.to_thread(fleet.start, CLUSTERS)
         second = await asyncio.to_thread(fleet.add_control, "second")
-        async with Balancer(fleet.control_port) as balancer:  # all begin at the first
+        async with Balancer(fleet.control_port) as balancer:  # all agents begin at the first
             places = [(cluster, "default") for cluster in CLUSTERS]
             await asyncio.to_thread(lambda: fleet.start_agents(places, port=balancer.port))
-            api = fleet.connect(second)  # people are at the second
+            api = fleet.connect(second)  # users are at the second
             async with FleetRecorder(fleet) as witness:
                 for name in NAMES:
                     await asyncio.to_thread(api.put, app(name, {"eu": 1, "us": 1}, marker="0"))

@@ -1,4 +1,4 @@
-"""What an agent costs while nothing happens."""
+"""Memory and CPU of an idle agent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from shoal.testing.fleets import LocalFleet, app
 from shoal.testing.waiting import eventually_blocking
 
-pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
+pytestmark = pytest.mark.timeout(300)  # enough for a busy machine
 
 OBJECTS = 100
 IDLE_S = 15.0
@@ -36,7 +36,7 @@ def test_an_idle_agent_with_a_hundred_objects_is_small_and_quiet(tmp_path: Path)
         eventually_blocking(
             lambda: fleet.agent_status(NAME), until=is_quiet, timeout_s=60, every_s=0.25, explain=fleet.logs
         )
-        fleet.agent_metric(NAME, "shoal_krane_leading")  # somebody does look at its metrics
+        fleet.agent_metric(NAME, "shoal_krane_leading")  # metrics are scraped too
         began, cpu_s = time.monotonic(), agent.cpu_s
         time.sleep(IDLE_S)
         share = (agent.cpu_s - cpu_s) / (time.monotonic() - began)

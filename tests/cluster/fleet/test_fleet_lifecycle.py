@@ -1,4 +1,4 @@
-"""Two regions with two shards each: what people say is done in the clusters at once, and is told back."""
+"""Two regions with two shards each: changes reach the clusters at once, and come back in the status."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ async def test_an_app_moves_between_the_shards_of_a_cluster_and_back_while_it_ru
 
 
 async def test_a_change_is_applied_in_every_region_within_the_bar_of_its_commit(fleet: LocalFleet) -> None:
-    """From before the request until the witness has seen the object: more than the bar is about. The next change is made
-    when the one before is back in the status, so that what is measured is a change and not a queue of them."""
+    """Measured from before the request until the recorder has seen the object, which is longer than from the commit. The
+    next change is made when the last one is back in the status, so that changes do not queue."""
 
     async def main() -> list[float]:
         names = [f"app{at}" for at in range(4)]
@@ -225,7 +225,7 @@ def until_streams(fleet: LocalFleet) -> None:
 
 
 async def bad_cursors(fleet: LocalFleet, join: dict[str, str], identity: dict[str, str]) -> None:
-    """Malformed ones and one from the future that nobody signed."""
+    """Malformed cursors, and an unsigned one from the future."""
     transport = pyqwest.HTTPTransport(tls_ca_cert=join["ca"].encode(), http_version=pyqwest.HTTPVersion.HTTP2)
     async with transport:
         client = ClusterServiceClient(join["url"], http_client=pyqwest.Client(transport))

@@ -13,7 +13,7 @@ from shoal.testing.fleet_recorder import FleetRecorder, marker_of
 from shoal.testing.fleets import LocalFleet, app
 from shoal.testing.waiting import eventually
 
-pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
+pytestmark = pytest.mark.timeout(300)  # enough for a busy machine
 
 WAIT_S = 60.0
 NAMES = ("first", "second")

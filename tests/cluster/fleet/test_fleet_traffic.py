@@ -1,4 +1,4 @@
-"""A real gateway and real instances under load, while an app rolls, an instance is killed, and nobody is in charge.
+"""A real gateway and real instances under load, while an app rolls, an instance is killed, and the control plane is down.
 
 The rate is lower than the 500 requests/s of `make chaos`, since other tests share the machine.
 """
@@ -54,10 +54,10 @@ def versions(outcomes: list[RequestOutcome]) -> set[str]:
     return {one.version for one in outcomes if one.version}
 
 
-def test_after_the_death_of_an_instance_only_what_could_not_be_repeated_fails(
+def test_after_the_death_of_an_instance_only_requests_that_may_not_be_retried_fail(
     fleet: LocalFleet, address: str, tmp_path: Path
 ) -> None:
-    fleet.control.stop()  # for the whole test: nobody needs it for traffic
+    fleet.control.stop()  # for the whole test: traffic does not need it
     slow = (f"GET /slow?ms={SLOW_MS}", f"POST /slow?ms={SLOW_MS}")
     with (
         RequestLoad(tmp_path / "load", address, HOST, rate=RATE, mix=MIX) as load,

@@ -175,7 +175,7 @@ async def test_reports_heartbeats_and_questions_reach_the_control_plane(tmp_path
             await eventually(heard)
 
 
-async def test_a_control_plane_that_is_away_is_not_noticed_and_reports_follow_in_order(tmp_path: Path) -> None:
+async def test_agents_do_not_notice_an_outage_of_the_control_plane_and_reports_follow_in_order(tmp_path: Path) -> None:
     async with asyncio.timeout(90):
         async with a_region(tmp_path) as (control, relay), relay.agent("c1", "eu") as agent:
             keys = [await control.deploy("c1", f"web{n}") for n in range(2)]
@@ -375,7 +375,7 @@ async def test_a_database_that_went_back_is_noticed_through_the_relay(tmp_path: 
                         return items[key].version.incarnation == at.incarnation + 1
 
                 await eventually(judged)
-                assert (await watch.error()).code is Code.ABORTED, "whoever is of the old history begins anew"
+                assert (await watch.error()).code is Code.ABORTED, "an agent of the old history begins again"
                 async with watching(agent, "nonsense") as bad:
                     assert (await bad.error()).code is Code.INVALID_ARGUMENT
 
