@@ -66,7 +66,7 @@ async def thing(owned: Owned) -> None:
     await owned.update_status({"handled": True})
 
 
-# a cluster with a slot table that nobody manages
+# a cluster with a slot table and without a shard manager
 
 
 class Things:

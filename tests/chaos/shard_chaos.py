@@ -167,7 +167,7 @@ class Kubelet:
 
 @dataclass(frozen=True)
 class Gap:
-    """A slot that nobody worked on for longer than it should."""
+    """A slot that had no working owner for longer than promised."""
 
     slot: int
     seconds: float
@@ -254,7 +254,7 @@ class Watch:
             if entry.slot in served:
                 self._since[entry.slot] = entry, now_s
             elif known is None or (known[0].owner, known[0].term) != (entry.owner, entry.term):
-                self._since[entry.slot] = entry, now_s  # given to somebody, if only to one that is not well
+                self._since[entry.slot] = entry, now_s  # it has an owner, also if that owner does not work
                 if known is not None:
                     self._passed(known, now_s)
             else:

@@ -34,7 +34,7 @@ async def hurt_workers(world: World, random: Random) -> None:
         await asyncio.sleep(random.uniform(0.5, 3.0))
         victims = world.victims()
         if len(victims) < 2:
-            continue  # somebody has to be left
+            continue  # at least one worker must be left
         shard = random.choice(victims)
         long_s = random.choice((0.5, 1.4, 2.0)) * LEASE_S
         match random.randrange(6):

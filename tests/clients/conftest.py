@@ -63,8 +63,8 @@ def process_cluster() -> Iterator[ServerProcess]:
 
 
 def refusals(cluster: ServerProcess) -> list[str]:
-    """What a cluster's own components were not allowed to do, as its audit log has it. A node that asks for a pod which
-    has just been deleted is told that the pod is none of its own; that is no lack of rights."""
+    """Requests of the cluster's own components that were forbidden, from its audit log. A node's request for a pod that
+    was just deleted is forbidden too, and left out here."""
     events = [json.loads(line) for line in (cluster.directory / "audit.log").read_text().splitlines()]
     told = [
         event["responseStatus"].get("message", "")

@@ -45,7 +45,7 @@ def a_csr(name: str, request: str, **spec: Any) -> str:
 
 
 def with_user(kubectl: Kubectl, user: dict[str, str]) -> Kubectl:
-    """kubectl as somebody else, by the credentials of a kubeconfig's user."""
+    """kubectl as another user, with the credentials of a kubeconfig's user."""
     document = json.loads(Path(kubectl.kubeconfig).read_text())
     document["users"][0]["user"] = user
     path = kubectl.home / "other.kubeconfig"

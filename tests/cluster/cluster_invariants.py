@@ -1,4 +1,4 @@
-"""What must hold after any request, whoever sent it and whatever was in it.
+"""What must hold after any request, of any user and with any content.
 
 ``Probe.send`` checks the answer to one request: no fault of the server's own, a proper Status for a refusal, and
 nothing stored by it. ``Probe.check_stored`` checks an object that was accepted: it can be read in every form, watched,

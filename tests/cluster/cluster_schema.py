@@ -51,9 +51,9 @@ async def send(server: LocalServer, case: Any, name: str) -> None:
         return
     text = b"".join([chunk async for chunk in reply.chunks()])
     said = (request.method, target, data[:1000], reply.status, text[:500])
-    nobody_there = reply.status == 500 and b"failed calling webhook" in text  # one that a request has configured
-    nobody_behind = reply.status == 503 and "/proxy" in target  # a proxy to what does not run
-    assert reply.status < 500 or reply.status == LONGEST_WAIT or nobody_there or nobody_behind, said
+    no_webhook = reply.status == 500 and b"failed calling webhook" in text  # one that a request has configured
+    no_endpoint = reply.status == 503 and "/proxy" in target  # a proxy to what does not run
+    assert reply.status < 500 or reply.status == LONGEST_WAIT or no_webhook or no_endpoint, said
     if reply.status >= 400:
         assert reply.headers["content-type"] == "application/json", said
         status = orjson.loads(text)
@@ -70,7 +70,7 @@ async def names_of(server: LocalServer) -> dict[str, str]:
     names = {}
     for resource in resources():
         obj = example(resource.api_version, resource.kind)
-        for hook in obj.get("webhooks", ()):  # nobody answers there: it must not stop all other requests
+        for hook in obj.get("webhooks", ()):  # nothing answers there: it must not stop all other requests
             hook["rules"] = [{**rule, "apiGroups": ["nowhere.example"]} for rule in hook["rules"]]
         await server.call("POST", collection(resource), obj)
         names[resource.plural] = obj["metadata"]["name"]

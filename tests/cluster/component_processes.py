@@ -193,7 +193,7 @@ class Cluster:
 
 
 def _entries(folder: Path) -> list[Obj]:
-    """What stands in the logs; a line that is being written, or that a killed server left so, is passed over."""
+    """The entries of the logs; an incomplete line, as a killed server leaves it, is skipped."""
     entries = []
     for path in sorted(folder.glob("audit*.log")):
         for line in path.read_bytes().splitlines():

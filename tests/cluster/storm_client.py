@@ -2,7 +2,7 @@
 
     python storm_client.py URL CA_FILE TOKEN CLIENTS PIPELINE SECONDS
 
-It ends after SECONDS, or before when its standard input ends. Each client keeps up to PIPELINE requests on its way, creates and lists in turn, and pays no heed to what it is told.
+It ends after SECONDS, or before when its standard input ends. Each client keeps up to PIPELINE requests on its way, creates and lists in turn, and ignores the answers.
 Prints a JSON object: how often each status came, how many refusals said when to come back, how many connections broke.
 """
 

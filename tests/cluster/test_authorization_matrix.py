@@ -104,7 +104,7 @@ def column_line(name: str, verbs: str, allowed: dict[str, str]) -> str:
 
 @asynccontextmanager
 async def a_cluster_with_a_node() -> AsyncIterator[LocalServer]:
-    """Metrics are served while there are nodes that could be asked; this one has no address, so nobody tries."""
+    """Metrics are served while there are nodes. This node has no address, so the server does not ask it."""
     files = {"ca": Path("ca.crt"), "certificate": Path("client.crt"), "key": Path("client.key")}
     async with local_server(config=ServerConfig(ca_certificate="test CA", nodes=NodesConfig(**files))) as server:
         await server.post("/api/v1/nodes", {"metadata": {"name": NAME}})

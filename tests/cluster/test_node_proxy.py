@@ -708,7 +708,7 @@ async def test_top_shows_the_statistics_of_kubelets(tmp_path: Path) -> None:
         assert (await cluster.server.get(f"{base}/nodes/n1"))["usage"]["memory"] == "128Mi"
         assert (await cluster.server.call("GET", f"{base}/namespaces/default/pods/silent")).status == 404
         assert (await cluster.server.call("GET", f"{base}/pods?watch=true")).status == 405
-        assert len(kubelet.seen) == 2  # however often somebody asks
+        assert len(kubelet.seen) == 2  # however often clients ask
         document = await cluster.server.get("/openapi/v3/apis/metrics.k8s.io/v1beta1")
         assert f"{base}/nodes/{{name}}" in document["paths"]
 

@@ -88,7 +88,7 @@ async def test_a_range_that_is_not_ready_or_going_gives_out_nothing() -> None:
 
 
 async def test_services_on_the_loopback_interface_stay_there() -> None:
-    """Nobody could listen elsewhere, and what pods and nodes have is not the services'."""
+    """Only there can the node listen for them; the addresses of pods and nodes are excluded."""
 
     async with serving(service_cidr="127.5.128.0/29", nodes=NodesConfig(loopback=("127.5.0.0/16",))) as server:
         await addresses(server, 5)

@@ -32,7 +32,9 @@ async def test_every_watcher_rebuilds_exactly_what_a_list_shows() -> None:
         await storm(server, mirrors, writers=8, writes=60, seed=1)
         assert sum(mirror.events for mirror in mirrors) > 1000
         assert sum(mirror.resumes for mirror in mirrors) > 50
-        assert all(mirror.relists == 1 for mirror in mirrors), "history was long enough: nobody had to start over"
+        assert all(mirror.relists == 1 for mirror in mirrors), (
+            "the history was long enough: no watcher had to list again"
+        )
 
 
 async def test_watchers_that_fall_behind_a_short_history_get_410_and_recover() -> None:

@@ -42,7 +42,7 @@ def conformance(name: str) -> pytest.MarkDecorator:
 
 
 def unique(prefix: str) -> str:
-    """A name nobody else uses, for objects that belong to no namespace."""
+    """A unique name, for objects without a namespace."""
     return f"{prefix}-{secrets.token_hex(4)}"
 
 
@@ -258,7 +258,7 @@ class Watch:
             event = self._events.get(timeout=within_s)
         except queue.Empty:
             return
-        raise AssertionError(f"an event nobody should see: {event}")
+        raise AssertionError(f"an unexpected event: {event}")
 
     def close(self) -> None:
         # The reader sits in a read of the socket: only its end wakes it.

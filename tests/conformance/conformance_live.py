@@ -125,13 +125,13 @@ def tainted(node: Obj) -> bool:
 
 
 def nodes(api: Api) -> list[str]:
-    """The nodes of the cluster that anybody's pods may run on."""
+    """The nodes of the cluster that all pods may use."""
     return [name_of(node) for node in api.of("v1", "nodes").items() if not tainted(node)]
 
 
 @contextmanager
 def own_node(api: Api, **resources: str) -> Iterator[str]:
-    """A simulated node beside those of the cluster, with these resources of its own, which nobody else asks for."""
+    """A further simulated node, with extended resources that no other test requests."""
     name, all_nodes = unique("node"), api.of("v1", "nodes")
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "20", "ephemeral-storage": "20Gi"}
     amounts.update({f"example.com/{kind}": amount for kind, amount in resources.items()})

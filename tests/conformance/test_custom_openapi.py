@@ -145,7 +145,7 @@ def test_validating_schema(api: Api, namespace: str) -> None:
 
 
 def check_permissive(api: Api, namespace: str, schema: Obj | None, **fields: Any) -> Obj:
-    """Objects with fields nobody declared are accepted and kept; the published schema."""
+    """Objects keep fields that are not declared; returns the published schema."""
     with defined(api, definition(schema, scope="Namespaced")) as crd:
         objects = custom(api, crd, namespace)
         writes: list[Callable[[Obj], Obj]] = [

@@ -55,7 +55,7 @@ def test_endpoint_slice_operations(api: Api, namespace: str) -> None:
 
 @conformance("[sig-network] Endpoints should test the lifecycle of an Endpoint [Conformance]")
 def test_endpoints_lifecycle(live: Api, space: str) -> None:
-    """On the live cluster: Endpoints that no Service has are nobody's to delete."""
+    """On the live cluster: no controller deletes Endpoints without a Service."""
     endpoints, run = live.of("v1", "endpoints", space), unique("run")
     ports = [{"name": "http", "port": 80, "protocol": "TCP"}]
     subsets = [{"addresses": [{"ip": "10.0.0.24"}], "ports": ports}]

@@ -57,7 +57,7 @@ def mutate_config_maps(webhook: SampleWebhook, stage: int, **more: Any) -> Obj:
 
 
 def unreachable(webhook: SampleWebhook, name: str, **more: Any) -> Obj:
-    """A hook whose certificate nobody trusts: every call fails."""
+    """A hook whose certificate is not trusted: every call fails."""
     config = webhook.client_config("/configmaps", trusted=False)
     return webhook.hook(name, "/configmaps", "configmaps", **{"clientConfig": config, **more})
 
