@@ -1,3 +1,5 @@
+"""Waiting for a condition: values, errors that mean "not yet", and what a failure shows."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
