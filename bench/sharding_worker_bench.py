@@ -47,10 +47,10 @@ from shoal.sharding.model import (
     slots_by_owner,
     table_name,
     table_spec,
-    tables_of,
 )
 from shoal.sharding.worker import Owned, ShardedController, Worker, WorkerConfig
 from shoal.testing.servers import local_server, start_server_process
+from shoal.testing.sharding import tables_of
 from shoal.testing.waiting import eventually
 
 GROUP, KIND, CONFIG = "bench.shoal.dev", "Thing", "things"
@@ -87,7 +87,7 @@ class Things:
         spec = {"maxShards": 10, "leaseDuration": "30s", "heartbeatInterval": "5s", "targets": [target]}
         if table:  # a config that there is no manager for
             entries = [SlotEntry(slot=slot, epoch=1) for slot in range(SLOTS)]
-            for each in tables_of(CONFIG, NAMESPACE, entries):
+            for each in tables_of(entries, CONFIG):
                 await self.client.of(TABLE).create(each)
         await self.client.of(CONFIGS).create({"metadata": {"name": CONFIG, "namespace": NAMESPACE}, "spec": spec})
         numbers = iter(range(objects))

@@ -46,10 +46,10 @@ _LEASES = builtin("leases", "coordination.k8s.io")
 _LOOK_S = 0.1
 
 
-def tables_of(entries: Sequence[SlotEntry]) -> list[Obj]:
+def tables_of(entries: Sequence[SlotEntry], config: str = CONFIG) -> list[Obj]:
     """The objects of a slot table; ``entries`` are all slots in order."""
     cuts = [entries[index * SLOTS_PER_TABLE : (index + 1) * SLOTS_PER_TABLE] for index in range(TABLES)]
-    return [table_object(CONFIG, "default", index, cut) for index, cut in enumerate(cuts)]
+    return [table_object(config, "default", index, cut) for index, cut in enumerate(cuts)]
 
 
 class SlotWorld:
