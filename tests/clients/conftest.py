@@ -92,7 +92,7 @@ def _status(cluster: ServerProcess, method: str, path: str, body: object = None)
     data = None if body is None else json.dumps(body).encode()
     made = urllib.request.Request(f"{cluster.url}{path}", data, headers, method=method)
     try:
-        with urllib.request.urlopen(made, context=context, timeout=10) as answer:
+        with urllib.request.urlopen(made, context=context, timeout=30) as answer:
             status: int = answer.status
     except urllib.error.HTTPError as error:
         return error.code

@@ -168,7 +168,7 @@ def test_the_finalizer_keeps_an_object_until_its_handler_succeeds(
             lambda: widgets.get("w"), until=lambda found: FINALIZER in found["metadata"].get("finalizers", ())
         )
         widgets.delete("w")
-        assert tried.wait(10)
+        assert tried.wait(30)
         assert widgets.get("w")["metadata"]["deletionTimestamp"]
         may_go.set()
         eventually_blocking(lambda: widgets.get("w"), until=lambda found: not found)
@@ -208,7 +208,7 @@ def test_timers_and_daemons_keep_writing_status(
         widgets.create("w", size=1)
         eventually_blocking(lambda: widgets.status("w"), until=lambda status: status.get("replicas", 0) >= 3)
         widgets.delete("w")
-        assert ended.wait(10)
+        assert ended.wait(30)
         eventually_blocking(lambda: widgets.get("w"), until=lambda found: not found)
 
 

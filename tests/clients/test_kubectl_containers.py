@@ -163,7 +163,7 @@ def test_port_forward_carries_http(kubectl: Kubectl, target: str) -> None:
         found = re.search(r"127\.0\.0\.1:(\d+)", forwarding.stdout.readline())
         assert found
         for path in ("/one", "/two"):
-            with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}{path}", timeout=30) as answer:
                 assert f"GET {path} HTTP/1.1" in answer.read().decode()
     assert "GET /two 200" in kubectl("logs", "web")
 
@@ -239,13 +239,13 @@ def command(core: Any, namespace: str, *words: str, stdin: bool = False) -> Iter
 def test_the_official_client_runs_commands(kubectl: Kubectl, core: Any) -> None:
     run(kubectl, "p", "sleep 600")
     with command(core, kubectl.namespace, "echo", "hello") as said:
-        said.run_forever(timeout=10)
+        said.run_forever(timeout=30)
         assert said.returncode == 0 and said.read_all() == "hello\n"
     with command(core, kubectl.namespace, "sh", stdin=True) as session:
         session.write_stdin("echo from here\n")
-        assert session.readline_stdout(timeout=10) == "from here"
+        assert session.readline_stdout(timeout=30) == "from here"
         session.write_stdin("exit 5\n")
-        session.run_forever(timeout=10)
+        session.run_forever(timeout=30)
         assert session.returncode == 5
 
 

@@ -262,7 +262,7 @@ def test_informer_cache_follows_changes(api: client.ApiClient, namespace: str) -
         core.patch_namespaced_secret("late", namespace, {"metadata": {"labels": {"x": "y"}}})
         eventually_blocking(cached, until=lambda found: found["late"].metadata.labels == {"x": "y"})
         core.delete_namespaced_secret("early", namespace)
-        assert deleted.wait(10)
+        assert deleted.wait(30)
         assert set(cached()) == {"late"}
     finally:
         started = time.monotonic()

@@ -50,7 +50,7 @@ def test_kill_9_under_load_loses_no_acknowledged_write(tmp_path: Path) -> None:
         ]
         for writer in writers:
             writer.start()
-        enough.wait(10)
+        assert enough.wait(60), "the writers did not begin"
         enough.clear()
         enough.wait(chance.random() * 0.2)  # not always at the same point of a commit
         server.kill()

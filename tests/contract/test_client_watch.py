@@ -21,7 +21,7 @@ def config_map(name: str, namespace: str, **labels: str) -> dict[str, Any]:
 
 async def take(events, count: int) -> list[WatchEvent]:
     found: list[WatchEvent] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while len(found) < count:
             found.append(await anext(events))
     return found

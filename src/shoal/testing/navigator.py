@@ -425,7 +425,7 @@ class EdgeProcess:
 
     def ask(self, path: str) -> tuple[int, bytes]:
         """GET ``/livez``, ``/readyz``, ``/metrics`` or ``/status``; returns status code and body."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()

@@ -114,7 +114,7 @@ async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
             yield orjson.loads(line)
 
 
-async def take(events: AsyncIterator[Any], count: int, timeout_s: float = 5.0) -> list[Any]:
+async def take(events: AsyncIterator[Any], count: int, timeout_s: float = 30.0) -> list[Any]:
     """The next ``count`` events; fails if they do not come in time."""
     found: list[Any] = []
     async with asyncio.timeout(timeout_s):
