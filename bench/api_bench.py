@@ -1,4 +1,4 @@
-"""What kload does not show: apply with several managers, no-op writes, cost with many objects, time to ready.
+"""Figures that kload does not measure: apply with several managers, no-op writes, many objects, time to ready.
 
     python bench/api_bench.py            prints one line per figure and fails when a bar is missed
 

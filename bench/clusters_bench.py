@@ -1,4 +1,4 @@
-"""What clusters cost when nothing happens, and many of them in one process.
+"""The cost of idle clusters, and of many clusters in one process.
 
     PYTHONPATH=src python bench/clusters_bench.py [--quick]
 

@@ -1,4 +1,4 @@
-"""What people do to an app, from the commit until every cluster has it, and until the status says so.
+"""Changes of an app: the time from the commit until every cluster has them, and until the status shows them.
 
     PYTHONPATH=src python bench/fleet_changes_bench.py [CYCLES]
 

@@ -1,6 +1,6 @@
-"""What the benchmark of gateways compares: an instance that answers at once, bare Envoy, nginx, HAProxy and a sentinel.
+"""The gateways that the benchmark compares: bare Envoy, nginx, HAProxy and a sentinel; and the instance behind them.
 
-Each has one thread and stands on the first CPU; instances and load stand on the last. All speak to the same instance.
+Each has one thread on the first CPU; the load and the instance, which all of them share, run on the last.
 """
 
 from __future__ import annotations

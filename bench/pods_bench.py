@@ -1,4 +1,4 @@
-"""How fast a whole cluster brings pods up, as users have it: ``shoal cluster start`` with SQLite and the audit log on.
+"""How fast a whole cluster starts pods, in its default setup: ``shoal cluster start`` with SQLite and the audit log on.
 
     PYTHONPATH=src python bench/pods_bench.py [storm] [running]
 
