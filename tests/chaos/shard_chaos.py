@@ -221,7 +221,7 @@ class Watch:
         return {lease.shard: lease.term for lease in read if lease.held}
 
     def served(self) -> set[int]:
-        """Slots that a worker that can work works on."""
+        """Slots whose owner is able to work."""
         terms, found = self.terms(), set()
         for entry in self.entries():
             shard = self._world.kubelet.shards.get(entry.owner)
@@ -242,7 +242,7 @@ class Watch:
                 self._stalls.append((now_s, late_s))
 
     def stalled_s(self, since_s: float) -> float:
-        """For how long the machine has kept this process from looking: so long it may have kept the others, too."""
+        """How long the machine has kept this process from sampling; it may have delayed the others as long."""
         return sum(late_s for at_s, late_s in self._stalls if at_s >= since_s)
 
     def _measure(self, now_s: float) -> None:

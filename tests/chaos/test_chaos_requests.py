@@ -1,4 +1,4 @@
-"""Much more of what tests/cluster does a little of: broken objects of every kind, and everything OpenAPI describes."""
+"""Longer runs of two suites of tests/cluster: broken objects of every kind, and all requests that OpenAPI describes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several API servers on one PostgreSQL while everything breaks, in every order, again and again."""
+"""Several API servers on one PostgreSQL under all faults, in every order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A long round of faults at every hop of a fleet, two at a time, in an order drawn by chance, while people change it.
+"""A long round of faults at every hop of a fleet, two at a time, in random order, while apps change.
 
 CHAOS_S sets for how long (120 s); CHAOS_SEED repeats an order.
 """
@@ -22,7 +22,7 @@ FOR_S = float(os.environ.get("CHAOS_S", "120"))
 
 
 def faults(world: BrokenFleet, chance: random.Random) -> dict[str, Callable[[], Awaitable[None]]]:
-    """Everything that can break, each once at a time."""
+    """All faults of the fleet."""
     fleet = world.fleet
     found: dict[str, Callable[[], Awaitable[None]]] = {
         "kill database": lambda: world.kill_database(away_s=chance.uniform(0, 3)),

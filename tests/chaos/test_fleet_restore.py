@@ -53,7 +53,7 @@ async def test_after_an_old_backup_is_restored_unknown_objects_run_on_until_an_o
             await asyncio.to_thread(fleet.control.stop)
             save(control, saved)
             await asyncio.to_thread(fleet.control.start)
-            # what the database has counts for what it knows; the rest is held, all of it, and runs
+            # objects that the database knows follow it; deletions of all others are held, and they keep running
             await witness.until(lambda: [marker_of(obj) for obj in witness.of_app(OLD[0], "eu-1")] == ["before"])
             await eventually(
                 lambda: asyncio.to_thread(lambda: len(held(fleet)) >= len(NEW)), timeout_s=60, explain=fleet.logs
@@ -65,7 +65,7 @@ async def test_after_an_old_backup_is_restored_unknown_objects_run_on_until_an_o
             )
             assert await asyncio.to_thread(lambda: fleet.api.metric("shoal_control_incarnations_total")) == 1
 
-            # new changes are not in the way of what is held
+            # new changes are applied while deletions are held
             await asyncio.to_thread(fleet.api.put, app(OLD[0], {"eu": 1}, marker="again"))
             await witness.until(lambda: [marker_of(obj) for obj in witness.of_app(OLD[0], "eu-1")] == ["again"])
             assert not witness.deleted

@@ -132,7 +132,7 @@ async def test_no_fault_breaks_exclusion_or_loses_an_object(tmp_path: Path) -> N
 async def test_a_worker_that_wakes_up_late_does_no_harm_and_is_caught_without_its_guards(
     tmp_path: Path, guard: str
 ) -> None:
-    """Everybody writes all the time; one worker is paused until its slots have been given away, and goes on."""
+    """All workers write all the time. One is paused until its slots have another owner, and then resumes."""
 
     async def main() -> None:
         spec = {"minShards": 2, "maxShards": 2}

@@ -1,4 +1,4 @@
-"""A cluster whose parts are processes of their own, which tests kill and pause; and what its audit log tells of them."""
+"""A cluster whose components are separate processes, which tests kill and pause; and its audit log."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Part:
 
     @property
     def identity(self) -> str:
-        """By which it holds leases."""
+        """Its identity as a holder of leases."""
         return identity_of(self.folder, Ids())
 
     async def start(self) -> None:
-        """Return when it says that it is ready."""
+        """Start it; return when it is ready."""
         self._process = await asyncio.create_subprocess_exec(*self.command, stdout=PIPE)
         assert self._process.stdout is not None
         async with asyncio.timeout(_READY_S):
@@ -57,7 +57,7 @@ class Part:
         assert line.startswith(b"ready "), f"it did not start: it printed {line!r}"
 
     async def kill(self) -> None:
-        """End it as a power cut would."""
+        """End it with SIGKILL."""
         assert self._process is not None
         self._process.kill()
         await self._process.wait()
@@ -71,7 +71,7 @@ class Part:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        process.send_signal(signal.SIGCONT)  # one that is paused would not hear
+        process.send_signal(signal.SIGCONT)  # a paused process does not get SIGTERM
         process.terminate()
         try:
             async with asyncio.timeout(_STOP_S):
@@ -130,7 +130,7 @@ class Cluster:
         return list((await self.client.of(builtin("pods")).list(scope)).items)
 
     async def version(self) -> str:
-        """Of the cluster, now."""
+        """The cluster's current resourceVersion."""
         return (await self.client.of(builtin("pods")).list()).resource_version
 
     async def made_since(self, version: str, selector: str) -> list[str]:
@@ -141,7 +141,7 @@ class Cluster:
             return [event.object["metadata"]["name"] async for event in watch if event.type == "ADDED"]
 
     async def holder(self, components: str) -> str:
-        """Who holds the lease of these components."""
+        """The holder of the lease of these components."""
         lease = await self.get("leases", LEASES[components], "coordination.k8s.io", "kube-system")
         return str(lease["spec"].get("holderIdentity") or "")
 
@@ -160,7 +160,7 @@ class Cluster:
 
         await eventually_despite_outages(check, timeout_s)
 
-    # what the server wrote down
+    # the audit log
 
     async def audit(self) -> list[Obj]:
         """The entries of all requests until now. The log comes a moment later, so the last of them is one of ours."""

@@ -30,7 +30,7 @@ def kubelet_tls(server: KeyPair, ca: Path) -> ssl.SSLContext:
 
 @dataclass
 class FakeKubelet:
-    """What it was asked, and what it says. ``logs`` has lines by container; ``more`` is what a follower still gets."""
+    """The requests it got and the answers it gives. ``logs`` has lines by container; ``more`` is sent to followers."""
 
     logs: dict[str, str] = field(default_factory=dict)
     more: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)

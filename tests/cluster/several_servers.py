@@ -1,4 +1,4 @@
-"""Several API servers on one PostgreSQL, with writers, readers and watchers that a ``Recorder`` listens to.
+"""Several API servers on one PostgreSQL, with writers, readers and watchers that report to a ``Recorder``.
 
 Clients choose a server anew for every request and for every connection of a watch: what one server has acknowledged
 must hold on all others. Watchers resume from the last revision they saw, list again after 410, and go elsewhere when a
@@ -123,7 +123,7 @@ class Load:
     # -- writers ---------------------------------------------------------------------------------------------------
 
     async def _write(self, writer: int) -> None:
-        """Alone with its keys, so that it knows what is there unless an outcome was unknown."""
+        """Write keys that no other writer uses, so that their state is known unless an outcome was unknown."""
         state: dict[str, Obj | None] = {f"{self.prefix}{writer}-{key}": None for key in range(self.keys)}
         number = 0
         while self._writing:
@@ -311,7 +311,7 @@ FAULTS: tuple[Fault, ...] = (
 async def witness(
     folder: Path, count: int, postgres: PostgresServer, redis: RedisServer, faults: Sequence[Fault], *, with_redis: bool
 ) -> Recorder:
-    """Clients at work while one thing after the other breaks; whatever they were told must be true in the end."""
+    """Run clients while one fault follows another; everything that servers told them must be true in the end."""
     recorder, url = Recorder(), postgres.create_database()
     async with servers(folder, count, url, redis.url if with_redis else "") as up:
         load = Load(up, recorder, Random(1))

@@ -45,7 +45,7 @@ SELECTIONS = (
 async def server_with(
     limits: RingLimits | None = None, config: ServerConfig | None = None
 ) -> AsyncIterator[LocalServer]:
-    """As ``local_server``, with a say in how much history is kept."""
+    """``local_server`` with a given size of the history."""
     registry = Registry()
     store = open_store("memory://", attrs_of=registry.attrs_of, limits=limits)
     await store.start()
@@ -153,7 +153,7 @@ class Mirror:
         return obj["metadata"]
 
     async def check(self) -> None:
-        """What was rebuilt is what is there."""
+        """Assert that the rebuilt objects are those of a list."""
         listed = await self.server.get(self.target)
         there = {
             (o["metadata"]["namespace"], o["metadata"]["name"]): o["metadata"]["resourceVersion"]
@@ -225,7 +225,7 @@ async def settle(mirrors: list[Mirror], tasks: list[asyncio.Task[None]]) -> None
 async def storm(
     server: LocalServer, mirrors: list[Mirror], *, writers: int, writes: int, seed: int, padding: int = 0
 ) -> None:
-    """Let writers and mirrors loose on each other, then compare."""
+    """Run writers and mirrors at the same time, then compare."""
     tasks = [asyncio.create_task(mirror.run()) for mirror in mirrors]
     try:
         await asyncio.gather(*(write(server, Random(f"{seed}/{n}"), writes, padding) for n in range(writers)))

@@ -1,4 +1,4 @@
-"""What the conformance tests speak to the server with: plain HTTPS, nothing of the server's own code.
+"""The client of the conformance tests: plain HTTPS, without any of the server's code.
 
 ``Api`` sends requests as one user; ``Resource`` is one collection of it; ``Watch`` reads a watch in the background so
 that a test can ask for the next event, or for silence. ``conformance`` ties a test to the upstream test it replays.
@@ -26,7 +26,7 @@ Objs = list[Obj]  # named here because a collection has a method called list
 Names = list[str]
 
 EVENT_S = 30.0  # how long an expected event may take on a busy machine
-SILENCE_S = 0.15  # how long "no event" is believed
+SILENCE_S = 0.15  # how long a test waits to see that no event comes
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 PATCHES = {
     "json": "application/json-patch+json",
@@ -253,7 +253,7 @@ class Watch:
         raise AssertionError(f"no {kind} event as wanted; seen: {seen}")
 
     def silent(self, within_s: float = SILENCE_S) -> None:
-        """Nothing comes for a while."""
+        """Assert that no event comes for a while."""
         try:
             event = self._events.get(timeout=within_s)
         except queue.Empty:

@@ -1,5 +1,5 @@
-"""What tests on a cluster with controllers, a scheduler and simulated nodes share: pods with a course of their own,
-and waiting until the cluster has come to rest."""
+"""Helpers for tests on a cluster with controllers, a scheduler and simulated nodes: pods that fail or exit as a test
+says, and waiting for the controllers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GATE = "example.com/healthy"  # a readiness gate that a test opens and closes, a
 
 
 def settles(check: Callable[[], Any]) -> Any:
-    """What ``check`` returns once the cluster has made it true."""
+    """Wait until ``check`` returns something true, and return it."""
     return eventually_blocking(check, timeout_s=SETTLE_S)
 
 

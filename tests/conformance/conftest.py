@@ -40,7 +40,7 @@ def api(cluster: ServerProcess) -> Iterator[Api]:
 
 @pytest.fixture
 def namespace(api: Api) -> str:
-    """A namespace of this test alone. It stays: the server ends with the run, and so does all that is in it."""
+    """A namespace of this test. It is not deleted, since the server ends with the run."""
     name = unique("test")
     api.of("v1", "namespaces").create({"metadata": {"name": name, "labels": {"conformance": "true"}}})
     return name
@@ -68,7 +68,7 @@ def live(live_cluster: ServerProcess) -> Iterator[Api]:
 
 @pytest.fixture
 def space(live: Api) -> Iterator[str]:
-    """A namespace of this test alone, on the cluster where pods run. It is deleted: what is in it takes up room."""
+    """A namespace of this test on the cluster where pods run. It is deleted, since its pods take up room on the nodes."""
     name = unique("test")
     live.of("v1", "namespaces").create({"metadata": {"name": name, "labels": {"conformance": "true"}}})
     yield name

@@ -45,7 +45,7 @@ def operations() -> list[tuple[str, re.Pattern[str], frozenset[str]]]:
 
 
 def operation_faults(verb: str, uri: str) -> list[str]:
-    """Why a request is none of the published ones."""
+    """Why a request is not a published operation; empty if it is one."""
     method, parts = _VERBS.get(verb, verb.upper()), urlsplit(uri)
     path, given = parts.path.rstrip("/"), {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
     fits = [known for name, pattern, known in operations() if name == method and pattern.fullmatch(path)]
