@@ -42,7 +42,8 @@ async def eventually(
     """
     deadline_s = time.monotonic() + timeout_s
     while True:
-        found, failure = None, None
+        found: Any = None
+        failure: Exception | None = None
         try:
             found = check()
             if inspect.isawaitable(found):
@@ -69,7 +70,8 @@ def eventually_blocking(
     """``eventually`` for tests without an event loop."""
     deadline_s = time.monotonic() + timeout_s
     while True:
-        found, failure = None, None
+        found: Any = None
+        failure: Exception | None = None
         try:
             found = check()
             if until(found):
