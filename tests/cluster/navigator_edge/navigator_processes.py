@@ -84,7 +84,7 @@ class Processes:
 
     @property
     def victims(self) -> dict[str, tuple[Callable[[], None], Callable[[], None]]]:
-        """The processes to kill, and how to restart each."""
+        """What can be killed, and how it comes back."""
         return {
             "edge": (self.edge.kill, self.edge.start),
             "manager": (self.manager.kill, self.manager.start),
@@ -96,26 +96,27 @@ class Processes:
 
     async def converged(self, *, timeout_s: float = 60.0) -> None:
         """The manager's rows are exactly what the cluster has."""
-        differs: dict[str, Any] = {}
 
-        async def equal() -> bool:
-            try:
-                async with self.client() as client:
-                    wanted = await rows_of(client)
-            except (ApiError, TransportError):
-                return False
+        async def differences() -> dict[str, Any]:
+            async with self.client() as client:
+                wanted = await rows_of(client)
             held = await self.held()
-            differs.clear()
-            for kind in COMPARED:
-                mine, other = wanted.get(kind, {}), held.get(kind, {})
-                if mine != other:
-                    differs[kind] = sorted({*mine.items()} ^ {*other.items()})[:4]
-            return not differs
+            return {
+                kind: sorted({*wanted[kind].items()} ^ {*held.get(kind, {}).items()})[:4]
+                for kind in COMPARED
+                if wanted[kind] != held.get(kind, {})
+            }
 
+        await eventually(
+            differences, until=lambda found: not found, timeout_s=timeout_s, every_s=0.1,
+            retry_on=(ApiError, TransportError), explain=self._edge_status,
+        )  # fmt: skip
+
+    def _edge_status(self) -> str:
         try:
-            await eventually(equal, timeout_s=timeout_s)
-        except AssertionError:
-            raise AssertionError(f"{differs}; the edge says {self.edge.ask('/status')[1].decode()}") from None
+            return f"the edge says {self.edge.ask('/status')[1].decode()}"
+        except OSError as error:
+            return f"the edge does not answer: {error}"
 
     async def held(self) -> dict[str, dict[str, bytes]]:
         rows = SqliteRows(self.folder / "manager" / "navigator.db")
@@ -131,7 +132,7 @@ class Processes:
 
 
 async def rows_of(client: Client) -> dict[str, dict[str, bytes]]:
-    """The rows that an edge should report, read from the server."""
+    """What an edge should report, by asking the server."""
     found: dict[str, dict[str, bytes]] = {}
     for name in COMPARED:
         kind = KINDS[name]
@@ -162,12 +163,13 @@ def _plural(obj: dict[str, Any]) -> str:
 
 
 class Writer:
-    """Changes objects all the time, also while the server is unavailable."""
+    """Changes pods and VirtualServices all the time, also while the API server is down."""
 
     def __init__(self, processes: Processes, random: Callable[[], float]) -> None:
         self._processes = processes
         self._random = random
         self.written = 0
+        self._error: Exception | None = None
 
     async def run(self) -> None:
         async with self._processes.client() as client:
@@ -175,9 +177,20 @@ class Writer:
                 try:
                     await self._write(client)
                     self.written += 1
-                except (ApiError, TransportError):
+                except (ApiError, TransportError) as error:
+                    self._error = error
                     await asyncio.sleep(0.05)
+                except Exception as error:
+                    self._error = error
+                    raise
                 await asyncio.sleep(0.005)
+
+    async def progressed(self, writes: int) -> None:
+        """Wait until so many more writes were acknowledged."""
+        target = self.written + writes
+        await eventually(
+            lambda: self.written >= target, timeout_s=60, what=f"{writes} writes", explain=lambda: repr(self._error)
+        )
 
     async def _write(self, client: Client) -> None:
         at = int(self._random() * 40)
