@@ -15,10 +15,6 @@ LARGE = 20  # modules
 FLAT = {"testing"}  # builders that are used one by one
 # Libraries that pure code does not load either, however far away: what they are for is I/O.
 IMPURE_LIBRARIES = {"alembic", "asyncpg", "granian", "grpc", "pyqwest", "redis", "sqlalchemy", "starlette", "uvicorn"}
-# Pure modules that still reach something impure, with how; the test fails when an entry is not needed any more.
-NOT_YET_PURE: dict[str, str] = {}
-# Imports that still go up inside their package; the test fails when an entry is not needed any more.
-NOT_YET_DOWN: set[tuple[str, str, str]] = set()
 
 
 def node_of(name: str, nodes: dict[str, int]) -> str | None:
@@ -73,14 +69,12 @@ def test_every_part_of_a_large_package_has_a_level(package: str) -> None:
 
 
 def test_imports_inside_large_packages_go_down_only() -> None:
-    up = {
-        (module.package, own, other): f"{module.shown}:{line} {own} imports {other}, which is not on a lower level"
+    wrong = [
+        f"{module.shown}:{line} {own} imports {other}, which is not on a lower level"
         for module in modules()
         if module.package in LEVELS
         for own, other, line in imports_up(module, levels_of(module.package))
-    }
-    assert NOT_YET_DOWN <= set(up), "these go down by now: take them off NOT_YET_DOWN"
-    wrong = [text for key, text in up.items() if key not in NOT_YET_DOWN]
+    ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -135,8 +129,6 @@ def test_pure_code_reaches_no_client_store_or_database() -> None:
     for module in modules():
         if is_pure(module) and (found := reached(module.name)):
             wrong[module.name] = found
-    assert set(NOT_YET_PURE) <= set(wrong), "these are pure by now: take them off NOT_YET_PURE"
-    left = {name: found for name, found in wrong.items() if name not in NOT_YET_PURE}
-    assert not left, "\n".join(
-        f"{name} reaches {what} through {by}" for name in left for what, by in left[name].items()
+    assert not wrong, "\n".join(
+        f"{name} reaches {what} through {by}" for name, found in wrong.items() for what, by in found.items()
     )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from arch_source import unused_names
+import ast
+import importlib
+import importlib.util
+
+from arch_source import ROOT, tree, unused_names
 
 _VERSIONS = "shoal.control.database.migrations.versions"
 # Names that something outside the source calls, each with what it is.
@@ -15,11 +19,27 @@ CALLED_FROM_OUTSIDE = {
     "shoal.node.runtime.process.shim.main.main": "the shim's own process",
     "shoal.base.clock.FakeClock": "stands beside the clock that it replaces; CONTRIBUTING gives it to all tests",
 }
-# Names that only tests use so far. This list only gets shorter: wire a name, move it to shoal.testing, or delete it.
-LEFT: set[str] = set()
 
 
 def test_every_public_name_is_used_by_more_than_tests() -> None:
     found = set(unused_names())
-    assert not found - LEFT - set(CALLED_FROM_OUTSIDE)
-    assert not (LEFT | set(CALLED_FROM_OUTSIDE)) - found, "these are used by now, or gone: take them off the list"
+    assert not found - set(CALLED_FROM_OUTSIDE), "wire the name, move it to shoal.testing, or delete it"
+    assert not set(CALLED_FROM_OUTSIDE) - found, "these are used by now, or gone: take them off the list"
+
+
+def test_benchmarks_and_scripts_import_names_that_exist() -> None:
+    missing = [
+        f"{path.relative_to(ROOT)}: {node.module}.{alias.name}"
+        for folder in ("bench", "scripts")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "shoal"
+        for alias in node.names
+        if not defines(str(node.module), alias.name)
+    ]
+    assert not missing
+
+
+def defines(module: str, name: str) -> bool:
+    """Whether a module has a name, or a package a module."""
+    return hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}") is not None

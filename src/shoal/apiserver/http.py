@@ -32,15 +32,13 @@ from shoal.apiserver.messages import (
     Request,
     Response,
     ResponseStream,
-    Sink,
     Upgrade,
-    frame,
     refusal,
     unframed,
 )
 from shoal.base.clock import Clock, Timer
 
-__all__ = ("Answer", "Handler", "HttpLimits", "HttpServer", "Request", "Response", "Sink", "ResponseStream", "frame")
+__all__ = ("Answer", "Handler", "HttpLimits", "HttpServer", "Request", "Response", "ResponseStream")
 
 LAST_CHUNK = b"0\r\n\r\n"
 SWEEP_S = 1.0

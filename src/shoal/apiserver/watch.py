@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from shoal.apiserver.context import Call, Core
-from shoal.apiserver.http import Sink, frame
+from shoal.apiserver.messages import Sink, frame
 from shoal.apiserver.negotiate import YAML, Representation, flag, integer, representation
 from shoal.apiserver.objects import at_revision
 from shoal.apiserver.read import check_list_options, include_object, parse_revision, printer_of, reach

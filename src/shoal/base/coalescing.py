@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 from weakref import WeakKeyDictionary
 
-_MOST = 8 << 10  # bytes held: a connection keeps buffers of the largest piece for ever
+MOST_BYTES = 8 << 10  # bytes held: a connection keeps buffers of the largest piece for ever
 
 _held_writes: WeakKeyDictionary[asyncio.AbstractEventLoop, _HeldWrites] = WeakKeyDictionary()
 
@@ -54,7 +54,7 @@ class CoalescingTransport:
             if not self._writes.holding:
                 self._loop.call_soon(self._writes.write)
             self._writes.holding.append(self)
-        elif self._size + len(data) > _MOST:
+        elif self._size + len(data) > MOST_BYTES:
             self._transport.write(b"".join(self._held))
             self._held, self._size = [], 0
         self._held.append(data)

@@ -35,7 +35,7 @@ from shoal.base.ids import Ids, token_digest
 from shoal.store import Store, open_store
 
 ADMIN_TOKEN = "test-admin-token"
-_ADMIN = User("admin", ("system:masters", "system:authenticated"))
+ADMIN = User("admin", ("system:masters", "system:authenticated"))
 _READY_S = 20.0
 
 
@@ -142,7 +142,7 @@ async def local_server(
         clock=clock or RealClock(),
         ids=Ids(),
         config=config or ServerConfig(ca_certificate="test CA"),
-        tokens={token_digest(ADMIN_TOKEN): _ADMIN},
+        tokens={token_digest(ADMIN_TOKEN): ADMIN},
         signing_key=signing_key,
     )
     try:

@@ -9,8 +9,21 @@ from functools import partial
 
 import pytest
 
-from shoal.apiserver.http import SWEEP_S, Answer, HttpLimits, HttpServer, Request, Response, Sink, frame
-from shoal.apiserver.messages import LongResponse, RefusedRequest, RequestTimedOut, duration, header_lines, timeout_of
+from shoal.apiserver.http import SWEEP_S, HttpServer
+from shoal.apiserver.messages import (
+    Answer,
+    HttpLimits,
+    LongResponse,
+    RefusedRequest,
+    Request,
+    RequestTimedOut,
+    Response,
+    Sink,
+    duration,
+    frame,
+    header_lines,
+    timeout_of,
+)
 from shoal.base.clock import FakeClock
 from shoal.testing.waiting import eventually
 

@@ -50,13 +50,13 @@ async def test_the_parts_of_an_answer_leave_together_and_those_of_the_next_turn_
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(0, 3 * coalescing._MOST), max_size=12))
+@given(st.lists(st.integers(0, 3 * coalescing.MOST_BYTES), max_size=12))
 async def test_much_leaves_at_once_and_little_is_held_whatever_the_sizes(sizes: list[int]) -> None:
     wire, written = connection()
     for number, size in enumerate(sizes):
         written.write(bytes([number]) * size)
         left = sum(sizes[: number + 1]) - sum(map(len, wire.pieces))
-        assert left <= max(coalescing._MOST, size)
+        assert left <= max(coalescing.MOST_BYTES, size)
     await asyncio.sleep(0)
     assert b"".join(wire.pieces) == b"".join(bytes([number]) * size for number, size in enumerate(sizes))
 

@@ -14,7 +14,7 @@ from shoal.apiserver.registry import Registry
 from shoal.apiserver.server import ApiServer
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids, token_digest
-from shoal.testing.servers import _ADMIN, ADMIN_TOKEN, LocalServer, local_server
+from shoal.testing.servers import ADMIN, ADMIN_TOKEN, LocalServer, local_server
 from shoal.testing.waiting import eventually
 
 PODS = f"{NAMESPACES}/default/pods"
@@ -205,7 +205,7 @@ async def test_a_quota_is_never_exceeded_by_two_servers_at_once() -> None:
         registry = Registry()
         other = ApiServer(
             first.store, registry, clock=RealClock(), ids=Ids(), config=ServerConfig(ca_certificate="test CA"),
-            tokens={token_digest(ADMIN_TOKEN): _ADMIN},
+            tokens={token_digest(ADMIN_TOKEN): ADMIN},
         )  # fmt: skip
         await other.start()
         try:
