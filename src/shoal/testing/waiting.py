@@ -19,10 +19,10 @@ from shoal.errors import NotFound
 
 TIMEOUT_S = 30.0
 _POLL_S = 0.01
-_NOT_YET = (AssertionError, NotFound)
 
 Check = Callable[[], Any | Awaitable[Any]]
 Errors = tuple[type[Exception], ...]
+_NOT_YET: Errors = (AssertionError, NotFound)
 
 
 async def eventually(
@@ -40,7 +40,7 @@ async def eventually(
     A failed assertion, a missing object and the errors of ``retry_on`` mean "not yet"; once ``timeout_s`` has passed,
     the last of them is raised. ``explain`` gives text for the failure, the logs of a process for example.
     """
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s, not_yet = time.monotonic() + timeout_s, _NOT_YET + retry_on
     while True:
         found: Any = None
         failure: Exception | None = None
@@ -50,7 +50,7 @@ async def eventually(
                 found = await found
             if until(found):
                 return found
-        except (*_NOT_YET, *retry_on) as error:
+        except not_yet as error:
             failure = error
         if time.monotonic() > deadline_s:
             raise _timed_out(failure, found, what, timeout_s, explain)
@@ -68,7 +68,7 @@ def eventually_blocking(
     explain: Callable[[], str] | None = None,
 ) -> Any:
     """``eventually`` for tests without an event loop."""
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s, not_yet = time.monotonic() + timeout_s, _NOT_YET + retry_on
     while True:
         found: Any = None
         failure: Exception | None = None
@@ -76,7 +76,7 @@ def eventually_blocking(
             found = check()
             if until(found):
                 return found
-        except (*_NOT_YET, *retry_on) as error:
+        except not_yet as error:
             failure = error
         if time.monotonic() > deadline_s:
             raise _timed_out(failure, found, what, timeout_s, explain)

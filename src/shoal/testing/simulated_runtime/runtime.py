@@ -138,7 +138,7 @@ class SimulatedRuntime:
             await self.stop(box.container.id, grace_s=0)
         self._machine.used.difference_update(sandbox.addresses)
         self._machine.sandboxes[sandbox_id] = replace(sandbox, ready=False, addresses=())
-        self._events.tell(RuntimeEvent(kind=RuntimeEventKind.SANDBOX, pod_uid=sandbox.pod_uid))
+        self._events.publish(RuntimeEvent(kind=RuntimeEventKind.SANDBOX, pod_uid=sandbox.pod_uid))
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
         await self.stop_sandbox(sandbox_id)
@@ -185,7 +185,7 @@ class SimulatedRuntime:
             box.container, phase=ContainerPhase.RUNNING, started_at=now, identity=f"{container_id}@{now}"
         )
         box.task = asyncio.create_task(self._run(box, steps), name=f"simulated/{container_id}")
-        self._events.tell(
+        self._events.publish(
             RuntimeEvent(kind=RuntimeEventKind.STARTED, pod_uid=box.container.pod_uid, container_id=container_id)
         )
         return box.container
@@ -206,7 +206,7 @@ class SimulatedRuntime:
         box.serves.clear()
         box.log.end()
         box.exited.set()
-        self._events.tell(
+        self._events.publish(
             RuntimeEvent(kind=RuntimeEventKind.EXITED, pod_uid=box.container.pod_uid, container_id=box.container.id)
         )
 
