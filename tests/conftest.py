@@ -15,6 +15,7 @@ from shoal.base.clock import FakeClock
 settings.register_profile(
     "shoal", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("quick", settings.get_profile("shoal"), max_examples=10)  # for `make check`
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "shoal"))
 
