@@ -33,7 +33,7 @@ test: setup $(STAMPS)/podman ## the whole test suite
 .PHONY: check
 check: setup lint verify-generated ## format, lint, types, unit and architecture tests: under a minute
 	$(PY) -m mypy
-	HYPOTHESIS_PROFILE=quick $(PYTEST) -q -n $(WORKERS) -p no:schemathesis tests/arch tests/unit
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -q -n $(WORKERS) --dist loadgroup -p no:schemathesis tests/arch tests/unit
 
 .PHONY: lint
 lint: setup ## format and lint, without changing anything

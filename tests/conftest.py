@@ -15,9 +15,20 @@ from shoal.base.clock import FakeClock
 settings.register_profile(
     "shoal", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("quick", settings.get_profile("shoal"), max_examples=10)  # for `make check`
+QUICK_EXAMPLES = 10
+settings.register_profile("quick", settings.get_profile("shoal"), max_examples=QUICK_EXAMPLES)  # for `make check`
 settings.register_profile("explore", deadline=None, max_examples=2000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "shoal"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "shoal")
+settings.load_profile(PROFILE)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The quick profile also limits properties that state their own number of examples."""
+    for item in items if PROFILE == "quick" else ():
+        test = getattr(item, "obj", None)
+        own = getattr(test, "_hypothesis_internal_use_settings", None)
+        if own is not None and own.max_examples > QUICK_EXAMPLES:
+            test._hypothesis_internal_use_settings = settings(own, max_examples=QUICK_EXAMPLES)
 
 
 @pytest.fixture(autouse=True)

@@ -87,7 +87,15 @@ MAY_SLEEP = {
     """,
 }
 # Underscored names that are public: of named tuples, and of other libraries.
-PUBLIC_UNDERSCORES = {"_replace", "_fields", "_asdict", "_make", "_continue", "_session"}
+PUBLIC_UNDERSCORES = {
+    "_replace",
+    "_fields",
+    "_asdict",
+    "_make",
+    "_continue",
+    "_session",
+    "_hypothesis_internal_use_settings",
+}
 
 
 def test_no_test_function_runs_a_loop_of_its_own() -> None:
