@@ -255,9 +255,6 @@ class HttpConnection(asyncio.Protocol):
             self._handover.upgrade.on_writable()
         self._read_on()
 
-    def eof_received(self) -> bool:
-        return False
-
     # -- parser callbacks ----------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
