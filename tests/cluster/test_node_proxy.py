@@ -84,7 +84,7 @@ async def a_cluster(folder: Path, **nodes: Any) -> AsyncIterator[Cluster]:
     (folder / "work").mkdir()
     async with (
         fake_kubelet(pki, folder / "work") as kubelet,
-        local_server(config=ServerConfig(ca_certificate="test CA", nodes=config)) as server,
+        local_server(config=ServerConfig(ca_certificate="test CA", nodes=config), loopback_endpoints=True) as server,
     ):
         port = await server.server.listen("127.0.0.1", 0, tls=tls)
         access = Access(f"https://127.0.0.1:{port}", pki.ca_cert.read_bytes(), ADMIN_TOKEN)
