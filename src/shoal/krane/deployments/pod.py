@@ -204,7 +204,7 @@ def _before_stop(state: pb.DeploymentState, drain_s: int) -> Obj | None:
     if signal in ("", "TERM", "KILL"):
         return {"sleep": {"seconds": drain_s}} if drain_s else None
     # Only the app's own first process is signalled, known by its variables: where containers share the machine's
-    # processes, number 1 is somebody else. It is then left alone until its time is up, so that no TERM comes on top.
+    # processes, process 1 belongs to another program. It is then left alone until its time is up: no TERM comes on top.
     script = (
         f"sleep {drain_s}; "
         'tr "\\0" "\\n" </proc/1/environ | grep -qx "SHOAL_DEPLOYMENT_ID=$SHOAL_DEPLOYMENT_ID" && '

@@ -102,8 +102,8 @@ class Group:
             await self._writer.scale(want, min(max(replicas, least), most))
 
     async def _hand_over_replicas(self, want: Obj, live: Obj) -> Obj:
-        """An autoscaler is to decide from now on. What we stop naming would fall back to one replica, so somebody has
-        to hold it until the autoscaler takes it."""
+        """Give the field to the autoscaler. A field that its last manager stops applying falls back to one replica, so
+        a manager of its own holds it until the autoscaler writes it."""
         if FOREIGN in live:
             live = await self._writer.read(want) or live
         if not owns(live["metadata"].get("managedFields") or (), ("spec", "replicas")):
