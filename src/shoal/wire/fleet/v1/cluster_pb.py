@@ -1742,7 +1742,7 @@ class DeploymentReport(Message[_DeploymentReportFields]):
             repeated shoal.fleet.v1.Instance instances = 7;
             ```
         drift:
-            fields somebody changed in the cluster
+            fields that were changed in the cluster
 
             ```proto
             repeated string drift = 8;
@@ -2018,7 +2018,7 @@ class SentinelReport(Message[_SentinelReportFields]):
             int64 observed_ms = 11;
             ```
         drift:
-            fields somebody changed in the cluster
+            fields that were changed in the cluster
 
             ```proto
             repeated string drift = 12;
@@ -2356,7 +2356,7 @@ class Drift(Enum):
             DRIFT_UNSPECIFIED = 0
             ```
         CORRECT:
-            put back what somebody changed in the cluster
+            undo changes made in the cluster
 
             ```proto
             DRIFT_CORRECT = 1

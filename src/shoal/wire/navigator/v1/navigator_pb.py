@@ -328,7 +328,7 @@ class Row(Message[_RowFields]):
             string key = 2;
             ```
         data:
-            JSON, without what nobody asks for (managed fields, last-applied annotation)
+            JSON, without managed fields and the last-applied annotation
 
             ```proto
             bytes data = 3;
@@ -1008,7 +1008,7 @@ _CancelFields: TypeAlias = Literal["id"]
 
 class Cancel(Message[_CancelFields]):
     """
-    Nobody waits for the answer any more.
+    The answer is not waited for any more.
 
     ```proto
     message shoal.navigator.v1.Cancel
