@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from arch_source import ROOT, SRC, tree
 
 TESTS = ROOT / "tests"
@@ -103,6 +104,11 @@ def test_no_test_function_runs_a_loop_of_its_own() -> None:
         f"{path.relative_to(ROOT)}:{line}" for path in sorted(TESTS.rglob("test_*.py")) for line in loops(tree(path))
     ]
     assert not wrong, "make the test an `async def`:\n" + "\n".join(wrong)
+
+
+def test_the_tests_of_a_group_stay_on_one_worker(request: pytest.FixtureRequest) -> None:
+    grouped = request.config.getoption("loadgroup", False)  # set by pytest-xdist in its workers
+    assert not grouped or request.node.nodeid.endswith("@arch"), "pytest-xdist does not see the groups of this pytest"
 
 
 def test_no_file_is_named_after_a_review() -> None:

@@ -158,7 +158,7 @@ class Cluster:
             assert len(pods) == wanted, len(pods)
             return True
 
-        await eventually_despite_outages(check, timeout_s)
+        await eventually_despite_outages(check, timeout_s=timeout_s)
 
     # the audit log
 

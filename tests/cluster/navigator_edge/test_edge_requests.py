@@ -164,8 +164,11 @@ def whole(parts: list[pb.Reply]) -> bytes:
 
 async def test_logs_are_fetched_with_their_options_and_followed_until_cancelled(world: World) -> None:
     async with edge(world) as (manager, _):
-        text = whole(await manager.ask("1", logs())).decode().splitlines()
-        assert text[:3] == ["line 0", "line 1", "line 2"]
+
+        async def first_lines() -> list[str]:
+            return whole(await manager.ask(secrets.token_hex(4), logs())).decode().splitlines()[:3]
+
+        await eventually(first_lines, until=["line 0", "line 1", "line 2"].__eq__)  # the pod writes them one by one
         assert len(whole(await manager.ask("2", logs(tail=2))).splitlines()) == 2
         stamped = whole(await manager.ask("3", logs(tail=1, timestamps=True))).decode()
         assert stamped[:2] == "20" and "line" in stamped
