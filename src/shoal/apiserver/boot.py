@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import Iterable
 
+from shoal.apiserver.advertising import Advertising
 from shoal.apiserver.context import Core
 from shoal.apiserver.housekeeping import ROOT_CA
 from shoal.apiserver.objects import decode
@@ -36,12 +36,15 @@ def check_same_cluster(core: Core) -> None:
         )
 
 
-async def create_boot_objects(core: Core, writer: Writer) -> None:
+async def create_boot_objects(core: Core, writer: Writer, advertising: Advertising) -> None:
     """Create missing default objects. Changes by users stay; default roles and bindings get their missing
-    rules and subjects back."""
+    rules and subjects back, and the Service ``kubernetes`` leads to this server."""
+    cidr = _object("networking.k8s.io/v1", "ServiceCIDR", "kubernetes", spec={"cidrs": [core.config.service_cidr]})
     try:
         await _create_all(core, writer, (_object("v1", "Namespace", name) for name in NAMESPACES))
-        await asyncio.gather(_create_all(core, writer, (*_network(core), *_policies())), reconcile_policy(core, writer))
+        await asyncio.gather(
+            _create_all(core, writer, (cidr, *_policies())), reconcile_policy(core, writer), advertising.ensure()
+        )
     except StoreReadOnly as refused:  # reads are served all the same
         get_logger("boot").warning("default objects not created", reason=str(refused))
 
@@ -65,44 +68,8 @@ async def _create(core: Core, writer: Writer, obj: Obj) -> None:
         return
 
 
-def _object(api_version: str, kind: str, name: str, namespace: str = "", **content: object) -> Obj:
-    metadata: Obj = {"name": name}
-    if namespace:
-        metadata["namespace"] = namespace
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **content}
-
-
-def _network(core: Core) -> list[Obj]:
-    config = core.config
-    network = ipaddress.ip_network(config.service_cidr)
-    labels = {"component": "apiserver", "provider": "kubernetes"}
-    service = _object(
-        "v1", "Service", "kubernetes", "default",
-        spec={
-            "clusterIP": str(network.network_address + 1),
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": config.advertise_port}],
-        },
-    )  # fmt: skip
-    service["metadata"]["labels"] = labels
-    endpoints = _object(
-        "v1", "Endpoints", "kubernetes", "default",
-        subsets=[
-            {
-                "addresses": [{"ip": config.advertise_address}],
-                "ports": [{"name": "https", "port": config.advertise_port, "protocol": "TCP"}],
-            }
-        ],
-    )  # fmt: skip
-    endpoints["metadata"]["labels"] = {"endpointslice.kubernetes.io/skip-mirror": "true"}
-    piece = _object(
-        "discovery.k8s.io/v1", "EndpointSlice", "kubernetes", "default",
-        addressType="IPv4",
-        endpoints=[{"addresses": [config.advertise_address], "conditions": {"ready": True}}],
-        ports=[{"name": "https", "port": config.advertise_port, "protocol": "TCP"}],
-    )  # fmt: skip
-    piece["metadata"]["labels"] = {"kubernetes.io/service-name": "kubernetes"}
-    cidr = _object("networking.k8s.io/v1", "ServiceCIDR", "kubernetes", spec={"cidrs": [config.service_cidr]})
-    return [cidr, service, endpoints, piece]
+def _object(api_version: str, kind: str, name: str, **content: object) -> Obj:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **content}
 
 
 def _policies() -> list[Obj]:

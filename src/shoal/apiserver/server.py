@@ -15,6 +15,7 @@ from shoal.apiserver.admission.policies.service import Policies
 from shoal.apiserver.admission.policies.type_checking import TypeChecks
 from shoal.apiserver.admission.webhooks.client import HookClient
 from shoal.apiserver.admission.webhooks.service import Webhooks
+from shoal.apiserver.advertising import Advertising
 from shoal.apiserver.allocation import ServiceEffects
 from shoal.apiserver.authn.certificate_rules import certificate_guard
 from shoal.apiserver.authn.credential import Credential
@@ -104,6 +105,7 @@ class ApiServer:
         self.quotas = QuotaStatus(core, self.writer)
         self.aggregation = Aggregation(self.core, self.writer)
         self.housekeeping = Housekeeping(self.core, self.writer, self.handler.deleter)
+        self.advertising = Advertising(self.core, self.writer)
         self._tasks: list[asyncio.Task[None]] = []
         self._http: HttpServer | None = None
         self._listeners: list[asyncio.Server] = []
@@ -123,7 +125,8 @@ class ApiServer:
         self.policies.start()
         self.webhooks.start()
         self.handler.metrics.start()
-        await create_boot_objects(self.core, self.writer)
+        await create_boot_objects(self.core, self.writer, self.advertising)
+        self._tasks.append(asyncio.create_task(self.advertising.run(), name="advertising"))
         self.aggregation.start()
         await self.housekeeping.idle.wait()  # the first client finds the default service accounts
         self.handler.protection.start()

@@ -74,10 +74,10 @@ def _prepare_replacement(storage: Served, new: Obj, old: Obj, subresource: str, 
 def validate(write: Write) -> None:
     """Raise Invalid with all errors of the object."""
     new, old, storage = write.new, write.old, write.storage
+    if write.trusted:
+        return
     if old is not None:
         errors = _replacement_errors(storage, new, old, write.author.subresource)
-    elif write.trusted:
-        return
     else:
         resource, rules = storage.resource, storage.rules
         errors = validate_metadata(
