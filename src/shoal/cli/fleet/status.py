@@ -18,12 +18,14 @@ from shoal.cli.fleet.views import (
     AGENT_COLUMNS,
     APP_COLUMNS,
     REFUSED_COLUMNS,
+    TROUBLED_COLUMNS,
     agent_rows,
     app_name,
     app_rows,
     is_ready,
     not_ready_lines,
     refused_rows,
+    troubled_rows,
 )
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, render
@@ -45,7 +47,9 @@ class NotReady(ShoalError):
 def status(
     name: Annotated[str, typer.Argument(metavar="[APP]", help="NAME, or PROJECT/ENVIRONMENT/NAME; default: all")] = "",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="keep running and show every change")] = False,
-    wait_ready: Annotated[bool, typer.Option("--wait-ready", help="wait until everything shown is ready")] = False,
+    wait_ready: Annotated[
+        bool, typer.Option("--wait-ready", help="wait until everything shown, and its gateways, are ready")
+    ] = False,
     timeout: Annotated[str, typer.Option(help="how long to wait, for example 90s or 5m; then the exit code is 1")] = "",
     output: Output = Format.TABLE,
     project: Project = "",
@@ -54,7 +58,7 @@ def status(
     context: ContextName = "",
 ) -> None:
     """Show every app in each of its regions: the version desired and applied, how many instances are ready, how old the
-    report is, and the reason for a difference. Agents follow."""
+    report is, and the reason for a difference. Agents follow, and gateways that are not healthy."""
     within_s = seconds_of("timeout", timeout) if timeout else None
     with opened(context, project, environment) as session:
         if everywhere:
@@ -81,13 +85,20 @@ def _chooser(session: FleetSession, name: str) -> Callable[[Shown], Shown]:
             if places[0] in ("", each["project"]) and places[1] in ("", each["environment"])
             and (ref is None or each["name"] == ref.name)
         ]  # fmt: skip
+        homes = {(each["project"], each["environment"]) for each in apps}
         clusters = {place["cluster"] for each in apps for place in each.get("regions") or ()}
         agents = [each for each in overview["agents"] if ref is None or each["cluster"] in clusters]
         prefix = "/".join(part for part in places if part)
         refused = [
             each for each in overview.get("refused") or () if not prefix or each["name"].startswith(f"{prefix}/")
         ]
-        return {"apps": apps, "agents": agents, "refused": refused}
+        regions = {place["region"] for each in apps for place in each.get("regions") or ()}
+        gateways = [
+            each for each in overview.get("gateways") or ()
+            if (each["project"], each["environment"]) in homes
+            or (not each["environment"] and each["region"] in regions)
+        ]  # fmt: skip
+        return {"apps": apps, "agents": agents, "gateways": gateways, "refused": refused}
 
     return choose
 
@@ -98,7 +109,9 @@ def status_text(shown: Shown, output: Format = Format.TABLE, where: str = "") ->
     apps = render(app_rows(shown["apps"]), APP_COLUMNS) if shown["apps"] else f"no apps{where}\n"
     agents = render(agent_rows(shown["agents"]), AGENT_COLUMNS) if shown["agents"] else "no agent has joined\n"
     refused = render(refused_rows(shown["refused"]), REFUSED_COLUMNS) if shown.get("refused") else ""
-    return f"{apps}\n{agents}" + (f"\n{refused}" if refused else "")
+    troubled = troubled_rows(shown.get("gateways") or ())
+    gateways = render(troubled, TROUBLED_COLUMNS) if troubled else ""
+    return "\n".join(part for part in (apps, agents, gateways, refused) if part)
 
 
 def lines_of(shown: Shown) -> list[str]:
@@ -113,9 +126,18 @@ def lines_of(shown: Shown) -> list[str]:
     for row in agent_rows(shown["agents"]):
         if row["state"] != "Joined" or row["brake"] != "free" or row["breaker"] not in ("", "closed"):
             found.append(f"agent {row['agent']}: {row['state']}, breaker {row['breaker']}, brake {row['brake']}")
+    for row in troubled_rows(shown.get("gateways") or ()):
+        found.append(f"gateway {row['gateway']} {row['region']}/{row['cluster']}: {row['health']}, {row['reason']}")
     for row in refused_rows(shown.get("refused") or ()):
         found.append(f"{row['refused']} {row['cluster']}: Refused by {row['gateway']}, {row['reason']}")
     return found
+
+
+def all_ready(shown: Shown) -> bool:
+    """Every app that is shown, and the gateways in front of them."""
+    return (
+        bool(shown["apps"]) and all(is_ready(each) for each in shown["apps"]) and not troubled_rows(shown["gateways"])
+    )
 
 
 class _Follow:
@@ -136,11 +158,11 @@ class _Follow:
             while True:
                 if self._drawn:
                     self._draw(shown)
-                if until_ready and shown["apps"] and all(is_ready(each) for each in shown["apps"]):
+                if until_ready and all_ready(shown):
                     return self._end(shown)
                 left_s = None if deadline is None else deadline - self._clock.monotonic()
                 if left_s is not None and left_s <= 0:
-                    lines = not_ready_lines(shown["apps"]) or ["no apps"]
+                    lines = not_ready_lines(shown["apps"], shown["gateways"]) or ["no apps"]
                     raise NotReady("\n".join(["not ready in time:", *lines]))
                 shown = self._next(stream, left_s, shown)
 

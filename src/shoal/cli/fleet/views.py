@@ -13,7 +13,8 @@ INSTANCE_COLUMNS = (
     "instance", "revision", "region", "cluster", "status", "ready", "restarts", "address", "node", "reason",
 )  # fmt: skip
 REFUSED_COLUMNS = ("refused", "cluster", "gateway", "reason")
-GATEWAY_COLUMNS = ("gateway", "deployments", "requests", "errors", "instances", "refused")
+TROUBLED_COLUMNS = ("gateway", "region", "cluster", "health", "available", "address", "reason")
+GATEWAY_COLUMNS = ("gateway", "state", "deployments", "requests", "errors", "instances", "refused")
 REVISION_COLUMNS = ("revision", "live", "status", "state", "image", "created", "ready_after", "reason")
 
 Shown = Mapping[str, Any]
@@ -50,6 +51,20 @@ def refused_rows(refused: Sequence[Shown]) -> list[dict[str, Any]]:
     ]
 
 
+def troubled_rows(gateways: Sequence[Shown]) -> list[dict[str, Any]]:
+    """One row per gateway that is not healthy, or not in its newest version."""
+    return [
+        {**one, "gateway": gateway_name(one), "available": f"{one['available']}/{one['desired']}"}
+        for one in gateways
+        if one["reason"]
+    ]
+
+
+def gateway_name(gateway: Shown) -> str:
+    """PROJECT/ENVIRONMENT/NAME, or the name alone of a shared one."""
+    return "/".join(str(gateway[part]) for part in ("project", "environment", "gateway") if gateway.get(part))
+
+
 def gateway_rows(places: Sequence[Shown]) -> list[dict[str, Any]]:
     """One row per replica of a gateway: its counters since its start, and the configuration that it rejected."""
     rows = []
@@ -61,6 +76,7 @@ def gateway_rows(places: Sequence[Shown]) -> list[dict[str, Any]]:
             rows.append(
                 {
                     "gateway": pod,
+                    "state": "stale" if pod in (place["reported"].get("stale") or ()) else "current",
                     "deployments": len(counted),
                     "requests": sum(codes),
                     "errors": codes[4],
@@ -130,9 +146,9 @@ def is_ready(app: Shown) -> bool:
     return app.get("state") in ("Ready", "Stopped")
 
 
-def not_ready_lines(apps: Sequence[Shown]) -> list[str]:
-    """Why apps are not ready, app by app."""
-    lines: list[str] = []
+def not_ready_lines(apps: Sequence[Shown], gateways: Sequence[Shown] = ()) -> list[str]:
+    """Why apps and gateways are not ready, one by one."""
+    lines = [f"gateway {row['gateway']}: {row['health']}, {row['reason']}" for row in troubled_rows(gateways)]
     for app in apps:
         if is_ready(app):
             continue

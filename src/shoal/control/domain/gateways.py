@@ -16,8 +16,8 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database import tables
-from shoal.control.database.tables import Deployment, Sentinel, Topology
-from shoal.control.database.transaction import DesiredObject
+from shoal.control.database.tables import Deployment, Desired, Sentinel, Topology
+from shoal.control.database.transaction import DesiredObject, Tx
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.scopes import GatewaySettings, read_environment
 from shoal.control.domain.plan import cluster_name
@@ -25,6 +25,7 @@ from shoal.control.domain.work import PendingWork
 from shoal.sync.keys import Place, key_of
 
 NAMESPACE = "sentinel"
+UNHEALTHY = "unhealthy"
 MADE_BY = "shoal.dev/made-by"  # on gateways that Shoal creates by itself
 MADE = {MADE_BY: "readiness"}
 
@@ -102,6 +103,30 @@ async def wanted_again(session: AsyncSession, which: ColumnElement[bool]) -> lis
         )
         for row in found
     ]
+
+
+async def lose(tx: Tx, place: Place) -> None:
+    """The agent of a place is lost: its gateways count as unhealthy until they are reported again, and gateways of
+    other regions no longer send to them. What they serve is not changed."""
+    here = Sentinel.cluster_id == place.cluster, Sentinel.shard == place.shard
+    lost = list(await tx.session.scalars(select(Sentinel).where(*here, Sentinel.health.not_in((UNHEALTHY, "paused")))))
+    if not lost:
+        return
+    reported = await tx.session.scalars(
+        select(Desired).where(
+            Desired.cluster_id == place.cluster,
+            Desired.shard == place.shard,
+            Desired.key.in_([key_of("sentinel", each.id) for each in lost]),
+        )
+    )
+    for row in list(reported):  # so that their next report is news to their peers
+        row.observed = {**(row.observed or {}), "health": UNHEALTHY, "available": 0}
+    told: dict[str, DesiredObject] = {}
+    for sentinel in lost:
+        sentinel.health, sentinel.available_replicas = UNHEALTHY, 0
+        told |= {one.key: one for one in await peers_of(tx.session, sentinel.workspace_id, sentinel.environment_id)}
+    await tx.session.flush()
+    await tx.want_many([told[key] for key in sorted(told) if told[key].place != place])
 
 
 async def config_changed(work: PendingWork, kind: str, row: tables.Route | tables.Policy) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import ColumnElement, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.base.clock import Clock
@@ -14,6 +14,7 @@ from shoal.control.database import tables
 from shoal.control.database.engine import Database, Databases
 from shoal.control.domain import status as views
 from shoal.control.domain.access import authorize
+from shoal.control.domain.gateway_status import explained, gateway_status
 from shoal.control.domain.model import Actor, ListPage, ListScope, ObjectRef
 from shoal.control.domain.objects import (
     IN_ENVIRONMENT,
@@ -116,7 +117,12 @@ class Queries:
             if not isinstance(row, tables.App):
                 raise BadRequest(f"{ref.kind} has no explanation: use an App")
             shown, facts = await self._app_status(session, row, infrastructure)
-        return {"object": _short(row, within), "lines": views.explain(row, shown, facts), "status": shown}
+            of = tables.Sentinel.environment_id.in_((row.environment_id, ""))
+            found = await self._gateway_list(session, who, infrastructure, of)
+        regions = {each["region"] for each in shown["regions"]}
+        serving = [each for each in found if each["environment"] or each["region"] in regions]
+        lines = [*views.explain(row, shown, facts), *explained(serving)]
+        return {"object": _short(row, within), "lines": lines, "status": shown}
 
     async def history(self, who: Actor, ref: ObjectRef, *, limit: int = 100) -> dict[str, Any]:
         """The revisions of an app, and who changed the object when."""
@@ -267,8 +273,40 @@ class Queries:
         return {
             "apps": await self._app_summaries(session, apps, infrastructure, ("regions", "others")),
             "agents": self._agents(infrastructure, None),
+            "gateways": await self._gateway_list(session, who, infrastructure),
             "refused": await self._refused(session, who, infrastructure),
         }
+
+    async def _gateway_list(
+        self, session: AsyncSession, who: Actor, infrastructure: Infrastructure, *which: ColumnElement[bool]
+    ) -> list[dict[str, Any]]:
+        """The gateways of the workspace, with their health; shared ones have no project and environment."""
+        rows = await session.execute(
+            select(
+                tables.Sentinel,
+                tables.Desired,
+                tables.Project.name.label("project"),
+                tables.Environment.name.label("environment"),
+            )
+            .outerjoin(
+                tables.Desired,
+                (tables.Desired.object_id == tables.Sentinel.id)
+                & (tables.Desired.cluster_id == tables.Sentinel.cluster_id)
+                & (tables.Desired.shard == tables.Sentinel.shard)
+                & (tables.Desired.action == "apply"),
+            )
+            .outerjoin(tables.Project, tables.Project.id == tables.Sentinel.project_id)
+            .outerjoin(tables.Environment, tables.Environment.id == tables.Sentinel.environment_id)
+            .where(tables.Sentinel.workspace_id == who.workspace_id, *which)
+            .order_by(tables.Sentinel.project_id, tables.Sentinel.environment_id, tables.Sentinel.name)
+            .limit(MAX_PAGE)
+        )
+        facts = self._names(infrastructure)
+        return [
+            {"project": row.project or "", "environment": row.environment or "",
+             **gateway_status(row.Sentinel, row.Desired, facts)}
+            for row in rows
+        ]  # fmt: skip
 
     async def _refused(self, session: AsyncSession, who: Actor, infrastructure: Infrastructure) -> list[dict[str, Any]]:
         """What gateways do not take of the workspace's routes and policies."""

@@ -59,7 +59,7 @@ class Watched:
         *,
         name: str = "",
         key_of: KeyOf = labels.key_of,
-    ) -> None:
+    ) -> Informer:
         """``key_of`` says whose report may differ when such an object changes."""
         informer = Informer(
             self._client.of(kind), clock=self._clock, random=self._random, scope=scope, transform=transform,
@@ -68,6 +68,7 @@ class Watched:
         self._informers.append(informer)
         self._caches[name or kind.kind] = informer.cache
         self._key_of[name or kind.kind] = key_of
+        return informer
 
     def of(self, kind: str, key: str) -> tuple[Obj, ...]:
         """The objects of a kind that belong to a key."""

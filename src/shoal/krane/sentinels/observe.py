@@ -31,6 +31,7 @@ from shoal.krane.sentinels.reports import (
     stats_key,
     verdicts,
 )
+from shoal.krane.sentinels.silence import Silence
 from shoal.kube.objects import Obj
 from shoal.sync.keys import split_key
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -59,6 +60,7 @@ class SentinelObserver:
         self._memory = memory
         self._installation = installation
         self._watched = self._make()
+        self._silence: Silence | None = None
         self._clock = clock
         self._random = random
 
@@ -72,11 +74,22 @@ class SentinelObserver:
         watched.add(_PODS, Scope(namespace=NAMESPACE_SENTINEL), only_name)
         watched.add(_NODES, Scope(), node_place)
         stats = Scope(namespace=NAMESPACE_SENTINEL, label_selector=STATS_SCOPE)
-        watched.add(_CONFIG, stats, name=_STATS, key_of=partial(stats_key, self._owner))
+        counters = watched.add(_CONFIG, stats, name=_STATS, key_of=partial(stats_key, self._owner))
+        self._silence = silence = Silence(
+            clock=self._clock, watching=lambda: counters.reflector.watching, changed=partial(self._told, changed)
+        )
+        counters.cache.add_handler(silence.saw)
         watched.caches["Node"].add_handler(lambda _: self._nodes_changed(changed))
         self._memory.caches = watched.caches
         leftovers = Leftovers(self._client, watched.caches, stats=_STATS, clock=self._clock)
-        await run_all({"watch": watched.run(changed), "leftovers": leftovers.run()})
+        await run_all({"watch": watched.run(changed), "leftovers": leftovers.run(), "silence": silence.run()})
+
+    def _told(self, changed: Callable[[str], None], pod: str) -> None:
+        """A pod went silent, or is heard again."""
+        for counters in self._watched.caches[_STATS]:
+            key = stats_key(self._owner, counters)
+            if key is not None and pod in (counters.get("data") or {}):
+                changed(key)
 
     def _nodes_changed(self, changed: Callable[[str], None]) -> None:
         """What is reached by the nodes' addresses is reached otherwise now."""
@@ -103,7 +116,11 @@ class SentinelObserver:
             return None
         if kind == "sentinel":
             report = sentinel_report(root, self._watched.of("Service", key), self._watched.caches["Node"])
-            report.stats = owned_stats(self._watched.of(_STATS, key), self._pods())
+            pods, counters = self._pods(), self._watched.of(_STATS, key)
+            report.stats = owned_stats(counters, pods)
+            if self._silence is not None:
+                own = {pod for one in counters for pod in one.get("data") or {}}
+                report.stale = self._silence.stale(own & pods)
         else:
             report = pb.SentinelReport(verdicts=verdicts(root))
         report.drift = self._memory.drift(key)

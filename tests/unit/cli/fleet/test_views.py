@@ -53,8 +53,18 @@ def test_replicas_of_a_gateway_show_their_requests_and_refused_configuration() -
     }
     place = {"cluster": "eu-1", "reported": {"stats": {"gateways": {"sentinel-x": entry}}}}
     assert gateway_rows([place, {"cluster": "us-1", "reported": {}}]) == [
-        {"gateway": "sentinel-x", "deployments": 2, "requests": 16, "errors": 4, "instances": "2/4", "refused": 1}
+        {
+            "gateway": "sentinel-x",
+            "state": "current",
+            "deployments": 2,
+            "requests": 16,
+            "errors": 4,
+            "instances": "2/4",
+            "refused": 1,
+        }
     ]
+    stale = {**place, "reported": {**place["reported"], "stale": ["sentinel-x"]}}
+    assert [row["state"] for row in gateway_rows([stale])] == ["stale"]
     assert refused_of_gateways([place]) == [
         {"refused": "Cluster c", "cluster": "eu-1", "gateway": "sentinel-x", "reason": "no"}
     ]

@@ -27,6 +27,7 @@ from shoal.control.database.rows import RowQuery
 from shoal.control.database.tables import FLEET, Agent, Desired, Instance, Token
 from shoal.control.database.tokens import Principal
 from shoal.control.database.transaction import Tx
+from shoal.control.domain import gateways
 from shoal.control.service.agents.auth import Caller, check_identity
 from shoal.control.service.agents.presence import Heard, judge
 from shoal.control.service.agents.token_cache import TokenCache
@@ -499,7 +500,7 @@ def _raise_epoch(tx: Tx, rows: dict[Place, Agent], joining: _Joining, known: int
 
 async def _forget_reports(tx: Tx, place: Place) -> None:
     """What runs there is not known now. Reports count as lost, so that all of them are asked for when it is back.
-    Nothing that is desired changes: what runs goes on running, and traffic to it too."""
+    What runs goes on running, with the traffic of its own region; gateways of other regions no longer send to it."""
     await tx.session.execute(
         update(Instance)
         .where(Instance.cluster_id == place.cluster, Instance.shard == place.shard)
@@ -512,6 +513,7 @@ async def _forget_reports(tx: Tx, place: Place) -> None:
         .values(fingerprint=bindparam("nothing", 0))
         .execution_options(synchronize_session=False)
     )
+    await gateways.lose(tx, place)
 
 
 def _has_shard(spec: Mapping[str, Any], shard: str) -> bool:

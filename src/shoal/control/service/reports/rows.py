@@ -155,11 +155,14 @@ def observed(report: pb.DeploymentReport | pb.SentinelReport) -> dict[str, Any]:
             if not one.accepted
         ],
         "accepted": sum(one.accepted for one in report.verdicts),
+        "stale": [clean(pod) for pod in report.stale[:_MAX_VERDICTS]],
     }
 
 
 def health_of(report: pb.SentinelReport) -> str:
-    return _HEALTH.get(report.health, "unknown")
+    """``stale``: all of its replicas serve, but none has heard of its cluster for a while."""
+    health = _HEALTH.get(report.health, "unknown")
+    return "stale" if health == "healthy" and 0 < report.available_replicas <= len(report.stale) else health
 
 
 def uid_of(instance: pb.Instance) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.control.service.reports.rows import ReportedRow, take
+from shoal.control.service.reports.rows import ReportedRow, observed, take
 from shoal.control.service.reports.rows import judge as judge_report
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -70,3 +70,11 @@ def test_gone_counts_only_for_what_is_not_wanted() -> None:
     assert row.gone_at == 0 and row.fingerprint == 0, "it was removed in the cluster, and is still wanted"
     row, _ = take(a_row(action="delete"), said(7, gone=True), 1, 1, 10)
     assert row.gone_at == 10
+
+
+@pytest.mark.parametrize(("stale", "expected"), [([], "healthy"), (["a"], "healthy"), (["a", "b"], "stale")])
+def test_a_gateway_is_stale_when_none_of_its_replicas_hears_of_its_cluster(stale: list[str], expected: str) -> None:
+    report = pb.SentinelReport(
+        key="sentinel/s", health=pb.SentinelHealth.HEALTHY, desired_replicas=2, available_replicas=2, stale=stale
+    )
+    assert observed(report)["health"] == expected and observed(report)["stale"] == stale

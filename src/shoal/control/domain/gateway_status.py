@@ -1,0 +1,56 @@
+"""The state of gateways, in pure functions over rows: health, and the reason when it is not what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shoal.control.database import tables
+from shoal.control.domain.status import StatusFacts, age_s, place_status
+from shoal.sync.keys import Place
+
+GOOD = frozenset({"healthy", "paused"})
+
+
+def gateway_status(sentinel: tables.Sentinel, desired: tables.Desired | None, facts: StatusFacts) -> dict[str, Any]:
+    """A gateway where it is now; ``reason`` is empty when all is well."""
+    health, reason = _judge(sentinel, desired, facts)
+    return {
+        "gateway": sentinel.name,
+        "region": facts.regions.get(sentinel.region_id, sentinel.region_id),
+        "cluster": facts.clusters.get(sentinel.cluster_id, sentinel.cluster_id),
+        "shard": sentinel.shard,
+        "health": health,
+        "available": sentinel.available_replicas,
+        "desired": sentinel.desired_replicas,
+        "status": sentinel.deploy_status,
+        "address": sentinel.address,
+        "reason": reason,
+    }
+
+
+def _judge(sentinel: tables.Sentinel, desired: tables.Desired | None, facts: StatusFacts) -> tuple[str, str]:
+    agent = facts.agents.get(Place(sentinel.cluster_id, sentinel.shard))
+    if agent is not None and agent.lost:
+        return "unhealthy", f"AgentLost: no heartbeat for {age_s(agent.last_heartbeat_at, facts.now)} s"
+    health = sentinel.health
+    stale = ((desired.observed if desired else None) or {}).get("stale") or []
+    if stale:
+        return health, f"no sign of life in its cluster for 30 s, serves its last configuration: {', '.join(stale)}"
+    found = place_status(desired, facts) if desired is not None else None
+    if found is not None and found["state"] == "ApplyFailed":
+        return health, f"{found['reason']}: {found['message']}"
+    if health not in GOOD:
+        return health, f"{sentinel.available_replicas} of {sentinel.desired_replicas} replicas are available"
+    if sentinel.deploy_status == "progressing" and health != "paused":
+        return health, found["message"] if found and found["message"] else "its newest version is being rolled out"
+    return health, ""
+
+
+def explained(gateways: Iterable[Mapping[str, Any]]) -> list[str]:
+    """One sentence for each gateway that is not as it should be."""
+    return [
+        f"gateway {one['region']} → {one['cluster']}/{one['shard']}: {one['health']}, {one['reason']}"
+        for one in gateways
+        if one["reason"]
+    ]
