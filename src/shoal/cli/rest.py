@@ -23,6 +23,10 @@ class CannotReach(ShoalError):
     """The server did not respond, or its certificate is not trusted."""
 
 
+class AnswerLost(CannotReach):
+    """The request was sent, and no answer came: it may have been carried out."""
+
+
 class RequestRefused(ShoalError):
     """The server returned an error. ``code`` is its stable reason, ``body`` the whole response."""
 
@@ -144,10 +148,11 @@ class Rest:
         timeout_s: float | None = _TIMEOUT_S,
     ) -> http.client.HTTPResponse:  # fmt: skip
         fresh = self._connection is None
+        sent = False
         try:
             connection = self._connected(timeout_s)
             connection.request(method, target, data, dict(headers))
-            self._socket = connection.sock
+            self._socket, sent = connection.sock, True
             return connection.getresponse()
         except ssl.SSLCertVerificationError as error:
             self.close()
@@ -158,6 +163,8 @@ class Rest:
             self.close()
             if not fresh and method in ("GET", "PUT", "DELETE"):  # the server closed the idle connection
                 return self._answer(method, target, data, headers, timeout_s)
+            if sent and method != "GET":
+                raise AnswerLost(f"the connection to {self.context.url} was lost before the answer: {error}") from None
             raise CannotReach(
                 f"no response from {self.context.url}: {error}; start it with `shoal up`, or check the context's URL"
             ) from None

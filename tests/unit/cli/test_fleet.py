@@ -19,7 +19,7 @@ def test_a_file_in_any_order_is_applied_in_the_order_of_need(shoal: Shoal, tmp_p
     file = a_file(tmp_path, an_app("ordered"), environment, a_document("Project", "ordered"))
     dry = shoal("apply", "-f", file, "--dry-run")
     assert (dry.code, dry.err) == (0, "")
-    assert "app ordered/production/web       would be created\n  note: needs ordered" in dry.out
+    assert "app ordered/production/web       would be created\n  eu/eu-1/default: apply deployment" in dry.out
     assert shoal("get", "project", "ordered").code == 1, "a dry run changes nothing"
     assert shoal("apply", "-f", file).rows() == [
         ["project", "ordered", "created"],
@@ -84,19 +84,19 @@ def test_a_wrong_document_stops_all_and_is_named_with_its_file(shoal: Shoal, pro
     assert shoal("get", "apps", "-p", project).out == f"no apps in {project}\n"
 
 
-def test_a_failed_document_does_not_undo_the_rest_and_is_reported_with_the_fix(
-    shoal: Shoal, project: str, tmp_path: Path
-) -> None:
+def test_a_refused_document_stops_all_and_is_reported_with_the_fix(shoal: Shoal, project: str, tmp_path: Path) -> None:
     lost = an_app("nowhere", "lost")
     far = an_app(project, "far", topology=[{"region": "mars"}])
     unsealed = an_app(project, "unsealed", secrets=["db"])
-    ran = shoal("apply", "-f", a_file(tmp_path, an_app(project, "good"), lost, far, unsealed))
-    assert ran.code == 1
-    assert [row[-1] for row in ran.rows()] == ["created", "failed", "failed", "failed"]
-    assert 'metadata.project: Not found: "nowhere"\n  → create it with `shoal create project nowhere`' in ran.err
+    file = a_file(tmp_path, an_app(project, "good"), lost, far, unsealed)
+    for options in (("--dry-run",), ()):
+        ran = shoal("apply", "-f", file, *options)
+        assert (ran.code, ran.out) == (1, "") and ran.err.startswith("error: nothing was applied:\n")
+    assert 'metadata.project: Not found: "nowhere"\n    → create it with `shoal create project nowhere`' in ran.err
     assert "→ use a region of the fleet (existing: ap, eu, us)" in ran.err
     assert f"→ create it with `shoal create secret db --project {project} --environment production …`" in ran.err
-    assert shoal("apply", "-f", a_file(tmp_path, lost)).code == 1, "also when every document fails"
+    assert "App good" not in ran.err and shoal("get", "apps", "-p", project).out == f"no apps in {project}\n"
+    assert shoal("apply", "-f", a_file(tmp_path, lost)).code == 1, "also when every document is refused"
 
 
 @pytest.mark.parametrize(

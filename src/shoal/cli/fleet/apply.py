@@ -16,7 +16,7 @@ from shoal.cli.fleet.kinds import BY_NAME, ROOT, ref_of
 from shoal.cli.fleet.session import DryRun, Environment, FleetSession, Project, opened
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, brief, document, indented
-from shoal.cli.rest import RequestRefused, in_lines
+from shoal.cli.rest import AnswerLost, CannotReach, RequestRefused, in_lines
 from shoal.errors import ConfigError, ShoalError
 
 app = new_app("Create or change the objects that files describe.")
@@ -32,7 +32,11 @@ Files = Annotated[
 
 
 class NothingApplied(ShoalError):
-    """A document is invalid, so none was applied."""
+    """A document is refused, so none was applied."""
+
+
+class PartlyApplied(ShoalError):
+    """There were more documents than one request may have, and a later request failed."""
 
 
 @app.command()
@@ -44,8 +48,8 @@ def apply(
     environment: Environment = "",
     context: ContextName = "",
 ) -> None:
-    """Create or change the objects that files describe, in the order of their dependencies. All documents are validated
-    before any is applied; one that fails later does not undo the others. The exit code is 1 if one failed."""
+    """Create or change the objects that files describe, in the order of their dependencies: all of them, or none if one
+    is refused. More than 500 documents are applied in parts. The exit code is 1 if one was refused."""
     if not filename:
         raise ConfigError("filename is missing: use -f FILE, or -f - for standard input")
     documents = ordered(read_all(filename))
@@ -53,7 +57,13 @@ def apply(
         documents = [placed(each, session.project, session.environment) for each in documents]
         results: list[dict[str, Any]] = []
         for batch in batches(documents):
-            results += send(session, batch, dry_run=dry_run)
+            try:
+                results += send(session, batch, dry_run=dry_run)
+            except (NothingApplied, CannotReach) as error:
+                if not results:
+                    raise
+                typer.echo(report(results), nl=False)
+                raise PartlyApplied(f"the documents above were applied, the others not:\n{error}") from None
         if output is Format.TABLE:
             typer.echo(report(results), nl=False)
         else:
@@ -85,17 +95,38 @@ def send(session: FleetSession, batch: Sequence[ManifestDocument], *, dry_run: b
     body = [each.content for each in batch]
     try:
         answer = session.rest.request("POST", f"{ROOT}/apply", body, params={"dryRun": dry_run}).body
+    except AnswerLost as lost:
+        first, last = batch[0].shown, batch[-1].shown
+        named = first if len(batch) == 1 else f"{first} to {last}"
+        raise AnswerLost(f"{lost}; either all or none of {named} were applied: apply again to be sure") from None
     except RequestRefused as refused:
-        if isinstance(refused.body, dict) and refused.body.get("items"):
-            answer = refused.body  # the items carry their own errors
-        elif refused.status == 422 and refused.details:
+        items = refused.body.get("items") if isinstance(refused.body, dict) else None
+        if items:
+            raise NothingApplied(_refused(session, batch, items)) from None
+        if refused.status == 422 and refused.details:
             raise NothingApplied(_wrong(session, batch, refused)) from None
-        elif len(batch) == 1:
+        if len(batch) == 1:
             raise NothingApplied(f"nothing was applied: {batch[0].shown}: {refused}") from None
-        else:
-            raise
+        raise
     found: list[dict[str, Any]] = answer["items"]
     return found
+
+
+def _refused(session: FleetSession, batch: Sequence[ManifestDocument], items: Sequence[dict[str, Any]]) -> str:
+    """The error message: the documents that are refused, each with its error and hints."""
+    lines = ["nothing was applied:"]
+    for each, item in zip(batch, items, strict=True):
+        error = item.get("error") or {}
+        if error.get("code") in (None, "NotApplied"):
+            continue
+        details = error.get("details") or []
+        faults = [{"field": one.get("field", ""), "message": one.get("message", "")} for one in details]
+        lines.append(f"  {each.shown}:")
+        lines += [f"    {': '.join(part for part in one.values() if part)}" for one in faults] or [
+            f"    {error.get('message', '')}"
+        ]
+        lines += [f"    → {hint}" for hint in hints(session, faults, each.metadata)]
+    return "\n".join(lines)
 
 
 def _wrong(session: FleetSession, batch: Sequence[ManifestDocument], refused: RequestRefused) -> str:

@@ -1,9 +1,9 @@
 """Applies documents of any kind, one or many at once.
 
-Every document is read before anything is written. If one is invalid, nothing is applied, and the answer names the wrong
-fields of each. Then each document is applied in a transaction of its own, in the order in which kinds need each other
-(a project before its environments), whatever their order in the file. One that fails neither stops nor undoes the
-others: after a correction, applying the file again does the rest. Answers are in the order of the documents.
+All documents are applied in one transaction, in the order in which kinds need each other (a project before its
+environments), whatever their order in the file. If one is refused, for its fields or for other objects, nothing is
+applied, and the answer names the wrong fields of each. A dry run does the same and undoes it. Answers are in the order
+of the documents.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from shoal.control.api.documents import AppliedAll, Documents
 from shoal.control.api.objects import ROOT
 from shoal.control.api.parameters import CHANGING, Call, DryRun
 from shoal.control.domain.fleet import Fleet
-from shoal.control.domain.model import ObjectRef
+from shoal.control.domain.model import Applied, ObjectRef
+from shoal.control.domain.refusals import DocumentsRefused
 from shoal.control.domain.specs import KINDS, SpecDocument, parse
 from shoal.errors import (
     ApiError,
     BadRequest,
-    Cause,
     FieldError,
     Invalid,
-    ServiceUnavailable,
     duplicate,
     invalid,
 )
@@ -43,48 +42,65 @@ class Apply:
                 method="POST", path=f"{ROOT}/apply", id="apply", tag="apply", handler=self.apply,
                 summary="Apply documents of any kind", body=Documents, errors=CHANGING,
                 answers={200: AppliedAll, 207: AppliedAll},
-                description="One document, a list, or YAML with several. All are checked before any is applied; then "
-                "each is applied by itself, in the order in which kinds need each other. Those that fail have `error` "
-                "in their place: 207 when some were applied, the first error's status when none was.",
+                description="One document, a list, or YAML with several. All are applied together, in the order in "
+                "which kinds need each other, or none is: then `error.details` names the wrong fields of every "
+                "document, and each item has its `error` (NotApplied for those that are not wrong themselves). 207: "
+                "regions and clusters, which may be in another database, were applied before the others failed.",
             )
         ]  # fmt: skip
 
     async def apply(self, call: Call, query: DryRun, body: list[Any]) -> RestAnswer:
-        who, documents, dry_run = call.caller.who, body, query.dry_run
-        parsed = _checked(documents)
-        results: list[dict[str, Any]] = [{} for _ in documents]
-        failures: list[ApiError] = []
-        made: set[str] = set()  # names of the objects that a dry run would have created
-        away: ServiceUnavailable | None = None
-        for position in sorted(range(len(documents)), key=lambda each: _ORDER[parsed[each].ref.kind]):
-            ref, document = parsed[position].ref, documents[position]
-            try:
-                if away is not None:
-                    raise ServiceUnavailable("not tried: the database is unavailable", retry_after_s=1)
-                applied = await self._fleet.apply(who, parsed[position], dry_run=dry_run)
-            except ApiError as error:
-                if isinstance(error, ServiceUnavailable):
-                    away = error
-                if dry_run and (needs := _awaited(error, made)):
-                    results[position] = _untold(document, needs)
-                    made.add(ref.name)
-                    continue
-                failures.append(error)
-                results[position] = {**_named(ref), "error": _error_json(error, who.correlation)}
-            else:
-                if applied.created:
-                    made.add(ref.name)
-                results[position] = applied_json(applied)
-        return _answer(results, failures, who.correlation, dry_run=dry_run)
+        who, dry_run = call.caller.who, query.dry_run
+        parsed = _checked(body)
+        order = sorted(range(len(parsed)), key=lambda each: _ORDER[parsed[each].ref.kind])
+        try:
+            applied = await self._fleet.apply_all(who, [parsed[each] for each in order], dry_run=dry_run)
+        except DocumentsRefused as refused:
+            errors = {order[at]: error for at, error in refused.errors.items()}
+            kept = {order[at]: each for at, each in refused.applied.items()}
+            return _refusal(parsed, errors, kept, who.correlation, dry_run=dry_run)
+        items: list[dict[str, Any]] = [{} for _ in parsed]
+        for position, each in zip(order, applied, strict=True):
+            items[position] = applied_json(each)
+        return json_answer({"items": items, "dryRun": dry_run})
 
 
-def _answer(results: list[dict[str, Any]], failures: list[ApiError], correlation: str, *, dry_run: bool) -> RestAnswer:
-    body: dict[str, Any] = {"items": results, "dryRun": dry_run}
-    if not failures:
-        return json_answer(body)
-    if len(failures) < len(results):
+class NotApplied(ApiError):
+    """The document itself is not refused, but another one of the same request is."""
+
+    reason, code = "NotApplied", 409
+
+
+def _refusal(
+    parsed: list[SpecDocument],
+    errors: dict[int, ApiError],
+    kept: dict[int, Applied],
+    correlation: str,
+    *,
+    dry_run: bool,
+) -> RestAnswer:
+    """Every document with its error; the answer's own error names the wrong fields of all documents."""
+    other = NotApplied("not applied: another document of this request is refused")
+    items = [
+        applied_json(kept[position])
+        if position in kept
+        else {**_named(one.ref), "error": _error_json(errors.get(position, other), correlation)}
+        for position, one in enumerate(parsed)
+    ]
+    body: dict[str, Any] = {"items": items, "dryRun": dry_run}
+    if kept:
         return json_answer(body, 207)
-    return error_answer(failures[0], correlation, message=public_message(failures[0]), more=body)
+    first = next((error for error in errors.values() if not isinstance(error, Invalid)), None)
+    if first is None and len(parsed) > 1:
+        first = bad_fields([each for position in sorted(errors) for each in _placed(errors[position], position)])
+    first = first or next(iter(errors.values()))
+    return error_answer(first, correlation, message=public_message(first), more=body)
+
+
+def _placed(error: ApiError, position: int) -> list[FieldError]:
+    """The faults of a document, with its position in the request."""
+    assert isinstance(error, Invalid)
+    return [FieldError(one.cause, f"documents[{position}].{one.field}", one.detail, one.value) for one in error.errors]
 
 
 def _error_json(error: ApiError, correlation: str) -> dict[str, Any]:
@@ -115,23 +131,6 @@ def _checked(documents: list[Any]) -> list[SpecDocument]:
     if errors:
         raise bad_fields(errors)
     return list(parsed.values())
-
-
-def _awaited(error: ApiError, made: set[str]) -> list[str]:
-    """Objects that a document needs and the same file would create; empty if the document has other errors."""
-    if not isinstance(error, Invalid) or not error.errors:
-        return []
-    needs = [str(each.value) for each in error.errors if each.cause is Cause.NOT_FOUND and str(each.value) in made]
-    return needs if len(needs) == len(error.errors) else []
-
-
-def _untold(document: dict[str, Any], needs: list[str]) -> dict[str, Any]:
-    spec = document.get("spec") or {}
-    if document["kind"] == "Secret":
-        spec = {"variables": sorted(spec.get("values") or spec.get("variables") or ())}
-    shown = {**document, "spec": spec}
-    why = f"needs {', '.join(sorted(set(needs)))}, which this file creates: the placement is known only after that"
-    return {"object": shown, "created": True, "changed": [], "effects": [], "warnings": [why], "dryRun": True}
 
 
 def _named(ref: ObjectRef) -> dict[str, Any]:

@@ -57,9 +57,19 @@ from shoal.control.domain.placement.model import ClusterFacts, PlacedLoad, Place
 from shoal.control.domain.placement.plan import refusal
 from shoal.control.domain.plan import differences
 from shoal.control.domain.queries import Queries
+from shoal.control.domain.refusals import DocumentsRefused, NamedObject, needed_of, untried
 from shoal.control.domain.specs import KINDS, SpecDocument, kind_named, parse, read_app_spec
 from shoal.control.domain.work import ID_LETTERS, PendingWork
-from shoal.errors import AlreadyExists, BadRequest, Conflict, Invalid, invalid, not_found
+from shoal.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Conflict,
+    Invalid,
+    ServiceUnavailable,
+    invalid,
+    not_found,
+)
 from shoal.sync.keys import Place
 from shoal.sync.versions import START, encode_cursor
 
@@ -75,7 +85,9 @@ HANDLERS: dict[str, KindHandler] = {
     "Region": RegionHandler(),
     "Cluster": ClusterHandler(),
 }
-_NEED_PLACES = frozenset({"App", "Sentinel"})
+
+
+_FEW = 20  # documents that may be written without leaving the event loop
 
 
 class _DryRun(Exception):
@@ -117,17 +129,97 @@ class Fleet(Queries):
         authorize(who, "apply", document.kind.name, self._operators)
         sealed = await self._seal(document, dry_run=dry_run)
         async with self._changing(who, document.kind.name, dry_run=dry_run) as work:
-            within = await self._within(work, who, document)
-            row = await find(work.session, who.workspace_id, document.ref, within)
-            _check_version(document.ref, row, if_match, create_only=create_only)
-            await self._read_places(work, document, row)
-            request = ApplyRequest(doc=document, within=within, sealed=sealed)
-            applied = await self._write(work, who, request, row)
+            applied = await self._apply(work, who, document, sealed, if_match=if_match, create_only=create_only)
             if also is not None and not dry_run:
                 await also(work.tx, applied)
         if document.kind.scope == "fleet" and applied.changed and not dry_run:
             await self.place_waiting()
         return replace(applied, dry_run=dry_run)
+
+    async def apply_all(self, who: Actor, documents: Sequence[SpecDocument], *, dry_run: bool = False) -> list[Applied]:
+        """Create or change objects in this order, all or none; raise ``DocumentsRefused`` with the error of each that
+        is refused. Objects of the fleet and of a workspace may be in different databases: then those of the workspace
+        are tried before those of the fleet are written, and only a conflict in between leaves the latter written."""
+        parts: dict[str, list[int]] = {}
+        for position, document in enumerate(documents):
+            database = self._databases.of(workspace_of(document.kind.name, who.workspace_id))
+            parts.setdefault(database.name, []).append(position)
+        sealed = [await self._seal(each, dry_run=dry_run) for each in documents]
+        done: dict[int, Applied] = {}
+        tried = [parts[name] for name in sorted(parts, key=lambda name: name != self._databases.fleet.name)]
+        if len(tried) > 1 and not dry_run:
+            elsewhere = {_named(documents[position]) for position in tried[0]}
+            await self._apply_part(who, documents, sealed, tried[1], elsewhere, dry_run=True)
+        elsewhere = set()
+        for part in tried:
+            try:
+                done |= await self._apply_part(who, documents, sealed, part, elsewhere, dry_run=dry_run)
+            except DocumentsRefused as refused:
+                raise DocumentsRefused(refused.errors, {} if dry_run else done) from None
+            elsewhere |= {_named(documents[position]) for position in part} if dry_run else set()
+        if not dry_run and any(documents[at].kind.scope == "fleet" and each.changed for at, each in done.items()):
+            await self.place_waiting()
+        return [replace(done[position], dry_run=dry_run) for position in range(len(documents))]
+
+    async def _apply_part(
+        self,
+        who: Actor,
+        documents: Sequence[SpecDocument],
+        sealed: Sequence[Sealed | None],
+        part: Sequence[int],
+        elsewhere: Collection[NamedObject],
+        *,
+        dry_run: bool,
+    ) -> dict[int, Applied]:
+        """The documents of one database, in one transaction. ``elsewhere`` are objects that the other database will
+        have: what needs them cannot be tried yet."""
+        done: dict[int, Applied] = {}
+        errors: dict[int, ApiError] = {}
+        kind = documents[part[0]].kind.name
+        database = self._databases.of(workspace_of(kind, who.workspace_id))
+        async with self._changing(who, kind, dry_run=dry_run, short=len(part) <= _FEW) as first:
+            waiting = list(part)
+            while waiting:  # a document may need one that comes later: those that others need are written first
+                again: list[int] = []
+                for position in waiting:
+                    work = self._work(first.tx, database, who.workspace_id)
+                    try:
+                        authorize(who, "apply", documents[position].kind.name, self._operators)
+                        done[position] = await self._apply(work, who, documents[position], sealed[position])
+                        await work.flush()
+                    except ServiceUnavailable:
+                        raise
+                    except ApiError as error:
+                        if needs := needed_of(error, elsewhere):
+                            done[position] = untried(documents[position], needs)
+                        else:
+                            errors[position] = error
+                            again.append(position)
+                names = {_named(documents[position]) for position in waiting}
+                stuck = len(again) == len(waiting)
+                waiting = [] if stuck else [each for each in again if needed_of(errors[each], names)]
+                for position in waiting:
+                    del errors[position]
+            left = {_named(documents[position]) for position in errors}
+            if errors:
+                raise DocumentsRefused({at: each for at, each in errors.items() if not needed_of(each, left)} or errors)
+        return done
+
+    async def _apply(
+        self,
+        work: PendingWork,
+        who: Actor,
+        document: SpecDocument,
+        sealed: Sealed | None,
+        *,
+        if_match: int | None = None,
+        create_only: bool = False,
+    ) -> Applied:
+        within = await self._within(work, who, document)
+        row = await find(work.session, who.workspace_id, document.ref, within)
+        _check_version(document.ref, row, if_match, create_only=create_only)
+        await self._read_places(work, document, row)
+        return await self._write(work, who, ApplyRequest(doc=document, within=within, sealed=sealed), row)
 
     async def delete(
         self,
@@ -286,11 +378,13 @@ class Fleet(Queries):
         return Sealed(b"", b"", "") if dry_run else await self._sealer.seal(document.spec.values)
 
     @asynccontextmanager
-    async def _changing(self, who: Actor, kind: str, *, dry_run: bool) -> AsyncIterator[PendingWork]:
+    async def _changing(
+        self, who: Actor, kind: str, *, dry_run: bool, short: bool = True
+    ) -> AsyncIterator[PendingWork]:
         database = self._databases.of(workspace_of(kind, who.workspace_id))
         try:
             async with database.transaction(
-                actor=who.actor, by_user=True, trace=who.trace, correlation=who.correlation, short=True
+                actor=who.actor, by_user=True, trace=who.trace, correlation=who.correlation, short=short
             ) as tx:
                 work = self._work(tx, database, who.workspace_id)
                 yield work
@@ -407,6 +501,10 @@ class Fleet(Queries):
             for database in self._databases.all[1:]:
                 async with database.reading() as session:
                     work.used_elsewhere |= {at.shard for at in await read_counts(session, [row.id])}
+
+
+def _named(document: SpecDocument) -> NamedObject:
+    return document.ref.kind, document.ref.name
 
 
 def _must_be(ref: ObjectRef, kind: str) -> None:

@@ -16,10 +16,11 @@ from sqlalchemy import func, select
 from shoal.base.ids import new_token, token_digest
 from shoal.control.database import tables
 from shoal.control.domain import apps, gateways
+from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.app import AppSpec
 from shoal.control.domain.kinds.credentials import ApiKeySpec, SecretSpec
 from shoal.control.domain.kinds.policy import PolicySpec
-from shoal.control.domain.kinds.route import RouteSpec
+from shoal.control.domain.kinds.route import RouteSpec, read_route
 from shoal.control.domain.model import GROUP, ObjectRef, Sealed
 from shoal.control.domain.objects import IN_ENVIRONMENT, TABLES, ObjectScope, Row, kind_of, ref_of
 from shoal.control.domain.plan import cluster_name
@@ -190,8 +191,12 @@ class RouteHandler(_InEnvironment):
         )
         if taken:
             faults.append(invalid_field("spec.host", spec.host, "is used by another environment"))
+        same = await self._same_matches(work, request)
+        if same:
+            why = f"route {same} has the same host, path and headers; change one of them, or delete that route"
+            faults.append(invalid_field("spec.path", spec.path, why))
         known = await _names(work, tables.App, environment)
-        faults += [invalid_field("spec.backends", app, "there is no such app") for app in spec.apps if app not in known]
+        faults += [not_found("spec.backends", app) for app in spec.apps if app not in known]
         if spec.policies:
             policies = await _names(work, tables.Policy, environment)
             faults += [
@@ -202,6 +207,24 @@ class RouteHandler(_InEnvironment):
         if spec.tls and spec.tls not in await _names(work, tables.Secret, environment):
             faults.append(not_found("spec.tls.secret", spec.tls))
         return faults
+
+    async def _same_matches(self, work: PendingWork, request: ApplyRequest) -> str:
+        """The name of another route that takes the same requests: a gateway could send them to one of both only."""
+        spec = cast(RouteSpec, request.doc.spec)
+        others = await work.session.scalars(
+            select(tables.Route)
+            .where(
+                tables.Route.host == spec.host,
+                tables.Route.environment_id == request.within.environment_id,
+                tables.Route.name != request.doc.ref.name,
+            )
+            .order_by(tables.Route.name)
+        )
+        for other in others:
+            found = read_route(Reader(other.spec, "spec", []))
+            if (found.path, frozenset(found.headers)) == (spec.path, frozenset(spec.headers)):
+                return other.name
+        return ""
 
     async def columns(self, work: PendingWork, request: ApplyRequest, row: Row | None, new_id: str) -> dict[str, Any]:
         return {**await super().columns(work, request, row, new_id), "host": cast(RouteSpec, request.doc.spec).host}
