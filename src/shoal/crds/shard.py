@@ -1,8 +1,9 @@
 """``shard.io/v1``: the sharding of a controller, and its shards.
 
-Users write ShardConfigs. A manager writes ShardInstances (one per shard) and ShardSlots (the owner of each slot, in a
-few objects that are written by compare-and-swap). Workers write ShardStates (the state of a slot that moves). All of
-them are in the namespace of the ShardConfig, where the workers run too.
+Users write ShardConfigs, and ShardedResources if they have no kind of their own to share out. A manager writes
+ShardInstances (one per shard) and ShardSlots (the owner of each slot, in a few objects that are written by
+compare-and-swap). Workers write ShardStates (the state of a slot that moves). All but ShardedResources are in the
+namespace of the ShardConfig, where the workers run too.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from shoal.kube.objects import Obj
 GROUP = "shard.io"
 VERSION = "v1"
 API_VERSION = f"{GROUP}/{VERSION}"
-
+SHARDED_RESOURCE = "ShardedResource"
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -47,6 +48,9 @@ class ShardTarget(_View, frozen=True, kw_only=True):
     selector: Obj | None = None
     namespace_selector: Obj | None = None
     controlled: list[Controlled] = []
+
+
+_DEFAULT_TARGET = ShardTarget(group=GROUP, kind=SHARDED_RESOURCE)
 
 
 class CustomMetric(_View, frozen=True, kw_only=True):
@@ -85,6 +89,30 @@ class Update(_View, frozen=True, kw_only=True):
     max_surge: int = 1
 
 
+class WorkerLimits(_View, frozen=True, kw_only=True):
+    """Limits of each worker. A worker's own flags come first; what neither names has the worker's default."""
+
+    concurrency: int = 0  # handlers at once; 0: not named
+    batch: int = 0  # objects of a batch handler at once; 0: not named
+    handler_timeout: str = ""
+    drain_timeout: str = ""
+
+
+class HandlerWebhook(_View, frozen=True, kw_only=True):
+    """Where the built-in worker sends each ShardedResource. Any answer but 2xx is a failure; it retries."""
+
+    url: str
+    timeout: str = "10s"  # of one call, connecting included
+    max_bytes: int = 1024 * 1024  # of a request and of an answer
+    ca_bundle: str = ""  # PEM in base64; empty: the system's authorities
+
+
+class ShardHandler(_View, frozen=True, kw_only=True):
+    """What the built-in worker does with a ShardedResource; without a webhook it marks it as processed."""
+
+    webhook: HandlerWebhook | None = None
+
+
 class ConfigSpec(_View, frozen=True, kw_only=True):
     min_shards: int = 1
     max_shards: int = 10
@@ -94,8 +122,11 @@ class ConfigSpec(_View, frozen=True, kw_only=True):
     health_check_interval: str = "30s"
     graceful_shutdown_timeout: str = "30s"
     resources: Obj | None = None
-    targets: list[ShardTarget] = []
-    template: Obj | None = None  # a PodTemplateSpec; none: the manager does not start workers
+    targets: list[ShardTarget] = []  # none: ShardedResources
+    template: Obj | None = None  # a PodTemplateSpec; none: the built-in worker, if it can handle the targets
+    external_workers: bool = False  # the manager starts no workers: they come from elsewhere
+    worker: WorkerLimits = WorkerLimits()
+    handler: ShardHandler = ShardHandler()
     queue_depth_limit: int = 0  # average per shard; 0: queues decide nothing
     latency_target: str = ""  # of a handler, as workers report it; empty: latency decides nothing
     custom_metrics: list[CustomMetric] = []
@@ -118,6 +149,12 @@ class ConfigSpec(_View, frozen=True, kw_only=True):
     @property
     def heartbeat_s(self) -> float:
         return seconds(self.heartbeat_interval)
+
+    @property
+    def built_in(self) -> bool:
+        """Whether the manager starts built-in workers: all targets are theirs, and no other workers are named."""
+        ours = all((target.group, target.kind) == (GROUP, SHARDED_RESOURCE) for target in self.targets)
+        return self.template is None and not self.external_workers and ours
 
 
 class HashRange(_View, frozen=True, kw_only=True, omit_defaults=False):
@@ -162,8 +199,10 @@ class InstanceStatus(_View, frozen=True, kw_only=True):
 
 
 def read_config(obj: Obj) -> ConfigSpec:
-    """The spec of a ShardConfig; ``msgspec.ValidationError`` names the error."""
-    return msgspec.convert(obj.get("spec") or {}, ConfigSpec, strict=False)
+    """The spec of a ShardConfig, with ShardedResources as its target if it names none; ``msgspec.ValidationError``
+    names the error."""
+    spec = msgspec.convert(obj.get("spec") or {}, ConfigSpec, strict=False)
+    return spec if spec.targets else msgspec.structs.replace(spec, targets=[_DEFAULT_TARGET])
 
 
 def read_instance(obj: Obj) -> tuple[InstanceSpec, InstanceStatus]:
@@ -186,6 +225,7 @@ def definitions() -> list[Obj]:
         _definition("ShardInstance", "shardinstances", schema.INSTANCE, schema.INSTANCE_COLUMNS, short="shi"),
         _definition("ShardSlots", "shardslots", schema.SLOTS, schema.SLOTS_COLUMNS, status=False),
         _definition("ShardState", "shardstates", schema.STATE, schema.STATE_COLUMNS, status=False),
+        _definition(SHARDED_RESOURCE, "shardedresources", schema.RESOURCE, schema.RESOURCE_COLUMNS, short="shr"),
     ]
 
 

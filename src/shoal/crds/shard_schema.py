@@ -77,6 +77,23 @@ _TARGET = _object(
     required=("kind",),
 )
 
+_WEBHOOK = _object(
+    {
+        "url": {"type": "string", "maxLength": 2048, "pattern": r"^https?://[^/?#@\s]+([/?][^#\s]*)?$"},
+        "timeout": _duration("10s"),
+        "maxBytes": {"type": "integer", "minimum": 1, "maximum": 16 * 1024 * 1024, "default": 1024 * 1024},
+        "caBundle": {"type": "string", "format": "byte", "maxLength": 1024 * 1024},
+    },
+    required=("url",),
+    rules=(
+        ("duration(self.timeout) > duration('0s')", "timeout must be more than 0"),
+        (
+            "!has(self.caBundle) || self.url.startsWith('https://')",
+            "caBundle needs an https:// url: over http there is no certificate to check",
+        ),
+    ),
+)
+
 _CONFIG_SPEC = _object(
     {
         "minShards": {"type": "integer", "minimum": 1, "maximum": 100, "default": 1},
@@ -93,6 +110,22 @@ _CONFIG_SPEC = _object(
         "resources": _object({"requests": _QUANTITIES, "limits": _QUANTITIES}),
         "targets": _list(_TARGET, limit=16),
         "template": _FREE,
+        "externalWorkers": {"type": "boolean", "default": False},
+        "worker": _object(
+            {
+                "concurrency": {"type": "integer", "minimum": 1, "maximum": 1000},
+                "batch": {"type": "integer", "minimum": 1, "maximum": 10000},
+                "handlerTimeout": _duration(),
+                "drainTimeout": _duration(),
+            },
+            rules=(
+                (
+                    "!has(self.handlerTimeout) || duration(self.handlerTimeout) > duration('0s')",
+                    "handlerTimeout must be more than 0",
+                ),
+            ),
+        ),
+        "handler": _object({"webhook": _WEBHOOK}),
         "queueDepthLimit": _COUNT,
         "latencyTarget": _duration(),
         "customMetrics": _list(
@@ -139,6 +172,10 @@ _CONFIG_SPEC = _object(
         ),
         ("duration(self.heartbeatInterval) >= duration('100ms')", "heartbeatInterval must be 100ms or more"),
         ("duration(self.leaseDuration) >= duration('1s')", "leaseDuration must be 1s or more"),
+        (
+            "!self.externalWorkers || !has(self.template)",
+            "template must not be set with externalWorkers: the manager starts no workers then",
+        ),
     ),
 )
 
@@ -332,4 +369,30 @@ STATE_COLUMNS = [
     _column("Slot", ".spec.slot", "integer"),
     _column("Epoch", ".spec.epoch", "integer"),
     _column("Shard", ".spec.shard"),
+]
+
+RESOURCE: Obj = {
+    "description": "An object of the built-in worker: shards share out these if their ShardConfig names no other kind.",
+    **_object(
+        {
+            "spec": {**_FREE, "description": "Any data; the webhook of the ShardConfig gets it."},
+            "status": _object(
+                {
+                    "phase": {"type": "string", "enum": ["Failed", "Processed"]},
+                    "processedBy": _TEXT,
+                    "processedAt": _TIME,
+                    "attempts": _COUNT,
+                    "observedGeneration": _EPOCH,
+                    "message": _TEXT,
+                }
+            ),
+        }
+    ),
+}
+RESOURCE_COLUMNS = [
+    _column("Phase", ".status.phase"),
+    _column("Processed by", ".status.processedBy"),
+    _column("Attempts", ".status.attempts", "integer"),
+    _column("Message", ".status.message", priority=1),
+    _column("Age", ".metadata.creationTimestamp", "date"),
 ]

@@ -8,11 +8,18 @@ from collections.abc import Sequence
 from shoal.crds.shard import definitions
 from shoal.kube.objects import Obj
 from shoal.sharding.model import CONFIG_LABEL, epoch_annotation, slot_label
-from shoal.sharding.rbac import MANAGER, NAMESPACE, TargetKind, manager_rights, worker_rights
+from shoal.sharding.rbac import MANAGER, NAMESPACE, SHARDED_RESOURCES, TargetKind, manager_rights, worker_rights
 
 PORT = 8060  # of the manager's health and metrics
 _DNS = 53
 _APP = "app.kubernetes.io/name"
+CONTAINER_SECURITY: Obj = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 
 
 def manifests(
@@ -23,7 +30,9 @@ def manifests(
     image: str = "",
     replicas: int = 2,
 ) -> list[Obj]:
-    """In the order in which they are applied. Without an ``image`` the manager runs elsewhere."""
+    """In the order in which they are applied, for these kinds and ShardedResources. Without an ``image`` the manager
+    runs elsewhere."""
+    kinds = (SHARDED_RESOURCES, *kinds)
     made = [
         *definitions(),
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
@@ -39,6 +48,7 @@ def manifests(
 def _deployment(namespace: str, image: str, replicas: int) -> Obj:
     labels = {_APP: MANAGER}
     command = ["shoal", "shard", "manager", "--host", "0.0.0.0", "--port", str(PORT), "--namespace", namespace]
+    command += ["--worker-image", image]
     container = {
         "name": "manager",
         "image": image,
@@ -50,13 +60,7 @@ def _deployment(namespace: str, image: str, replicas: int) -> Obj:
             "requests": {"cpu": "100m", "memory": "128Mi"},
             "limits": {"cpu": "500m", "memory": "512Mi"},
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": CONTAINER_SECURITY,
     }
     template = {
         "metadata": {"labels": labels},

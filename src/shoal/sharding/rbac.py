@@ -36,6 +36,10 @@ class TargetKind:
         return ("create", "delete", *known) if self.controlled else known
 
 
+SHARDED_RESOURCES = TargetKind(GROUP, "shardedresources", verbs=("list", "patch", "watch"))
+"""The kind of the built-in worker."""
+
+
 def rule(group: str, resources: Iterable[str], verbs: Iterable[str]) -> Obj:
     return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
 

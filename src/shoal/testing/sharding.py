@@ -18,6 +18,7 @@ from typing import Any
 
 from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids
+from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, Scope, builtin
 from shoal.crds.shard import GROUP, VERSION, definitions
@@ -94,13 +95,14 @@ class SlotWorld:
         *,
         client: Client | None = None,
         clock: Clock | None = None,
+        metrics: Metrics | None = None,
         **settings: Any,
     ) -> Worker:
         """Start a worker in this process; ``client`` and ``clock`` replace the common ones."""
         config = WorkerConfig(config=CONFIG, shard=shard, **settings)
         worker = Worker(
             client or self.client, app, config, clock=clock or RealClock(), random=Random(1).random,
-            new_id=Ids().new_suffix,
+            new_id=Ids().new_suffix, metrics=metrics,
         )  # fmt: skip
         stop = asyncio.Event()
         self.workers[shard] = worker, stop, asyncio.create_task(worker.run(stop), name=shard)

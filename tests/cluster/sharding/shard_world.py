@@ -318,6 +318,8 @@ class World:
         return made
 
     async def config(self, name: str, **spec: Any) -> Obj:
+        """A ShardConfig. Without a template its workers are those that the test starts."""
+        spec = spec if "template" in spec else {"externalWorkers": True, **spec}
         given = {"leaseDuration": "15s", "heartbeatInterval": "2s", "cooldown": "1h", "sustainedFor": "1h", **spec}
         return await self.configs.create({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": given})
 

@@ -9,9 +9,12 @@ from shoal.crds import shard_schema
 from shoal.crds.shard import (
     API_VERSION,
     ConfigSpec,
+    HandlerWebhook,
     HashRange,
     InstanceSpec,
     InstanceStatus,
+    ShardHandler,
+    WorkerLimits,
     definitions,
     read_config,
     read_instance,
@@ -62,6 +65,14 @@ MISTAKES = [
     ({"maxShards": 1001}, "maxShards"),
     ({"cooldown": "soon"}, "cooldown"),
     ({"targets": [{"group": "example.com"}]}, "kind"),
+    ({"externalWorkers": True, "template": {}}, "template must not be set with externalWorkers"),
+    ({"worker": {"concurrency": 0}}, "concurrency"),
+    ({"worker": {"handlerTimeout": "0s"}}, "handlerTimeout must be more than 0"),
+    ({"handler": {"webhook": {}}}, "url"),
+    ({"handler": {"webhook": {"url": "ftp://example.com"}}}, "url"),
+    ({"handler": {"webhook": {"url": "https://user:secret@example.com"}}}, "url"),
+    ({"handler": {"webhook": {"url": "http://example.com", "timeout": "0s"}}}, "timeout must be more than 0"),
+    ({"handler": {"webhook": {"url": "http://example.com", "caBundle": "YQ=="}}}, "caBundle needs an https:// url"),
     ({"customMetrics": [{"name": "orders", "target": 0}]}, "target must be more than 0"),
     ({"cost": {"perShardHour": 0, "budgetPerHour": 1}}, "perShardHour must be more than 0"),
 ]
@@ -112,6 +123,9 @@ async def test_a_state_is_written_once_and_not_larger_than_allowed():
     ("view", "schema"),
     [
         (ConfigSpec, shard_schema.CONFIG["properties"]["spec"]),
+        (WorkerLimits, shard_schema.CONFIG["properties"]["spec"]["properties"]["worker"]),
+        (ShardHandler, shard_schema.CONFIG["properties"]["spec"]["properties"]["handler"]),
+        (HandlerWebhook, shard_schema.CONFIG["properties"]["spec"]["properties"]["handler"]["properties"]["webhook"]),
         (InstanceSpec, shard_schema.INSTANCE["properties"]["spec"]),
         (InstanceStatus, shard_schema.INSTANCE["properties"]["status"]),
     ],
@@ -122,6 +136,20 @@ def test_views_and_schemas_have_the_same_fields_and_defaults(view, schema):
     for name, part in schema["properties"].items():
         if "default" in part:
             assert fields[name].default == part["default"]
+
+
+def test_a_config_without_targets_shares_sharded_resources_among_built_in_workers():
+    alone = read_config(CONFIG)
+    assert [(target.group, target.kind) for target in alone.targets] == [("shard.io", "ShardedResource")]
+    assert alone.built_in
+    own = {"group": "shard.io", "kind": "ShardedResource", "selector": {"matchLabels": {"tier": "a"}}}
+    for spec, built_in in (
+        ({"targets": [own]}, True),
+        ({"targets": [own, {"kind": "ConfigMap"}]}, False),
+        ({"template": {"spec": {}}}, False),
+        ({"externalWorkers": True}, False),
+    ):
+        assert read_config({"spec": spec}).built_in == built_in, spec
 
 
 def test_durations_are_read_as_go_writes_them():

@@ -39,8 +39,29 @@ def manager(
         bool | None,
         typer.Option("--elect/--no-elect", help="use leader election, so that replicas can run; default on"),
     ] = None,
+    election_lease: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="how long a leader's Lease lasts without renewal; default 15")
+    ] = None,
+    election_renew_deadline: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="how long a leader tries to renew before it stops; default 10"),
+    ] = None,
+    election_retry: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="how often the leader renews and the others try; default 2"),
+    ] = None,
     install: Annotated[
         bool | None, typer.Option("--install/--no-install", help="apply the CustomResourceDefinitions first")
+    ] = None,
+    worker_image: Annotated[
+        str | None, typer.Option(help="image of built-in workers; default: the one that Shoal's own nodes know")
+    ] = None,
+    webhook_network: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="network, as CIDR, of loopback or link-local addresses that webhooks of ShardConfigs may have; "
+            "may be repeated; default: none"
+        ),
     ] = None,
     webhook_port: Annotated[
         int | None,
@@ -57,8 +78,10 @@ def manager(
 
     flags = {
         "kubeconfig": kubeconfig, "context": context, "namespace": namespace, "name": name, "host": host, "port": port,
-        "elect": elect, "install": install, "webhook_port": webhook_port, "webhook_certificate": webhook_certificate,
-        "webhook_key": webhook_key, "log_level": log_level,
+        "elect": elect, "lease_s": election_lease, "renew_deadline_s": election_renew_deadline,
+        "retry_s": election_retry, "install": install, "worker_image": worker_image,
+        "webhook_networks": webhook_network or None, "webhook_port": webhook_port,
+        "webhook_certificate": webhook_certificate, "webhook_key": webhook_key, "log_level": log_level,
     }  # fmt: skip
     settings = read_settings(SHARD_MANAGER, flags, file=config)
     start_logs(settings.log_level)
@@ -120,17 +143,36 @@ _PLACE = Annotated[
     str | None, typer.Option(help="namespace of the ShardConfig; default $SHARD_NAMESPACE, else default")
 ]
 _SETTINGS = Annotated[Path | None, typer.Option(help="settings file, YAML or JSON")]
+_ELSE = "default: as the ShardConfig says, else"
 
 
 @app.command("worker")
 def worker(
-    controller: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="a ShardedController in a Python module")],
+    controller: Annotated[
+        str,
+        typer.Argument(
+            metavar="[MODULE:NAME]",
+            help="a ShardedController in a Python module; default: the built-in worker, for ShardedResources",
+        ),
+    ] = "",
     config: _CONFIG = None,
     shard: _SHARD = None,
     namespace: _PLACE = None,
     kubeconfig: Kubeconfig = None,
     settings: _SETTINGS = None,
-    concurrency: Annotated[int | None, typer.Option(help="concurrent handlers; default 16")] = None,
+    concurrency: Annotated[int | None, typer.Option(help=f"concurrent handlers; {_ELSE} 16")] = None,
+    batch: Annotated[
+        int | None, typer.Option(help=f"largest number of objects of a batch handler at once; {_ELSE} 100")
+    ] = None,
+    handler_timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help=f"longest time a handler may take; {_ELSE} 60")
+    ] = None,
+    drain_timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help=f"time the handlers of a moving slot have before they are cancelled; {_ELSE} 20"
+        ),
+    ] = None,
     cpus: Annotated[
         float | None,
         typer.Option(help="CPUs available to the worker, to compute its load; default $SHARD_CPUS, else 1"),
@@ -142,20 +184,29 @@ def worker(
         str | None, typer.Option(help="address of health and metrics; default $POD_IP, else 127.0.0.1")
     ] = None,
     port: Annotated[int | None, typer.Option(help="port of health and metrics; default 0: none")] = None,
+    webhook_network: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="network, as CIDR, of loopback or link-local addresses that the built-in worker's webhook may have; "
+            "may be repeated; default: none"
+        ),
+    ] = None,
     log_level: LogLevel = None,
     stop_on_eof: StopOnEof = False,
 ) -> None:
     """Run a controller on one shard. On SIGTERM it hands its slots over, then ends. Settings also come from a file and
     from SHOAL_SHARD_WORKER_* variables; flags win."""
-    from shoal.app.sharding.worker import controller_of, run_worker
+    from shoal.app.sharding.worker import builtin_controller, controller_of, run_worker
 
     flags = {
         "config": config, "shard": shard, "namespace": namespace, "kubeconfig": kubeconfig, "concurrency": concurrency,
-        "cpus": cpus, "memory_limit_bytes": memory_bytes, "host": host, "port": port, "log_level": log_level,
+        "batch": batch, "handler_timeout_s": handler_timeout, "drain_timeout_s": drain_timeout, "cpus": cpus,
+        "memory_limit_bytes": memory_bytes, "host": host, "port": port, "webhook_networks": webhook_network or None,
+        "log_level": log_level,
     }  # fmt: skip
     read = read_settings(SHARD_WORKER, flags, file=settings)
     start_logs(read.log_level)
-    found = controller_of(controller)
+    found = controller_of(controller) if controller else builtin_controller(read, read.webhook_networks)
     if stop_on_eof:
         stop_when_stdin_ends()
 

@@ -24,10 +24,11 @@ from shoal.base.settings import setting
 from shoal.base.tasks import wait_first
 from shoal.client import Client, LostLease, builtin, connect, load
 from shoal.crds.shard import definitions
-from shoal.reconcile import ElectionConfig, Elector, EventRecorder, LeaseLock, Manager, RecorderConfig
+from shoal.reconcile import Elector, EventRecorder, LeaseLock, Manager, RecorderConfig
 from shoal.sharding.manager import wiring
 from shoal.sharding.manager.admission import Assigner, webhook_app
 from shoal.sharding.manager.config import ManagerConfig
+from shoal.sharding.manager.pods import BuiltinWorker
 from shoal.sharding.rbac import MANAGER
 from shoal.sharding.reflector_config import REFLECTOR_CONFIG
 
@@ -136,10 +137,7 @@ class ShardService:
         if config.elect:
             elector = Elector(
                 LeaseLock(self._lock_client, config.namespace, MANAGER), self.identity, clock=self._clock,
-                random=random,
-                config=ElectionConfig(
-                    lease_s=config.lease_s, renew_deadline_s=config.renew_deadline_s, retry_s=config.retry_s
-                ),
+                random=random, config=config.election(),
             )  # fmt: skip
         self._manager = manager = Manager(
             self._client, clock=self._clock, random=random, elector=elector, reflector=REFLECTOR_CONFIG
@@ -151,6 +149,7 @@ class ShardService:
         deps = wiring.ManagerDeps(
             clock=self._clock, random=random, new_id=lambda: str(next(numbers)), new_suffix=self._ids.new_suffix,
             metrics=self.metrics,
+            builtin=BuiltinWorker(image=config.worker_image, webhook_networks=config.webhook_networks),
         )  # fmt: skip
         self._components = wiring.add(manager, events, deps, before=self._components)
         manager.add(events)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from shoal.app.demo import websites
 from shoal.app.embedded import EmbeddedPart
+from shoal.app.settings import SHARD_MANAGER, read_settings
 from shoal.app.sharding.manager import ShardService
 from shoal.base.metrics import Metrics
 from shoal.sharding.manager.config import ManagerConfig
@@ -23,6 +26,15 @@ _KINDS = (
 )
 
 
+_NETWORKS = ("127.0.0.0/8",)  # Services and pods of a cluster on this machine have loopback addresses
+
+
+def embedded_config(identity: str, environ: Mapping[str, str]) -> ManagerConfig:
+    """The settings of the manager in a cluster's process: SHOAL_SHARD_MANAGER_* variables apply to it too."""
+    read: ManagerConfig = read_settings(SHARD_MANAGER, {}, environ=environ)
+    return replace(read, name=read.name or identity, webhook_networks=read.webhook_networks or _NETWORKS)
+
+
 class ShardPart(EmbeddedPart):
     name = "sharding"
 
@@ -31,10 +43,9 @@ class ShardPart(EmbeddedPart):
 
     async def act(self) -> None:
         deps = self.deps
-        # one manager per cluster process: no other candidate
-        config = ManagerConfig(name=deps.identity, elect=False)
-        client = deps.connect(USER)
+        config = embedded_config(deps.identity, os.environ)
+        client, lock_client = deps.connect(USER), deps.connect(USER)  # renewals do not queue behind the work
         service = ShardService(
-            config, client, client, clock=deps.clock, ids=deps.ids, random=deps.random, metrics=Metrics()
+            config, client, lock_client, clock=deps.clock, ids=deps.ids, random=deps.random, metrics=Metrics()
         )
         await service.run()

@@ -1,9 +1,10 @@
-"""A worker as a process: a controller from a module, on the shard that its flags or environment name."""
+"""A worker as a process: a controller from a module, or the built-in one, on the shard that its flags or environment
+name."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,11 +15,13 @@ from shoal.app.fleet.health import health_app
 from shoal.base.clock import RealClock
 from shoal.base.http1.asgi import small_serving
 from shoal.base.ids import Ids
-from shoal.base.metrics import PROCESS
+from shoal.base.metrics import Metrics
 from shoal.base.settings import setting
 from shoal.client import connect, load_inside
 from shoal.errors import ConfigError
 from shoal.sharding.worker import ShardedController, Worker, WorkerConfig
+from shoal.sharding.worker.builtin import BuiltinController
+from shoal.sharding.worker.webhook import WebhookCaller, read_networks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,17 @@ class ShardWorkerSettings(WorkerConfig):
     kubeconfig: Path | None = setting(None, doc="of the cluster; default: the pod's service account, else kubectl's")
     host: str = setting("127.0.0.1", doc="address for health and metrics")
     port: int = setting(0, doc="of health and metrics; 0: none")
+    webhook_networks: tuple[str, ...] = setting(
+        (), doc="networks of loopback and link-local addresses that the built-in worker's webhook may have, as CIDR"
+    )
     log_level: str = setting("info", doc="debug, info, warning, error or off")
+
+
+def builtin_controller(config: WorkerConfig, webhook_networks: Sequence[str]) -> ShardedController:
+    """The controller of ShardedResources."""
+    clock = RealClock()
+    caller = WebhookCaller(clock=clock, networks=read_networks(webhook_networks))
+    return BuiltinController(config.shard, caller, clock=clock).app
 
 
 def controller_of(place: str) -> ShardedController:
@@ -59,12 +72,14 @@ async def run_worker(
     health: tuple[str, int] | None = None,
 ) -> None:
     """Work until ``stop``; ``health`` is where /livez, /readyz and /metrics are answered."""
-    clock, random = RealClock(), Random()
+    clock, random, metrics = RealClock(), Random(), Metrics()
     access = load_inside(kubeconfig)
     async with connect(
         access, clock=clock, field_manager=config.config, user_agent=f"shard-worker/{__version__}"
     ) as client:
-        worker = Worker(client, controller, config, clock=clock, random=random.random, new_id=Ids().new_suffix)
+        worker = Worker(
+            client, controller, config, clock=clock, random=random.random, new_id=Ids().new_suffix, metrics=metrics
+        )
 
         def alive() -> tuple[bool, dict[str, str]]:
             return True, {"slots": str(len(worker.owned))}
@@ -82,5 +97,5 @@ async def run_worker(
             await working()
             return
         host, port = health
-        async with small_serving(health_app(alive, ready, PROCESS), host=host, port=port, clock=clock):
+        async with small_serving(health_app(alive, ready, metrics), host=host, port=port, clock=clock):
             await working()

@@ -17,8 +17,9 @@ from shoal.sharding.ring import object_key
 class SlotChooser:
     """Chooses slots for the objects of one config, by its strategy."""
 
-    def __init__(self, memory: ManagerMemory) -> None:
+    def __init__(self, memory: ManagerMemory, namespace: str) -> None:
         self._memory = memory
+        self._namespace = namespace  # of the ShardConfig
         self._idlest: tuple[int, ...] = ()
         self._looked_at = -1  # the turn at which the idlest shard was last determined
 
@@ -36,7 +37,7 @@ class SlotChooser:
             self._look(entries)
         key = object_key(group, kind, about.get("namespace") or "", about.get("name") or "")
         slot = choose_slot(strategy, key, turn=self._memory.turn, idlest=self._idlest)
-        self._memory.objects.add(slot, about.get("name") or "")
+        self._memory.objects.add(slot, shown_name(obj, self._namespace))
         return slot
 
     def _look(self, entries: Callable[[], Sequence[SlotEntry]]) -> None:
@@ -52,6 +53,13 @@ class SlotChooser:
                 slots.setdefault(entry.owner, []).append(entry.slot)
         idlest = min(slots, key=lambda shard: (objects[shard], shard), default="")
         self._idlest = tuple(slots.get(idlest, ()))
+
+
+def shown_name(obj: Obj, namespace: str) -> str:
+    """How ``assignedResources`` name an object: with its namespace, unless it is in that of the ShardConfig."""
+    about = obj["metadata"]
+    place, name = about.get("namespace") or "", about.get("name") or ""
+    return f"{place}/{name}" if place and place != namespace else name
 
 
 def label_patch(obj: Obj, config: str, slot: int) -> Obj:

@@ -124,11 +124,14 @@ class ManagerMemory:
     imbalanced_s: float | None = None  # since when the loads differ by more than the threshold
     scaled_s: float | None = None
     figures: PassFigures | None = None
+    target_problems: dict[str, str] = field(default_factory=dict)  # kind -> why its objects cannot be shared out
+    refused_pods: dict[str, str] = field(default_factory=dict)  # shard -> why the server refused its pod
 
     def forget(self, shard: str) -> None:
         self.observations.forget(shard)
         self.health.pop(shard, None)
         self.status_s.pop(shard, None)
+        self.refused_pods.pop(shard, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

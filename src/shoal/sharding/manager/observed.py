@@ -13,6 +13,7 @@ from shoal.reconcile.keys import ObjectKey, version_of
 from shoal.sharding.leases import LeaseState, ShardLease, read_lease, state_of
 from shoal.sharding.manager.memory import ManagerMemory
 from shoal.sharding.manager.overlay import Overlay
+from shoal.sharding.manager.pods import BuiltinWorker
 from shoal.sharding.model import CONFIG_LABEL, TABLES, SlotEntry, read_table, table_name
 
 
@@ -70,6 +71,8 @@ class Observer:
         tables: Overlay,
         leases: Overlay,
         pods: Overlay,
+        *,
+        builtin: BuiltinWorker,
     ) -> None:
         self._sources = sources
         self._configs = configs
@@ -77,6 +80,7 @@ class Observer:
         self._tables = tables
         self._leases = leases
         self._pods = pods
+        self._builtin = builtin
         self._parsed: dict[tuple[str, str], tuple[str, tuple[SlotEntry, ...]]] = {}
 
     def observe(self, key: ObjectKey, memory: ManagerMemory, now_s: float) -> Observed | None:
@@ -99,7 +103,7 @@ class Observer:
         return Observed(
             key=key,
             config=config,
-            spec=read_config(config),
+            spec=self._builtin.completed(read_config(config)),
             instances=instances,
             leases={
                 obj["metadata"]["name"]: self._seen(obj, memory, now_s)

@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import blake2b
 from math import ceil
 
 import orjson
+from msgspec import structs
 
 from shoal.crds.shard import API_VERSION, ConfigSpec, seconds
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import parse
 from shoal.sharding.manager.lifecycle import PodState
+from shoal.sharding.manifests import CONTAINER_SECURITY
 from shoal.sharding.model import CONFIG_LABEL, SHARD_LABEL
+from shoal.sharding.rbac import WORKER
+
+_OWN_IMAGE = "shoal/shard-worker"
+_STARTING = ("ContainerCreating", "PodInitializing")
+_PORT = 8080  # of a built-in worker's health and metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltinWorker:
+    """The pods of built-in workers. Without an ``image`` it is the one that Shoal's own nodes know."""
+
+    image: str = ""
+    webhook_networks: tuple[str, ...] = ()
+
+    def completed(self, spec: ConfigSpec) -> ConfigSpec:
+        """The spec with the template of built-in workers, where it has no workers of its own."""
+        return structs.replace(spec, template=self._template()) if spec.built_in else spec
+
+    def _template(self) -> Obj:
+        networks = [flag for network in self.webhook_networks for flag in ("--webhook-network", network)]
+        container: Obj = {
+            "name": "worker",
+            "image": self.image or _OWN_IMAGE,
+            "args": ["--port", str(_PORT), *networks],
+            "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+            "ports": [{"name": "health", "containerPort": _PORT}],
+        }
+        if self.image:
+            container |= {"command": ["shoal", "shard", "worker"], "securityContext": CONTAINER_SECURITY}
+        return {"spec": {"serviceAccountName": WORKER, "containers": [container]}}
 
 
 def template_hash(spec: ConfigSpec) -> str:
@@ -76,6 +109,19 @@ def _limits(limits: Obj) -> dict[str, str]:
     if "memory" in limits:
         made["SHARD_MEMORY_BYTES"] = str(parse(str(limits["memory"])).value())
     return made
+
+
+def pod_problem(pod: Obj | None) -> str:
+    """Why a pod does not start; empty: no reason is known."""
+    status = (pod or {}).get("status") or {}
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"{condition.get('reason', '')}: {condition.get('message', '')}".strip(": ")
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") and waiting["reason"] not in _STARTING:
+            return f"{waiting['reason']}: {waiting.get('message', '')}".strip(": ")
+    return ""
 
 
 def pod_state(pod: Obj | None, *, expected: bool) -> PodState:

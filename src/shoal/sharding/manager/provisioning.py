@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 from shoal.base.logs import get_logger
 from shoal.crds.shard import API_VERSION, InstanceSpec, read_instance, written
-from shoal.errors import AlreadyExists
+from shoal.errors import AlreadyExists, BadRequest, Forbidden, Invalid
 from shoal.kube.objects import Obj
 from shoal.sharding.leases import LeaseState
 from shoal.sharding.manager import lifecycle
 from shoal.sharding.manager.lifecycle import Create, Drain, Keep, PhaseDecision, PodState, Shard, ShardPhase
+from shoal.sharding.manager.memory import ManagerMemory
 from shoal.sharding.manager.observed import Observed, ObservedInstance
 from shoal.sharding.manager.pods import template_hash, worker_pod
 from shoal.sharding.manager.writers import Writers, config_reference
@@ -26,13 +26,15 @@ class ShardProvisioner:
     def __init__(self, writers: Writers) -> None:
         self._writers = writers
 
-    async def scale(self, seen: Observed, shards: dict[str, Shard], desired: int) -> dict[str, PhaseDecision]:
+    async def scale(
+        self, seen: Observed, memory: ManagerMemory, shards: dict[str, Shard], desired: int
+    ) -> dict[str, PhaseDecision]:
         """Create, drain or keep shards until there are ``desired`` ones; returns the phases that change."""
         phase_decisions: dict[str, PhaseDecision] = {}
         for order in lifecycle.plan_shards(tuple(shards.values()), desired, max_surge=seen.spec.update.max_surge):
             match order:
                 case Create(replaces):
-                    await self._create(seen, replaces)
+                    await self._create(seen, memory, replaces)
                 case Drain(name, reason, text):
                     shard = shards[name]
                     if shard.phase is not ShardPhase.FAILED or shard.slots == 0:
@@ -57,13 +59,27 @@ class ShardProvisioner:
         found = await asyncio.gather(*map(make, strangers))
         return {instance.name: instance for instance in found if instance is not None}
 
-    async def create_pods(self, seen: Observed, shards: dict[str, Shard]) -> None:
+    async def create_pods(self, seen: Observed, memory: ManagerMemory, shards: dict[str, Shard]) -> None:
         """Create the missing pods of pending shards."""
         for name, shard in shards.items():
             if shard.phase is ShardPhase.PENDING and shard.pod is PodState.MISSING and seen.spec.template is not None:
-                pod = worker_pod(seen.spec, seen.key.name, seen.instances[name].obj)
-                with suppress(AlreadyExists):
-                    await self._writers.pods.create(pod)
+                await self._create_pod(seen, memory, seen.instances[name].obj)
+
+    async def _create_pod(self, seen: Observed, memory: ManagerMemory, instance: Obj) -> None:
+        """A refusal (a quota, a missing service account, an invalid template) is kept for the conditions: the next pass
+        tries again."""
+        name = instance["metadata"]["name"]
+        try:
+            await self._writers.pods.create(worker_pod(seen.spec, seen.key.name, instance))
+            memory.refused_pods.pop(name, None)
+        except AlreadyExists:
+            memory.refused_pods.pop(name, None)
+        except (BadRequest, Forbidden, Invalid) as error:
+            if name not in memory.refused_pods:
+                text = f"pod {name} was refused: {error}"
+                self._writers.record_event(seen.config, "PodRefused", text, warning=True)
+                log.warning("the pod of a shard was refused", shard=name, reason=str(error))
+            memory.refused_pods[name] = f"the server refused its pod: {error}"
 
     async def remove(self, seen: Observed, shards: dict[str, Shard]) -> set[str]:
         """Delete the objects of terminated shards: the pod at once, the others when the pod is gone. Returns the shards
@@ -88,7 +104,7 @@ class ShardProvisioner:
                     await self._writers.leases.delete_unchanged(lease.obj)
         return removed
 
-    async def _create(self, seen: Observed, replaces: str) -> None:
+    async def _create(self, seen: Observed, memory: ManagerMemory, replaces: str) -> None:
         name = f"{seen.key.name}-{self._writers.new_suffix()}"
         spec = InstanceSpec(
             shard_id=name, config=seen.key.name, replaces=replaces, template_hash=template_hash(seen.spec)
@@ -96,8 +112,7 @@ class ShardProvisioner:
         instance = await self._instance(seen, spec)
         if instance is None:
             return
-        with suppress(AlreadyExists):
-            await self._writers.pods.create(worker_pod(seen.spec, seen.key.name, instance.obj))
+        await self._create_pod(seen, memory, instance.obj)
         text = f"created shard {name}" + (f" in place of {replaces}" if replaces else "")
         self._writers.record_event(seen.config, "ShardCreated", text)
         log.info("created a shard", shard=name, replaces=replaces)

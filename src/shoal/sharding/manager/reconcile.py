@@ -21,16 +21,17 @@ from shoal.reconcile import DONE, Change, Result
 from shoal.reconcile.keys import ObjectKey
 from shoal.sharding.leases import LeaseState, next_change_s, taken
 from shoal.sharding.manager import lifecycle, scaling
+from shoal.sharding.manager.conditions import condition
 from shoal.sharding.manager.lifecycle import PhaseDecision, Shard, ShardPhase
 from shoal.sharding.manager.memory import ManagerMemory
 from shoal.sharding.manager.observed import ManagerInformers, Observed, ObservedInstance, ObservedLease, Observer
+from shoal.sharding.manager.pods import BuiltinWorker
 from shoal.sharding.manager.provisioning import ShardProvisioner
 from shoal.sharding.manager.scaling import Direction, ScalingDecision
 from shoal.sharding.manager.slots import TablePlan
 from shoal.sharding.manager.table import TableKeeper, still_gathering
 from shoal.sharding.manager.view import (
     Pass,
-    condition,
     config_status,
     differs,
     figures_of,
@@ -55,7 +56,7 @@ _AT_ONCE = 32  # writes
 class ShardManager:
     """Reconciles ShardConfigs."""
 
-    def __init__(self, writers: Writers, sources: ManagerInformers) -> None:
+    def __init__(self, writers: Writers, sources: ManagerInformers, builtin: BuiltinWorker) -> None:
         self._writers = writers
         self._clock = writers.clock
         self._sources = sources
@@ -66,6 +67,7 @@ class ShardManager:
             writers.tables.overlay,
             writers.leases.overlay,
             writers.pods.overlay,
+            builtin=builtin,
         )
         self._table = TableKeeper(writers)
         self._provisioner = ShardProvisioner(writers)
@@ -134,10 +136,10 @@ class ShardManager:
         )  # fmt: skip
         await self._report(done, memory, now_s)
         if seen.spec.template is not None:
-            scaled = await self._provisioner.scale(seen, shards, decision.shards)
+            scaled = await self._provisioner.scale(seen, memory, shards, decision.shards)
             phase_decisions |= scaled
             _apply_decisions(shards, scaled)
-            await self._provisioner.create_pods(seen, shards)
+            await self._provisioner.create_pods(seen, memory, shards)
         for name in await self._provisioner.remove(seen, shards):
             del shards[name]
         await self._write_instances(done, memory, phase_decisions, now_s)

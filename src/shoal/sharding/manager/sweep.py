@@ -25,7 +25,7 @@ from shoal.kube.labels import Selector, from_object
 from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer
 from shoal.reconcile.keys import ObjectKey, controller_of, key_of
-from shoal.sharding.manager.assigning import SlotChooser, label_patch
+from shoal.sharding.manager.assigning import SlotChooser, label_patch, shown_name
 from shoal.sharding.manager.memory import ManagerMemory, SlotCounts
 from shoal.sharding.manager.metrics import ShardMetrics
 from shoal.sharding.model import SlotEntry, slot_label, slot_of, unassigned_selector
@@ -87,6 +87,12 @@ class TargetSweep:
 
     async def run(self) -> None:
         """Until cancelled. Waits for the kind if the server does not serve it yet."""
+        try:
+            await self._run()
+        finally:
+            self._problem("")  # the target may have left the config
+
+    async def _run(self) -> None:
         resource = MetadataClient(self._deps.client, await self._resolve(self._target.group, self._target.kind))
         namespaces = self._deps.namespaces.cache
         if self._namespaces is not None:
@@ -103,6 +109,14 @@ class TargetSweep:
                 namespaces.remove_handler(self._on_namespace)
             await cancel_all(*self._writing)
 
+    def _problem(self, text: str) -> None:
+        """Keep the reason why objects get no slots, for the conditions; empty: they do."""
+        problems, name = self._shared.memory.target_problems, f"{self._target.kind}.{self._target.group}".rstrip(".")
+        if text:
+            problems[name] = text
+        else:
+            problems.pop(name, None)
+
     async def _resolve(self, group: str, kind: str) -> ResourceType:
         while True:
             try:
@@ -111,8 +125,10 @@ class TargetSweep:
                 )
                 if found is not None:
                     return found
+                self._problem("the server does not serve this kind: apply its CustomResourceDefinition")
                 log.info("the kind of a target does not exist yet", config=self._config, group=group, kind=kind)
             except (ApiError, TransportError) as error:
+                self._problem(f"the server's kinds cannot be read: {error}")
                 log.warning("reading the server's kinds failed", reason=str(error))
             await self._clock.sleep(_RETRY_S)
 
@@ -132,11 +148,13 @@ class TargetSweep:
             try:
                 version = await self._list_unassigned(resource)
                 failures = 0
+                self._problem("")
                 await wait_first(self._watch_unassigned(resource, version), self._wait_for_rescan())
             except Expired:
                 continue
             except (ApiError, TransportError) as error:
                 failures += 1
+                self._problem(f"its objects cannot be listed: {error}")
                 self._deps.metrics.errors.labels("sweep").inc()
                 log.warning("listing objects without a slot failed", config=self._config, reason=str(error))
                 await self._clock.sleep(self._backoff.delay_s(failures, self._deps.random))
@@ -237,7 +255,7 @@ class TargetSweep:
             for obj in page.items:
                 slot = slot_of(obj, self._config)
                 if slot is not None:
-                    counts.add(slot, str(key_of(obj)))
+                    counts.add(slot, shown_name(obj, self._shared.key.namespace))
         self.counts = counts
         self._shared.counted()
         for controlled in self._target.controlled:

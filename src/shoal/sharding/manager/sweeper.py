@@ -104,7 +104,7 @@ class Sweeper:
     def chooser(self, key: ObjectKey) -> SlotChooser:
         found = self._choosers.get(key)
         if found is None:
-            found = self._choosers[key] = SlotChooser(self._memory.setdefault(key, ManagerMemory()))
+            found = self._choosers[key] = SlotChooser(self._memory.setdefault(key, ManagerMemory()), key.namespace)
         return found
 
     def _spec(self, key: ObjectKey) -> ConfigSpec | None:

@@ -10,10 +10,11 @@ from shoal.crds.shard import HealthStatus, InstanceStatus, written
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.sharding.leases import LeaseState
+from shoal.sharding.manager.conditions import ConditionFacts, config_conditions
 from shoal.sharding.manager.lifecycle import PodState, Shard, ShardPhase
 from shoal.sharding.manager.memory import ManagerMemory, PassFigures
 from shoal.sharding.manager.observed import Observed, ObservedInstance
-from shoal.sharding.manager.pods import pod_state, template_hash
+from shoal.sharding.manager.pods import pod_problem, pod_state, template_hash
 from shoal.sharding.manager.scaling import Direction, LoadSample, ScalingDecision
 from shoal.sharding.manager.slots import TablePlan
 from shoal.sharding.migration.plan import MoveParticipant, is_held
@@ -201,42 +202,26 @@ def config_status(done: Pass, memory: ManagerMemory, figures: PassFigures) -> Ob
     if done.decision.direction is not Direction.HOLD:
         made["lastScaleTime"] = format_time(done.now_at)
         made["lastScale"] = f"{done.decision.direction} to {done.desired}: {done.decision.explanation}"
-    made["conditions"] = _conditions(done, figures, before.get("conditions") or [])
+    made["conditions"] = _conditions(done, memory, figures, before.get("conditions") or [])
     return made
 
 
-def _conditions(done: Pass, figures: PassFigures, before: Sequence[Obj]) -> list[Obj]:
-    enough = figures.healthy >= done.seen.spec.min_shards
-    pending = done.table.pending if done.table is not None else 0
-    if figures.unowned:
-        ready = ("False", "SlotsUnowned", f"{figures.unowned} slots have no live owner")
-    elif not enough:
-        ready = (
-            "False",
-            "TooFewShards",
-            f"{figures.healthy} of at least {done.seen.spec.min_shards} shards are healthy",
-        )
-    else:
-        ready = ("True", "AllSlotsOwned", f"{figures.healthy} healthy shards own all slots")
-    if figures.moving or pending:
-        going = ("True", "SlotsMoving", f"{figures.moving} slots are moving, {pending} wait for their turn")
-    else:
-        going = ("False", "Settled", "no slot is moving")
-    generation = done.seen.config["metadata"].get("generation", 0)
-    return [
-        condition("Accepted", ("True", "Valid", "the manager reconciles it"), before, generation, done.now_at),
-        condition("Ready", ready, before, generation, done.now_at),
-        condition("Progressing", going, before, generation, done.now_at),
-    ]
-
-
-def condition(kind: str, now: tuple[str, str, str], before: Sequence[Obj], generation: int, now_at: float) -> Obj:
-    known = next((each for each in before if each["type"] == kind), None)
-    since = known["lastTransitionTime"] if known is not None and known["status"] == now[0] else format_time(now_at)
-    return {
-        "type": kind, "status": now[0], "reason": now[1], "message": now[2], "lastTransitionTime": since,
-        "observedGeneration": generation,
-    }  # fmt: skip
+def _conditions(done: Pass, memory: ManagerMemory, figures: PassFigures, before: Sequence[Obj]) -> list[Obj]:
+    seen = done.seen
+    starting = {name: shard for name, shard in done.shards.items() if shard.phase is ShardPhase.PENDING}
+    problems = {name: text for name in starting if (text := pod_problem(seen.pods.get(name)))}
+    facts = ConditionFacts(
+        name=seen.key.name,
+        generation=seen.config["metadata"].get("generation", 0),
+        spec=seen.spec,
+        figures=figures,
+        decision=done.decision,
+        pending_moves=done.table.pending if done.table is not None else 0,
+        targets_named=bool((seen.config.get("spec") or {}).get("targets")),
+        target_problems=memory.target_problems,
+        pod_problems={**problems, **{name: text for name, text in memory.refused_pods.items() if name in starting}},
+    )
+    return config_conditions(facts, before, done.now_at)
 
 
 def instance_status(
@@ -272,7 +257,7 @@ def instance_status(
             message=health.message if health is not None else "",
         ),
     )
-    return {"phase": status.phase, **written(status)}
+    return {"phase": status.phase, "load": status.load, **written(status)}
 
 
 VOLATILE = frozenset(

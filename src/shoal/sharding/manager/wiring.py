@@ -26,6 +26,7 @@ from shoal.sharding.manager.health import HealthMonitor, Probe, http_probe
 from shoal.sharding.manager.memory import ManagerMemory, PassFigures
 from shoal.sharding.manager.metrics import ShardMetrics
 from shoal.sharding.manager.observed import ManagerInformers
+from shoal.sharding.manager.pods import BuiltinWorker
 from shoal.sharding.manager.reconcile import ShardManager
 from shoal.sharding.manager.sweep import SweepDeps
 from shoal.sharding.manager.sweeper import Sweeper
@@ -45,6 +46,7 @@ class ManagerDeps:
     new_id: Callable[[], str]
     new_suffix: Callable[[], str]
     metrics: Metrics
+    builtin: BuiltinWorker = BuiltinWorker()
     probe: Probe | None = None
     kept_s: float = 60.0  # terminated shards are shown for this long
     period_s: float = 300.0  # between two rounds of the sweep
@@ -88,7 +90,7 @@ def add(
             kept_s=deps.kept_s,
         )
     )
-    shards = ShardManager(writers, sources)
+    shards = ShardManager(writers, sources, deps.builtin)
     controller = Controller(
         "shards", shards.reconcile, clock=deps.clock, random=deps.random, new_id=deps.new_id,
         metrics=loops,

@@ -8,9 +8,9 @@ async def website(owned: Owned) -> None:
     await owned.update_status({"ready": True})
 """
 
-from shoal.sharding.worker.app import Handler, ShardedController
+from shoal.sharding.worker.app import Handler, RetryLater, ShardedController
 from shoal.sharding.worker.config import WorkerConfig
 from shoal.sharding.worker.owned import Owned, OwnershipLost
 from shoal.sharding.worker.worker import Worker
 
-__all__ = ["Handler", "OwnershipLost", "Owned", "ShardedController", "Worker", "WorkerConfig"]
+__all__ = ["Handler", "OwnershipLost", "Owned", "RetryLater", "ShardedController", "Worker", "WorkerConfig"]

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, ShoalError
 from shoal.kube.objects import Obj
 from shoal.sharding.worker.owned import Owned
 
@@ -20,6 +20,14 @@ Figures = Callable[[], Mapping[str, float]]
 Journal = Callable[[str, Obj, int], None]  # uid of the target, what the server answered, epoch
 
 F = TypeVar("F", bound=Callable[..., object])
+
+
+class RetryLater(ShoalError):
+    """A handler failed and says when to run it again. Changes of the object run it earlier."""
+
+    def __init__(self, message: str, *, after_s: float) -> None:
+        super().__init__(message)
+        self.after_s = after_s
 
 
 @dataclass(kw_only=True)

@@ -17,7 +17,7 @@ _STATM = Path("/proc/self/statm")
 class Gauges:
     def __init__(self, clock: Clock, *, handlers: int, cpus: float, memory_limit_bytes: int) -> None:
         self._clock = clock
-        self._handlers = handlers
+        self.handlers = handlers  # that may run at once
         self._cpus = cpus
         self._limit_bytes = memory_limit_bytes
         self._took: deque[float] = deque(maxlen=_SAMPLES)
@@ -48,7 +48,7 @@ class Gauges:
         passed_s = now_s - self._looked_s
         if passed_s >= 1.0:
             self._pass(now_s)
-            self._busy = min(1.0, self._ran_s / passed_s / self._handlers)
+            self._busy = min(1.0, self._ran_s / passed_s / self.handlers)
             self._ran_s, self._looked_s = 0.0, now_s
         return self._busy
 

@@ -10,16 +10,18 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all
 from shoal.client import Client, LostLease, ResourceClient, TransportError
+from shoal.crds.shard import ConfigSpec
 from shoal.errors import Conflict, NotFound
 from shoal.kube.objects import Obj
 from shoal.reconcile import Change, ObjectKey, RateLimit
 from shoal.reconcile.keys import controller_of
 from shoal.reconcile.queue import WorkQueue
 from shoal.sharding.model import slot_of
-from shoal.sharding.worker.app import Handler, ShardedController
-from shoal.sharding.worker.config import WorkerConfig
+from shoal.sharding.worker.app import Handler, RetryLater, ShardedController
+from shoal.sharding.worker.config import HandlingLimits
 from shoal.sharding.worker.gauges import Gauges
 from shoal.sharding.worker.lease_keeper import LeaseKeeper
+from shoal.sharding.worker.metrics import WorkerMetrics
 from shoal.sharding.worker.owned import Kind, Owned, OwnershipLost
 from shoal.sharding.worker.slot_cache import BY_SLOT, SlotCache
 
@@ -40,6 +42,8 @@ class HandlerOwner(Protocol):
     config: str
     lease: LeaseKeeper
 
+    @property
+    def spec(self) -> ConfigSpec | None: ...
     def epoch_of(self, slot: int) -> int | None: ...
     def check(self, slot: int, epoch: int) -> None: ...
     def children_of(self, uid: str, kind: Kind) -> list[Obj]: ...
@@ -49,13 +53,21 @@ class HandlerOwner(Protocol):
 
 class HandlerRunner:
     def __init__(
-        self, owner: HandlerOwner, app: ShardedController, config: WorkerConfig, *, clock: Clock, gauges: Gauges
+        self,
+        owner: HandlerOwner,
+        app: ShardedController,
+        limits: HandlingLimits,
+        *,
+        clock: Clock,
+        gauges: Gauges,
+        metrics: WorkerMetrics,
     ) -> None:
         self._owner = owner
         self._handlers = app.handlers
-        self._config = config
+        self.limits = limits
         self._clock = clock
         self._gauges = gauges
+        self._metrics = metrics
         self._queue: WorkQueue[_Key] = WorkQueue(clock=clock, limit=_LIMIT)
         self._caches: dict[Kind, SlotCache] = {}
         self._gone: dict[_Key, tuple[int, Obj]] = {}  # slot and last state of deleted objects that were not handled yet
@@ -63,8 +75,10 @@ class HandlerRunner:
         self._cancelled: dict[asyncio.Task[None], bool] = {}  # whether because of the timeout
         self._ended = asyncio.Event()  # a handler has ended
         self._paused_s = clock.monotonic()
-        self.handled = 0
-        self.failed = 0
+        self._numbers: set[int] = set()  # of the tasks that run handlers
+        self._resized = asyncio.Event()
+        metrics.queue_length.follow(lambda: float(self.depth))
+        metrics.waiting.follow(lambda: float(self._queue.waiting))
 
     @property
     def kinds(self) -> frozenset[Kind]:
@@ -147,42 +161,67 @@ class HandlerRunner:
 
     # handlers
 
+    def limit(self, limits: HandlingLimits) -> None:
+        """Use other limits from now on. With fewer handlers, those that run now finish."""
+        self.limits = limits
+        self._gauges.handlers = limits.concurrency
+        self._resized.set()
+
     async def run(self) -> None:
-        workers = {f"worker/handler/{number}": self._work() for number in range(self._config.concurrency)}
-        await run_all({**workers, "worker/overdue": self._look()})
+        await run_all({"worker/handlers/pool": self._pool(), "worker/overdue": self._look()})
+
+    async def _pool(self) -> None:
+        """Run as many tasks as there may be handlers at once."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for number in set(range(self.limits.concurrency)) - self._numbers:
+                    self._numbers.add(number)
+                    group.create_task(self._work(number), name=f"worker/handler/{number}")
+                self._resized.clear()
+                await self._resized.wait()
 
     async def _look(self) -> None:
         while True:
             await self._clock.sleep(_LOOK_S)
             now_s = self._clock.monotonic()
             for task, (_, since_s) in tuple(self._running.items()):
-                if now_s - since_s > self._config.handler_timeout_s:
-                    log.warning("a handler takes too long and is cancelled", limit_s=self._config.handler_timeout_s)
+                if now_s - since_s > self.limits.handler_timeout_s:
+                    log.warning("a handler takes too long and is cancelled", limit_s=self.limits.handler_timeout_s)
                     self._cancel(task, overdue=True)
 
-    async def _work(self) -> None:
+    async def _work(self, number: int) -> None:
         task = asyncio.current_task()
         assert task is not None
-        while True:
-            try:
+        try:
+            while number < self.limits.concurrency:
                 keys = await self._next()
-            except Closed:
-                return
-            try:
-                await self._run(task, keys)
-            finally:
-                for key in keys:
-                    self._queue.done(key)
-            if self._clock.monotonic() - self._paused_s > _TURN_S:
-                await asyncio.sleep(0)  # handlers that never wait must not delay the renewal of the lease
-                self._paused_s = self._clock.monotonic()
+                if number < self.limits.concurrency:
+                    await self._work_on(task, keys)
+                else:  # there may be fewer handlers by now
+                    for key in keys:
+                        self._queue.add(key)
+                        self._queue.done(key)
+        except Closed:
+            return
+        finally:
+            self._numbers.discard(number)
+
+    async def _work_on(self, task: asyncio.Task[None], keys: list[_Key]) -> None:
+        try:
+            await self._run(task, keys)
+        finally:
+            for key in keys:
+                self._queue.done(key)
+        if self._clock.monotonic() - self._paused_s > _TURN_S:
+            await asyncio.sleep(0)  # handlers that never wait must not delay the renewal of the lease
+            self._paused_s = self._clock.monotonic()
 
     async def _next(self) -> list[_Key]:
         """The next key, or several for a handler that takes many."""
         first = await self._queue.get()
         keys = [first]
         if self._handlers[first[0]].reconcile_many is not None:
-            while len(keys) < self._config.batch:
+            while len(keys) < self.limits.batch:
                 more = self._queue.take(lambda key: key[0] == first[0])
                 if more is None:
                     break
@@ -222,6 +261,7 @@ class HandlerRunner:
             self._ended.set()
             ended_s = self._clock.monotonic()
             self._gauges.ended(ended_s, ended_s - now_s)
+            self._metrics.handler_s.observe(ended_s - now_s)
 
     def _owned(self, handler: Handler, key: ObjectKey) -> Owned | None:
         kind = (handler.group, handler.kind)
@@ -249,7 +289,7 @@ class HandlerRunner:
             else:
                 self._again(keys, error)
             return
-        self.handled += len(keys)
+        self._metrics.handled.inc(len(keys))
         for key in keys:
             self._queue.forget(key)
             if after_s is not None:
@@ -257,10 +297,14 @@ class HandlerRunner:
 
     def _again(self, keys: list[_Key], error: Exception) -> None:
         """Queue the keys again, with a longer delay each time."""
-        self.failed += len(keys)
+        self._metrics.failed.inc(len(keys))
         for key in keys:
-            delay_s = self._queue.add_rate_limited(key)
-            if isinstance(error, Conflict | NotFound | OwnershipLost | LostLease | TransportError):
+            if isinstance(error, RetryLater):
+                delay_s = error.after_s
+                self._queue.add_after(key, delay_s)
+            else:
+                delay_s = self._queue.add_rate_limited(key)
+            if isinstance(error, Conflict | NotFound | OwnershipLost | LostLease | TransportError | RetryLater):
                 log.info("retrying an object", key=str(key[1]), reason=str(error), delay_s=round(delay_s, 3))
             else:
                 log.error("a handler failed", error=error, key=str(key[1]), delay_s=round(delay_s, 3))

@@ -85,7 +85,7 @@ class SlotTransfer:
 
     async def _drain(self, slot: int, epoch: int, drained: MoveEnded) -> None:
         try:
-            async with within(self._clock, self._config.drain_timeout_s):
+            async with within(self._clock, self._handling.limits.drain_timeout_s):
                 await self._handling.ended(slot)
         except TimeoutError:
             log.warning("handlers of a moving slot take too long and are cancelled", slot=slot)

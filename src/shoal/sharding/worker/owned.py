@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from shoal.client import Client, ResourceClient
+from shoal.crds.shard import ConfigSpec
 from shoal.errors import AlreadyExists, NotFound, ShoalError
 from shoal.kube.objects import Obj
 from shoal.reconcile.keys import ObjectKey, controller_of, key_of
@@ -29,6 +30,10 @@ class OwnedDeps(Protocol):
 
     client: Client
     config: str
+
+    @property
+    def spec(self) -> ConfigSpec | None:
+        """The ShardConfig as last seen."""
 
     def check(self, slot: int, epoch: int) -> None:
         """Raise ``OwnershipLost`` unless the slot is owned with this epoch now."""
@@ -69,6 +74,11 @@ class Owned:
     def token(self) -> str:
         """A fencing token for systems outside the cluster: they should refuse a smaller epoch of the same slot."""
         return f"{self._deps.config}/{self.slot}/{self.epoch}"
+
+    @property
+    def settings(self) -> ConfigSpec:
+        """The spec of the ShardConfig, as last seen."""
+        return self._deps.spec or ConfigSpec()
 
     @property
     def client(self) -> Client:

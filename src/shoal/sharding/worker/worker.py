@@ -14,6 +14,7 @@ from typing import Any
 
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
+from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all, run_all
 from shoal.client import Client, ResourceClient, Scope, TransportError, builtin
 from shoal.crds.shard import GROUP, VERSION, ConfigSpec, read_config, seconds
@@ -24,10 +25,11 @@ from shoal.sharding.leases import WorkerReport
 from shoal.sharding.model import CONFIG_LABEL, read_table, slot_of
 from shoal.sharding.reflector_config import REFLECTOR_CONFIG
 from shoal.sharding.worker.app import ShardedController
-from shoal.sharding.worker.config import WorkerConfig
+from shoal.sharding.worker.config import WorkerConfig, limits_of
 from shoal.sharding.worker.gauges import Gauges
 from shoal.sharding.worker.handling import HandlerRunner
 from shoal.sharding.worker.lease_keeper import LeaseKeeper, LeaseTiming, TermEnded
+from shoal.sharding.worker.metrics import WorkerMetrics
 from shoal.sharding.worker.moving import SlotTransfer
 from shoal.sharding.worker.owned import Kind, OwnershipLost
 from shoal.sharding.worker.slot_cache import BY_OWNER, SlotCache
@@ -50,6 +52,7 @@ class Worker:
         clock: Clock,
         random: Callable[[], float],
         new_id: Callable[[], str],
+        metrics: Metrics | None = None,
     ) -> None:
         self.config = config.config
         self._settings = config
@@ -57,8 +60,9 @@ class Worker:
         self._reading = client
         self._clock = clock
         self._random = random
+        limits = limits_of(config, None)
         self._gauges = Gauges(
-            clock, handlers=config.concurrency, cpus=config.cpus, memory_limit_bytes=config.memory_limit_bytes
+            clock, handlers=limits.concurrency, cpus=config.cpus, memory_limit_bytes=config.memory_limit_bytes
         )
         self._machine = SlotMachine(config.shard, -1)
         self.lease = LeaseKeeper(
@@ -73,7 +77,10 @@ class Worker:
         )
         self.client = client.fenced(self.lease.fence)
         self._caches: dict[Kind, SlotCache] = {}
-        self._handling = HandlerRunner(self, app, config, clock=clock, gauges=self._gauges)
+        counts = WorkerMetrics(metrics or Metrics())
+        counts.slots.follow(lambda: float(len(self.owned)))
+        counts.objects.follow(lambda: float(self._objects))
+        self._handling = HandlerRunner(self, app, limits, clock=clock, gauges=self._gauges, metrics=counts)
         self._moving = SlotTransfer(client, app, config, handling=self._handling, clock=clock)
         self._rewatch = asyncio.Event()
         self._emptied = asyncio.Event()
@@ -112,10 +119,9 @@ class Worker:
     def report(self) -> WorkerReport:
         app = self._app
         healthy, message = app.health() if app.health is not None else (True, "")
-        handled = [slot_cache for kind, slot_cache in self._caches.items() if kind in self._handling.kinds]
         return WorkerReport(
             queue_depth=self._handling.depth,
-            objects=sum(len(slot_cache.cache) for slot_cache in handled),
+            objects=self._objects,
             cpu=round(self._gauges.cpu(), 3),
             memory=round(self._gauges.memory(), 3),
             busy=round(self._gauges.busy(), 3),
@@ -124,6 +130,12 @@ class Worker:
             healthy=healthy,
             message=message,
         )
+
+    @property
+    def _objects(self) -> int:
+        """The number of handled objects, children not counted."""
+        handled = self._handling.kinds
+        return sum(len(slot_cache.cache) for kind, slot_cache in self._caches.items() if kind in handled)
 
     def epoch_of(self, slot: int) -> int | None:
         return self._machine.epoch_of(slot)
@@ -258,7 +270,11 @@ class Worker:
             return
         spec = read_config(change.new)
         self.lease.timing = LeaseTiming(lease_s=spec.lease_s, heartbeat_s=min(spec.heartbeat_s, spec.lease_s / 3))
-        self._spec = spec
+        before, self._spec = self._spec, spec
+        self._handling.limit(limits_of(self._settings, spec))
+        if before is not None and before.handler != spec.handler:
+            for slot in self._machine.owned:  # what failed with the old handler may succeed now
+                self._handling.handle_slot(slot)
         self._tell()
 
     def _tell(self) -> None:

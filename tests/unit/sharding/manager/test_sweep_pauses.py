@@ -57,7 +57,7 @@ async def pauses(server: Server, count: int) -> list[float]:
         client=ANY, clock=clock, random=lambda: 0.999, metrics=ShardMetrics(Metrics()), namespaces=ANY, period_s=300.0
     )
     shared = SweepContext(
-        key=ObjectKey("default", "web"), memory=memory, chooser=SlotChooser(memory), spec=lambda: None, entries=lambda: (),
+        key=ObjectKey("default", "web"), memory=memory, chooser=SlotChooser(memory, "default"), spec=lambda: None, entries=lambda: (),
         counted=lambda: None,
     )  # fmt: skip
     sweep = TargetSweep(deps, shared, ShardTarget(kind="Website"))

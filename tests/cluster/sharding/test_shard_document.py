@@ -1,0 +1,152 @@
+"""The document's ShardConfig, applied alone to a cluster: built-in workers process ShardedResources, more of them under
+load and fewer afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+from example_trial import EXAMPLE, NAME, NAMESPACE, cluster
+
+from shoal.app.kubectl import kubectl_word
+from shoal.app.ports import any_free
+from shoal.base.asgi import serving
+from shoal.base.clock import RealClock
+from shoal.client import Client, ResourceClient, connect, load
+from shoal.crds.shard import GROUP, VERSION
+from shoal.errors import NotFound
+from shoal.kube.objects import Obj
+from shoal.sharding import rbac
+from shoal.sharding.manager.writers import CONFIGS, INSTANCES, LEASES
+from shoal.testing.waiting import eventually
+
+OBJECTS = 1000
+
+
+def resources(client: Client) -> ResourceClient:
+    return client.resource(GROUP, VERSION, "shardedresources")
+
+
+def resource(number: int) -> Obj:
+    about = {"name": f"resource-{number:03}", "namespace": NAMESPACE}
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}", "kind": "ShardedResource", "metadata": about,
+        "spec": {"number": number, "any": ["payload"]},
+    }  # fmt: skip
+
+
+async def applied(client: Client, count: int) -> None:
+    limit = asyncio.Semaphore(32)
+
+    async def one(number: int) -> None:
+        async with limit:
+            await resources(client).apply(resource(number))
+
+    await asyncio.gather(*map(one, range(count)))
+
+
+async def kinds_are_served(client: Client) -> bool:
+    try:
+        await client.of(CONFIGS).list()
+    except NotFound:  # the kinds come with the manager
+        return False
+    return True
+
+
+async def running(client: Client, count: int) -> list[Obj]:
+    found = (await client.of(INSTANCES).list()).items
+    assert [(it.get("status") or {}).get("phase") for it in found].count("Running") == count, found
+    return [it for it in found if it["status"]["phase"] == "Running"]
+
+
+async def processed(client: Client, count: int) -> list[Obj]:
+    found = (await resources(client).list()).items
+    phases = Counter((it.get("status") or {}).get("phase") for it in found)
+    assert phases == {"Processed": count}, phases
+    return found
+
+
+@asynccontextmanager
+async def connected(kubeconfig: str) -> AsyncIterator[Client]:
+    async with connect(load(Path(kubeconfig)), clock=RealClock(), field_manager="people") as client:
+        await eventually(lambda: kinds_are_served(client), timeout_s=30.0)
+        yield client
+
+
+async def test_the_documents_shardconfig_alone_processes_a_thousand_resources(tmp_path: Path) -> None:
+    with cluster(tmp_path) as server:
+        async with connected(server.kubeconfig) as client:
+            environ = {**os.environ, "KUBECONFIG": server.kubeconfig}
+            command = [*kubectl_word().split(), "apply", "-f", "-"]
+            await asyncio.to_thread(subprocess.run, command, input=EXAMPLE.encode(), check=True, env=environ)
+            await applied(client, OBJECTS)
+            found = await eventually(lambda: processed(client, OBJECTS), timeout_s=60.0, every_s=0.5)
+            shards = await eventually(lambda: running(client, 2), timeout_s=30.0)
+            by = Counter(it["status"]["processedBy"] for it in found)
+            assert set(by) == {it["metadata"]["name"] for it in shards}, by
+            assert {it["status"]["attempts"] for it in found} == {1}
+
+            async def shown() -> bool:
+                """Both ShardInstances show what the document's example shows."""
+                for shard in await running(client, 2):
+                    spec, status = shard["spec"], shard["status"]
+                    assert spec["hashRange"]["start"] < spec["hashRange"]["end"] < 2**32
+                    assert 0 < status["load"] <= 1
+                    assert status["lastHeartbeat"]
+                    assert status["assignedCount"] == by[shard["metadata"]["name"]]
+                    assert set(status["assignedResources"]) <= {f"resource-{number:03}" for number in range(OBJECTS)}
+                    assert len(status["assignedResources"]) == 100
+                return True
+
+            await eventually(shown, timeout_s=20.0)
+            status = (await client.of(CONFIGS).get(NAME, NAMESPACE))["status"]
+            conditions = {it["type"]: (it["status"], it["reason"]) for it in status["conditions"]}
+            assert conditions["Ready"] == ("True", "AllSlotsOwned"), status
+            assert conditions["TargetsFound"] == ("True", "DefaultTarget")
+            assert conditions["ScaleBlocked"] == ("False", "NotBlocked")
+            lease = await client.of(LEASES).get(rbac.MANAGER, rbac.NAMESPACE)
+            assert lease["spec"]["holderIdentity"], "the manager in a cluster's process elects like any other"
+
+
+class Hook:
+    """A webhook that answers once it is ``free``."""
+
+    def __init__(self) -> None:
+        self.free = asyncio.Event()
+        self.calls: list[Obj] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        self.calls.append(orjson.loads((await receive())["body"]))
+        await self.free.wait()
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def test_a_slow_webhook_adds_a_shard_and_without_work_it_goes_again(tmp_path: Path) -> None:
+    hook, port = Hook(), any_free("127.0.0.1")
+    with cluster(tmp_path) as server:
+        async with (
+            connected(server.kubeconfig) as client,
+            serving(hook, host="127.0.0.1", port=port, clock=RealClock()),
+        ):
+            spec = {
+                "minShards": 2, "maxShards": 3, "sustainedFor": "2s", "cooldown": "2s", "heartbeatInterval": "500ms",
+                "worker": {"concurrency": 2, "drainTimeout": "200ms"}, "handler": {"webhook": {"url": f"http://127.0.0.1:{port}/process", "timeout": "30s"}},
+            }  # fmt: skip
+            await client.of(CONFIGS).create({"metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": spec})
+            await eventually(lambda: running(client, 2), timeout_s=60.0)
+            await applied(client, 200)
+            await eventually(lambda: running(client, 3), timeout_s=60.0)
+            hook.free.set()
+            await eventually(lambda: processed(client, 200), timeout_s=60.0)
+            await eventually(lambda: running(client, 2), timeout_s=60.0)
+            assert {call["object"]["spec"]["number"] for call in hook.calls} == set(range(200))
