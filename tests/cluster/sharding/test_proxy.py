@@ -43,13 +43,13 @@ class Proxies:
         self._folder = folder
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def proxy(self, shard: str) -> Path:
+    async def proxy(self, shard: str, **more: Any) -> Path:
         """Start a proxy; returns its kubeconfig."""
         folder, ready = self._folder / shard, asyncio.Event()
         config = WorkerConfig(config=CONFIG, shard=shard)
         running = run_proxy(
             config, asyncio.Event(), ready.set, folder=folder, host=HOST, port=any_free(HOST),
-            kubeconfig=Path(self._kubeconfig),
+            kubeconfig=Path(self._kubeconfig), **more,
         )  # fmt: skip
         self._tasks.append(asyncio.create_task(running, name=shard))
         await asyncio.wait_for(ready.wait(), 20)

@@ -230,19 +230,33 @@ def proxy(
     ] = None,
     host: Annotated[str | None, typer.Option(help="address to listen on; default 127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(help="port to listen on; default 8061")] = None,
+    concurrency: Annotated[int | None, typer.Option(help=f"requests at once that mean full load; {_ELSE} 16")] = None,
+    health_host: Annotated[str | None, typer.Option(help="address of health and metrics; default 127.0.0.1")] = None,
+    health_port: Annotated[int | None, typer.Option(help="port of health and metrics; default 0: none")] = None,
+    metrics_url: Annotated[
+        str | None,
+        typer.Option(help="URL of the controller's metrics, to report its queue, http://HOST:PORT/PATH; default: none"),
+    ] = None,
+    queue_metric: Annotated[
+        str | None,
+        typer.Option(help="metric of the controller whose sum is its queue's length; default workqueue_depth"),
+    ] = None,
     log_level: LogLevel = None,
     stop_on_eof: StopOnEof = False,
 ) -> None:
     """Run a proxy for a controller without shard support: through DIR/kubeconfig it sees and writes only its shard.
     Settings also come from a file and from SHOAL_SHARD_PROXY_* variables; flags win."""
     from shoal.app.sharding.proxy import run_proxy
+    from shoal.sharding.proxy.load import read_queue_source
 
     flags = {
         "config": config, "shard": shard, "namespace": namespace, "kubeconfig": kubeconfig, "dir": folder, "host": host,
-        "port": port, "log_level": log_level,
+        "port": port, "concurrency": concurrency, "health_host": health_host, "health_port": health_port,
+        "metrics_url": metrics_url, "queue_metric": queue_metric, "log_level": log_level,
     }  # fmt: skip
     read = read_settings(SHARD_PROXY, flags, file=settings)
     start_logs(read.log_level)
+    queue = read_queue_source(read.metrics_url, read.queue_metric)
     if stop_on_eof:
         stop_when_stdin_ends()
 
@@ -250,7 +264,10 @@ def proxy(
         def ready() -> None:
             say_ready(str(read.dir / "kubeconfig"))
 
-        return run_proxy(read, stop, ready, folder=read.dir, host=read.host, port=read.port, kubeconfig=read.kubeconfig)
+        return run_proxy(
+            read, stop, ready, folder=read.dir, host=read.host, port=read.port, kubeconfig=read.kubeconfig,
+            health=(read.health_host, read.health_port) if read.health_port else None, queue=queue,
+        )  # fmt: skip
 
     run_until_signal(serve)
 

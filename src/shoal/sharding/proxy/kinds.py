@@ -27,6 +27,11 @@ class Kinds:
         every = [*self._targets.values(), *(kind for kinds in self._controlled.values() for kind in kinds)]
         self._by_path = {(kind.group, kind.plural): kind for kind in every}
 
+    @property
+    def targets(self) -> list[ResourceType]:
+        """The sharded kinds, without those of their children."""
+        return list(self._targets.values())
+
     def sharded(self, target: RequestTarget) -> ResourceType | None:
         """The kind of a request, in the version it asks for, if it or the kind of its owner is sharded."""
         kind = self._by_path.get((target.group, target.plural))

@@ -16,6 +16,7 @@ from shoal.client import Client, LostLease, TransportError
 from shoal.client.transport import Reply
 from shoal.errors import ApiError, Conflict, Expired, ServiceUnavailable, TooLarge, Unauthorized
 from shoal.sharding.proxy.kinds import Kinds
+from shoal.sharding.proxy.load import ProxyLoad
 from shoal.sharding.proxy.reading import VisibleSlots, narrowed_watch, unnarrowed
 from shoal.sharding.proxy.requests import target_of
 from shoal.sharding.proxy.writing import ProxyWrites
@@ -43,6 +44,11 @@ class _Call:
     @property
     def watches(self) -> bool:
         return self.method == "GET" and dict(parse_qsl(self.query)).get("watch", "").lower() in ("true", "1")
+
+    @property
+    def streams(self) -> bool:
+        """Whether the answer ends only with the client or the server."""
+        return self.watches or "follow=true" in self.query
 
     @property
     def accept(self) -> dict[str, str]:
@@ -74,7 +80,9 @@ class _Call:
         await wait_first(pump(), gone())
 
 
-def make_app(client: Client, kinds: Kinds, share: VisibleSlots, writes: ProxyWrites, *, token: str) -> Application:
+def make_app(
+    client: Client, kinds: Kinds, share: VisibleSlots, writes: ProxyWrites, load: ProxyLoad, *, token: str
+) -> Application:
     """``client`` has the worker's own credentials; callers need ``token``."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,7 +93,12 @@ def make_app(client: Client, kinds: Kinds, share: VisibleSlots, writes: ProxyWri
             authenticate(headers, token)
             query = scope["query_string"].decode()
             body = await _body(receive)
-            await _serve(_Call(scope["method"], scope["path"], query, headers, body, receive, send))
+            call = _Call(scope["method"], scope["path"], query, headers, body, receive, send)
+            if call.streams:
+                await _serve(call)
+            else:
+                with load.request():
+                    await _serve(call)
         except ApiError as error:
             await _refuse(send, error)
         except (OwnershipLost, LostLease) as error:
@@ -120,7 +133,7 @@ def make_app(client: Client, kinds: Kinds, share: VisibleSlots, writes: ProxyWri
 
     async def _pass(call: _Call) -> None:
         """Requests for kinds that are not sharded are forwarded unchanged, with the worker's own rights."""
-        if call.watches or "follow=true" in call.query:
+        if call.streams:
             await call.stream(unnarrowed(client, call.whole, call.accept))
             return
         kind = call.headers.get("content-type", _JSON)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from shoal.errors import ConfigError, ShoalError
 from shoal.kube.objects import Obj
+from shoal.sharding.leases import WorkerReport
 from shoal.sharding.worker.owned import Owned
 
 Reconcile = Callable[[Owned], Awaitable[float | None]]  # seconds until the next run, or None
@@ -17,6 +18,7 @@ Save = Callable[[int], Awaitable[bytes | None]]
 Restore = Callable[[int, bytes], Awaitable[None]]
 Health = Callable[[], tuple[bool, str]]
 Figures = Callable[[], Mapping[str, float]]
+Adjust = Callable[[WorkerReport], WorkerReport]
 Journal = Callable[[str, Obj, int], None]  # uid of the target, what the server answered, epoch
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -52,6 +54,7 @@ class ShardedController:
     restore: Restore | None = None
     health: Health | None = None
     figures: Figures | None = None
+    adjust: Adjust | None = None  # changes each report before it is sent; for a worker whose handlers run elsewhere
     journal: Journal | None = None  # called with every write that the server accepted; for checks of ownership
 
     def reconcile(self, group: str, kind: str, *, controls: Iterable[tuple[str, str]] = ()) -> Callable[[F], F]:

@@ -79,7 +79,7 @@ class Worker:
         self._caches: dict[Kind, SlotCache] = {}
         counts = WorkerMetrics(metrics or Metrics())
         counts.slots.follow(lambda: float(len(self.owned)))
-        counts.objects.follow(lambda: float(self._objects))
+        counts.objects.follow(lambda: float(self.report().objects))
         self._handling = HandlerRunner(self, app, limits, clock=clock, gauges=self._gauges, metrics=counts)
         self._moving = SlotTransfer(client, app, config, handling=self._handling, clock=clock)
         self._rewatch = asyncio.Event()
@@ -119,7 +119,7 @@ class Worker:
     def report(self) -> WorkerReport:
         app = self._app
         healthy, message = app.health() if app.health is not None else (True, "")
-        return WorkerReport(
+        said = WorkerReport(
             queue_depth=self._handling.depth,
             objects=self._objects,
             cpu=round(self._gauges.cpu(), 3),
@@ -130,6 +130,7 @@ class Worker:
             healthy=healthy,
             message=message,
         )
+        return app.adjust(said) if app.adjust is not None else said
 
     @property
     def _objects(self) -> int:
