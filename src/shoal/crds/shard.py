@@ -196,6 +196,7 @@ class InstanceStatus(_View, frozen=True, kw_only=True):
     assigned_count: int = 0
     assigned_resources: list[str] = []  # at most 100 of them
     health_status: HealthStatus = HealthStatus()
+    conditions: list[Obj] = []  # Joined, of an instance that a user created
 
 
 def read_config(obj: Obj) -> ConfigSpec:

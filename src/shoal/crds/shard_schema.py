@@ -286,6 +286,7 @@ INSTANCE: Obj = {
                             "message": _TEXT,
                         }
                     ),
+                    "conditions": _list(_CONDITION, limit=16, keys=("type",)),
                 }
             ),
         },

@@ -25,6 +25,7 @@ STATE_LIMIT_BYTES = 256 * 1024
 
 CONFIG_LABEL = "shard.io/config"  # on Leases, ShardInstances, ShardSlots, ShardStates and pods: the ShardConfig's name
 SHARD_LABEL = "shard.io/shard"  # on Leases and pods: the shard's id
+JOINED = "shard.io/joined"  # annotation of a ShardInstance that a user created: it has joined a ShardConfig
 SLOT_LABEL_PREFIX = "slot.shard.io/"
 EPOCH_PREFIX = "epoch.shard.io/"
 

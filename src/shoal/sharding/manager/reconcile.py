@@ -32,6 +32,7 @@ from shoal.sharding.manager.slots import TablePlan
 from shoal.sharding.manager.table import TableKeeper, still_gathering
 from shoal.sharding.manager.view import (
     Pass,
+    arrived,
     config_status,
     differs,
     figures_of,
@@ -229,7 +230,10 @@ class ShardManager:
                 for shard in shards.values()
             ),
         )
-        decision = scaling.decide(spec, tuple(memory.samples), state, now_s)
+        active = sum(shard.active for shard in shards.values())
+        decision = scaling.joined(spec, arrived(seen), active, state.desired) or scaling.decide(
+            spec, tuple(memory.samples), state, now_s
+        )
         if decision.direction is not Direction.HOLD:
             memory.scaled_s = now_s
             self._writers.metrics.scalings.labels(decision.direction.value, decision.reason).inc()

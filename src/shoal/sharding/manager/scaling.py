@@ -102,6 +102,15 @@ def decide(spec: ConfigSpec, samples: Sequence[LoadSample], state: ScalingState,
     return ScalingDecision(shards=now - 1, direction=Direction.DOWN, reason=reason, explanation=why)
 
 
+def joined(spec: ConfigSpec, arrived: Sequence[str], active: int, desired: int) -> ScalingDecision | None:
+    """Shards that users create add to the desired number, within its bounds, instead of replacing others."""
+    wanted = min(bounds(spec)[1], active)
+    if not arrived or wanted <= desired:
+        return None
+    text = f"a user created {', '.join(sorted(arrived))}"
+    return ScalingDecision(shards=wanted, direction=Direction.UP, reason="Joined", explanation=text)
+
+
 def _hold(shards: int, reason: str, explanation: str) -> ScalingDecision:
     return ScalingDecision(shards=shards, direction=Direction.HOLD, reason=reason, explanation=explanation)
 

@@ -10,7 +10,7 @@ from shoal.crds.shard import HealthStatus, InstanceStatus, written
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.sharding.leases import LeaseState
-from shoal.sharding.manager.conditions import ConditionFacts, config_conditions
+from shoal.sharding.manager.conditions import ConditionFacts, condition, config_conditions
 from shoal.sharding.manager.lifecycle import PodState, Shard, ShardPhase
 from shoal.sharding.manager.memory import ManagerMemory, PassFigures
 from shoal.sharding.manager.observed import Observed, ObservedInstance
@@ -18,7 +18,7 @@ from shoal.sharding.manager.pods import pod_problem, pod_state, template_hash
 from shoal.sharding.manager.scaling import Direction, LoadSample, ScalingDecision
 from shoal.sharding.manager.slots import TablePlan
 from shoal.sharding.migration.plan import MoveParticipant, is_held
-from shoal.sharding.model import SlotEntry
+from shoal.sharding.model import JOINED, SlotEntry
 from shoal.sharding.plan import Members
 
 _ALIVE = frozenset({LeaseState.READY, LeaseState.EXPIRED, LeaseState.UNCERTAIN})
@@ -256,8 +256,27 @@ def instance_status(
             error_count=health.errors if health is not None else 0,
             message=health.message if health is not None else "",
         ),
+        conditions=_joined(instance, done),
     )
     return {"phase": status.phase, "load": status.load, **written(status)}
+
+
+def _joined(instance: ObservedInstance, done: Pass) -> list[Obj]:
+    about = instance.obj["metadata"]
+    if JOINED not in (about.get("annotations") or {}):
+        return []
+    said = ("True", "Joined", f"it is a shard of ShardConfig {done.seen.key.name}")
+    return [condition("Joined", said, instance.status.conditions, about.get("generation", 0), done.now_at)]
+
+
+def arrived(seen: Observed) -> list[str]:
+    """Shards that users created and that no pass has seen yet."""
+    return [
+        name
+        for name, instance in seen.instances.items()
+        if JOINED in (instance.obj["metadata"].get("annotations") or {})
+        and "phase" not in (instance.obj.get("status") or {})
+    ]
 
 
 VOLATILE = frozenset(

@@ -23,6 +23,7 @@ from shoal.reconcile.keys import ObjectKey
 from shoal.sharding.leases import ACKS, LEAVING, read_lease
 from shoal.sharding.manager.admission import Assigner
 from shoal.sharding.manager.health import HealthMonitor, Probe, http_probe
+from shoal.sharding.manager.joining import InstanceJoiner, is_member
 from shoal.sharding.manager.memory import ManagerMemory, PassFigures
 from shoal.sharding.manager.metrics import ShardMetrics
 from shoal.sharding.manager.observed import ManagerInformers
@@ -103,6 +104,13 @@ def add(
     for informer in (sources.instances, sources.tables, sources.pods):
         controller.maps(informer, _config_of)
     controller.maps(sources.leases, _config_of, when=_more_than_a_heartbeat)
+    joiner = InstanceJoiner(writers, sources, deps.builtin)
+    joining = Controller(
+        "shard-instances", joiner.reconcile, clock=deps.clock, random=deps.random, new_id=deps.new_id, metrics=loops,
+        config=ControllerConfig(workers=1, limit=RateLimit(base_s=0.05, cap_s=30.0)),
+    )  # fmt: skip
+    joining.watches(sources.instances, when=lambda change: change.new is not None and not is_member(change.new))
+    joining.maps(sources.configs, joiner.unjoined, when=_more_than_status)
     sweep_deps = SweepDeps(
         client=manager.client,
         clock=deps.clock,
@@ -114,7 +122,7 @@ def add(
     sweeper = Sweeper(sweep_deps, sources, shards.memory)
     probe = deps.probe or partial(http_probe, clock=deps.clock)
     health = HealthMonitor(sources, shards.memory, clock=deps.clock, probe=probe, wake=controller.queue.add)
-    for part in (controller, sweeper, health):
+    for part in (controller, joining, sweeper, health):
         manager.add(part)
     if before is not None:
         for key, memory in before.manager.memory.items():
