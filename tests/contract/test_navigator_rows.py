@@ -201,12 +201,14 @@ async def test_retention_deletes_ended_rows_and_keeps_current_ones(backend: Back
 
 async def test_sessions_show_which_edge_held_a_cluster_and_when(backend: Backend) -> None:
     async with opened(backend) as rows:
+        assert await rows.first_session_ms() == 0
         await rows.commit([ClusterClaimed(cluster(1, heard_ms=NOW_MS))])
         await rows.commit([ClusterHeard("east", NOW_MS + 50, (KindStatus(kind="pods", state="synced"),))])
         await rows.commit([SessionEnded("east", 1, NOW_MS + 60)])
         await rows.commit([ClusterClaimed(cluster(2, heard_ms=NOW_MS + 100)), ClusterClaimed(cluster(1, name="west"))])
         await rows.commit([ClusterHeard("east", NOW_MS + 150, ())])
         assert await rows.sessions(NOW_MS - 1) == []
+        assert await rows.first_session_ms() == NOW_MS
         assert [tuple(one) for one in await rows.sessions(NOW_MS + 99)] == [
             ("east", "edge-1", 1, NOW_MS, NOW_MS + 60), ("west", "edge-1", 1, NOW_MS, 0),
         ]  # fmt: skip

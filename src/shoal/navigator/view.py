@@ -51,6 +51,9 @@ class History(Protocol):
     async def at(self, at_s: float, *, cluster: str = "") -> View:
         """The state at a moment. ``shoal.errors.Gone`` (or the tree's nearest) when it is older than what is kept."""
 
+    async def first_s(self) -> float | None:
+        """When the first cluster was connected, as far back as the history is kept; None: no cluster ever was."""
+
     async def between(
         self, from_s: float, to_s: float, *, cluster: str = "", kind: str = "", key: str = "", limit: int = 1000
     ) -> list[Moment]:

@@ -102,16 +102,21 @@ def _labels(row: Row) -> Mapping[str, str]:
 
 @dataclass
 class MemoryHistory:
-    """Implements ``History``: views by the time from which they hold, and a list of moments."""
+    """Implements ``History``: views by the time from which they hold, and a list of moments. ``begins_s`` is the time
+    of the first data."""
 
     views: dict[float, View] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
+    begins_s: float | None = None
 
     async def at(self, at_s: float, *, cluster: str = "") -> View:
         found = [since_s for since_s in self.views if since_s <= at_s]
         if not found:
             raise Expired("the history does not go back that far")
         return self.views[max(found)]
+
+    async def first_s(self) -> float | None:
+        return self.begins_s
 
     async def between(
         self, from_s: float, to_s: float, *, cluster: str = "", kind: str = "", key: str = "", limit: int = 1000

@@ -56,6 +56,10 @@ def diff(
             params |= {"from": since or "1h", "to": to, "cluster": cluster}
         answer = rest.get(path_of("diff"), **params)
     warn_about_stale(answer)
+    if answer.get("historyBegins"):
+        typer.echo(
+            f"note: the history begins at {answer['historyBegins']}: objects from before are shown as added", err=True
+        )
     typer.echo(_diff_text(answer) if output is Format.TABLE else document(answer, output), nl=False)
 
 

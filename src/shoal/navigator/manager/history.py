@@ -62,6 +62,10 @@ class ManagerHistory:
         }
         return PastView(at_ms, described, tables, self._rows)
 
+    async def first_s(self) -> float | None:
+        first_ms = await self._rows.first_session_ms()
+        return first_ms / 1000 if first_ms else None
+
     async def between(
         self, from_s: float, to_s: float, *, cluster: str = "", kind: str = "", key: str = "", limit: int = 1000
     ) -> list[Moment]:

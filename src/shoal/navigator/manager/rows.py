@@ -147,6 +147,9 @@ class Rows(Protocol):
     async def sessions(self, at_ms: int) -> list[StoredSession]:
         """For every cluster the newest session that had begun by then."""
 
+    async def first_session_ms(self) -> int:
+        """When the oldest stored session began; 0: there is none."""
+
     async def between(
         self, from_ms: int, to_ms: int, *, cluster: str = "", kind: str = "", key: str = "", limit: int = 1000
     ) -> list[Moment]:

@@ -187,6 +187,10 @@ class SqliteRows:
         )
         return [StoredSession(*values) for values in found]
 
+    async def first_session_ms(self) -> int:
+        ((first_ms,),) = await self._select("SELECT coalesce(min(connected_ms), 0) FROM nav_sessions")
+        return int(first_ms)
+
     async def between(
         self, from_ms: int, to_ms: int, *, cluster: str = "", kind: str = "", key: str = "", limit: int = 1000
     ) -> list[Moment]:

@@ -17,6 +17,7 @@ from shoal.base.metrics import Metrics
 from shoal.errors import Forbidden, ServiceUnavailable
 from shoal.navigator.answers.api import Caller, make_api
 from shoal.rest.api import RestApi
+from shoal.testing.views import AT_S, MemoryHistory, MemoryView, a_cluster
 
 POD = f"{ROOT}/pods/eu-1/shop/web-1"
 PATHS = {
@@ -239,6 +240,26 @@ def test_checks_are_saved_and_removed_only_with_permission_to_write(own: Client)
 def test_a_check_that_cannot_be_saved_is_refused(own: Client, body: Any, status: int) -> None:
     assert own(f"{ROOT}/checks/bad", method="PUT", body=body).status_code == status
     assert own.get("checks")["items"] == []
+
+
+def test_a_moment_before_the_first_data_is_an_error_that_names_the_beginning() -> None:
+    world = the_world()
+    first = MemoryView([a_cluster("eu-1")], at_s=AT_S - 600)
+    world.history = MemoryHistory(
+        {AT_S - 86400: MemoryView([], at_s=AT_S - 86400), AT_S - 600: first}, begins_s=AT_S - 600
+    )
+    with Client(world) as ask:
+        for path in ("query?q=pods", "clusters?", "services?", "search?text=web", "checks/results?"):
+            answer = ask(f"{ROOT}/{path}&at=1h")
+            assert answer.status_code == 410, path
+            assert "the history begins at 2027-01-15T07:50:00.000+00:00" in answer.json()["error"]["message"]
+        assert ask.get("query", q="pods", at="9m")["items"] == []
+        found = ask.get("diff", **{"from": "1h"})
+        assert found["historyBegins"] == "2027-01-15T07:50:00.000+00:00"
+        assert ask.get("diff", **{"from": "9m"})["historyBegins"] is None
+        world.history = MemoryHistory({0.0: MemoryView([])})
+    with Client(world) as ask:
+        assert "no cluster has connected" in ask(f"{ROOT}/query?q=pods&at=1h").json()["error"]["message"]
 
 
 def test_differences_and_history_are_answered(ask: Client) -> None:

@@ -98,6 +98,7 @@ async def test_a_longer_retention_keeps_more(rows: SqliteRows, clock: FakeClock)
 async def test_the_state_at_a_moment_shows_whether_an_edge_held_the_cluster(rows: SqliteRows, clock: FakeClock) -> None:
     async with asyncio.timeout(30):
         async with opened(rows, clock) as manager:
+            assert await manager.history.first_s() is None
             begun_ms = round(clock.wall_s() * 1000)
             await manager.row_writer.write(
                 ClusterClaimed(StoredCluster(name="east", edge="e1", epoch=1, heard_ms=begun_ms, first_ms=begun_ms))
@@ -112,6 +113,7 @@ async def test_the_state_at_a_moment_shows_whether_an_edge_held_the_cluster(rows
                 assert east.freshness is expected and past.cluster("east") == east
                 assert east.kinds[0].rows == 1
             assert (await manager.history.at(clock.wall_s() - 25.0)).clusters() == []
+            assert await manager.history.first_s() == begun_ms / 1000
 
 
 async def test_a_late_write_of_an_older_epoch_is_refused(rows: SqliteRows, clock: FakeClock) -> None:

@@ -135,7 +135,9 @@ class Analysis:
         before = await self._sources.history.at(from_s, cluster=scope.cluster)
         after = self._sources.view() if to_s is None else await self._sources.history.at(to_s, cluster=scope.cluster)
         found = await diff_moments(before, after, scope, limit=query.limit)
-        return {"from": moment_text(from_s), "to": moment_text(after.at_s), **found}
+        first_s = await self._sources.history.first_s()
+        begins = moment_text(first_s) if first_s is not None and from_s < first_s else None
+        return {"from": moment_text(from_s), "to": moment_text(after.at_s), "historyBegins": begins, **found}
 
     async def _diff_clusters(self, query: DiffParameters, scope: DiffScope) -> Json:
         view = await self._sources.seen(query.at)

@@ -200,7 +200,10 @@ class ChangedObject(ObjectRef, kw_only=True):
     fields: list[ChangedField]
 
 
-class Diff(Struct):
+class Diff(Struct, kw_only=True):
+    """``historyBegins`` is set when ``from`` is before the first data, so that everything counts as added."""
+
+    history_begins: str | None = field(name="historyBegins", default=None)
     added: list[ObjectRef]
     removed: list[ObjectRef]
     changed: list[ChangedObject]

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shoal.base.clock import Clock
+from shoal.errors import Expired
 from shoal.navigator.answers.api.parameters import moment_of
 from shoal.navigator.answers.checks import CheckStore
 from shoal.navigator.answers.fleet import Deployments, read_deployments
@@ -29,9 +30,21 @@ class Sources:
     clock: Clock
 
     async def seen(self, at: str) -> View:
-        """The view that a request asks for: now, or at a moment."""
+        """The view that a request asks for: now, or at a moment. ``Expired`` for a moment before the first data, whose
+        answer would otherwise look like that of an empty fleet."""
         at_s = self.moment("at", at)
-        return self.view() if at_s is None else await self.history.at(at_s)
+        if at_s is None:
+            return self.view()
+        view = await self.history.at(at_s)
+        if not view.clusters():
+            raise await self._before_first_data(at_s)
+        return view
+
+    async def _before_first_data(self, at_s: float) -> Expired:
+        asked, first_s = moment_text(at_s), await self.history.first_s()
+        if first_s is None:
+            return Expired(f"at is {asked}: there is no history yet, because no cluster has connected")
+        return Expired(f"at is {asked}: the history begins at {moment_text(first_s)}; use that time or a later one")
 
     def moment(self, parameter: str, text: str) -> float | None:
         """The moment of a parameter; None when it is empty."""
