@@ -35,8 +35,8 @@ class Deployments:
         return None
 
     def having(self, name: str, value: str) -> Sequence[str]:
-        """Ids of the deployments whose app or project has this name."""
-        table = self.app if name == "app" else self.project
+        """Ids of the deployments whose app, project or environment has this name."""
+        table = {"app": self.app, "project": self.project, "environment": self.environment}[name]
         return [id_ for id_, each in table.items() if each == value]
 
 

@@ -35,15 +35,11 @@ def joins_for(names: Iterable[str], view: View, deployments: Callable[[], Deploy
             found[name] = _zones(view)
         elif name == "app_of":
             found[name] = deployments().app_of
-        elif name in ("revision_of", "project_of"):
+        elif name in ("revision_of", "project_of", "environment_of"):
             found[name] = getattr(deployments(), name.removesuffix("_of"))
         else:
             found[name] = _FUNCTIONS[name]
     return found
-
-
-def environment_of(cluster: Cluster) -> str:
-    return cluster.metadata.get("environment", "")
 
 
 def status_of(pod: PodSummary) -> str:
@@ -126,7 +122,6 @@ def _zones(view: View) -> Mapping[tuple[str, str], str]:
 
 _OF_CLUSTER: Mapping[str, Callable[[Cluster], Any]] = {
     "region_of": lambda cluster: cluster.region,
-    "environment_of": environment_of,
     "freshness_of": lambda cluster: str(cluster.freshness),
     "metadata_of": lambda cluster: cluster.metadata,
 }

@@ -155,8 +155,8 @@ def the_world() -> World:
     history = MemoryHistory({AT_S - 86400: before, AT_S - 60: view}, _moments())
     edges = MemoryEdges({"eu-1": _answer("eu-1", 10, 0.5), "us-1": _answer("us-1", 30, 1.5)})
     deployments = [
-        {"id": "dep-2", "app": "shopfront", "project": "demo", "environment": "production", "revision": 2},
-        {"id": "dep-3", "app": "shopfront", "project": "demo", "environment": "production", "revision": 3},
+        {"id": "dep-2", "app": "shopfront", "project": "demo", "environment": "live", "revision": 2},
+        {"id": "dep-3", "app": "shopfront", "project": "demo", "environment": "live", "revision": 3},
     ]
     return World(view, history, edges, MemoryFleet(deployments))
 

@@ -54,10 +54,9 @@ _OF_CLUSTER = (
     QueryField(
         name="cluster", type=_MAP, code="metadata_of[row.cluster]", alone="row.cluster", needs=("metadata_of",),
         of_cluster=True, repeats=True,
-        help="name of its cluster; cluster.KEY is metadata from the edge (cluster.version)",
+        help="name of its cluster; cluster.KEY is metadata from the edge (cluster.version, cluster.environment)",
     ),
     _of_cluster("region", "region of its cluster"),
-    _of_cluster("environment", "environment of its cluster"),
     _of_cluster("freshness", "state of its cluster's data: initializing, healthy, stale, disconnected"),
 )  # fmt: skip
 
@@ -91,6 +90,13 @@ _COMMON = (
         f"project_of.get(s.labels.get({DEPLOYMENT_LABEL!r}))",
         "of its app, by the fleet",
         needs="project_of",
+        nullable=True,
+    ),
+    _text(
+        "environment",
+        f"environment_of.get(s.labels.get({DEPLOYMENT_LABEL!r}))",
+        "of its app, by the fleet; the cluster's own is cluster.environment",
+        needs="environment_of",
         nullable=True,
     ),
 )
@@ -160,6 +166,10 @@ _ISTIO = (
 _CLUSTERS = (
     _text("name", "row.name", "name of the cluster"),
     *_OF_CLUSTER,
+    QueryField(
+        name="environment", type=_TEXT, code="s.metadata.get('environment', '')", of_cluster=True, repeats=True,
+        help="environment of the cluster, from its edge",
+    ),
     _text("edge", "s.edge", "edge that reports it, or did last"),
     _number("epoch", "s.epoch", "epoch of the edge's claim"),
     _flag("connected", "bool(s.connected_at_s)", "whether an edge is connected"),

@@ -62,7 +62,7 @@ INDEXED: Mapping[str, Mapping[str, str]] = {
 """Fields of queries that have an index, by kind, with the name of that index. A lookup finds at least those rows."""
 
 DeploymentsOf = Callable[[str, str], Sequence[str]]
-"""Ids of the fleet's deployments whose field (app, project) has a value."""
+"""Ids of the fleet's deployments whose field (app, project, environment) has a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def _compared(
         return _bounded([ByService(value) for value in values])
     if name in INDEXED.get(query.kind.name, {}) and all(values):
         return _bounded([ByField(INDEXED[query.kind.name][name], value) for value in values])
-    if name in ("app", "project"):
+    if name in ("app", "project", "environment") and not ref.field.of_cluster:
         ids = [id_ for value in values for id_ in deployments_of(name, value)]
         labels = APP_LABELS if name == "app" else ()
         return _bounded(

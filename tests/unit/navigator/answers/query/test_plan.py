@@ -16,7 +16,9 @@ from shoal.navigator.model import Row
 from shoal.testing.views import AT_S, MemoryView, a_cluster
 
 CLUSTERS = ("c1", "c2", "c3")
-FLEET = Deployments(app={"d1": "x", "d2": "y"}, project={"d1": "p"}, revision={"d1": 1, "d2": 2})
+FLEET = Deployments(
+    app={"d1": "x", "d2": "y"}, project={"d1": "p"}, environment={"d2": "e"}, revision={"d1": 1, "d2": 2}
+)
 
 _LABELS = st.fixed_dictionaries(
     {},
@@ -34,7 +36,7 @@ _PODS = st.lists(
 _LEAVES = st.sampled_from(
     ["namespace = n1", "namespace in (n1, n2)", "namespace != n1", "name = p1", "name in (p1, p3)", "name ~ '[12]'",
      "labels.app = x", "labels['a/b'] = ''", "labels['a/b']", "labels.app in (x, y)", "labels.app != x", "app = x",
-     "app in (x, y)", "app = nobody", "project = p", "deployment = d2", "revision = 1", "cluster = c1",
+     "app in (x, y)", "app = nobody", "project = p", "environment = e", "deployment = d2", "revision = 1", "cluster = c1",
      "cluster in (c1, c3)", "region = eu", "region != eu", "freshness = healthy", "cluster.tier = gold", "service = s",
      "service != s", "exposed", "ready", "cluster ~ '[23]'", "node = m1", "image in ('i:1', 'i:3')", "ip = '10.0.0.2'",
      "owner = ''"]
