@@ -27,7 +27,12 @@ _POLL_S = 0.5
 
 @app.command()
 def logs(
-    name: Annotated[str, typer.Argument(metavar="APP|POD", help="an app, a workload or a pod; or NAMESPACE/NAME")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="APP|POD", help="an app, a workload or a pod; NAMESPACE/NAME, or PROJECT/ENVIRONMENT/APP"
+        ),
+    ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="follow the logs")] = False,
     cluster: Cluster = "",
     namespace: Namespace = "",

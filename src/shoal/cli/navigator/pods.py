@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.cli.navigator.session import pages, path_of
 from shoal.cli.rest import Rest
-from shoal.errors import ShoalError
+from shoal.errors import ConfigError, ShoalError
 
 _MOST = 1000
 _COLUMNS = "cluster, namespace, name, workload, app, status, ready, proxy, container, created"
@@ -18,7 +18,9 @@ class NoSuchPod(ShoalError):
 
 def find_pods(rest: Rest, name: str, *, cluster: str = "", namespace: str = "", at: str = "") -> list[dict[str, Any]]:
     """The pods sorted by cluster, namespace and name; raises ``NoSuchPod`` if there are none."""
-    if "/" in name:
+    if name.count("/") == 2:
+        where = [_of_app(name)]
+    elif "/" in name:
         first, _, rest_of_name = name.partition("/")
         if first[:1].isupper():  # Deployment/web
             where = [f"workload = {quoted(name)}"]
@@ -40,6 +42,15 @@ def find_pods(rest: Rest, name: str, *, cluster: str = "", namespace: str = "", 
 
 def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def _of_app(path: str) -> str:
+    """``PROJECT/ENVIRONMENT/APP``, as commands of the fleet name an app."""
+    parts = path.split("/")
+    if not all(parts):
+        raise ConfigError(f"name is {path!r}: use PROJECT/ENVIRONMENT/APP, NAMESPACE/NAME or a name")
+    fields = zip(("project", "environment", "app"), parts, strict=True)
+    return " and ".join(f"{field} = {quoted(value)}" for field, value in fields)
 
 
 def _named(name: str) -> str:

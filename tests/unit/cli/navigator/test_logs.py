@@ -40,3 +40,12 @@ def test_an_unknown_name_is_reported_with_similar_names(shoal: Shoal) -> None:
         shoal("logs", "lonely").err
         == "error: no pod, workload or app 'lonely' found; did you mean lab/lonely-0 (us-2)?\n"
     )
+
+
+def test_an_app_is_found_by_project_environment_and_name(shoal: Shoal) -> None:
+    expected = sorted(shoal("logs", "shopfront", "--tail", "1").out.splitlines())
+    assert len(expected) == 3
+    assert sorted(shoal("logs", "demo/live/shopfront", "--tail", "1").out.splitlines()) == expected
+    assert shoal("logs", "demo/live/shopfront", "--cluster", "us-1", "--tail", "1").out == "web-1 line 2\n"
+    assert "no pod, workload or app 'demo/test/shopfront' found" in shoal("logs", "demo/test/shopfront").err
+    assert "use PROJECT/ENVIRONMENT/APP" in shoal("logs", "demo//shopfront").err
