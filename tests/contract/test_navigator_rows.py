@@ -147,6 +147,8 @@ async def test_the_past_has_the_rows_that_held_at_the_moment(backend: Backend) -
         assert first[0].since_ms == NOW_MS and second[0].since_ms == NOW_MS + 10
         wanted = [(key, NOW_MS + 10), (key, NOW_MS), (key, 7), (RowKey("east", "pods", "a/2"), NOW_MS)]
         assert await rows.versions(wanted) == [b"2", b"1", None, b"x"]
+        replaced = await rows.replaced([(key, NOW_MS + 10), (key, NOW_MS), (key, NOW_MS + 20)])
+        assert replaced == [b"1", None, None], "a removed row was not replaced"
 
 
 async def test_the_past_is_read_in_pieces(backend: Backend) -> None:

@@ -43,6 +43,7 @@ class Moment:
     key: str
     at_s: float
     data: bytes | None  # None: removed
+    before: bytes | None = None  # what it replaced; only for the first entry of an object in a list
 
 
 class History(Protocol):

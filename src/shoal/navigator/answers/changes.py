@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def shown_moments(moments: Sequence[Moment]) -> list[Json]:
-    """In the order given. The first moment of an object has no changed fields, since the state before it is unknown."""
+    """In the order given. The first moment of an object has changed fields only if it says what it replaced."""
     before: dict[tuple[str, str, str], Any] = {}
     found: list[Json] = []
     for moment in moments:
@@ -24,6 +24,8 @@ def shown_moments(moments: Sequence[Moment]) -> list[Json]:
             "at": moment.at_s, "cluster": moment.cluster, "kind": moment.kind, "key": moment.key,
             "change": "removed" if obj is None else "put",
         }  # fmt: skip
+        if id_ not in before and moment.before is not None:
+            before[id_] = orjson.loads(moment.before)
         if obj is not None and id_ in before:
             known = before[id_]
             if known is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from sys import intern
 
 from shoal.base.clock import Clock
@@ -71,7 +72,7 @@ class ManagerHistory:
     ) -> list[Moment]:
         if to_s < from_s:
             raise BadRequest("the second moment is before the first")
-        return await self._rows.between(
+        found = await self._rows.between(
             self._checked_ms(from_s),
             int(to_s * 1000),
             cluster=cluster,
@@ -79,6 +80,20 @@ class ManagerHistory:
             key=key,
             limit=max(1, min(limit, MOST_MOMENTS)),
         )
+        return await self._with_before(found)
+
+    async def _with_before(self, moments: list[Moment]) -> list[Moment]:
+        """The first moment of each object gets what it replaced, which the list itself does not hold."""
+        first: dict[RowKey, int] = {}
+        for number, moment in enumerate(moments):
+            first.setdefault(RowKey(moment.cluster, moment.kind, moment.key), number)
+        wanted = [(key, round(moments[number].at_s * 1000)) for key, number in first.items()]
+        for start in range(0, len(wanted), _PIECE):
+            piece = wanted[start : start + _PIECE]
+            for (key, _), data in zip(piece, await self._rows.replaced(piece), strict=True):
+                if data is not None:
+                    moments[first[key]] = replace(moments[first[key]], before=data)
+        return moments
 
     def _checked_ms(self, at_s: float) -> int:
         oldest_s = self._clock.wall_s() - self._retention_s

@@ -98,6 +98,12 @@ SELECT coalesce(
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY
     AS j(cluster, kind, key, since_ms, place) ORDER BY j.place
 """
+_FIND_REPLACED = """
+SELECT (SELECT data FROM nav_history AS h WHERE h.cluster = j.cluster AND h.kind = j.kind AND h.key = j.key
+    AND h.until_ms = j.until_ms AND h.since_ms < h.until_ms AND NOT h.removed ORDER BY h.since_ms LIMIT 1) AS data
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY
+    AS j(cluster, kind, key, until_ms, place) ORDER BY j.place
+"""
 _BETWEEN = """
 SELECT cluster, kind, key, at_ms, data FROM (
     SELECT cluster, kind, key, changed_ms AS at_ms, data, 2 AS rank FROM nav_rows
@@ -180,6 +186,10 @@ class PostgresRows:
     async def versions(self, wanted: Sequence[tuple[RowKey, int]]) -> list[bytes | None]:
         asked = [(*key, since_ms) for key, since_ms in wanted]
         return [data for (data,) in await self._select(_FIND_VERSION, *_columns(asked, 4))]
+
+    async def replaced(self, wanted: Sequence[tuple[RowKey, int]]) -> list[bytes | None]:
+        asked = [(*key, until_ms) for key, until_ms in wanted]
+        return [data for (data,) in await self._select(_FIND_REPLACED, *_columns(asked, 4))]
 
     async def past(self, at_ms: int, cluster: str = "") -> AsyncIterator[list[StoredRow]]:
         last: tuple[Any, ...] = (at_ms + 1, "", "", "")

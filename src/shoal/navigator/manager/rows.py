@@ -141,6 +141,9 @@ class Rows(Protocol):
     async def versions(self, wanted: Sequence[tuple[RowKey, int]]) -> list[bytes | None]:
         """Data of the rows, current or past, that are valid since ``since_ms``."""
 
+    async def replaced(self, wanted: Sequence[tuple[RowKey, int]]) -> list[bytes | None]:
+        """Data of the rows that were valid until ``until_ms`` and then replaced; None: nothing was replaced then."""
+
     def past(self, at_ms: int, cluster: str = "") -> AsyncIterator[list[StoredRow]]:
         """Rows that were valid at the moment and are not any more, in pieces; of one cluster, or of all."""
 

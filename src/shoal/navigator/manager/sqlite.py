@@ -110,6 +110,12 @@ SELECT j.key AS place, coalesce(
         AND h.key = j.value ->> 2 AND h.since_ms = j.value ->> 3 ORDER BY h.until_ms DESC LIMIT 1)) AS data
 FROM json_each(:wanted) AS j
 """
+_FIND_REPLACED = """
+SELECT j.key AS place, (SELECT data FROM nav_history AS h WHERE h.cluster = j.value ->> 0 AND h.kind = j.value ->> 1
+    AND h.key = j.value ->> 2 AND h.until_ms = j.value ->> 3 AND h.since_ms < h.until_ms AND NOT h.removed
+    ORDER BY h.since_ms LIMIT 1) AS data
+FROM json_each(:wanted) AS j
+"""
 _BETWEEN = """
 SELECT cluster, kind, key, at_ms, data FROM (
     SELECT cluster, kind, key, changed_ms AS at_ms, data, 2 AS rank FROM nav_rows
@@ -168,6 +174,9 @@ class SqliteRows:
 
     async def versions(self, wanted: Sequence[tuple[RowKey, int]]) -> list[bytes | None]:
         return await self._found(_FIND_VERSION, [(*key, since_ms) for key, since_ms in wanted])
+
+    async def replaced(self, wanted: Sequence[tuple[RowKey, int]]) -> list[bytes | None]:
+        return await self._found(_FIND_REPLACED, [(*key, until_ms) for key, until_ms in wanted])
 
     async def past(self, at_ms: int, cluster: str = "") -> AsyncIterator[list[StoredRow]]:
         columns = "cluster, kind, key, fingerprint, since_ms, until_ms, id"

@@ -84,6 +84,22 @@ async def test_the_history_reaches_back_to_the_retention(rows: SqliteRows, clock
             assert await version(manager, begun_s + 17.0) == "1"
 
 
+async def test_the_first_change_of_a_window_has_what_it_replaced(rows: SqliteRows, clock: FakeClock) -> None:
+    async with asyncio.timeout(30):
+        async with opened(rows, clock) as manager:
+            for number in range(3):  # at 0, 10 and 20 seconds
+                await put(manager, number)
+                await clock.advance(10.0)
+            found = await manager.history.between(clock.wall_s() - 25.0, clock.wall_s(), kind="pods", key="a/p")
+            assert [b'"v":"0"' in (each.before or b"") for each in found] == [True, False]
+            assert [b'"v":"%d"' % (number + 1) in (each.data or b"") for number, each in enumerate(found)] == [
+                True,
+                True,
+            ]
+            found = await manager.history.between(clock.wall_s() - 35.0, clock.wall_s(), kind="pods", key="a/p")
+            assert [each.before for each in found] == [None, None, None], "nothing was there before the first"
+
+
 async def test_a_longer_retention_keeps_more(rows: SqliteRows, clock: FakeClock) -> None:
     async with asyncio.timeout(30):
         async with opened(rows, clock, replace(CONFIG, retention_s=1000.0)) as manager:
