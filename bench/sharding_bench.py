@@ -224,7 +224,13 @@ async def operations(bars: Bars, shards: int) -> None:
         running = asyncio.create_task(manager.run(), name="manager")
         await manager.ready.wait()
         configs, instances = client.of(CONFIGS), client.of(INSTANCES)
-        spec = {"maxShards": 1000, "sustainedFor": "1s", "cooldown": "1s", "leaseDuration": "60s"}
+        spec = {
+            "externalWorkers": True,
+            "maxShards": 1000,
+            "sustainedFor": "1s",
+            "cooldown": "1s",
+            "leaseDuration": "60s",
+        }
         await configs.create({"metadata": {"name": "web", "namespace": NAMESPACE}, "spec": spec})
         players = Shards(client, "web")
         await players.join("web-0")
