@@ -73,7 +73,8 @@ def test_everything_is_as_it_was_after_a_restart(tmp_path: Path, how: str) -> No
     client.close()
     end(server, how)
 
-    server = start_server_process(tmp_path / "state", "--port", "0")
+    port = server.url.rpartition(":")[2]  # another one would change the Service kubernetes, which leads to the server
+    server = start_server_process(tmp_path / "state", "--port", port)
     client = Client(server)
     try:
         assert {path: client.ok("GET", path)["items"] for path in SEEN} == before
