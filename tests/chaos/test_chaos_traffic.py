@@ -32,7 +32,7 @@ def load(fleet: LocalFleet, tmp_path: Path) -> Iterator[RequestLoad]:
     with RequestLoad(tmp_path / "load", gateway_address(fleet.api), HOST, rate=RATE, mix=MIX) as load:
         eventually_in_traffic(lambda: len(load.outcomes()) > RATE, what="requests")
         yield load
-    assert len(load.outcomes()) / _span_s(load.outcomes()) > RATE / 5, "there was too little load to tell"
+    assert len(load.outcomes()) / _span_s(load.outcomes()) > RATE * 0.9, "the machine was too slow for the rate"
 
 
 def _span_s(outcomes: list[RequestOutcome]) -> float:
