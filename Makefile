@@ -14,6 +14,9 @@ WORKERS ?= 2
 
 export PATH := $(abspath $(VENV)/bin):$(PATH)
 
+# Where bytecode may not be written, every process that a test starts compiles Shoal again, and so does every run of pytest.
+unexport PYTHONDONTWRITEBYTECODE
+
 ##@ Use
 
 .PHONY: up

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         own = getattr(test, "_hypothesis_internal_use_settings", None)
         if own is not None and own.max_examples > QUICK_EXAMPLES:
             test._hypothesis_internal_use_settings = settings(own, max_examples=QUICK_EXAMPLES)
+
+
+def pytest_collection_finish() -> None:
+    """What collecting left stays for the whole run: the collector need not walk it again for each test."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
+Node = TypeVar("Node", bound=ast.AST)
 GENERATED = ("shoal.wire.", "shoal.kube.schema.generated")
 
 
@@ -83,6 +85,20 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), filename=str(path))
 
 
+def nodes(path: Path, kind: type[Node]) -> list[Node]:
+    """Every node of one class in a file, in the order of ``ast.walk``."""
+    return _nodes_by_class(path)[kind]  # type: ignore[return-value]
+
+
+@cache
+def _nodes_by_class(path: Path) -> defaultdict[type[ast.AST], list[ast.AST]]:
+    """Walked once per file: walking every tree for each test took most of the tests' time."""
+    found = defaultdict[type[ast.AST], list[ast.AST]](list)
+    for node in ast.walk(tree(path)):
+        found[type(node)].append(node)
+    return found
+
+
 def imports(module: Module, *, with_typing: bool = True, inside_functions: bool = True) -> Iterator[tuple[str, int]]:
     """(dotted name, line) of everything a module imports, anywhere in it. ``from a import b`` gives ``a`` and ``a.b``.
     Without ``with_typing`` imports under ``if TYPE_CHECKING`` are left out, without ``inside_functions`` those that are only
@@ -138,36 +154,37 @@ def _absolute(module: Module, node: ast.ImportFrom) -> str:
     return ".".join([*parts, node.module] if node.module else parts)
 
 
-def calls(module: Module) -> Iterator[tuple[str, int]]:
+@cache
+def calls(module: Module) -> tuple[tuple[str, int], ...]:
     """(dotted name, line) of every call whose function can be named, with import aliases resolved."""
-    names = _aliases(tree(module.path))
-    for node in ast.walk(tree(module.path)):
-        if isinstance(node, ast.Call):
-            dotted = _dotted(node.func)
-            if dotted:
-                head, _, rest = dotted.partition(".")
-                full = names.get(head, head)
-                yield (f"{full}.{rest}" if rest else full), node.lineno
+    names, found = _aliases(module.path), []
+    for node in nodes(module.path, ast.Call):
+        if name := dotted(node.func):
+            head, _, rest = name.partition(".")
+            full = names.get(head, head)
+            found.append(((f"{full}.{rest}" if rest else full), node.lineno))
+    return tuple(found)
 
 
-def _aliases(top: ast.Module) -> dict[str, str]:
+def _aliases(path: Path) -> dict[str, str]:
     names: dict[str, str] = {}
-    for node in ast.walk(top):
-        if isinstance(node, ast.Import):
-            names |= {
-                alias.asname or alias.name.split(".")[0]: alias.asname and alias.name or alias.name.split(".")[0]
-                for alias in node.names
-            }
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    for node in nodes(path, ast.Import):
+        names |= {
+            alias.asname or alias.name.split(".")[0]: alias.asname and alias.name or alias.name.split(".")[0]
+            for alias in node.names
+        }
+    for imported in nodes(path, ast.ImportFrom):
+        if imported.module and not imported.level:
+            names |= {alias.asname or alias.name: f"{imported.module}.{alias.name}" for alias in imported.names}
     return names
 
 
-def _dotted(node: ast.expr) -> str:
+def dotted(node: ast.expr) -> str:
+    """``a.b.c`` of a chain of names; nothing for other expressions."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        head = _dotted(node.value)
+        head = dotted(node.value)
         return f"{head}.{node.attr}" if head else ""
     return ""
 
@@ -202,11 +219,11 @@ class _Used:
 
 
 def _used(module: Module) -> _Used:
-    nodes = list(ast.walk(tree(module.path)))
-    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    path = module.path
+    texts = [node.value for node in nodes(path, ast.Constant) if isinstance(node.value, str)]
     return _Used(
-        frozenset(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)),
-        frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute)),
+        frozenset(node.id for node in nodes(path, ast.Name) if isinstance(node.ctx, ast.Load)),
+        frozenset(node.attr for node in nodes(path, ast.Attribute)),
         frozenset(name for name, _ in imports(module)),
         frozenset(name for text in texts if len(text) < 120 for name in re.findall(r"[\w.]+:(\w+)", text)),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,3 +19,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("arch"))
+
+
+@pytest.fixture(autouse=True)
+def kept_trees() -> Iterator[None]:
+    """The syntax trees stay for the whole run, so the garbage collector need not walk their millions of nodes."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()

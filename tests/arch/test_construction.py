@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from arch_source import Module, modules, tree
+from arch_source import Module, modules, nodes
 
 # Packages whose object graphs are built from the bottom up, without filling anything in later.
 COMPLETE = {"apiserver"}
@@ -23,8 +23,8 @@ def test_no_constructor_fills_in_attributes_of_other_objects() -> None:
 
 
 def filled_in(module: Module) -> Iterator[tuple[str, int]]:
-    for function in ast.walk(tree(module.path)):
-        if isinstance(function, ast.FunctionDef) and function.name == "__init__":
+    for function in nodes(module.path, ast.FunctionDef):
+        if function.name == "__init__":
             for node in ast.walk(function):
                 if (
                     isinstance(node, ast.Attribute)

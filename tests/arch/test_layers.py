@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from arch_source import LEVEL, SRC, Module, calls, imports, modules, tree
+from arch_source import LEVEL, SRC, Module, calls, imports, modules, nodes
 
 BUILDERS = {"app", "testing"}
 IMPORTERS_OF = {"store": {"apiserver", *BUILDERS}, "apiserver": BUILDERS}
@@ -115,8 +115,8 @@ def test_no_task_is_started_without_a_name() -> None:
 
 
 def _create_task_calls(module: Module) -> Iterator[ast.Call]:
-    for node in ast.walk(tree(module.path)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "create_task":
+    for node in nodes(module.path, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "create_task":
             yield node
 
 

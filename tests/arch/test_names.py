@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from arch_source import SRC, modules_in, tree
+from arch_source import SRC, modules_in, nodes, tree
 
 MOST_PACKAGES = 2  # that may have a public class of one name
 ALLOWED_IN_MORE: dict[str, str] = {}  # class name -> why it may stand in three and more packages
@@ -20,9 +20,8 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 
 
 def _classes(path: Path, *, nested: bool) -> list[str]:
-    top = tree(path)
-    nodes = ast.walk(top) if nested else iter(top.body)
-    return [node.name for node in nodes if isinstance(node, ast.ClassDef)]
+    found = nodes(path, ast.ClassDef) if nested else tree(path).body
+    return [node.name for node in found if isinstance(node, ast.ClassDef)]
 
 
 def crowded(root: Path) -> dict[str, list[str]]:

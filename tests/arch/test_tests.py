@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from arch_source import ROOT, SRC, tree
+from arch_source import ROOT, SRC, dotted, nodes, tree
 
 TESTS = ROOT / "tests"
 UNIT = TESTS / "unit"
@@ -100,9 +100,7 @@ PUBLIC_UNDERSCORES = {
 
 
 def test_no_test_function_runs_a_loop_of_its_own() -> None:
-    wrong = [
-        f"{path.relative_to(ROOT)}:{line}" for path in sorted(TESTS.rglob("test_*.py")) for line in loops(tree(path))
-    ]
+    wrong = [f"{path.relative_to(ROOT)}:{line}" for path in sorted(TESTS.rglob("test_*.py")) for line in loops(path)]
     assert not wrong, "make the test an `async def`:\n" + "\n".join(wrong)
 
 
@@ -119,25 +117,32 @@ def test_no_test_is_named_by_the_number_of_a_rule() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
         for path in sorted(TESTS.rglob("test_*.py"))
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and NUMBERED.match(node.name)
+        for node in functions(path)
+        if NUMBERED.match(node.name)
     ]
     assert not wrong, "a test's name is the guarantee:\n" + "\n".join(wrong)
 
 
-def loops(top: ast.Module) -> Iterator[int]:
+def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [*nodes(path, ast.FunctionDef), *nodes(path, ast.AsyncFunctionDef)]
+
+
+def lines_of_calls(path: Path, names: set[str]) -> list[int]:
+    return [node.lineno for node in nodes(path, ast.Call) if dotted(node.func) in names]
+
+
+def loops(path: Path) -> Iterator[int]:
     """The lines on which a test function runs an event loop."""
-    for function in ast.walk(top):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and function.name.startswith("test_"):
-            for node in ast.walk(function):
-                if isinstance(node, ast.Call) and ast.unparse(node.func) in RUNNERS:
-                    yield node.lineno
+    for line in lines_of_calls(path, RUNNERS):
+        around = [each for each in functions(path) if each.lineno <= line <= (each.end_lineno or 0)]
+        if any(function.name.startswith("test_") for function in around):
+            yield line
 
 
 def test_a_loop_in_a_test_is_found(tmp_path: Path) -> None:
     path = tmp_path / "x.py"
     path.write_text("def test_a():\n    asyncio.run(main())\n\n\ndef helper():\n    asyncio.run(main())\n")
-    assert list(loops(tree(path))) == [2]
+    assert list(loops(path)) == [2]
 
 
 def mirrored(test: Path, unit: Path = UNIT, source: Path = SRC / "shoal") -> bool:
@@ -166,7 +171,7 @@ def test_a_test_of_no_module_is_found(tmp_path: Path) -> None:
     assert not mirrored(unit / "gone" / "test_gone.py", unit, source)
 
 
-def sleeps(top: ast.Module) -> Iterator[tuple[str, int]]:
+def sleeps(path: Path) -> Iterator[tuple[str, int]]:
     """(function, line) of every call that lets real time pass; ``sleep(0)`` only lets other tasks run."""
 
     def inside(node: ast.AST, name: str) -> Iterator[tuple[str, int]]:
@@ -174,18 +179,18 @@ def sleeps(top: ast.Module) -> Iterator[tuple[str, int]]:
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 yield from inside(child, f"{name}.{child.name}" if name else child.name)
                 continue
-            if isinstance(child, ast.Call) and ast.unparse(child.func) in SLEEPS and ast.unparse(child.args[0]) != "0":
+            if isinstance(child, ast.Call) and dotted(child.func) in SLEEPS and ast.unparse(child.args[0]) != "0":
                 yield name, child.lineno
             yield from inside(child, name)
 
-    return inside(top, "")
+    return inside(tree(path), "") if lines_of_calls(path, SLEEPS) else iter(())
 
 
 def test_no_test_sleeps_to_wait_for_something() -> None:
     found = {
         f"{path.relative_to(TESTS)}::{function}": line
         for path in sorted(TESTS.rglob("*.py"))
-        for function, line in sleeps(tree(path))
+        for function, line in sleeps(path)
     }
     may = {place for places in MAY_SLEEP.values() for place in places.split()}
     wrong = [f"{place} (line {line})" for place, line in found.items() if place not in may]
@@ -193,19 +198,17 @@ def test_no_test_sleeps_to_wait_for_something() -> None:
     assert not may - set(found), "these do not sleep any more: take them off MAY_SLEEP"
 
 
-def private_names(top: ast.Module) -> Iterator[tuple[int, str]]:
+def private_names(path: Path) -> Iterator[tuple[int, str]]:
     """(line, name) of every private name of another module that a test uses. Names that the file itself defines, and
     those of ``self`` and ``super()``, are its own."""
-    own = {node.attr for node in ast.walk(top) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"}
-    own |= {
-        node.name for node in ast.walk(top) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    }
-    for node in ast.walk(top):
-        if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in own | PUBLIC_UNDERSCORES:
-            if ast.unparse(node.value) not in ("self", "cls", "super()"):
-                yield node.lineno, ast.unparse(node)
-        elif isinstance(node, ast.ImportFrom):
-            yield from ((node.lineno, alias.name) for alias in node.names if _is_private(alias.name))
+    private = [node for node in nodes(path, ast.Attribute) if _is_private(node.attr)]
+    own = {node.attr for node in private if dotted(node.value) == "self"} | PUBLIC_UNDERSCORES
+    own |= {node.name for node in (*functions(path), *nodes(path, ast.ClassDef))}
+    for node in private:
+        if node.attr not in own and ast.unparse(node.value) not in ("self", "cls", "super()"):
+            yield node.lineno, ast.unparse(node)
+    for imported in nodes(path, ast.ImportFrom):
+        yield from ((imported.lineno, alias.name) for alias in imported.names if _is_private(alias.name))
 
 
 def _is_private(name: str) -> bool:
@@ -216,7 +219,7 @@ def test_no_test_reaches_for_private_names_of_another_module() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line} {name}"
         for path in sorted(TESTS.rglob("*.py"))
-        for line, name in private_names(tree(path))
+        for line, name in private_names(path)
     ]
     assert not wrong, "test through the public surface:\n" + "\n".join(wrong)
 
@@ -235,5 +238,5 @@ def test_sleeps_and_private_names_are_found(tmp_path: Path) -> None:
         "        time.sleep(1)\n"
         "        D()._mine\n"
     )
-    assert list(sleeps(tree(path))) == [("test_a", 4), ("D.e", 9)]
-    assert sorted(private_names(tree(path))) == [(1, "_b"), (5, "c._hidden")]
+    assert list(sleeps(path)) == [("test_a", 4), ("D.e", 9)]
+    assert sorted(private_names(path)) == [(1, "_b"), (5, "c._hidden")]

@@ -6,7 +6,7 @@ import ast
 import importlib
 import importlib.util
 
-from arch_source import ROOT, tree, unused_names
+from arch_source import ROOT, nodes, unused_names
 
 _VERSIONS = "shoal.control.database.migrations.versions"
 # Names that something outside the source calls, each with what it is.
@@ -32,8 +32,8 @@ def test_benchmarks_and_scripts_import_names_that_exist() -> None:
         f"{path.relative_to(ROOT)}: {node.module}.{alias.name}"
         for folder in ("bench", "scripts")
         for path in sorted((ROOT / folder).rglob("*.py"))
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "shoal"
+        for node in nodes(path, ast.ImportFrom)
+        if (node.module or "").split(".")[0] == "shoal"
         for alias in node.names
         if not defines(str(node.module), alias.name)
     ]

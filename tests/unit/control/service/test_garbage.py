@@ -3,49 +3,62 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import warnings
+
+import pytest
 
 from shoal.base.clock import FakeClock
 from shoal.base.tasks import cancel_all
 from shoal.control.service import garbage
 
 
-async def test_what_stays_is_put_aside_at_the_start_and_when_a_fleet_has_come_and_given_back_at_the_end() -> None:
-    with warnings.catch_warnings():  # what other tests left to the collector is not this one's
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.unfreeze()
-        while gc.collect():
-            pass
+class RecordedCollector:
+    """Stands for the module ``gc``: the real one would walk everything that the test run holds, five times."""
 
-    before, clock, streams, frozen = gc.get_threshold(), FakeClock(), [0], list[int]()
-    real, put_aside = gc.freeze, 0
+    def __init__(self) -> None:
+        self.threshold = self.before = (700, 10, 10)
+        self.done: list[str] = []
 
-    def freeze() -> None:
-        nonlocal put_aside
-        put_aside += 1
-        frozen.append(streams[0])
-        real()
+    def get_threshold(self) -> tuple[int, int, int]:
+        return self.threshold
 
-    gc.freeze = freeze
-    try:
-        task = asyncio.create_task(garbage.freeze_kept_objects(clock, lambda: streams[0]), name="aside")
-        await clock.settle()
-        assert frozen == [0] and gc.get_threshold() == garbage.THRESHOLDS
-        streams[0] = 500
-        await clock.advance(garbage.LOOK_S)
-        assert frozen == [0], "they still come"
-        await clock.advance(garbage.LOOK_S)
-        assert frozen == [0, 500], "settled"
-        streams[0] = 505
-        await clock.advance(10 * garbage.LOOK_S)
-        assert frozen == [0, 500], "a few more are not worth it"
-        await clock.advance(garbage.EVERY_S)
-        assert frozen == [0, 500, 505], "now and then in any case"
-        assert gc.get_freeze_count() > 0
-        await cancel_all(task)
-        assert gc.get_threshold() == before and gc.get_freeze_count() == 0
-    finally:
-        gc.freeze = real
-        gc.unfreeze()
-        gc.set_threshold(*before)
+    def set_threshold(self, *threshold: int) -> None:
+        assert len(threshold) == 3
+        self.threshold = threshold
+
+    def unfreeze(self) -> None:
+        self.done.append("unfreeze")
+
+    def collect(self) -> None:
+        self.done.append("collect")
+
+    def freeze(self) -> None:
+        self.done.append("freeze")
+
+    def taken(self) -> list[str]:
+        done, self.done = self.done, []
+        return done
+
+
+FROZEN = ["unfreeze", "collect", "freeze"]
+
+
+async def test_objects_are_frozen_at_the_start_and_once_a_fleet_has_connected_and_released_at_the_end(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gc, streams = RecordedCollector(), [0]
+    monkeypatch.setattr(garbage, "gc", gc)
+    task = asyncio.create_task(garbage.freeze_kept_objects(clock, lambda: streams[0]), name="garbage")
+    await clock.settle()
+    assert gc.taken() == FROZEN and gc.threshold == garbage.THRESHOLDS
+    streams[0] = 500
+    await clock.advance(garbage.LOOK_S)
+    assert gc.taken() == [], "streams still come"
+    await clock.advance(garbage.LOOK_S)
+    assert gc.taken() == FROZEN, "their number has settled"
+    streams[0] = 505
+    await clock.advance(10 * garbage.LOOK_S)
+    assert gc.taken() == [], "a few more streams are not worth a collection"
+    await clock.advance(garbage.EVERY_S)
+    assert gc.taken() == FROZEN, "it is time again"
+    await cancel_all(task)
+    assert gc.taken() == ["unfreeze"] and gc.threshold == gc.before
