@@ -34,7 +34,7 @@ test: setup $(STAMPS)/podman ## the whole test suite
 	@scripts/test.sh $(WORKERS)
 
 .PHONY: check
-check: setup lint verify-generated ## format, lint, types, unit and architecture tests: about a minute and a half
+check: setup lint verify-generated ## format, lint, types, unit and architecture tests: under a minute
 	$(PY) -m mypy
 	HYPOTHESIS_PROFILE=quick $(PYTEST) -q -n $(WORKERS) --dist loadgroup -p no:schemathesis tests/arch tests/unit
 

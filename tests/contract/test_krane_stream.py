@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import pytest
-from krane_doubles import FakeCluster
+from tests.unit.krane.krane_doubles import FakeCluster
 
 from shoal.base.clock import RealClock
 from shoal.base.connect import ConnectClient
