@@ -72,9 +72,7 @@ async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callab
         # imported late: clients need not wait for it
         from shoal.app import components
 
-        deps = components.ComponentDeps(
-            connect, clock, ids, Random(), Metrics(), identity_of(config.dir, ids), (config.dir / "volumes").absolute()
-        )
+        deps = _deps(config, connect, clock, ids)
         makers = {"scheduler": components.scheduler, "controllers": components.controllers}
         parts: list[components.Part] = [make(deps) for name, make in makers.items() if name in config.components]
         if config.runs_nodes:
@@ -100,6 +98,24 @@ async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callab
             await stop.wait()
 
         await components.run_all(parts, until_stopped())
+
+
+def _deps(config: ClusterConfig, connect: Connect, clock: Clock, ids: Ids) -> ComponentDeps:
+    """What all components of this process share."""
+    from shoal.app.components import ComponentDeps
+    from shoal.reconcile import ResyncConfig, ResyncMetrics
+
+    metrics = Metrics()
+    return ComponentDeps(
+        connect=connect,
+        clock=clock,
+        ids=ids,
+        random=Random(),
+        metrics=metrics,
+        identity=identity_of(config.dir, ids),
+        volumes=(config.dir / "volumes").absolute(),
+        resync=ResyncConfig(metrics=ResyncMetrics(metrics), period_s=config.resync_s) if config.resync_s else None,
+    )
 
 
 def _nodes(config: ClusterConfig, deps: ComponentDeps, stack: AsyncExitStack) -> list[Component]:

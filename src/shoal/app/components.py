@@ -24,7 +24,7 @@ from shoal.controllers.context import ControllerContext
 from shoal.controllers.persistentvolume.config import VolumeConfig
 from shoal.controllers.wiring import add_all
 from shoal.errors import ApiError
-from shoal.reconcile import Elector, EventRecorder, LeaseLock, Manager, ReconcileMetrics, RecorderConfig
+from shoal.reconcile import Elector, EventRecorder, LeaseLock, Manager, ReconcileMetrics, RecorderConfig, ResyncConfig
 from shoal.scheduler.config import DEFAULT_SCHEDULER
 from shoal.scheduler.wiring import build as build_scheduler
 
@@ -49,6 +49,7 @@ class ComponentDeps:
     metrics: Metrics
     identity: str  # of this process among the candidates for a lease
     volumes: Path
+    resync: ResyncConfig | None = None  # None: caches are not compared with the server
 
 
 class Part(Protocol):
@@ -106,7 +107,7 @@ class Component:
         if self._lock_client is not None:
             lock = LeaseLock(self._lock_client, NAMESPACE, self.name)
             elector = Elector(lock, deps.identity, clock=deps.clock, random=random)
-        self._manager = manager = Manager(client, clock=deps.clock, random=random, elector=elector)
+        self._manager = manager = Manager(client, clock=deps.clock, random=random, elector=elector, resync=deps.resync)
         events = EventRecorder(
             client, self.name, deps.identity, clock=deps.clock, new_suffix=deps.ids.new_suffix, config=_EVENTS
         )

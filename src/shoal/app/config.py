@@ -105,6 +105,7 @@ class ClusterConfig:
     join: Path | None = None  # join file of an agent that runs in this process
     edge: Path | None = None  # join file of a navigator's edge that runs in this process
     sharding: bool = False  # whether a shard manager runs in this process
+    resync_s: float = 600.0  # period in which components compare their caches with the server; 0: never
     anonymous: bool = False  # requests without credentials are system:anonymous instead of refused
     flow: FlowConfig = FlowConfig()
     audit: AuditConfig = AuditConfig()
@@ -121,6 +122,8 @@ class ClusterConfig:
         if network.num_addresses < 8:
             raise ConfigError(f"service_cidr is {self.service_cidr!r}: too small; use at least 8 addresses")
         _check_components(self.components)
+        if self.resync_s < 0:
+            raise ConfigError(f"resync_s is {self.resync_s}: use seconds, or 0 to turn resyncs off")
 
     @property
     def url(self) -> str:
@@ -226,6 +229,9 @@ class ClusterOptions:
     join: str = setting("", doc="join file of a control plane; also runs the cluster's agent in this process")
     edge: str = setting("", doc="join file of a navigator; also runs the cluster's edge in this process")
     sharding: bool = setting(False, doc="also run a shard manager in this process")
+    resync_s: float = setting(
+        600.0, doc="seconds after which components compare their caches with the API server and reconcile; 0: never"
+    )
     tls_san: tuple[str, ...] = setting((), doc="additional DNS names and IP addresses in the server's certificate")
     anonymous_auth: bool = setting(False, doc="accept requests without credentials as system:anonymous")
     flow: FlowConfig = setting(FlowConfig(), doc="limits on requests")
@@ -301,6 +307,7 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         join=Path(options.join).absolute() if options.join else None,
         edge=Path(options.edge).absolute() if options.edge else None,
         sharding=options.sharding,
+        resync_s=options.resync_s,
         anonymous=options.anonymous_auth,
         flow=options.flow,
         audit=_audit(options),

@@ -86,6 +86,11 @@ class ResourceClient:
         self._client = client
         self.type = resource_type
 
+    @property
+    def metadata(self) -> MetadataClient:
+        """The same resource, reading only metadata."""
+        return MetadataClient(self._client, self.type)
+
     # reading
 
     async def get(self, name: str, namespace: str = "", *, resource_version: str = "") -> Obj:

@@ -19,6 +19,7 @@ from shoal.controllers.job import wiring as job
 from shoal.controllers.mirroring import wiring as mirroring
 from shoal.controllers.namespace import wiring as namespace
 from shoal.controllers.nodelifecycle import wiring as nodelifecycle
+from shoal.controllers.nodelifecycle.config import NodeLifecycleConfig
 from shoal.controllers.persistentvolume import wiring as persistentvolume
 from shoal.controllers.persistentvolume.config import VolumeConfig
 from shoal.controllers.podgc import wiring as podgc
@@ -32,14 +33,16 @@ from shoal.controllers.ttl import wiring as ttl
 Add = Callable[[ControllerContext], None]
 
 
-def add_all(context_of: Callable[[str], ControllerContext], volumes: VolumeConfig) -> None:
+def add_all(
+    context_of: Callable[[str], ControllerContext], volumes: VolumeConfig, lifecycle: NodeLifecycleConfig | None = None
+) -> None:
     """Add every controller; ``context_of`` returns the context of a service account in kube-system."""
-    for account, component, add in _controllers(volumes):
+    for account, component, add in _controllers(volumes, lifecycle):
         context = context_of(account)
         add(replace(context, events=context.events.named(component)))
 
 
-def _controllers(volumes: VolumeConfig) -> list[tuple[str, str, Add]]:
+def _controllers(volumes: VolumeConfig, lifecycle: NodeLifecycleConfig | None) -> list[tuple[str, str, Add]]:
     return [
         ("deployment-controller", "deployment-controller", deployment.add),
         ("replicaset-controller", "replicaset-controller", replicaset.add),
@@ -54,7 +57,7 @@ def _controllers(volumes: VolumeConfig) -> list[tuple[str, str, Add]]:
         ("endpointslicemirroring-controller", "endpoint-slice-mirroring-controller", mirroring.add),
         ("service-cidrs-controller", "ipallocator-repair-controller", servicecidr.add),
         ("namespace-controller", "namespace-controller", namespace.add),
-        ("node-controller", "node-controller", nodelifecycle.add),
+        ("node-controller", "node-controller", partial(nodelifecycle.add, config=lifecycle)),
         ("node-controller", "taint-eviction-controller", taints.add),
         ("pod-garbage-collector", "pod-garbage-collector", podgc.add),
         ("disruption-controller", "controllermanager", disruption.add),

@@ -27,11 +27,12 @@ from shoal.reconcile.manager import Manager, ManagerHealth, Runnable
 from shoal.reconcile.metrics import Outcome, ReconcileMetrics
 from shoal.reconcile.queue import RateLimit, TokenBucket, WorkQueue
 from shoal.reconcile.reflector import Reflector, ReflectorConfig
+from shoal.reconcile.resync import ResyncConfig, ResyncMetrics
 
 __all__ = [
     "DONE", "Cache", "Change", "ChangeType", "Controller", "ControllerConfig", "ElectionConfig", "Elector",
     "EventRecorder", "EventType", "ManagerHealth", "Informer", "LeaseLock", "Lock", "LockRecord", "Manager", "Obj",
     "ObjectKey", "Outcome", "RateLimit", "ReconcileMetrics", "RecorderConfig", "Reflector", "ReflectorConfig", "Result",
-    "Runnable", "Terminal", "TokenBucket", "WorkQueue", "always", "controller_of", "key_of", "spec_changed",
-    "without_managed_fields",
+    "ResyncConfig", "ResyncMetrics", "Runnable", "Terminal", "TokenBucket", "WorkQueue", "always", "controller_of",
+    "key_of", "spec_changed", "without_managed_fields",
 ]  # fmt: skip

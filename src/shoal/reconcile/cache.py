@@ -1,8 +1,8 @@
 """The informer's cache: the last seen objects of a resource, with indexes, and handlers called for each change.
 
-One reflector writes whole lists (``replace``) and single changes (``upsert``, ``remove``). The cache never awaits, so
-a reader never sees half a change. Objects belong to the cache: readers must not change them (``Cache(guard=True)``
-detects it). Handlers only enqueue.
+One reflector writes whole lists (``replace``) and single changes (``upsert``, ``remove``); a resync corrects what it
+has missed. The cache never awaits, so a reader never sees half a change. Objects belong to the cache: readers must not
+change them (``Cache(guard=True)`` detects it). Handlers only enqueue.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Cache:
         self.add_index(_LABELS, _labels)
         return self._indexes[_LABELS]
 
-    # writing: only the reflector calls these
+    # writing: only the reflector and the resync of the informer call these
 
     def shaped(self, obj: Obj) -> Obj:
         """The object after the transform, for callers that collect many before ``replace``."""
@@ -207,10 +207,23 @@ class Cache:
         old = self._objects.get(key)
         if old is None or (version != version_of(old) and is_older(version, version_of(old))):
             return False
+        self._bury(key, version)
+        _notify(self._handlers, self._drop(key, self._transform(obj), final_state_known=True))
+        return True
+
+    def _bury(self, key: ObjectKey, version: str) -> None:
         self._tombstones[key] = version
         if len(self._tombstones) > _TOMBSTONES:
             self._tombstones.popitem(last=False)
-        _notify(self._handlers, self._drop(key, self._transform(obj), final_state_known=True))
+
+    def remove_missed(self, key: ObjectKey, revision: str) -> bool:
+        """Take a deletion whose event was missed: a list at ``revision`` does not have the object. Return False if the
+        cache does not have it either, or has a newer one."""
+        old = self._objects.get(key)
+        if old is None or not is_older(version_of(old), revision):
+            return False
+        self._bury(key, revision)
+        _notify(self._handlers, self._drop(key, old, final_state_known=False))
         return True
 
     def observe(self, resource_version: str) -> None:

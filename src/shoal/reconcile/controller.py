@@ -27,7 +27,8 @@ from shoal.reconcile.queue import RateLimit, WorkQueue
 log = get_logger("reconcile.controller")
 
 _CACHE_LAG_RETRIES = 5  # retries within which a cache usually sees a deletion
-_RESYNC_SPREAD = 0.1  # a resync enqueues its keys over this part of the period, not at once
+_RESYNC_SPREAD = 0.1  # a controller's own resync enqueues its keys over this part of the period, not at once
+_REQUEUED, _REQUEUE_PAUSE_S = 50, 0.1  # after a resync of an informer: so many keys, then a pause
 
 
 class Terminal(ShoalError):
@@ -70,7 +71,7 @@ class ControllerConfig:
 
     workers: int = 1
     timeout_s: float = 60.0  # timeout of one reconcile
-    resync_s: float = 0.0  # period after which every object is reconciled again; 0: never
+    resync_s: float = 0.0  # period after which every object is reconciled again, besides resyncs of informers; 0: never
     limit: RateLimit = RateLimit()
 
     def __post_init__(self) -> None:
@@ -103,6 +104,8 @@ class Controller:
         self.queue: WorkQueue[ObjectKey] = WorkQueue(clock=clock, limit=self._config.limit)
         self._caches: list[Cache] = []  # all must be synced before work starts
         self._roots: list[Cache] = []  # their keys are the controller's keys
+        self._requeues: dict[Callable[[], Iterable[ObjectKey]], None] = {}  # whose keys a resync wants reconciled
+        self._resynced = asyncio.Event()  # set when _requeues is not empty
         self._outcomes = {outcome: metrics.reconciles.labels(name, outcome.value) for outcome in Outcome}
         self._duration_s = metrics.duration_s.labels(name)
         self._resyncs = metrics.resyncs.labels(name)
@@ -114,7 +117,18 @@ class Controller:
     def watches(self, informer: Informer, *, when: Predicate = always) -> Controller:
         """Reconcile the objects of this informer when they change."""
         self._roots.append(informer.cache)
+        self.resyncs(informer, informer.cache.keys)
         return self._wire(informer.cache, lambda change: (change.key,), when)
+
+    def resyncs(self, informer: Informer, keys: Callable[[], Iterable[ObjectKey]]) -> Controller:
+        """Reconcile ``keys`` after each resync of this informer; ``watches`` does that for the informer's own keys."""
+
+        def requeue() -> None:
+            self._requeues[keys] = None
+            self._resynced.set()
+
+        informer.on_resync.append(requeue)
+        return self
 
     def owns(self, informer: Informer, *, kind: str, group: str = "", when: Predicate = always) -> Controller:
         """Reconcile the controlling owner, of this kind and group, of the objects of this informer."""
@@ -155,13 +169,17 @@ class Controller:
         for cache in self._caches:
             await cache.synced.wait()
         async with asyncio.TaskGroup() as group:
-            resync = group.create_task(self._resync(), name=f"{self.name}/resync")
+            resyncs = [
+                group.create_task(self._resync(), name=f"{self.name}/resync"),
+                group.create_task(self._requeue(), name=f"{self.name}/requeue"),
+            ]
             workers = [
                 group.create_task(self._work(), name=f"{self.name}/worker/{number}")
                 for number in range(self._config.workers)
             ]
             await asyncio.wait(workers)
-            resync.cancel()
+            for resync in resyncs:
+                resync.cancel()
 
     def stop(self) -> None:
         """Start no more reconciles; ``run`` returns when the running ones have ended."""
@@ -228,3 +246,17 @@ class Controller:
             for cache in self._roots:
                 for key in cache.keys():
                     self.queue.add_after(key, self._random() * period_s * _RESYNC_SPREAD)
+
+    async def _requeue(self) -> None:
+        """After each resync of an informer enqueue its keys, a few at a time: current changes go first."""
+        while True:
+            await self._resynced.wait()
+            self._resynced.clear()
+            self._resyncs.inc()
+            while self._requeues:
+                keys = next(iter(self._requeues))
+                del self._requeues[keys]
+                for count, key in enumerate(tuple(keys()), start=1):
+                    self.queue.add(key)
+                    if count % _REQUEUED == 0:
+                        await self._clock.sleep(_REQUEUE_PAUSE_S)

@@ -24,6 +24,7 @@ from shoal.reconcile.cache import IndexFunction
 from shoal.reconcile.informer import Informer
 from shoal.reconcile.leader import Elector
 from shoal.reconcile.reflector import ReflectorConfig
+from shoal.reconcile.resync import ResyncConfig
 
 log = get_logger("reconcile.manager")
 
@@ -62,6 +63,7 @@ class Manager:
         random: Callable[[], float],
         elector: Elector | None = None,
         reflector: ReflectorConfig | None = None,
+        resync: ResyncConfig | None = None,
         stop_budget_s: float = _STOP_BUDGET_S,
     ) -> None:
         # reads use the client directly; writes of controllers need the lease
@@ -70,6 +72,7 @@ class Manager:
         self._random = random
         self._elector = elector
         self._reflector = reflector
+        self.resync = resync  # of all informers; None: caches are not compared with the server
         self._stop_budget_s = stop_budget_s
         self._informers: dict[tuple[ResourceType, Scope], Informer] = {}
         self._runnables: list[Runnable] = []
@@ -94,6 +97,7 @@ class Manager:
                 random=self._random,
                 scope=scope,
                 config=self._reflector,
+                resync=self.resync,
             )
             self._informers[resource_type, scope] = found
             self._reflect(found)

@@ -6,13 +6,13 @@ node; the informer confirms it, and an assumption that is not confirmed in time 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from shoal.base.clock import Clock
 from shoal.kube.labels import Selector, from_object, from_set
 from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Change, ChangeType
-from shoal.reconcile.keys import ObjectKey
+from shoal.reconcile.keys import ObjectKey, key_of
 from shoal.scheduler.hints import ClusterEvent, ClusterEventKind, may_help, node_facts
 from shoal.scheduler.plan import Planner
 from shoal.scheduler.preemption import DisruptionBudget
@@ -81,6 +81,13 @@ class Intake:
             self._placed(change.key, pod)
         else:
             self._pending(change.key, pod)
+
+    def requeue(self, pods: Iterable[Obj]) -> None:
+        """Queue pods that have no node and are neither queued nor assumed to be on one."""
+        for pod in pods:
+            key = key_of(pod)
+            if not pod["spec"].get("nodeName") and self._queue.get(key) is None and key not in self._snapshot.pods:
+                self.on_pod(Change(type=ChangeType.ADDED, key=key, new=pod))
 
     def _gone(self, key: ObjectKey, uid: str) -> None:
         self._unqueue(key)

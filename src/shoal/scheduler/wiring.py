@@ -49,5 +49,7 @@ def build(
     )
     for plural, group, handler in handlers(scheduler.intake):
         manager.informer(builtin(plural, group)).cache.add_handler(handler)
+    pods = manager.informer(builtin("pods"))
+    pods.on_resync.append(lambda: scheduler.intake.requeue(pods.cache))
     manager.add(scheduler)
     return scheduler

@@ -8,5 +8,6 @@
 | a fleet of processes with control plane and agents | ``shoal.testing.fleets`` |
 | PostgreSQL and Redis | ``shoal.testing.databases`` |
 | broken connections | ``shoal.testing.proxy`` |
+| watches that lose events | ``shoal.testing.losses`` |
 | waiting for a condition | ``shoal.testing.waiting`` |
 """

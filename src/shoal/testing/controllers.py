@@ -30,7 +30,8 @@ from shoal.controllers.context import ControllerContext
 from shoal.errors import Conflict, NotFound
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
-from shoal.reconcile import DONE, EventRecorder, Manager, ObjectKey, ReconcileMetrics, Result
+from shoal.reconcile import DONE, EventRecorder, Manager, ObjectKey, ReconcileMetrics, Result, ResyncConfig
+from shoal.testing.losses import LossyTransport
 from shoal.testing.seeded import seeded_bytes
 from shoal.testing.servers import LocalServer
 from shoal.testing.waiting import eventually
@@ -40,13 +41,18 @@ Add = Callable[[ControllerContext], object]
 
 @asynccontextmanager
 async def running(
-    server: LocalServer, adds: Iterable[Add], *, clock: Clock | None = None, component: str = "controllers"
+    server: LocalServer | LossyTransport,
+    adds: Iterable[Add],
+    *,
+    clock: Clock | None = None,
+    component: str = "controllers",
+    resync: ResyncConfig | None = None,
 ) -> AsyncIterator[ControllerContext]:
     """Run the controllers that ``adds`` wire. The block begins when their caches are synced; they stop at its end."""
     clock = clock or RealClock()
     random, ids = Random(1), Ids(seeded_bytes(1))
     client = Client(cast(Transport, server.transport), clock=clock, field_manager=component)
-    manager = Manager(client, clock=clock, random=random.random)
+    manager = Manager(client, clock=clock, random=random.random, resync=resync)
     events = EventRecorder(client, component, component, clock=clock, new_suffix=ids.new_suffix)
     numbers = count(1)
     context = ControllerContext(

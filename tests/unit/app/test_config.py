@@ -124,3 +124,10 @@ def test_passwords_are_removed_from_urls() -> None:
     assert without_password("redis://:p@h:1/0") == "redis://:***@h:1/0"
     assert without_password("redis://h:1/0") == "redis://h:1/0"
     assert without_password("postgresql://u@h/d") == "postgresql://u@h/d"
+
+
+def test_resyncs_can_be_set_and_turned_off(tmp_path: Path) -> None:
+    assert checked_config(ClusterOptions(dir=tmp_path)).resync_s == 600
+    assert checked_config(ClusterOptions(dir=tmp_path, resync_s=0)).resync_s == 0
+    with pytest.raises(ConfigError, match=r"resync_s is -1: use seconds, or 0"):
+        checked_config(ClusterOptions(dir=tmp_path, resync_s=-1))

@@ -87,6 +87,12 @@ def start(
     sharding: Annotated[
         bool | None, typer.Option("--sharding", help="also run a shard manager in this process")
     ] = None,
+    resync: Annotated[
+        float | None,
+        typer.Option(
+            help="seconds after which components compare their caches with the API server; 0: never; default 600"
+        ),
+    ] = None,
     tls_san: Annotated[
         list[str] | None,
         typer.Option(help="additional DNS name or IP address in the server's certificate; may be repeated"),
@@ -128,7 +134,8 @@ def start(
         "dir": dir, "port": port, "host": host, "store": store, "nodes": nodes, "runtime": runtime,
         "docker_socket": docker_socket, "pause_image": pause_image, "events": events, "credentials": credentials,
         "components": components, "server": server, "kubeconfig": kubeconfig, "join": join, "edge": edge,
-        "sharding": sharding, "tls_san": tuple(tls_san) if tls_san else None, "anonymous_auth": anonymous_auth,
+        "sharding": sharding, "resync_s": resync, "tls_san": tuple(tls_san) if tls_san else None,
+        "anonymous_auth": anonymous_auth,
         "flow.max_requests_in_flight": max_requests_inflight,
         "flow.max_mutating_requests_in_flight": max_mutating_requests_inflight,
         "flow.requests_per_second": requests_per_second, "flow.flow_requests_per_second": _twice(requests_per_second),

@@ -64,10 +64,17 @@ class Monitors:
 
     name = "garbage-collector/monitors"
 
-    def __init__(self, context: ControllerContext, graph: Graph, enqueue: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        context: ControllerContext,
+        graph: Graph,
+        enqueue: Callable[[str], None],
+        begun: Callable[[Informer], None],
+    ) -> None:
         self._context = context
         self._graph = graph
         self._enqueue = enqueue
+        self._begun = begun  # called with the informer of each resource
         self._monitors: dict[ResourceType, _Monitor] = {}
         self._kinds: dict[tuple[str, str], ResourceType] = {}  # (group, kind) -> resource, including unwatched ones
         self._discovery_due = asyncio.Event()  # a new kind may have been defined
@@ -143,7 +150,7 @@ class Monitors:
         if shared is None:
             informer = Informer(
                 MetadataClient(self._context.client, resource), clock=self._context.clock, random=self._context.random,
-                transform=graph_metadata,
+                transform=graph_metadata, resync=self._context.manager.resync,
             )  # fmt: skip
             task = asyncio.create_task(informer.run(), name=f"garbage-collector/{resource.qualified}")
         else:
@@ -160,6 +167,7 @@ class Monitors:
 
         self._monitors[resource] = _Monitor(informer.cache, on_change, task, self._context.clock.monotonic())
         informer.cache.add_handler(on_change)
+        self._begun(informer)
 
     async def _end(self, resource: ResourceType) -> None:
         monitor = self._monitors.pop(resource)

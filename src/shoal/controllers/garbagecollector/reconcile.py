@@ -30,7 +30,7 @@ from shoal.controllers.garbagecollector.plan import (
 )
 from shoal.errors import NotFound, ShoalError
 from shoal.kube.objects import Obj
-from shoal.reconcile import DONE, EventType, ObjectKey, Result
+from shoal.reconcile import DONE, EventType, Informer, ObjectKey, Result
 
 _AT_ONCE = 20  # concurrent writes to orphan dependents of one owner
 
@@ -44,11 +44,24 @@ class Collector:
         self._context = context
         self._graph = graph
         self._controller = context.controller("garbage-collector", self.reconcile, workers=20)
-        self.monitors = Monitors(context, graph, self.enqueue)
+        self.monitors = Monitors(context, graph, self.enqueue, self._resyncs)
         context.manager.add(self.monitors)
 
     def enqueue(self, uid: str) -> None:
         self._controller.queue.add(ObjectKey("", uid))
+
+    def _resyncs(self, informer: Informer) -> None:
+        """After a resync look again at all objects that have an owner or are being deleted."""
+
+        def keys() -> list[ObjectKey]:
+            found = (each["metadata"] for each in informer.cache)
+            return [
+                ObjectKey("", about["uid"])
+                for about in found
+                if about.get("ownerReferences") or about.get("deletionTimestamp")
+            ]
+
+        self._controller.resyncs(informer, keys)
 
     async def reconcile(self, key: ObjectKey) -> Result:
         await self.monitors.synced()

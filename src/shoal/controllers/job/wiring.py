@@ -72,5 +72,6 @@ def add(context: ControllerContext) -> None:
         if change.new is not None and left.is_orphan(change.new):
             orphans.queue.add(change.key)
 
+    orphans.resyncs(work.pods, lambda: [key_of(pod) for pod in work.pods.cache if left.is_orphan(pod)])
     work.jobs.cache.add_handler(on_job)
     work.pods.cache.add_handler(on_pod)

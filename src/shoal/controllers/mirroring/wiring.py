@@ -8,6 +8,7 @@ from shoal.controllers.mirroring.plan import CONTROLLER_NAME
 from shoal.controllers.mirroring.reconcile import MirroringController
 from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Change
+from shoal.reconcile.keys import ObjectKey
 
 
 def add(context: ControllerContext) -> None:
@@ -37,6 +38,12 @@ def add(context: ControllerContext) -> None:
             if key in work.waiting or change.new is None or not work.writer.wrote(change.new):
                 controller.queue.add(key)
 
+    def mirrored() -> list[ObjectKey]:
+        """Endpoints, and slices whose endpoints are gone."""
+        ours = [each for each in work.slices.cache if manager_of(each) == CONTROLLER_NAME]
+        return [*work.endpoints.cache.keys(), *map(service_key_of, ours)]
+
+    controller.resyncs(work.endpoints, mirrored)
     work.endpoints.cache.add_handler(on_endpoints)
     work.services.cache.add_handler(on_service)
     work.slices.cache.add_handler(on_slice)
