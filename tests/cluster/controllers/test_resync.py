@@ -306,11 +306,11 @@ async def test_a_round_over_5000_pods_takes_less_than_a_hundredth_of_a_core(
         pods = w.context.informer("pods")
         await eventually(lambda: len(pods.cache) == count)
         rounds = w.metrics.rounds.labels("pods")  # the scheduler and all controllers share this informer
-        started_s = time.process_time()
+        started_s, began_s = time.process_time(), w.clock.monotonic()
         while rounds.value < 2:
             await w.clock.advance(period_s / 20)
         await w.clock.advance(period_s / 2)
-        used_s, passed_s = time.process_time() - started_s, w.clock.monotonic()
+        used_s, passed_s = time.process_time() - started_s, w.clock.monotonic() - began_s
         record_property("share", used_s / passed_s)
         assert sum(w.metrics.corrections.labels("pods", each.value).value for each in Difference) == 0
         assert used_s < 0.01 * passed_s, f"{used_s:.2f} s of a core in {passed_s:.0f} s"
