@@ -106,7 +106,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "ownership quota",
     ),
     "navigator": (
-        "connections digest model summaries",
+        "change_signal connections digest model summaries",
         "edge istio view",
         "answers manager",
     ),

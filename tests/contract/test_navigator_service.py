@@ -69,6 +69,24 @@ async def test_acknowledged_rows_are_visible_to_queries(tmp_path: Path) -> None:
             assert cluster is not None and cluster.region == "eu" and cluster.kinds[0].rows == 1200
 
 
+async def test_every_change_is_signalled_to_those_who_wait_for_one(tmp_path: Path) -> None:
+    async with asyncio.timeout(60), running_manager(tmp_path) as running:
+        changes, longest_s = running.manager.changes, 60.0
+        number = changes.number
+        async with running.edge("east") as edge:
+            await changes.wait(number, longest_s)
+            await edge.sync("pods", pods(2))
+            number = changes.number
+            await edge.change("pods", {"default/p1": None})
+            await changes.wait(number, longest_s)
+            number = changes.number
+        await changes.wait(number, longest_s)
+        assert freshness(running.manager) is Freshness.DISCONNECTED
+        number = changes.number
+        await changes.wait(number, 0.01)
+        assert changes.number == number
+
+
 async def test_a_restarted_manager_has_all_rows_and_needs_no_resync(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import sys
 import threading
@@ -12,8 +13,10 @@ from typing import Any, TextIO
 import typer
 
 from shoal.base.clock import RealClock
+from shoal.cli.printers import Format, document
 from shoal.cli.rest import CannotReach, EventStream, RequestRefused, Rest
 
+REFRESH_S = 2.0  # on a terminal, to update ages
 _CLEAR = "\x1b[H\x1b[2J"
 _JOIN_S = 0.05
 _POLL_S = 1.0
@@ -39,6 +42,13 @@ class Display:
             self._out.writelines(f"{line}\n" for line in lines if line not in self._before)
         self._out.flush()
         self._before = lines
+
+    def show_document(self, value: Any, output: Format) -> None:
+        """One line of JSON, or one YAML document, for each value."""
+        self._out.write(
+            json.dumps(value, ensure_ascii=False) + "\n" if output is Format.JSON else "---\n" + document(value, output)
+        )
+        self._out.flush()
 
 
 def until_stopped(every_s: float, look: Callable[[], object]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -29,12 +27,10 @@ from shoal.cli.fleet.views import (
 )
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, render
-from shoal.cli.watching import Display, ReconnectingStream
+from shoal.cli.watching import REFRESH_S, Display, ReconnectingStream
 from shoal.errors import ShoalError
 
 app = new_app("Show the desired and the actual state, and why they differ.")
-
-_REFRESH_S = 2.0  # on a terminal, to update the ages
 
 Shown = dict[str, Any]
 
@@ -149,12 +145,13 @@ class _Follow:
         self._output = output
         self._drawn = drawn
         self._display = Display()
-        self._told: Sequence[str] = ()
         self._clock = RealClock()
 
     def run(self, shown: Shown, within_s: float | None, *, until_ready: bool) -> None:
         deadline = None if within_s is None else self._clock.monotonic() + within_s
-        with ReconnectingStream(self._session.rest, f"{ROOT}/watch/status") as stream:
+        refreshed = self._drawn and self._display.is_terminal and self._output is Format.TABLE
+        params = {"refresh": REFRESH_S} if refreshed else {}
+        with ReconnectingStream(self._session.rest, f"{ROOT}/watch/status", params) as stream:
             while True:
                 if self._drawn:
                     self._draw(shown)
@@ -164,32 +161,16 @@ class _Follow:
                 if left_s is not None and left_s <= 0:
                     lines = not_ready_lines(shown["apps"], shown["gateways"]) or ["no apps"]
                     raise NotReady("\n".join(["not ready in time:", *lines]))
-                shown = self._next(stream, left_s, shown)
-
-    def _next(self, stream: ReconnectingStream, left_s: float | None, shown: Shown) -> Shown:
-        refreshed = self._drawn and self._display.is_terminal and self._output is Format.TABLE
-        limits = [each for each in (left_s, _REFRESH_S if refreshed else None) if each is not None]
-        found = stream.next(min(limits) if limits else None)
-        if found is None and refreshed:
-            try:
-                found = self._session.rest.get(f"{ROOT}/status")
-            except ShoalError:
-                return shown
-        return self._choose(found) if found is not None else shown
+                found = stream.next(left_s)
+                shown = self._choose(found) if found is not None else shown
 
     def _draw(self, shown: Shown) -> None:
-        if self._output is Format.JSON:
-            sys.stdout.write(json.dumps(shown, ensure_ascii=False) + "\n")
-        elif self._output is Format.YAML:
-            sys.stdout.write("---\n" + document(shown, Format.YAML))
+        if self._output is not Format.TABLE:
+            self._display.show_document(shown, self._output)
         elif self._display.is_terminal:
             self._display.show(status_text(shown))
-            return
         else:
-            lines = lines_of(shown)
-            sys.stdout.writelines(f"{line}\n" for line in lines if line not in self._told)
-            self._told = lines
-        sys.stdout.flush()
+            self._display.show("".join(f"{line}\n" for line in lines_of(shown)))
 
     def _end(self, shown: Shown) -> None:
         if not self._drawn:

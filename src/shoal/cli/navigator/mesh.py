@@ -9,7 +9,7 @@ import typer
 
 from shoal.cli.apps import new_app
 from shoal.cli.navigator.pods import find_pods
-from shoal.cli.navigator.session import At, Cluster, Namespace, Watch, opened, path_of, show, warn_about_stale
+from shoal.cli.navigator.session import At, Cluster, Namespace, Watch, follow, opened, path_of, show, warn_about_stale
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, facts, indented, render
 from shoal.cli.rest import Rest
@@ -68,29 +68,23 @@ def mistakes(
     context: ContextName = "",
 ) -> None:
     """Show mistakes in the mesh configuration, and how to fix them. The exit code is 1 if there are errors."""
-    failed = False
-    warned: set[str] = set()
+    params = {"cluster": cluster, "namespace": namespace, "severity": "error" if errors else ""}
     with opened(context) as rest:
-
-        def shown() -> str:
-            nonlocal failed
-            severity = "error" if errors else ""
-            answer = rest.get(
-                path_of("mesh", "mistakes"), cluster=cluster, namespace=namespace, severity=severity, at=at
-            )
-            warn_about_stale(answer, warned)
-            failed = any(each["severity"] == "error" for each in answer["items"])
-            if output is not Format.TABLE:
-                return document(answer["items"], output)
-            return _mistakes_text(answer["items"]) or "no mistakes found\n"
-
-        show(shown, watch=watch)
-    if failed:
+        if watch:
+            path = path_of("watch", "mesh", "mistakes")
+            follow(rest, path, params, lambda found, _: _mistakes_text(found["items"]), output, at=at)
+        answer = rest.get(path_of("mesh", "mistakes"), **params, at=at)
+    warn_about_stale(answer)
+    items = answer["items"]
+    typer.echo(_mistakes_text(items) if output is Format.TABLE else document(items, output), nl=False)
+    if any(each["severity"] == "error" for each in items):
         raise typer.Exit(1)
 
 
 def _mistakes_text(items: list[dict[str, Any]]) -> str:
     """One entry per mistake, with all its clusters."""
+    if not items:
+        return "no mistakes found\n"
     places: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for each in items:
         names = ("severity", "kind", "namespace", "name", "path", "message", "fix")

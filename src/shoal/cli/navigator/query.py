@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.navigator.session import At, Watch, by_type, opened, pages, path_of, show, warn_about_stale
+from shoal.cli.navigator.session import At, Watch, by_type, follow, opened, pages, path_of, warn_about_stale
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, render
 from shoal.cli.rest import Rest
@@ -17,6 +17,7 @@ from shoal.errors import ConfigError
 app = new_app("Query objects of all clusters.")
 
 _MOST = 500
+_MOST_WATCHED = 10_000
 
 
 @app.command()
@@ -45,23 +46,26 @@ def query(
         if fields:
             typer.echo(_fields(rest, fields, output), nl=False)
             return
-
-        warned: set[str] = set()
-
-        def shown() -> str:
-            answer = pages(rest, path_of("query"), limit, q=text, at=at)
-            warn_about_stale(answer, warned)
-            if explain:
-                sys.stderr.write(f"plan: {answer['plan']}\n")
-            return result_text(answer, output)
-
-        show(shown, watch=watch)
+        if watch:
+            if limit > _MOST_WATCHED:
+                raise ConfigError(f"--limit is {limit}: use at most {_MOST_WATCHED} with --watch")
+            follow(rest, path_of("watch", "query"), {"q": text, "limit": limit}, result_table, output, at=at)
+        answer = pages(rest, path_of("query"), limit, q=text, at=at)
+        warn_about_stale(answer)
+        if explain:
+            sys.stderr.write(f"plan: {answer['plan']}\n")
+        typer.echo(result_text(answer, output), nl=False)
 
 
 def result_text(answer: dict[str, Any], output: Format) -> str:
-    if output is not Format.TABLE:
-        return document(answer["items"], output)
+    return result_table(answer) if output is Format.TABLE else document(answer["items"], output)
+
+
+def result_table(answer: dict[str, Any], ages: bool = True) -> str:
+    """The items of an answer; without ``ages`` only if it has other columns."""
     types = {each["name"]: each["type"] for each in answer["columns"]}
+    if not ages:
+        types = {name: type_ for name, type_ in types.items() if type_ != "age"} or types
     if not answer["items"]:
         return f"no {answer['kind']} match\n"
     rows = [{name: by_type(item.get(name), type_) for name, type_ in types.items()} for item in answer["items"]]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.navigator.query import result_text
-from shoal.cli.navigator.session import At, Cluster, Namespace, Watch, opened, pages, path_of, show, warn_about_stale
+from shoal.cli.navigator.query import result_table, result_text
+from shoal.cli.navigator.session import At, Cluster, Namespace, Watch, follow, opened, pages, path_of, warn_about_stale
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, facts, indented, render
 from shoal.cli.rest import Rest
@@ -35,28 +35,36 @@ def services(
         namespace, _, name = name.partition("/")
     if name and not namespace:
         raise ConfigError(f"name is {name!r}: use NAMESPACE/NAME, or --namespace")
-    warned: set[str] = set()
     with opened(context) as rest:
+        if watch:
+            _watch(rest, namespace, name, cluster, without, at, output)
+        if name and not without:
+            answer = rest.get(path_of("services", namespace, name), at=at)
+            text = _service_text(answer) if output is Format.TABLE else document(answer, output)
+        else:
+            params = {"cluster": cluster, "namespace": namespace, "at": at, **({"exposed": "false"} if without else {})}
+            answer = pages(rest, path_of("pods" if without else "services"), _MOST, **params)
+            text = result_text(answer, output) if without else _list(answer["items"], output)
+    warn_about_stale(answer)
+    typer.echo(text, nl=False)
 
-        def shown() -> str:
-            if without:
-                answer = pages(
-                    rest, path_of("pods"), _MOST, cluster=cluster, namespace=namespace, exposed="false", at=at
-                )
-                warn_about_stale(answer, warned)
-                return result_text(answer, output)
-            if name:
-                return _one(rest, namespace, name, at, output, warned)
-            answer = pages(rest, path_of("services"), _MOST, cluster=cluster, namespace=namespace, at=at)
-            warn_about_stale(answer, warned)
-            return _list(answer["items"], output)
 
-        show(shown, watch=watch)
+def _watch(rest: Rest, namespace: str, name: str, cluster: str, without: bool, at: str, output: Format) -> NoReturn:
+    params = {"cluster": cluster, "namespace": namespace, "limit": _MOST}
+    if without:
+        follow(rest, path_of("watch", "pods"), {**params, "exposed": "false"}, result_table, output, at=at)
+    elif name:
+        path = path_of("watch", "services", namespace, name)
+        follow(rest, path, {}, lambda found, _: _service_text(found), output, document="", at=at)
+    else:
+        follow(rest, path_of("watch", "services"), params, lambda found, _: _table(found["items"]), output, at=at)
 
 
 def _list(items: list[dict[str, Any]], output: Format) -> str:
-    if output is not Format.TABLE:
-        return document(items, output)
+    return _table(items) if output is Format.TABLE else document(items, output)
+
+
+def _table(items: list[dict[str, Any]]) -> str:
     if not items:
         return "no services\n"
     rows = [
@@ -72,12 +80,8 @@ def _cluster(place: dict[str, Any]) -> str:
     return f"{place['cluster']}{mark}"
 
 
-def _one(rest: Rest, namespace: str, name: str, at: str, output: Format, warned: set[str]) -> str:
-    found = rest.get(path_of("services", namespace, name), at=at)
-    warn_about_stale(found, warned)
-    if output is not Format.TABLE:
-        return document(found, output)
-    text = facts([("service", f"{namespace}/{name}"), ("type", found["types"]),
+def _service_text(found: dict[str, Any]) -> str:
+    text = facts([("service", f"{found['namespace']}/{found['name']}"), ("type", found["types"]),
                   ("endpoints", f"{found['readyEndpoints']} of {found['endpoints']} ready")])  # fmt: skip
     for place in found["clusters"]:
         region = f" ({place['region']})" if place["region"] else ""

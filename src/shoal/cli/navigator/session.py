@@ -6,15 +6,16 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 from urllib.parse import quote
 
 import typer
 
 from shoal.cli.contexts import navigator_context, shoal_home
-from shoal.cli.printers import duration
+from shoal.cli.printers import Format, duration
 from shoal.cli.rest import Rest
-from shoal.cli.watching import Display, until_stopped
+from shoal.cli.watching import REFRESH_S, Display, ReconnectingStream, until_stopped
+from shoal.errors import ConfigError
 
 ROOT = "/api/v1"
 PAGE = 1000
@@ -40,8 +41,29 @@ def path_of(*parts: str) -> str:
     return "/".join([ROOT, *(quote(part, safe="") for part in parts)])
 
 
+def follow(
+    rest: Rest, path: str, params: Mapping[str, Any], text: Callable[[dict[str, Any], bool], str], output: Format,
+    *, document: str = "items", at: str = "",
+) -> NoReturn:  # fmt: skip
+    """Print an answer and every change of it until interrupted. ``text`` makes a table of an answer, with ages only on
+    a terminal: elsewhere a line changes only when the state does. ``document`` is the part that JSON and YAML show;
+    empty: all of it."""
+    if at:
+        raise ConfigError(f"--at is {at!r}: the past does not change; use --at or --watch, not both")
+    display, warned = Display(), set[str]()
+    refreshed = display.is_terminal and output is Format.TABLE
+    with ReconnectingStream(rest, path, {**params, "refresh": REFRESH_S if refreshed else None}) as stream:
+        while True:
+            answer = stream.next()
+            warn_about_stale(answer, warned)
+            if output is Format.TABLE:
+                display.show(text(answer, display.is_terminal))
+            else:
+                display.show_document(answer[document] if document else answer, output)
+
+
 def show(shown: Callable[[], str], *, watch: bool) -> None:
-    """Print once, or with ``watch`` repeatedly until interrupted."""
+    """Print once, or with ``watch`` repeatedly until interrupted: for what edges are asked for each time."""
     if not watch:
         typer.echo(shown(), nl=False)
         return

@@ -60,6 +60,12 @@ class ListedEvents(Limited, frozen=True, kw_only=True):
     environment: Annotated[str, Meta(description="The environment of that object")] = ""
 
 
+class WatchedStatus(Struct, frozen=True, kw_only=True):
+    refresh: Annotated[
+        float, Meta(ge=0, le=3600, description="Also send the status this often, in seconds, for its ages; 0: never")
+    ] = 0.0  # fmt: skip
+
+
 class LastEvent(Struct, frozen=True):
     id: Annotated[str | None, Meta(description="The id of the last event that was received")] = field(
         name="Last-Event-ID", default=None
@@ -107,26 +113,30 @@ class Events:
         follower = Follower(more, self._streams.clock, after=after)
         return self._streams.events(call.request.token, self._follow(follower, first, database), "events")
 
-    async def watch_all(self, call: Call) -> Application:
-        return await self._watch(call, None)
+    async def watch_all(self, call: Call, query: WatchedStatus) -> Application:
+        return await self._watch(call, None, query.refresh)
 
-    async def watch_app(self, call: Call) -> Application:
-        return await self._watch(call, ref_of(call, "App"))
+    async def watch_app(self, call: Call, query: WatchedStatus) -> Application:
+        return await self._watch(call, ref_of(call, "App"), query.refresh)
 
-    async def _watch(self, call: Call, ref: ObjectRef | None) -> Application:
+    async def _watch(self, call: Call, ref: ObjectRef | None, refresh_s: float) -> Application:
         who = call.caller.who
         first = await self._fleet.status(who, ref)
-        database = self._databases.of(who.workspace_id)
+        database, clock = self._databases.of(who.workspace_id), self._streams.clock
 
         async def parts() -> AsyncGenerator[bytes, None]:
-            sent = status_fingerprint(first)
+            sent, sent_s = status_fingerprint(first), clock.monotonic()
             yield event("status", first)
             async with aclosing(self._looks(database)) as looks:
                 async for _ in looks:
                     shown = await self._unless_away(lambda: self._fleet.status(who, ref))
                     found = sent if shown is None else status_fingerprint(shown)
-                    yield event("status", shown) if found != sent else b""
-                    sent = found
+                    due = refresh_s > 0 and shown is not None and clock.monotonic() >= sent_s + refresh_s
+                    if found != sent or due:
+                        sent, sent_s = found, clock.monotonic()
+                        yield event("status", shown)
+                    else:
+                        yield b""
 
         return self._streams.events(call.request.token, parts(), "status")
 

@@ -6,7 +6,7 @@ three intervals old. Each edge reports its interval, and keep-alives are more fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from shoal.navigator.manager.index import Index
@@ -56,10 +56,15 @@ def freshness(known: KnownCluster, now_s: float, *, limit_s: float) -> Freshness
 class Clusters:
     """All known clusters, connected or not."""
 
-    def __init__(self, index: Index, *, stale_intervals: float, keep_alive_s: float) -> None:
+    def __init__(
+        self, index: Index, *, stale_intervals: float, keep_alive_s: float,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """``changed`` is called when a cluster is claimed, lost or forgotten."""
         self._index = index
         self._stale_intervals = stale_intervals
         self._keep_alive_s = keep_alive_s
+        self._changed = changed
         self.known: dict[str, KnownCluster] = {}
 
     def restore(self, stored: StoredCluster) -> None:
@@ -81,6 +86,7 @@ class Clusters:
     def claimed(self, known: KnownCluster, now_s: float) -> None:
         known.heard_s = now_s
         self.known[known.name] = known
+        self._changed()
 
     def heard(self, known: KnownCluster, now_s: float, now_ms: int) -> None:
         known.heard_s, known.heard_ms = now_s, max(known.heard_ms, now_ms)
@@ -89,9 +95,11 @@ class Clusters:
         """The stream has ended; the known state stays, with its age."""
         known.statuses = dict(known.current_statuses())
         known.session, known.connected_ms = None, 0
+        self._changed()
 
     def forget(self, name: str) -> None:
         self.known.pop(name, None)
+        self._changed()
 
     def limit_s(self, known: KnownCluster) -> float:
         return self._stale_intervals * max(known.interval_s, self._keep_alive_s)

@@ -51,14 +51,16 @@ class RowWriter:
         *,
         clock: Clock,
         grown: Callable[[int], None] = lambda count: None,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """``grown`` is called with the number of rows put into the index."""
+        """``grown`` is called with the number of rows put into the index, ``changed`` after every change of it."""
         self._rows = rows
         self._index = index
         self._registry = registry
         self._metrics = metrics
         self._clock = clock
         self._grown = grown
+        self._changed = changed
         self._jobs: deque[_Job] = deque()
         self._wake = asyncio.Event()
         self._last_ms = 0
@@ -160,6 +162,7 @@ class RowWriter:
         write = job.write
         if isinstance(write, ClusterRemoved):
             self._index.forget(write.cluster)
+            self._changed()
         if not isinstance(write, RowsChanged):
             return
         cluster = self._index.cluster(write.cluster)
@@ -174,6 +177,7 @@ class RowWriter:
         self._metrics.changes.labels("put").inc(len(job.rows))
         self._metrics.changes.labels("remove").inc(len(write.removals))
         self._grown(len(job.rows))
+        self._changed()
 
 
 def _seen(done: asyncio.Future[None]) -> None:

@@ -4,7 +4,7 @@ manager = Manager(rows, clock=…, new_id=…)
 await manager.open()                 # tables, then everything into memory
 app = manager.app                    # for a listener, beside the REST application
 await manager.run()                  # until cancelled; streams end with it
-manager.view, manager.history, manager.edges, manager.tokens
+manager.view, manager.changes, manager.history, manager.edges, manager.tokens
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from shoal.base.logs import get_logger
 from shoal.base.metrics import PROCESS, Metrics
 from shoal.base.tasks import run_all
 from shoal.errors import ServiceUnavailable
+from shoal.navigator.change_signal import ChangeSignal
 from shoal.navigator.manager.clusters import Clusters
 from shoal.navigator.manager.config import ManagerConfig
 from shoal.navigator.manager.edges import EdgeLinks
@@ -63,10 +64,16 @@ class Manager:
         self._grown = grown
         self._loaded = False
         self.config = config
+        self.changes = ChangeSignal(clock)
         self.index = Index()
         self.registry = ClaimRegistry(grace_s=config.grace_s)
-        self.clusters = Clusters(self.index, stale_intervals=config.stale_intervals, keep_alive_s=config.keep_alive_s)
-        self.row_writer = RowWriter(rows, self.index, self.registry, counts, clock=clock, grown=grown)
+        self.clusters = Clusters(
+            self.index, stale_intervals=config.stale_intervals, keep_alive_s=config.keep_alive_s,
+            changed=self.changes.notify,
+        )  # fmt: skip
+        self.row_writer = RowWriter(
+            rows, self.index, self.registry, counts, clock=clock, grown=grown, changed=self.changes.notify
+        )
         self.tokens = NavigatorTokens(rows, clock=clock, new_id=new_id)
         self.edges = EdgeLinks(config, counts, clock=clock, new_id=new_id)
         self.view = LiveView(self.index, self.clusters, rows, clock=clock)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
 
 import yaml
-from answers_world import Shoal
+from answers_world import Shoal, a_pod
 
 
 def test_a_query_shows_a_table_and_names_clusters_that_may_be_wrong(shoal: Shoal) -> None:
@@ -50,3 +53,26 @@ def test_the_fields_that_can_be_asked_for_are_listed(shoal: Shoal) -> None:
     assert ["restarts", "number"] in [row[:2] for row in shoal("query", "--fields", "pods").rows()]
     assert "virtualservices" in shoal("query", "--fields", "all").out
     assert "use one of" in shoal("query", "--fields", "cats").err
+
+
+def test_a_watched_query_shows_new_lines_as_the_answer_changes(
+    served: Any, spawned: Callable[..., subprocess.Popen[str]]
+) -> None:
+    table = spawned("query", "pods where namespace = watched", "-w").stdout
+    lines = spawned("query", "pods where namespace = watched select name, age", "-w", "-o", "json").stdout
+    assert table is not None and lines is not None
+    assert table.readline() == "no pods match\n"
+    assert json.loads(lines.readline()) == []
+    served.change(lambda: served.world.view.put("eu-1", "pods", a_pod("one", "watched")))
+    assert table.readline().split()[-1] == "IMAGE"  # no ages: a line changes only when the state does
+    assert table.readline().split()[:3] == ["eu-1", "watched", "one"]
+    assert [each["name"] for each in json.loads(lines.readline())] == ["one"]
+    served.change(lambda: served.world.view.remove("eu-1", "pods", "watched/one"))
+    assert table.readline() == "no pods match\n"
+    assert json.loads(lines.readline()) == []
+
+
+def test_what_cannot_be_watched_is_refused(shoal: Shoal) -> None:
+    assert "the past does not change" in shoal("query", "pods", "-w", "--at", "1h").err
+    assert "use at most 10000 with --watch" in shoal("query", "pods", "-w", "--limit", "20000").err
+    assert "did you mean 'pods'?" in shoal("query", "pds", "-w").err

@@ -254,3 +254,10 @@ async def test_a_stream_is_quiet_while_the_database_is_away_and_goes_on_after(tm
             await asyncio.wait_for(asked.wait(), WAIT_S)
             world.fleet.events = real  # type: ignore[method-assign]
             assert (await stream.next())[2]["reason"] == "Meanwhile"
+
+
+async def test_a_watch_sends_the_status_again_for_its_ages_when_the_watcher_asks_for_it(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        await world.put_app()
+        async with reading(world, "/api/v1/watch/status?refresh=0.05") as stream:
+            assert [(await stream.next())[2]["apps"][0]["name"] for _ in range(3)] == ["web"] * 3

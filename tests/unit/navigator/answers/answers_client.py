@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -19,7 +20,7 @@ ROOT = "/api/v1"
 def an_api(world: World) -> RestApi[Caller, Caller]:
     return make_api(
         lambda: world.view, world.history, world.edges, world.fleet, authenticate=authenticate, clock=WorldClock(),
-        metrics=Metrics(), new_id=lambda: "id-1", version="1.2.3",
+        changes=world.changes, metrics=Metrics(), new_id=lambda: "id-1", version="1.2.3",
     )  # fmt: skip
 
 
@@ -53,3 +54,36 @@ class Client:
         answer = self(f"{ROOT}/{path}", **params)
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+
+class Streaming:
+    """A request whose response is read while it streams."""
+
+    def __init__(self, api: RestApi[Caller, Caller], path: str, query: str = "") -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.gone = asyncio.Event()
+        self._said = asyncio.Event()
+        scope = {
+            "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query.encode(),
+            "headers": [(b"authorization", f"Bearer {TOKEN}".encode())], "http_version": "1.1", "scheme": "http",
+            "server": ("navigator", 80), "client": ("127.0.0.1", 1), "root_path": "",
+        }  # fmt: skip
+        self.task = asyncio.create_task(api(scope, self._receive, self._send), name="exchange")
+
+    async def _receive(self) -> dict[str, Any]:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        self.sent.append(message)
+        self._said.set()
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(each.get("body", b"") for each in self.sent)
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not true():
+                self._said.clear()
+                await self._said.wait()

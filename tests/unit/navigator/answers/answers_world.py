@@ -13,6 +13,7 @@ import orjson
 from shoal.base.clock import RealClock
 from shoal.kube.objects import Obj
 from shoal.navigator.answers.api import Caller
+from shoal.navigator.change_signal import ChangeSignal
 from shoal.navigator.connections import CallEndpoint, LatencyHistogram, ServiceConnection, connections_json
 from shoal.navigator.model import Freshness
 from shoal.navigator.view import Moment
@@ -138,6 +139,7 @@ class World:
     history: MemoryHistory = field(default_factory=MemoryHistory)
     edges: MemoryEdges = field(default_factory=MemoryEdges)
     fleet: MemoryFleet = field(default_factory=MemoryFleet)
+    changes: ChangeSignal = field(default_factory=lambda: ChangeSignal(WorldClock()))
 
 
 def the_world() -> World:

@@ -18,8 +18,10 @@ def test_no_request_that_the_description_allows_causes_an_internal_error() -> No
         schema = schemathesis.openapi.from_dict(ask("/openapi.json", token=None).json())
         operations = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
         assert len(operations) > 20
+        streams = {each.path for each in ask.api.operations if each.media == "text/event-stream"}
         for operation in operations:
-            _fuzz(ask, operation)
+            if operation.path not in streams:  # they do not end
+                _fuzz(ask, operation)
 
 
 def _fuzz(ask: Client, operation: Any) -> None:

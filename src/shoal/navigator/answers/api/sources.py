@@ -12,6 +12,7 @@ from shoal.errors import Expired
 from shoal.navigator.answers.api.parameters import moment_of
 from shoal.navigator.answers.checks import CheckStore
 from shoal.navigator.answers.fleet import Deployments, read_deployments
+from shoal.navigator.change_signal import ChangeSignal
 from shoal.navigator.model import Cluster, Freshness
 from shoal.navigator.view import Edges, Fleet, History, View
 
@@ -20,7 +21,7 @@ ROOT = "/api/v1"
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """``view`` returns the current state."""
+    """``view`` returns the current state; ``changes`` tells when that may have changed."""
 
     view: Callable[[], View]
     history: History
@@ -28,6 +29,7 @@ class Sources:
     fleet: Fleet
     checks: CheckStore
     clock: Clock
+    changes: ChangeSignal
 
     async def seen(self, at: str) -> View:
         """The view that a request asks for: now, or at a moment. ``Expired`` for a moment before the first data, whose

@@ -14,7 +14,9 @@ from shoal.navigator.answers.api.analysis import Analysis
 from shoal.navigator.answers.api.live import Live
 from shoal.navigator.answers.api.sources import Sources
 from shoal.navigator.answers.api.state import State
+from shoal.navigator.answers.api.watching import Watching
 from shoal.navigator.answers.checks import CheckStore, MemoryChecks
+from shoal.navigator.change_signal import ChangeSignal
 from shoal.navigator.view import Edges, Fleet, History, View
 from shoal.rest.api import RestApi, RestApiDeps, RestMetrics
 from shoal.rest.openapi import ApiDescription
@@ -53,20 +55,23 @@ def make_api(
     *,
     authenticate: Authenticate,
     clock: Clock,
+    changes: ChangeSignal,
     checks: CheckStore | None = None,
     metrics: Metrics = PROCESS,
     new_id: Callable[[], str] | None = None,
     version: str = __version__,
 ) -> RestApi[Caller, Caller]:
-    """``view`` gives the state now. ``checks`` is where saved checks are kept; in memory by default. ``end_streams``
-    must be called before the process stops."""
+    """``view`` gives the state now, and ``changes`` tells when it may have changed. ``checks`` is where saved checks
+    are kept; in memory by default. ``end_streams`` must be called before the process stops."""
     counted = RestMetrics(metrics, "navigator")
     streams = RestStreams(authenticate, clock, counted.streams, owner="the navigator")
-    sources = Sources(view, history, edges, fleet, MemoryChecks() if checks is None else checks, clock)
+    sources = Sources(view, history, edges, fleet, MemoryChecks() if checks is None else checks, clock, changes)
+    state, analysis = State(sources), Analysis(sources)
     operations = [
-        *State(sources).operations(),
+        *state.operations(),
         *Live(sources, streams).operations(),
-        *Analysis(sources).operations(),
+        *analysis.operations(),
+        *Watching(sources, state, analysis, streams).operations(),
     ]
     deps = RestApiDeps(
         owner="navigator", clock=clock, new_id=new_id or Ids().new_uid, metrics=counted, streams=streams,
