@@ -161,7 +161,7 @@ async def add_owner(server: LocalServer) -> str:
 
 def deciding_so_far(metrics: Metrics) -> tuple[float, float]:
     """Seconds spent on finding nodes, and for how many pods."""
-    text, name = metrics.render().decode(), "shoal_scheduler_placing_seconds"
+    text, name = metrics.render().decode(), "scheduler_scheduling_algorithm_duration_seconds"
     return metric_sum(text, f"{name}_sum"), metric_sum(text, f"{name}_count")
 
 

@@ -22,13 +22,14 @@ from shoal.apiserver.pages import Pages
 from shoal.apiserver.patch import Patcher
 from shoal.apiserver.paths import ResourcePath
 from shoal.apiserver.protection import Protection, RequestContext
-from shoal.apiserver.protection_metrics import FlowMetrics
+from shoal.apiserver.protection_metrics import define_flow_metrics
 from shoal.apiserver.reviews import Reviews
 from shoal.apiserver.subresources import Subresources
 from shoal.apiserver.user import User
 from shoal.apiserver.watch import WatchHub
 from shoal.apiserver.write import Writer
 from shoal.base.logs import get_logger
+from shoal.base.metrics import Metrics
 from shoal.errors import ApiError, BadRequest, InternalError, MethodNotAllowed, NotFound, ServiceUnavailable, Timeout
 from shoal.store import StoreClosed, StoreReadOnly, StoreUnavailable
 
@@ -47,7 +48,13 @@ class Handler:
     """Answers requests; the HTTP server and the in-process transport both call ``handle``."""
 
     def __init__(
-        self, core: Core, hub: WatchHub, writer: Writer, authentication: Authentication, authorizer: Authorizer
+        self,
+        core: Core,
+        hub: WatchHub,
+        writer: Writer,
+        authentication: Authentication,
+        authorizer: Authorizer,
+        metrics: Metrics,
     ) -> None:
         self.core = core
         self.hub = hub
@@ -63,7 +70,8 @@ class Handler:
         self.reviews = Reviews(core, self.authenticator, authorizer)
         self._answer = self._serve_shared if core.store.shared else self._serve
         self.protection = Protection(core)
-        self.pages = Pages(core, FlowMetrics(self.protection), self.metrics.schemas, authentication.documents)
+        define_flow_metrics(metrics, self.protection)
+        self.pages = Pages(core, metrics, self.metrics.schemas, authentication.documents)
 
     async def handle(self, request: Request) -> Answer:
         """Authenticate, pass flow control, then serve the request."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -12,13 +12,11 @@ from shoal.apiserver.authn.keys import IssuerDocuments
 from shoal.apiserver.context import Core
 from shoal.apiserver.http import Request, Response
 from shoal.apiserver.negotiate import query
+from shoal.base.metrics import CONTENT_TYPE, Metrics, exposition
 from shoal.errors import NotFound
 from shoal.kube.discovery import DiscoveryDocuments, wants_aggregated
 from shoal.kube.resources import Resource
 from shoal.kube.schema import kubernetes_version
-
-if TYPE_CHECKING:
-    from prometheus_client.registry import Collector
 
 _TEXT = b"text/plain; charset=utf-8"
 _CHECKS = ("ping", "store", "watch-hub")
@@ -30,14 +28,14 @@ class Pages:
     def __init__(
         self,
         core: Core,
-        metrics: Collector | None = None,
+        metrics: Metrics,
         more_schemas: Callable[[], Sequence[tuple[Resource, dict[str, Any]]]] = tuple,
         issuer: IssuerDocuments | None = None,
     ) -> None:
         """``more_schemas``: of served resources that are neither built in nor defined by users."""
         self.core = core
         self._more_schemas = more_schemas
-        self.metrics = metrics  # of this server, where a process may have several
+        self._metrics = metrics  # of this server and the parts beside it; a process may have several servers
         address = f"{core.config.advertise_address}:{core.config.advertise_port}"
         self._discovery = DiscoveryDocuments((served.resource for served in core.registry), server_address=address)
         self._registry_version = core.registry.version
@@ -57,7 +55,7 @@ class Pages:
         if path.startswith("/openapi/"):
             return self._open_api(path, request)
         if path == "/metrics":
-            return self._metrics()
+            return Response(200, exposition(self._metrics), CONTENT_TYPE.encode())
         if self.issuer is not None:
             document = self.issuer.get(path)
             if document is not None:
@@ -141,16 +139,6 @@ class Pages:
             listed = "".join(f"[+]{check} ok\n" for check in _CHECKS)
             return Response(200, f"{listed}{path.strip('/')} check passed\n".encode(), _TEXT)
         return Response(200, b"ok", _TEXT)
-
-    def _metrics(self) -> Response:
-        from shoal.base import metrics
-
-        body = metrics.exposition()
-        if self.metrics is not None:
-            from prometheus_client.exposition import generate_latest
-
-            body += generate_latest(self.metrics)
-        return Response(200, body, b"text/plain; version=0.0.4; charset=utf-8")
 
 
 def _version_body() -> bytes:

@@ -39,6 +39,7 @@ from shoal.apiserver.watch import WatchHub
 from shoal.apiserver.write import Writer
 from shoal.base.clock import Clock
 from shoal.base.ids import Ids
+from shoal.base.metrics import Metrics
 from shoal.store import Store
 
 _HEADERS = ((b"Cache-Control", b"no-cache, private"), (b"X-Content-Type-Options", b"nosniff"))
@@ -62,8 +63,10 @@ class ApiServer:
         signing_key: bytes = b"",
         verification_keys: Sequence[bytes] = (),
         authority: Authority | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
-        """Builds the parts in order of dependency: admission and authorization, the writer, its users."""
+        """Builds the parts in order of dependency: admission and authorization, the writer, its users. ``metrics``
+        belong to the process and may hold those of other components; without them the server has its own."""
         core = self.core = Core(store, registry, clock, ids, config)
         authorizer = Authorizer(store)
         self.hub = WatchHub(core)
@@ -101,7 +104,9 @@ class ApiServer:
             core, self.writer, authorizer, tokens,
             signing_key=signing_key, verification_keys=verification_keys, authority=authority,
         )  # fmt: skip
-        self.handler = Handler(core, self.hub, self.writer, self.authentication, authorizer)
+        self.handler = Handler(
+            core, self.hub, self.writer, self.authentication, authorizer, Metrics() if metrics is None else metrics
+        )
         self.quotas = QuotaStatus(core, self.writer)
         self.aggregation = Aggregation(self.core, self.writer)
         self.housekeeping = Housekeeping(self.core, self.writer, self.handler.deleter)

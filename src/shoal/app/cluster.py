@@ -55,13 +55,17 @@ async def run_cluster(config: ClusterConfig) -> None:
 
 async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callable[[], None]) -> None:
     """Run a cluster until ``stop``; a process may run several. ``config`` comes from ``opened_config``."""
-    clock, ids = RealClock(), Ids()
+    clock, ids, metrics = RealClock(), Ids(), Metrics()
     if config.runtime == "docker":
         from shoal.app.runtimes import check_engine
 
         await check_engine(config, clock)
     async with AsyncExitStack() as stack:
-        connect = await _connect(config, clock, ids, stack, stop)
+        if "apiserver" in config.components:
+            server = await stack.enter_async_context(serving(config, clock, ids, metrics))
+            connect = in_process(server.handler, clock)
+        else:
+            connect = await _connect(config, clock, stack, stop)
         if stop.is_set():
             return
         if not config.runs_nodes:
@@ -72,7 +76,7 @@ async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callab
         # imported late: clients need not wait for it
         from shoal.app import components
 
-        deps = _deps(config, connect, clock, ids)
+        deps = _deps(config, connect, clock, ids, metrics)
         makers = {"scheduler": components.scheduler, "controllers": components.controllers}
         parts: list[components.Part] = [make(deps) for name, make in makers.items() if name in config.components]
         if config.runs_nodes:
@@ -100,12 +104,11 @@ async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callab
         await components.run_all(parts, until_stopped())
 
 
-def _deps(config: ClusterConfig, connect: Connect, clock: Clock, ids: Ids) -> ComponentDeps:
+def _deps(config: ClusterConfig, connect: Connect, clock: Clock, ids: Ids, metrics: Metrics) -> ComponentDeps:
     """What all components of this process share."""
     from shoal.app.components import ComponentDeps
     from shoal.reconcile import ResyncConfig, ResyncMetrics
 
-    metrics = Metrics()
     return ComponentDeps(
         connect=connect,
         clock=clock,
@@ -138,13 +141,8 @@ def _nodes(config: ClusterConfig, deps: ComponentDeps, stack: AsyncExitStack) ->
     return local_nodes(deps, shared, config.nodes)
 
 
-async def _connect(
-    config: ClusterConfig, clock: Clock, ids: Ids, stack: AsyncExitStack, stop: asyncio.Event
-) -> Connect:
-    """How components reach the API server: the one in this process, or the kubeconfig's."""
-    if "apiserver" in config.components:
-        server = await stack.enter_async_context(serving(config, clock, ids))
-        return in_process(server.handler, clock)
+async def _connect(config: ClusterConfig, clock: Clock, stack: AsyncExitStack, stop: asyncio.Event) -> Connect:
+    """How components reach the kubeconfig's API server."""
     from shoal.app.components import users_of
 
     access = load(config.kubeconfig)
@@ -174,7 +172,7 @@ def identity_of(folder: Path, ids: Ids) -> str:
 
 
 @asynccontextmanager
-async def serving(config: ClusterConfig, clock: Clock, ids: Ids) -> AsyncIterator[ApiServer]:
+async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metrics) -> AsyncIterator[ApiServer]:
     """The API server of a directory, listening."""
     pki = Pki(config.pki_dir, now=clock.now())
     network = _network(config)
@@ -213,6 +211,7 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids) -> AsyncIterato
         signing_key=signing_keys.signing,
         verification_keys=signing_keys.older,
         authority=Authority(authority.cert.read_bytes(), authority.key.read_bytes()),
+        metrics=metrics,
     )
     following = asyncio.create_task(follow_credentials(config, server.authentication, clock), name="credentials")
     try:

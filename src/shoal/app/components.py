@@ -120,7 +120,7 @@ class Component:
 def scheduler(deps: ComponentDeps) -> Component:
     def wire(manager: Manager, events: EventRecorder) -> None:
         build_scheduler(
-            manager, clock=deps.clock, random=deps.random.random, metrics=Metrics(),
+            manager, clock=deps.clock, random=deps.random.random, metrics=deps.metrics,
             events=events.named(DEFAULT_SCHEDULER),
         )  # fmt: skip
 
@@ -131,7 +131,7 @@ def controllers(deps: ComponentDeps) -> Component:
     clients: dict[str, Client] = {}  # by service account; they outlive terms
 
     def wire(manager: Manager, events: EventRecorder) -> None:
-        metrics = ReconcileMetrics(Metrics())
+        metrics = ReconcileMetrics(deps.metrics)
 
         def context_of(account: str) -> ControllerContext:
             own = clients.get(account)

@@ -13,7 +13,6 @@ from shoal.app.pki import Pki, kubelet_context
 from shoal.app.runtimes import LocalRuntimes, root_of
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
-from shoal.base.metrics import Metrics
 from shoal.node.agent import NodeAgentDeps
 from shoal.node.config import NodeConfig
 from shoal.node.node_object import MachineInfo
@@ -99,7 +98,7 @@ def _proxy(deps: ComponentDeps, addresses: Sequence[str]) -> Component:
     def wire(manager: Manager, events: EventRecorder) -> None:
         proxy.add(
             manager, events, clock=deps.clock, random=deps.random.random, new_id=deps.ids.new_uid,
-            metrics=ReconcileMetrics(Metrics()), config=ProxyConfig(node_addresses=("127.0.0.1", *addresses)),
+            metrics=ReconcileMetrics(deps.metrics), config=ProxyConfig(node_addresses=("127.0.0.1", *addresses)),
         )  # fmt: skip
 
     return Component("kube-proxy", PROXY, deps, wire, elected=False)

@@ -110,6 +110,8 @@ class Controller:
         self._duration_s = metrics.duration_s.labels(name)
         self._resyncs = metrics.resyncs.labels(name)
         metrics.depth.follow(lambda: float(len(self.queue)), name)
+        metrics.adds.follow(lambda: float(self.queue.adds), name)
+        metrics.retries.follow(lambda: float(self.queue.retries), name)
         metrics.delayed.follow(lambda: float(self.queue.waiting), name)
 
     # wiring

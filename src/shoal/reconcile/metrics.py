@@ -1,4 +1,7 @@
-"""Metrics of controllers. Labels are controller names and a closed set of outcomes, never object names."""
+"""Metrics of controllers. Labels are controller names and a closed set of outcomes, never object names.
+
+Those of the work queues have Kubernetes' names, so that public dashboards show them.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,13 @@ class ReconcileMetrics:
             "shoal_reconcile_total", "Reconciles by controller and outcome.", ("controller", "outcome")
         )
         self.duration_s = metrics.histogram(
-            "shoal_reconcile_duration_seconds", "How long one reconcile takes.", ("controller",)
+            "workqueue_work_duration_seconds", "How long one reconcile takes.", ("name",)
         )
-        self.depth = metrics.gauge("shoal_reconcile_queue_depth", "Keys that wait for a worker.", ("controller",))
+        self.depth = metrics.gauge("workqueue_depth", "Keys that wait for a worker.", ("name",))
+        self.adds = metrics.counter("workqueue_adds_total", "Keys that were queued.", ("name",))
+        self.retries = metrics.counter(
+            "workqueue_retries_total", "Keys that were queued again after a failure.", ("name",)
+        )
         self.delayed = metrics.gauge(
             "shoal_reconcile_queue_delayed", "Keys that wait for their time or back off.", ("controller",)
         )

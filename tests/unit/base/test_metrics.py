@@ -8,7 +8,7 @@ import sys
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal.base.metrics import MAX_SERIES, Metrics, exposition
+from shoal.base.metrics import MAX_SERIES, Distribution, Metrics, exposition
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -64,6 +64,40 @@ def test_wrong_labels_and_repeated_names_are_refused() -> None:
         counter.labels("a", "b")
     with pytest.raises(ValueError, match="already exists"):
         metrics.gauge("c_total", "C.")
+
+
+def test_a_part_that_defines_its_metrics_again_goes_on_with_their_values() -> None:
+    metrics = Metrics()
+    metrics.counter("c_total", "C.", ["verb"]).labels("get").inc()
+    metrics.counter("c_total", "C.", ["verb"]).labels("get").inc()
+    assert samples(metrics) == {("c_total", ("get",)): 2}
+    metrics.histogram("h_seconds", "H.", bounds=(1.0,))
+    with pytest.raises(ValueError, match="already exists, with another kind, text, labels or buckets"):
+        metrics.histogram("h_seconds", "H.", bounds=(2.0,))
+
+
+def test_followed_series_are_read_at_each_scrape_and_replaced_by_a_later_source() -> None:
+    metrics = Metrics()
+    adds = metrics.counter("adds_total", "Adds.", ["name"])
+    adds.follow(lambda: 1.0, "pods")
+    adds.follow(lambda: 5.0, "pods")
+    objects = {("a",): 1.0}
+    gauge = metrics.gauge("objects", "Objects.", ["resource"])
+    gauge.follow_each(lambda: {("gone",): 9.0})
+    gauge.follow_each(lambda: objects)
+    spread = Distribution((0.1,))
+    spread.observe(0.05)
+    metrics.histogram("h_seconds", "H.", ["verb"], bounds=(0.1,)).follow_each(lambda: [(("get",), spread)])
+    objects["b",] = 2.0
+    assert samples(metrics) == {
+        ("adds_total", ("pods",)): 5,
+        ("objects", ("a",)): 1,
+        ("objects", ("b",)): 2,
+        ("h_seconds_bucket", ("0.1", "get")): 1,
+        ("h_seconds_bucket", ("+Inf", "get")): 1,
+        ("h_seconds_count", ("get",)): 1,
+        ("h_seconds_sum", ("get",)): pytest.approx(0.05),
+    }
 
 
 def test_counting_does_not_load_the_prometheus_library() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from shoal.app.components import ComponentDeps
 from shoal.app.embedded import EmbeddedPart
 from shoal.app.fleet.agent import AgentProcessDeps, make_agent
-from shoal.base.metrics import Metrics
 from shoal.krane import rbac
 from shoal.krane.config import KraneConfig
 
@@ -29,8 +28,7 @@ class AgentPart(EmbeddedPart):
 
     async def act(self) -> None:
         deps = self.deps
-        # own metrics, because each start registers them again
-        process = AgentProcessDeps(deps.clock, deps.ids, deps.random, Metrics())
+        process = AgentProcessDeps(deps.clock, deps.ids, deps.random, deps.metrics)
         agent, connection = await make_agent(self._config, deps.connect(USER), deps.connect(USER), process)
         try:
             await agent.run()

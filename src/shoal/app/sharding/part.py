@@ -11,7 +11,6 @@ from shoal.app.demo import websites
 from shoal.app.embedded import EmbeddedPart
 from shoal.app.settings import SHARD_MANAGER, read_settings
 from shoal.app.sharding.manager import ShardService
-from shoal.base.metrics import Metrics
 from shoal.sharding.manager.config import ManagerConfig
 from shoal.sharding.manifests import manifests
 from shoal.sharding.rbac import MANAGER, NAMESPACE, TargetKind
@@ -46,6 +45,6 @@ class ShardPart(EmbeddedPart):
         config = embedded_config(deps.identity, os.environ)
         client, lock_client = deps.connect(USER), deps.connect(USER)  # renewals do not queue behind the work
         service = ShardService(
-            config, client, lock_client, clock=deps.clock, ids=deps.ids, random=deps.random, metrics=Metrics()
+            config, client, lock_client, clock=deps.clock, ids=deps.ids, random=deps.random, metrics=deps.metrics
         )
         await service.run()
