@@ -26,7 +26,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "app": (
         # what every process needs: settings, files, ports, child processes, connections; the demo
-        "children connect demo files home kubectl main ports processes settings welcome",
+        "children connect demo files home kubectl locks main ports processes settings welcome",
         # the settings of a cluster, and its keys and certificates
         "config pki",
         # the components of a cluster, and the credentials of their clients

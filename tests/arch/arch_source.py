@@ -190,7 +190,7 @@ def dotted(node: ast.expr) -> str:
 
 
 # Packages whose names are documented for users: nothing inside need use them.
-FOR_USERS = ("shoal.client", "shoal.reconcile", "shoal.sharding.worker", "shoal.testing")
+FOR_USERS = ("shoal.client", "shoal.sharding.worker", "shoal.testing")
 
 
 def unused_names() -> list[str]:

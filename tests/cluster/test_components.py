@@ -15,6 +15,7 @@ from random import Random
 
 import pytest
 from component_processes import LEASES, NODES, Cluster, Part, cluster, eventually_despite_outages
+from redis.asyncio import Redis
 
 from shoal.app.cluster import identity_of
 from shoal.app.credentials import Access, StaticToken, create_token, read_access, render_kubeconfig
@@ -25,10 +26,12 @@ from shoal.base.tasks import cancel_all
 from shoal.client import TransportError, connect, load
 from shoal.errors import AlreadyExists, ApiError
 from shoal.kube.objects import Obj
+from shoal.testing.databases import redis_server
 from shoal.testing.proxy import TcpProxy
 from shoal.testing.workloads import deployment, replica_set
 
 LEASE_S = 15.0
+SHORT_TERMS = ("--election-lease", "10", "--election-renew-deadline", "8", "--election-retry", "1")
 QUIET_S = 1.5
 CONTAINER_S = 120  # a test that fails leaves none for longer
 COMPLETIONS = 6
@@ -233,14 +236,28 @@ async def is_refused(up: Cluster) -> bool:
 @pytest.mark.chaos
 @pytest.mark.timeout(180)
 async def test_late_writes_of_a_paused_leader_are_refused_and_it_stands_down(tmp_path: Path) -> None:
+    await pause_a_leader(tmp_path)
+
+
+@pytest.mark.timeout(180)
+async def test_late_writes_of_a_paused_leader_are_refused_also_where_redis_elects(tmp_path: Path) -> None:
+    with redis_server() as redis:
+        await pause_a_leader(tmp_path, "--lock", redis.url, *SHORT_TERMS)
+        async with Redis.from_url(redis.url) as client:
+            assert {key.rpartition(b"/")[2] async for key in client.scan_iter("shoal:lock:*:number")} == {
+                f"{lease}}}:number".encode() for lease in LEASES.values()
+            }
+
+
+async def pause_a_leader(folder: Path, *flags: str) -> None:
     """A proxy holds the leader's writes back while it is stopped; they arrive when another candidate leads."""
 
-    async with cluster(tmp_path) as up, TcpProxy(up.port) as proxy:
+    async with cluster(folder) as up, TcpProxy(up.port) as proxy:
         both = "controllers,scheduler"
-        first = up.part("first", both, "--server", f"https://127.0.0.1:{proxy.port}")
+        first = up.part("first", both, "--server", f"https://127.0.0.1:{proxy.port}", *flags)
         await asyncio.gather(first.start(), up.part("nodes", "nodes", *NODES).start())
         await leads(up, first)
-        second = await up.add("second", both)
+        second = await up.add("second", both, *flags)
         await up.create(deployment("web", 2))
         await up.create(replica_set("set", 2))
         await up.rolled_out("web")

@@ -118,6 +118,8 @@ def _deps(config: ClusterConfig, connect: Connect, clock: Clock, ids: Ids, metri
         identity=identity_of(config.dir, ids),
         volumes=(config.dir / "volumes").absolute(),
         resync=ResyncConfig(metrics=ResyncMetrics(metrics), period_s=config.resync_s) if config.resync_s else None,
+        election=config.election,
+        lock=config.lock,
     )
 
 

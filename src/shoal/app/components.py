@@ -15,6 +15,7 @@ from typing import Protocol
 
 from shoal.app.config import ClusterConfig
 from shoal.app.connect import NODE, SIMULATED_NODES, Connect
+from shoal.app.locks import ClusterLocks
 from shoal.base.clock import Clock
 from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
@@ -24,7 +25,15 @@ from shoal.controllers.context import ControllerContext
 from shoal.controllers.persistentvolume.config import VolumeConfig
 from shoal.controllers.wiring import add_all
 from shoal.errors import ApiError
-from shoal.reconcile import Elector, EventRecorder, LeaseLock, Manager, ReconcileMetrics, RecorderConfig, ResyncConfig
+from shoal.reconcile import (
+    ElectionConfig,
+    Elector,
+    EventRecorder,
+    Manager,
+    ReconcileMetrics,
+    RecorderConfig,
+    ResyncConfig,
+)
 from shoal.scheduler.config import DEFAULT_SCHEDULER
 from shoal.scheduler.wiring import build as build_scheduler
 
@@ -50,6 +59,8 @@ class ComponentDeps:
     identity: str  # of this process among the candidates for a lease
     volumes: Path
     resync: ResyncConfig | None = None  # None: caches are not compared with the server
+    election: ElectionConfig = ElectionConfig()
+    lock: str = ""  # URL of the Redis with the locks of elected components; empty: Leases
 
 
 class Part(Protocol):
@@ -80,19 +91,23 @@ class Component:
         self._wire = wire
         self._client = deps.connect(user)
         self._lock_client = deps.connect(user) if elected else None  # renewals do not queue behind the work
+        self._locks = ClusterLocks(deps.lock if elected else "", NAMESPACE, new_id=deps.ids.new_uid)
         self._manager: Manager | None = None
         self._stopping = False
 
     async def run(self) -> None:
         """Until ``stop``."""
-        while not self._stopping:
-            try:
-                await self._term()
-            except LostLease:
-                log.warning("lost the lease; trying to acquire it again", component=self.name)
-            except Exception as error:
-                log.error("the component failed; restarting it", component=self.name, error=error)
-                await self._deps.clock.sleep(_AFTER_FAILURE_S)
+        try:
+            while not self._stopping:
+                try:
+                    await self._term()
+                except LostLease:
+                    log.warning("lost the lease; trying to acquire it again", component=self.name)
+                except Exception as error:
+                    log.error("the component failed; restarting it", component=self.name, error=error)
+                    await self._deps.clock.sleep(_AFTER_FAILURE_S)
+        finally:
+            await self._locks.close()
 
     def stop(self) -> None:
         self._stopping = True
@@ -105,8 +120,8 @@ class Component:
         random = deps.random.random
         elector = None
         if self._lock_client is not None:
-            lock = LeaseLock(self._lock_client, NAMESPACE, self.name)
-            elector = Elector(lock, deps.identity, clock=deps.clock, random=random)
+            lock = await self._locks.lock(self._lock_client, self.name)
+            elector = Elector(lock, deps.identity, clock=deps.clock, random=random, config=deps.election)
         self._manager = manager = Manager(client, clock=deps.clock, random=random, elector=elector, resync=deps.resync)
         events = EventRecorder(
             client, self.name, deps.identity, clock=deps.clock, new_suffix=deps.ids.new_suffix, config=_EVENTS

@@ -25,9 +25,11 @@ from shoal.apiserver.audit.config import AuditConfig
 from shoal.apiserver.audit.policy import load as load_policy
 from shoal.apiserver.flow.config import FlowConfig
 from shoal.app.files import DirectoryLock, make_private_dir
+from shoal.app.locks import check_lock_url
 from shoal.app.ports import choose_port
 from shoal.base.settings import setting
 from shoal.errors import ConfigError
+from shoal.reconcile import ElectionConfig
 
 DEFAULT_PORT = 6443
 LOOPBACK = "127.0.0.1"
@@ -105,6 +107,8 @@ class ClusterConfig:
     join: Path | None = None  # join file of an agent that runs in this process
     edge: Path | None = None  # join file of a navigator's edge that runs in this process
     sharding: bool = False  # whether a shard manager runs in this process
+    lock: str = ""  # URL of the Redis that elects scheduler and controllers; empty: Leases do
+    election: ElectionConfig = ElectionConfig()
     resync_s: float = 600.0  # period in which components compare their caches with the server; 0: never
     anonymous: bool = False  # requests without credentials are system:anonymous instead of refused
     flow: FlowConfig = FlowConfig()
@@ -229,6 +233,8 @@ class ClusterOptions:
     join: str = setting("", doc="join file of a control plane; also runs the cluster's agent in this process")
     edge: str = setting("", doc="join file of a navigator; also runs the cluster's edge in this process")
     sharding: bool = setting(False, doc="also run a shard manager in this process")
+    lock: str = setting("", doc="redis://HOST:PORT that elects scheduler and controllers; default: Leases elect them")
+    election: ElectionConfig = setting(ElectionConfig(), doc="times of leader election; the same for all candidates")
     resync_s: float = setting(
         600.0, doc="seconds after which components compare their caches with the API server and reconcile; 0: never"
     )
@@ -255,6 +261,8 @@ def refuse_what_is_not_built(options: ClusterOptions) -> None:
             f"events is {without_password(options.events)!r}: only servers that share a store notify each other of "
             "writes; use it with --store postgresql://..., or leave it out"
         )
+    if options.lock:
+        check_lock_url(options.lock, without_password(options.lock))
     own = "apiserver" in options.components or not options.components.strip(", ")
     if own and (options.server or options.kubeconfig):
         raise ConfigError(
@@ -307,6 +315,8 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         join=Path(options.join).absolute() if options.join else None,
         edge=Path(options.edge).absolute() if options.edge else None,
         sharding=options.sharding,
+        lock=options.lock,
+        election=options.election,
         resync_s=options.resync_s,
         anonymous=options.anonymous_auth,
         flow=options.flow,

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
+from shoal.base.settings import setting
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, Fence, LostLease, TransportError, builtin
 from shoal.errors import AlreadyExists, ApiError, ConfigError, Conflict, NotFound
@@ -118,9 +119,9 @@ def _spec(record: LockRecord) -> Obj:
 class ElectionConfig:
     """The timings of an election. All candidates of a lock should use the same."""
 
-    lease_s: int = 15
-    renew_deadline_s: float = 10.0
-    retry_s: float = 5.0
+    lease_s: int = setting(15, doc="seconds without a renewal after which another candidate takes over")
+    renew_deadline_s: float = setting(10.0, doc="seconds without a renewal after which the leader stops")
+    retry_s: float = setting(5.0, doc="seconds between renewals, and between attempts of candidates")
 
     def __post_init__(self) -> None:
         if not 0 < self.retry_s * (1 + _JITTER) < self.renew_deadline_s < self.lease_s:

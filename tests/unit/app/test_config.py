@@ -131,3 +131,18 @@ def test_resyncs_can_be_set_and_turned_off(tmp_path: Path) -> None:
     assert checked_config(ClusterOptions(dir=tmp_path, resync_s=0)).resync_s == 0
     with pytest.raises(ConfigError, match=r"resync_s is -1: use seconds, or 0"):
         checked_config(ClusterOptions(dir=tmp_path, resync_s=-1))
+
+
+@pytest.mark.parametrize("url", ["redis://h", "redis://:p@h:6379/0", "rediss://h:1", "unix:///run/redis.sock"])
+def test_a_redis_can_elect_scheduler_and_controllers(tmp_path: Path, url: str) -> None:
+    assert checked_config(ClusterOptions(dir=tmp_path, lock=url)).lock == url
+    assert checked_config(ClusterOptions(dir=tmp_path)).lock == ""
+
+
+@pytest.mark.parametrize("url", ["redis://", "http://h:1", "h:6379", "redis://h:port", "unix://", "redis://u:geheim@"])
+def test_a_lock_that_is_not_a_redis_is_refused_without_its_password(tmp_path: Path, url: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"lock is .*: use redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH"
+    ) as e:
+        checked_config(ClusterOptions(dir=tmp_path, lock=url))
+    assert "geheim" not in str(e.value)

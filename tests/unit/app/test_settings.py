@@ -14,7 +14,7 @@ import yaml
 
 from shoal.app.main import COMMANDS, main
 from shoal.app.settings import CLUSTER, CONTROL, KRANE, PROCESSES, SHARD_WORKER, ProcessKind, read_settings
-from shoal.base.settings import effective, json_schema
+from shoal.base.settings import effective, json_schema, load
 from shoal.errors import ConfigError
 
 KINDS = pytest.mark.parametrize("kind", PROCESSES.values(), ids=PROCESSES)
@@ -128,3 +128,16 @@ def test_config_check_accepts_valid_settings_and_names_invalid_ones(
     assert "did you mean port?" in capsys.readouterr().err
     assert main(("config", "check", "contrl", str(file))) == 2
     assert "process 'contrl' not found" in capsys.readouterr().err
+
+
+def test_the_times_of_elections_come_from_file_environment_and_flags(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("election: {lease_s: 60, renew_deadline_s: 40, retry_s: 9}")
+    environ = {"SHOAL_CLUSTER_ELECTION__RENEW_DEADLINE_S": "30", "SHOAL_CLUSTER_ELECTION__RETRY_S": "8"}
+    found = load(
+        CLUSTER.settings, file=file, environ=environ, prefix=CLUSTER.prefix,
+        flags={"dir": tmp_path, "election.retry_s": 7.0},
+    ).election  # fmt: skip
+    assert (found.lease_s, found.renew_deadline_s, found.retry_s) == (60, 30.0, 7.0)
+    with pytest.raises(ConfigError, match=r"lease_s \(15\) must exceed renew_deadline_s \(20.0\)"):
+        load(CLUSTER.settings, flags={"dir": tmp_path, "election.renew_deadline_s": 20.0})

@@ -87,6 +87,21 @@ def start(
     sharding: Annotated[
         bool | None, typer.Option("--sharding", help="also run a shard manager in this process")
     ] = None,
+    lock: Annotated[
+        str | None,
+        typer.Option(help="redis://HOST:PORT that elects scheduler and controllers; default: Leases elect them"),
+    ] = None,
+    election_lease: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="how long a leader's lock lasts without renewal; default 15")
+    ] = None,
+    election_renew_deadline: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="how long a leader tries to renew before it stops; default 10"),
+    ] = None,
+    election_retry: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="how often the leader renews and the others try; default 5"),
+    ] = None,
     resync: Annotated[
         float | None,
         typer.Option(
@@ -134,8 +149,9 @@ def start(
         "dir": dir, "port": port, "host": host, "store": store, "nodes": nodes, "runtime": runtime,
         "docker_socket": docker_socket, "pause_image": pause_image, "events": events, "credentials": credentials,
         "components": components, "server": server, "kubeconfig": kubeconfig, "join": join, "edge": edge,
-        "sharding": sharding, "resync_s": resync, "tls_san": tuple(tls_san) if tls_san else None,
-        "anonymous_auth": anonymous_auth,
+        "sharding": sharding, "lock": lock, "election.lease_s": election_lease,
+        "election.renew_deadline_s": election_renew_deadline, "election.retry_s": election_retry,
+        "resync_s": resync, "tls_san": tuple(tls_san) if tls_san else None, "anonymous_auth": anonymous_auth,
         "flow.max_requests_in_flight": max_requests_inflight,
         "flow.max_mutating_requests_in_flight": max_mutating_requests_inflight,
         "flow.requests_per_second": requests_per_second, "flow.flow_requests_per_second": _twice(requests_per_second),
