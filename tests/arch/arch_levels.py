@@ -101,7 +101,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         # one operation on objects of any kind each: evaluate, select, patch, encode, print
         "cel discovery labels patch podsecurity protobuf rules tables webhooks yamlcodec",
         # kinds: the rules of built-in and of custom ones, how their objects are read, how they are documented
-        "crd decode kinds openapi",
+        "crd decode kinds openapi zeros",
         # what needs decoded objects or the rules of their kinds: field managers, quotas
         "ownership quota",
     ),

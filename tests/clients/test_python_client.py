@@ -96,6 +96,37 @@ def test_typed_deployment_with_scale_and_status(api: client.ApiClient, namespace
     assert refused(apps.read_namespaced_deployment, "web", namespace) == 404
 
 
+def test_new_objects_of_every_workload_can_be_read_typed(api: client.ApiClient, namespace: str) -> None:
+    """The client raises an error for a status without the fields that its schema requires."""
+    apps: Any = client.AppsV1Api(api)
+    autoscaling: Any = client.AutoscalingV1Api(api)
+    newer: Any = client.AutoscalingV2Api(api)
+    policy: Any = client.PolicyV1Api(api)
+    storage: Any = client.StorageV1Api(api)
+    spec = a_deployment("a")["spec"]
+    named = {"metadata": {"name": "a"}}
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"}
+    scaler = {**named, "spec": {"scaleTargetRef": reference, "maxReplicas": 2}}
+    attachment = {"attacher": "a.example", "nodeName": "n", "source": {"persistentVolumeName": "v"}}
+    assert apps.create_namespaced_daemon_set(namespace, {**named, "spec": spec}).status.number_ready == 0
+    assert apps.create_namespaced_replica_set(namespace, {**named, "spec": spec}).status.replicas == 0
+    made = apps.create_namespaced_stateful_set(namespace, {**named, "spec": {**spec, "serviceName": "a"}})
+    assert made.status.available_replicas == 0
+    assert autoscaling.create_namespaced_horizontal_pod_autoscaler(namespace, scaler).status.current_replicas == 0
+    assert newer.read_namespaced_horizontal_pod_autoscaler("a", namespace).status.desired_replicas == 0
+    name = f"{namespace}-a"
+    attached = storage.create_volume_attachment({"metadata": {"name": name}, "spec": attachment})
+    assert attached.status.attached is False
+    budget = policy.create_namespaced_pod_disruption_budget(namespace, {**named, "spec": {"minAvailable": 1}})
+    assert budget.status.disruptions_allowed == 0
+    for listing in (
+        apps.list_namespaced_daemon_set, apps.list_namespaced_replica_set, apps.list_namespaced_stateful_set,
+        autoscaling.list_namespaced_horizontal_pod_autoscaler, newer.list_namespaced_horizontal_pod_autoscaler,
+    ):  # fmt: skip
+        event = next(watch.Watch().stream(listing, namespace, resource_version="0"))
+        assert event["object"].metadata.name == "a"
+
+
 def test_pods_with_every_list_form(api: client.ApiClient, namespace: str) -> None:
     core: Any = client.CoreV1Api(api)
     for index in range(5):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from shoal.apiserver import objects
 from shoal.apiserver.objects import LazyFields
 from shoal.kube.kinds import rules_for
@@ -16,6 +18,7 @@ from shoal.kube.objects import Obj
 from shoal.kube.resources import BUILTIN, Resource
 from shoal.kube.rules import KindRules
 from shoal.kube.schema import Type, type_of_kind
+from shoal.kube.zeros import Zeros, fill, zeros_of
 from shoal.store import Attrs, Entry, Key
 
 if TYPE_CHECKING:
@@ -34,8 +37,8 @@ class Served:
     """One resource in one served version."""
 
     __slots__ = (
-        "_rules", "_type", "converter", "crd", "from_storage", "item_prefix", "key", "list_head", "prefix", "resource",
-        "since", "storage", "to_storage",
+        "_rules", "_type", "_zeros", "converter", "crd", "from_storage", "item_prefix", "key", "list_head", "prefix",
+        "resource", "since", "storage", "to_storage",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +47,7 @@ class Served:
         self.resource = resource
         self._rules = rules
         self._type = type_
+        self._zeros: Zeros | None = None
         self.crd = crd  # shoal.kube.crd's view of the definition's version; None for built-ins
         # converts entries of other versions for this one; None for nearly all
         self.converter: Converter | None = None if crd is None else crd.converter
@@ -72,6 +76,26 @@ class Served:
         if self._rules is None:
             self._rules = rules_for(self.resource.group, self.resource.version, self.resource.kind)
         return self._rules
+
+    def default(self, obj: Obj) -> None:
+        """Fill in absent fields, in place: by the rules of the kind, then with the zeros that are always written."""
+        self.rules.default(obj)
+        zeros = self._zeros or self._find_zeros()
+        if zeros.content:
+            fill(obj, zeros.content)
+
+    def default_status(self, obj: Obj) -> None:
+        """Fill in the zeros of the status, in place."""
+        zeros = self._zeros or self._find_zeros()
+        status = obj.get("status")
+        if status is None:
+            obj["status"] = orjson.loads(zeros.new_status)
+        elif zeros.status:
+            fill(status, zeros.status)
+
+    def _find_zeros(self) -> Zeros:
+        zeros = self._zeros = zeros_of(self.type)
+        return zeros
 
     def key_of(self, namespace: str | None, name: str) -> Key:
         return Key(self.key, namespace or "", name)
@@ -223,8 +247,6 @@ class Registry:
 
     def attrs_of(self, key: Key, value: bytes) -> Attrs:
         """Attrs of an object read back from disk. Definitions may not be loaded yet, so fields are decoded later."""
-        import orjson
-
         obj: Obj = orjson.loads(value)
         served = self._storage.get(key.resource)
         if served is not None and not served.resource.custom:

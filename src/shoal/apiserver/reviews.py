@@ -42,12 +42,13 @@ class Reviews:
     def create(self, call: Call) -> Response:
         representation(call.request.headers.get(b"accept"), collection=False, tables=False)
         obj = read_object(call, write_options(call))
-        call.served.rules.default(obj)
+        call.served.default(obj)
         errors = call.served.rules.validate_create(obj)
         if errors:
             raise invalid_object(call.served, obj, errors)
         obj["metadata"].setdefault("creationTimestamp", None)
         obj["status"] = self._answers[call.served.resource.kind](call, obj)
+        call.served.default_status(obj)
         return Response(201, orjson.dumps(obj))
 
     def _self_subject(self, call: Call, obj: Obj) -> Obj:

@@ -403,10 +403,50 @@ async def test_built_in_kinds_have_a_status_from_the_start() -> None:
 async def test_a_built_in_object_always_shows_its_spec_and_status() -> None:
     async with local_server() as server:
         node = await server.post("/api/v1/nodes", {"metadata": {"name": "bare"}})
-        assert (node["spec"], node["status"]) == ({}, {})
+        assert node["spec"] == {}
+        assert node["status"].keys() == {"daemonEndpoints", "nodeInfo"}  # zeros that Kubernetes always sends
         del node["spec"]
         assert (await server.put("/api/v1/nodes/bare", node))["spec"] == {}
         quotas = "/api/v1/namespaces/default/resourcequotas"
         assert (await server.post(quotas, {"metadata": {"name": "none"}}))["spec"] == {}
         made = await server.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "a"}})
         assert not made.keys() & {"spec", "status"}
+
+
+async def test_a_status_without_its_counters_gets_zeros() -> None:
+    async with local_server() as server:
+        path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+        made = await server.post(path, {"metadata": {"name": "a"}, "spec": {"minAvailable": 1}})
+        zeros = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
+        assert made["status"] == zeros
+        written = await server.put(f"{path}/a/status", made | {"status": {"currentHealthy": 2}})
+        assert written["status"] == zeros | {"currentHealthy": 2}
+        patched = await server.patch(f"{path}/a/status", {"status": {"currentHealthy": None, "expectedPods": 3}})
+        assert patched["status"] == zeros | {"expectedPods": 3}
+
+
+async def test_a_role_without_rules_shows_null_and_takes_rules_by_every_patch() -> None:
+    async with local_server() as server:
+        path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+        rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
+        for kind, patch in (
+            ("merge", {"rules": [rule]}),
+            ("strategic", {"rules": [rule]}),
+            ("json", [{"op": "replace", "path": "/rules", "value": [rule]}]),
+        ):
+            made = await server.post(path, {"metadata": {"name": kind}})
+            assert made["rules"] is None
+            again = await server.put(f"{path}/{kind}", made)
+            assert again["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+            assert (await server.patch(f"{path}/{kind}", patch, kind))["rules"] == [rule]
+
+
+async def test_an_event_shows_its_zeros_in_both_versions() -> None:
+    async with local_server() as server:
+        events = "/api/v1/namespaces/default/events"
+        made = await server.post(events, {"metadata": {"name": "a"}, "involvedObject": {"namespace": "default"}})
+        assert made["source"] == {} and made["reportingComponent"] == made["reportingInstance"] == ""
+        assert made["firstTimestamp"] is made["lastTimestamp"] is made["eventTime"] is None
+        newer = await server.get("/apis/events.k8s.io/v1/namespaces/default/events/a")
+        assert newer["deprecatedSource"] == {} and newer["eventTime"] is None
+        assert not newer.keys() & {"reportingController", "reportingInstance"}

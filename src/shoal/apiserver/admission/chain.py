@@ -129,4 +129,4 @@ def _settle(admission: Admission) -> None:
     obj = admission.object
     if obj is not None and not admission.kind[2]:
         tidy(obj, admission.served)
-        admission.served.rules.default(obj)
+        admission.served.default(obj)

@@ -153,7 +153,7 @@ def own_put(core: Core, resource: str, obj: Obj, author: Author) -> Put:
     """The operation that creates an object of the server itself, for the transaction of another object."""
     storage = core.registry.stored(resource)
     assert storage is not None, resource
-    storage.rules.default(obj)
+    storage.default(obj)
     give_identity(core, storage, obj)
     own_all(storage, obj, author, storage.resource.api_version, core.now())
     storage.rules.prepare_create(obj)

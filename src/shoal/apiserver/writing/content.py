@@ -45,7 +45,7 @@ def _prepare_new(write: Write, new: Obj, storage: Served) -> None:
         write.spec = orjson.dumps(new["spec"])
     storage.rules.prepare_create(new)
     if resource.status and not resource.custom:
-        new.setdefault("status", {})  # always there in built-in kinds: patches add to it
+        storage.default_status(new)  # always there in built-in kinds: patches add to it
     if "spec" not in new:
         _add_spec(storage, new)
     if storage.key == _SIGNING and write.call is not None:

@@ -34,7 +34,9 @@ def default(write: Write) -> None:
         raise BadRequest("resourceVersion should not be set on objects to be created")
     # a shape has its defaults already, and so has a bound pod: only its node name differs from the stored one
     if write.shape is None and write.author.subresource != "binding":
-        served.rules.default(write.new)
+        served.default(write.new)
+        if write.author.subresource == "status" and served.crd is None:
+            served.default_status(write.new)
     if served.to_storage is not None:
         write.new, write.storage = served.to_storage(write.new), served.storage
     elif served.crd is not None and write.old is not None and write.entry is not None:
@@ -68,7 +70,7 @@ def give_identity(core: Core, storage: Served, obj: Obj, shape: Shape | None = N
     if prefix:
         metadata["name"] = generated_name(prefix, core.ids)
         if shape is None:
-            storage.rules.default(obj)  # some defaults are made from the name
+            storage.default(obj)  # some defaults are made from the name
     metadata["uid"] = core.ids.new_uid()
     metadata["creationTimestamp"] = core.now()
     _drop_early_status(resource, obj)

@@ -19,12 +19,16 @@ _RENAMED: Final = {
     "count": "deprecatedCount",
     "reportingComponent": "reportingController",
 }
+_OMITTED_IF_EMPTY: Final = ("reportingController", "reportingInstance")  # core/v1 always has them
 _RENAMED_BACK: Final = {new: old for old, new in _RENAMED.items()}
 
 
 def to_events_v1(event: Obj) -> Obj:
     """A core/v1 Event as events.k8s.io/v1; values are shared, not copied."""
     made = {_RENAMED.get(name, name): value for name, value in event.items()}
+    for name in _OMITTED_IF_EMPTY:
+        if not made.get(name):
+            made.pop(name, None)
     made["apiVersion"] = EVENTS_VERSION
     made["kind"] = "Event"
     return made

@@ -100,6 +100,7 @@ def _cpu_percent(metric: Obj) -> int | None:
 
 def _status_to_v1(status: Obj) -> Obj:
     made: Obj = {name: status[name] for name in _SHARED_STATUS if name in status}
+    made.setdefault("currentReplicas", 0)  # v2 omits a zero
     for metric in status.get("currentMetrics") or ():
         resource = metric.get("resource") or {}
         percent = (resource.get("current") or {}).get("averageUtilization")

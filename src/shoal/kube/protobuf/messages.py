@@ -36,7 +36,8 @@ _PLAIN_GROUPS = frozenset({"apps", "autoscaling", "batch", "policy"})
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a message. ``keeps_zero``: a zero is a value of its own, and JSON has it too."""
+    """One field of a message. ``keeps_zero``: a zero is a value of its own, and JSON has it too. ``always``: Go's JSON
+    has the field in every object, with a zero if it is not set."""
 
     number: int
     name: str
@@ -45,6 +46,8 @@ class Field:
     map: bool
     inline: bool  # in JSON, the fields of this message are fields of the outer one
     keeps_zero: bool
+    pointer: bool
+    always: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +88,37 @@ def omitted_zeros(name: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def always_written(name: str) -> dict[str, bool]:
+    """The JSON names of the fields that Go writes into every object, and whether an unset one is null because it is a
+    pointer; none if the message does not exist."""
+    found: dict[str, bool] = {}
+    for each in message(name).fields if name in _lines() else ():
+        if each.inline:
+            found |= always_written(each.type)
+        elif each.always:
+            found[each.name] = each.pointer
+    return found
+
+
 def _field(cell: str, package: str) -> Field:
     number, name, type_name, flag_text = cell.split(" ")
     flags = int(flag_text)
     is_map = type_name.startswith("{}")
     type_name = type_name.removeprefix("{}")
+    if type_name.startswith("."):
+        type_name = package + type_name
+    single = not (is_map or flags & (_REPEATED | _POINTER))
     return Field(
         number=int(number),
         name=name,
-        type=package + type_name if type_name.startswith(".") else type_name,
+        type=type_name,
         repeated=bool(flags & _REPEATED),
         map=is_map,
         inline=bool(flags & _INLINE),
         keeps_zero=bool(flags & _POINTER) or not flags & _OMIT_EMPTY,
+        pointer=bool(flags & _POINTER),
+        # omitempty does not omit structs
+        always=not flags & _OMIT_EMPTY or (single and (type_name in _lines() or type_name in (TIME, MICRO_TIME))),
     )
 
 

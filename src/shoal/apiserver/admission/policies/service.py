@@ -269,7 +269,7 @@ class Policies:
             if not admission.kind[2]:
                 if served.crd is not None:
                     served.crd.normalize(obj)
-                served.rules.default(obj)
+                served.default(obj)
 
         before = _text(subject.obj)
         for fault in policy.mutation.apply(subject, params, type_, settle):

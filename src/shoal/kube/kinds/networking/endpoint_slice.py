@@ -162,6 +162,8 @@ def _default(obj: Obj) -> None:
     for port in obj.get("ports") or ():
         port.setdefault("name", "")
         port.setdefault("protocol", "TCP")
+    for endpoint in obj.get("endpoints") or ():
+        endpoint.setdefault("conditions", {})
 
 
 def _prepare_create(obj: Obj) -> None:
