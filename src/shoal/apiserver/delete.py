@@ -13,6 +13,7 @@ from shoal.apiserver.body import DeleteOptions, delete_options, options_object
 from shoal.apiserver.context import Call, Core
 from shoal.apiserver.effects import NO_EFFECTS
 from shoal.apiserver.http import Response
+from shoal.apiserver.messages import DocumentResponse
 from shoal.apiserver.read import list_body
 from shoal.apiserver.selection import select
 from shoal.apiserver.write import ATTEMPTS, Writer
@@ -40,8 +41,8 @@ class Deleter:
         if served.resource.returns_deleted or not gone:
             if served.converter is not None:
                 entry = await served.converter.entry(served, entry)
-            return Response(200, served.render(entry))
-        return Response(200, self._success(call, entry))
+            return DocumentResponse(200, served.render(entry))
+        return DocumentResponse(200, self._success(call, entry))
 
     async def delete_object(
         self, call: Call, name: str, options: DeleteOptions, namespace: str | None = None

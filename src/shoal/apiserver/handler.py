@@ -14,7 +14,7 @@ from shoal.apiserver.authz.authorizer import Attributes, Authorizer
 from shoal.apiserver.context import Call, Core
 from shoal.apiserver.delete import Deleter
 from shoal.apiserver.http import Answer, Request, Response
-from shoal.apiserver.messages import RequestTimedOut, duration
+from shoal.apiserver.messages import DocumentResponse, RequestTimedOut, duration
 from shoal.apiserver.metrics.service import MetricsApi
 from shoal.apiserver.negotiate import Query, flag, query
 from shoal.apiserver.nodes.service import NodeAccess
@@ -263,7 +263,7 @@ def error_response(error: ApiError) -> Response:
         headers.append((b"Retry-After", b"%d" % error.retry_after_s))
     if error.code == 401:
         headers.append((b"WWW-Authenticate", b'Bearer realm="shoal"'))
-    return Response(error.code, orjson.dumps(error.status()), b"application/json", headers)
+    return DocumentResponse(error.code, orjson.dumps(error.status()), b"application/json", headers)
 
 
 def _add_warnings(answer: Answer, call: Call) -> None:

@@ -468,10 +468,10 @@ class HttpConnection(asyncio.Protocol):
         head = self.server.head(answer) + answer.head
         closing = b"" if request.keep_alive else b"Connection: close\r\n"
         if isinstance(body, bytes) and len(body) <= SLICE:
-            length = b"Content-Length: %d\r\n" % len(body)
-            transport.write(head + closing + length + b"\r\n" + (b"" if request.method == "HEAD" else body))
+            length = b"Content-Length: %d\r\n\r\n" % (len(body) + len(answer.end))
+            transport.write(head + closing + length + (b"" if request.method == "HEAD" else body + answer.end))
         else:
-            parts = [body] if isinstance(body, bytes) else body
+            parts = [body, answer.end] if isinstance(body, bytes) else body
             length = b"Content-Length: %d\r\n" % sum(map(len, parts))
             transport.write(head + closing + length + b"\r\n")
             if request.method != "HEAD":

@@ -127,6 +127,7 @@ class Response:
     stand there, each with its line end."""
 
     __slots__ = ("body", "content_type", "head", "headers", "status")
+    end = b""  # after the body on the wire
 
     def __init__(
         self,
@@ -140,6 +141,14 @@ class Response:
         self.content_type = content_type
         self.headers = headers
         self.head = b""
+
+
+class DocumentResponse(Response):
+    """A JSON document. On the wire it ends with a newline, as those of Kubernetes do; the bytes of a stored object need
+    not be copied for it."""
+
+    __slots__ = ()
+    end = b"\n"
 
 
 class RefusedRequest(Response):
@@ -294,7 +303,7 @@ def refusal(status: int) -> tuple[Response, bytes]:
     reason, text = _REFUSALS[status]
     body = (
         f'{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{text}",'
-        f'"reason":"{reason}","code":{status}}}'
+        f'"reason":"{reason}","code":{status}}}\n'
     ).encode()
     return Response(status, body, headers=((b"Retry-After", b"1"),) if status in (429, 503) else ()), body
 

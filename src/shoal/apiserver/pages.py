@@ -11,6 +11,7 @@ import orjson
 from shoal.apiserver.authn.keys import IssuerDocuments
 from shoal.apiserver.context import Core
 from shoal.apiserver.http import Request, Response
+from shoal.apiserver.messages import DocumentResponse
 from shoal.apiserver.negotiate import query
 from shoal.base.metrics import CONTENT_TYPE, Metrics, exposition
 from shoal.errors import NotFound
@@ -49,7 +50,7 @@ class Pages:
         if path in ("/healthz", "/livez", "/readyz") or path.startswith(("/livez/", "/readyz/", "/healthz/")):
             return self._health(path, request)
         if path == "/version":
-            return Response(200, self._version)
+            return DocumentResponse(200, self._version)
         if path == "/api" or path == "/apis" or path.startswith(("/api/", "/apis/")):
             return self._discover(path, request)
         if path.startswith("/openapi/"):
@@ -61,7 +62,7 @@ class Pages:
             if document is not None:
                 return Response(200, *document)
         if path == "/":
-            return Response(200, orjson.dumps({"paths": self._paths()}))
+            return DocumentResponse(200, orjson.dumps({"paths": self._paths()}))
         raise NotFound("the server could not find the requested resource")
 
     # -- discovery -------------------------------------------------------------------------------------------------
@@ -78,7 +79,7 @@ class Pages:
             headers += [(b"ETag", etag)]
             if request.headers.get(b"if-none-match") == etag:
                 return Response(304, b"", b"", headers)
-        return Response(200, document.body, document.content_type.encode(), headers)
+        return DocumentResponse(200, document.body, document.content_type.encode(), headers)
 
     def _refresh(self) -> None:
         """Rebuild the documents after definitions changed."""

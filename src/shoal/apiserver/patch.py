@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 from weakref import WeakValueDictionary
@@ -27,9 +27,9 @@ from shoal.apiserver.negotiate import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, flag
 from shoal.apiserver.objects import meta
 from shoal.apiserver.write import Writer
 from shoal.apiserver.writing.model import Retry, Write, author_of
-from shoal.errors import AlreadyExists, BadRequest, Invalid, forbidden
+from shoal.errors import AlreadyExists, BadRequest, Invalid, forbidden, invalid
 from shoal.kube import jsonutil
-from shoal.kube.decode import normalize
+from shoal.kube.decode import MAX_UNKNOWN, normalize
 from shoal.kube.objects import Obj
 from shoal.kube.ownership import apply as ownership
 from shoal.kube.patch import json_patch, merge_patch, strategic
@@ -38,6 +38,8 @@ from shoal.store import Entry, Key
 PATCH_ATTEMPTS = 50  # clients do not expect a conflict for a patch without a resourceVersion
 
 Change = Callable[[Obj], Obj]
+_MEMBERS = frozenset({"op", "path", "from", "value"})  # of a JSON patch's operation
+_SHOWN_BYTES = 1000  # of the patched object in an error: an answer must not be many times as large as its request
 
 
 class Patcher:
@@ -56,23 +58,29 @@ class Patcher:
         if "force" in call.query:
             errors = [forbidden("force", "may not be specified for non-apply patch")]
             raise Invalid.of("PatchOptions", "meta.k8s.io", "", errors)
-        result = await self.change(call, self._change(call, media, options), options)
+        change, faults = self._change(call, media, options)
+        result = await self.change(call, change, options, faults)
         return self.writer.answer(call, result, 200)
 
-    async def change(self, call: Call, change: Change, options: WriteOptions) -> Entry | Obj:
-        """Read, change and replace; retry after a conflict unless the patch sets a resourceVersion."""
+    async def change(
+        self, call: Call, change: Change, options: WriteOptions, faults: Sequence[str] = ()
+    ) -> Entry | Obj:
+        """Read, change and replace; retry after a conflict unless the patch sets a resourceVersion. ``faults``: what
+        strict decoding found in the patch itself."""
         for attempt in range(PATCH_ATTEMPTS):
             warnings = len(call.warnings)
             try:
                 if not attempt:
-                    return await self._try_change(call, change, options)
+                    return await self._try_change(call, change, options, faults)
                 async with self._lock(call):
-                    return await self._try_change(call, change, options)
+                    return await self._try_change(call, change, options, faults)
             except Retry:
                 del call.warnings[warnings:]
         raise self.writer.conflict(call)
 
-    async def _try_change(self, call: Call, change: Change, options: WriteOptions) -> Entry | Obj:
+    async def _try_change(
+        self, call: Call, change: Change, options: WriteOptions, faults: Sequence[str]
+    ) -> Entry | Obj:
         served = call.served
         entry = await self.writer.stored(call)
         if entry is None:
@@ -81,7 +89,13 @@ class Patcher:
         check_type(new, served)
         metadata = check_place(new, call)
         given = metadata.get("resourceVersion") or ""
-        report_faults(call, options, tidy(new, served))
+        try:
+            found = [*faults, *tidy(new, served)]
+        except BadRequest as error:
+            raise _invalid_patch(change(served.decode(entry)), error.message) from None
+        if found and options.validation == "Strict":
+            raise _invalid_patch(change(served.decode(entry)), f"strict decoding error: {', '.join(found)}")
+        report_faults(call, options, found)
         author = author_of(manager_of(call, options), call.target.subresource)
         pinned = given if given != str(entry.revision) else ""
         return await self.writer.store(Write(served, new, entry, call, options, author, given_revision=pinned))
@@ -91,20 +105,22 @@ class Patcher:
         must not conflict until their attempts are used up."""
         return self._locks.setdefault(call.served.key_of(call.namespace, call.name), asyncio.Lock())
 
-    def _change(self, call: Call, media: str, options: WriteOptions) -> Change:
-        body = call.request.body
+    def _change(self, call: Call, media: str, options: WriteOptions) -> tuple[Change, list[str]]:
+        """The function that applies the patch, and what strict decoding finds in the patch itself."""
+        body, faults = call.request.body, list[str]()
         patch: Any = jsonutil.loads(body)
-        if media != JSON_PATCH and options.validation != "Ignore":
-            found = jsonutil.find_duplicate_fields(body, patch)
-            report_faults(call, options, [f'duplicate field "{path}"' for path in found])
+        if options.validation != "Ignore":
+            faults = [f'duplicate field "{path}"' for path in jsonutil.find_duplicate_fields(body, patch)]
+            if media == JSON_PATCH:
+                faults = [f"json patch {fault}" for fault in (*_unknown_members(patch), *faults)]
         # decoded anew for every attempt: the result shares values with the patch and is changed on its way to the store
         if media == JSON_PATCH:
-            return lambda doc: is_object(json_patch.apply(doc, orjson.loads(body)), "the patched object")
+            return lambda doc: is_object(json_patch.apply(doc, orjson.loads(body)), "the patched object"), faults
         is_object(patch, "the patch")
         if media == MERGE_PATCH:
-            return lambda doc: merge_patch.apply(doc, orjson.loads(body))
+            return lambda doc: merge_patch.apply(doc, orjson.loads(body)), faults
         type_ = call.served.type
-        return lambda doc: strategic.apply(doc, orjson.loads(body), type_)
+        return lambda doc: strategic.apply(doc, orjson.loads(body), type_), faults
 
     # -- server-side apply -----------------------------------------------------------------------------------------
 
@@ -181,3 +197,21 @@ class Patcher:
         ownership.prepare(obj, call.served.type)
         check_place(obj, call)
         return obj
+
+
+def _unknown_members(patch: Any) -> list[str]:
+    """The members of a JSON patch's operations that mean nothing there, as strict decoding words them."""
+    operations = patch if isinstance(patch, list) else []
+    return [
+        f'unknown field "[{index}].{name}"'
+        for index, operation in enumerate(operations)
+        if isinstance(operation, dict) and not operation.keys() <= _MEMBERS
+        for name in operation
+        if name not in _MEMBERS
+    ][:MAX_UNKNOWN]
+
+
+def _invalid_patch(patched: Obj, problem: str) -> Invalid:
+    """The error for a patch whose result is not an object of the kind: 422, where the same object in a POST is 400."""
+    shown = orjson.dumps(patched)[:_SHOWN_BYTES].decode(errors="ignore")
+    return Invalid.of("", "", "", [invalid("patch", shown, problem)])

@@ -63,7 +63,7 @@ class Protection:
         self._core = core
         self._reasons: dict[tuple[object, ...], str] = {}  # of allowed requests; cleared when roles change
         busy = TooManyRequests("Too many requests, please try again later.", retry_after_s=config.flow.retry_after_s)
-        self._busy_body = orjson.dumps(busy.status())
+        self._busy_body = orjson.dumps(busy.status()) + b"\n"
         self._busy_headers = ((b"Retry-After", b"%d" % config.flow.retry_after_s),)
         self._busy_hold_s = float(config.flow.retry_after_s)
 
@@ -116,7 +116,7 @@ class Protection:
             return answer
         assert context.match is not None
         context.inside = False
-        held = LongResponse(answer.status, answer.body, answer.content_type, answer.headers)
+        held = LongResponse(answer.status, answer.body + answer.end, answer.content_type, answer.headers)
         held.on_sent = partial(self.gate.leave, context.match, context.width)
         return held
 

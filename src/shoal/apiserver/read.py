@@ -11,6 +11,7 @@ import orjson
 
 from shoal.apiserver.context import Call, Core
 from shoal.apiserver.http import Response
+from shoal.apiserver.messages import DocumentResponse
 from shoal.apiserver.negotiate import PLAIN, YAML, Representation, integer, representation
 from shoal.apiserver.registry import Served
 from shoal.apiserver.selection import Selection, select
@@ -30,7 +31,7 @@ async def get(core: Core, call: Call) -> Response:
     entry = await _read(core, call)
     choice = representation(call.request.headers.get(b"accept"), collection=False)
     if choice is PLAIN or choice == PLAIN:
-        return Response(200, call.served.render(entry))
+        return DocumentResponse(200, call.served.render(entry))
     return represent(core, call, entry, choice)
 
 
@@ -70,7 +71,7 @@ def document(obj: Obj, choice: Representation = PLAIN, status: int = 200) -> Res
         from shoal.kube import yamlcodec
 
         return Response(status, yamlcodec.dumps(obj), b"application/yaml")
-    return Response(status, orjson.dumps(obj))
+    return DocumentResponse(status, orjson.dumps(obj))
 
 
 def include_object(call: Call) -> Include:

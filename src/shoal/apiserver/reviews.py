@@ -12,6 +12,7 @@ from shoal.apiserver.authz.authorizer import Attributes, Authorizer
 from shoal.apiserver.body import read_object, write_options
 from shoal.apiserver.context import Call, Core
 from shoal.apiserver.http import Response
+from shoal.apiserver.messages import DocumentResponse
 from shoal.apiserver.negotiate import representation
 from shoal.apiserver.user import User
 from shoal.apiserver.writing.content import invalid_object
@@ -49,7 +50,7 @@ class Reviews:
         obj["metadata"].setdefault("creationTimestamp", None)
         obj["status"] = self._answers[call.served.resource.kind](call, obj)
         call.served.default_status(obj)
-        return Response(201, orjson.dumps(obj))
+        return DocumentResponse(201, orjson.dumps(obj))
 
     def _self_subject(self, call: Call, obj: Obj) -> Obj:
         return {"userInfo": user_info(call.user)}

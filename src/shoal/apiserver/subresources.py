@@ -21,6 +21,7 @@ from shoal.apiserver.body import (
 from shoal.apiserver.context import Call, Core
 from shoal.apiserver.delete import Deleter
 from shoal.apiserver.http import Answer, Response
+from shoal.apiserver.messages import DocumentResponse
 from shoal.apiserver.negotiate import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, body_type, patch_type
 from shoal.apiserver.nodes.service import SUBRESOURCES as ON_NODES
 from shoal.apiserver.nodes.service import NodeAccess
@@ -117,7 +118,7 @@ class Subresources:
     async def _slice(self, call: Call, method: str) -> Response:
         """Subresources whose representation is the object itself but that may only change a part of it."""
         if method == "GET":
-            return Response(200, call.served.render(await self._entry(call)))
+            return DocumentResponse(200, call.served.render(await self._entry(call)))
         if method == "PUT":
             return await self.writer.update(call)
         return await self.patcher.patch(call)
@@ -141,7 +142,7 @@ class Subresources:
     async def _scale(self, call: Call, method: str) -> Response:
         served = call.served
         if method == "GET":
-            return Response(200, orjson.dumps(self._scale_of(served, served.decode(await self._entry(call)))))
+            return DocumentResponse(200, orjson.dumps(self._scale_of(served, served.decode(await self._entry(call)))))
         options = write_options(call, "UpdateOptions" if method == "PUT" else "PatchOptions")
         if method == "PUT":
             wanted = self.body(call, "autoscaling", "v1", "Scale")
@@ -151,7 +152,7 @@ class Subresources:
             result = await self._set_scale(call, self._scale_patch(call), options)
         else:
             raise MethodNotAllowed("the server does not allow this method on the requested resource")
-        return Response(200, orjson.dumps(result))
+        return DocumentResponse(200, orjson.dumps(result))
 
     def _scale_of(self, served: Served, obj: Obj) -> Obj:
         if served.crd is not None:
@@ -230,7 +231,7 @@ class Subresources:
                 await self.writer.store(Write(served, pod, entry, call, options, author))
             except Retry:
                 continue
-            return Response(201, _SUCCESS)
+            return DocumentResponse(201, _SUCCESS)
         raise Conflict.of("pods", "", name)
 
     @staticmethod
@@ -266,7 +267,7 @@ class Subresources:
         if not options.dry_run:
             await self._mark_disrupted(call)
         await self.deleter.delete_object(call, call.name, options)
-        return Response(201, _SUCCESS)
+        return DocumentResponse(201, _SUCCESS)
 
     @staticmethod
     def _needs_budget(pod: Obj) -> bool:
@@ -342,7 +343,7 @@ class Subresources:
         if self.issue_token is None:
             raise InternalError("this server has no signing key for service account tokens")
         request = await self._admitted(call, request, CREATE, ("authentication.k8s.io", "v1", "TokenRequest"))
-        return Response(201, orjson.dumps(await self.issue_token(call, request, account)))
+        return DocumentResponse(201, orjson.dumps(await self.issue_token(call, request, account)))
 
 
 def _covers(budget: Obj, pod: Obj) -> bool:

@@ -36,6 +36,7 @@ from shoal.apiserver.body import (
 from shoal.apiserver.context import Call, Core, Guard
 from shoal.apiserver.effects import Effects
 from shoal.apiserver.http import Response
+from shoal.apiserver.messages import DocumentResponse
 from shoal.apiserver.negotiate import PLAIN, representation
 from shoal.apiserver.objects import meta
 from shoal.apiserver.paths import ResourcePath
@@ -202,7 +203,7 @@ class Writer:
         choice = representation(call.request.headers.get(b"accept"), collection=False)
         if isinstance(result, Entry):
             if choice is PLAIN or choice == PLAIN:
-                return Response(status, call.served.render(result))
+                return DocumentResponse(status, call.served.render(result))
             return represent(self.core, call, result, choice, status)
         result = {"kind": call.served.resource.kind, "apiVersion": call.served.resource.api_version, **result}
         return represent_object(self.core, call, result, choice, status)

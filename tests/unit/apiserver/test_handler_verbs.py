@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shoal.testing.servers import local_server, take
+from shoal.testing.servers import PATCHES, local_server, take
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -450,3 +450,55 @@ async def test_an_event_shows_its_zeros_in_both_versions() -> None:
         newer = await server.get("/apis/events.k8s.io/v1/namespaces/default/events/a")
         assert newer["deprecatedSource"] == {} and newer["eventTime"] is None
         assert not newer.keys() & {"reportingController", "reportingInstance"}
+
+
+@pytest.mark.parametrize("version", ["", "0", "000", "abc", "-1", "1.5", "99999999999999999999999", "²"])
+async def test_a_create_ignores_a_resource_version_that_no_server_gave(version: str) -> None:
+    async with local_server() as server:
+        path = "/api/v1/namespaces/default/configmaps"
+        made = await server.post(path, {"metadata": {"name": "a", "resourceVersion": version}})
+        assert made["metadata"]["resourceVersion"] not in ("", version)
+        taken = await server.call("POST", path, {"metadata": {"name": "b", "resourceVersion": "7"}})
+        assert taken.status == 400 and "resourceVersion should not be set" in taken.json["message"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "patch", "found"),
+    [
+        ("merge", b'{"spec":{"x":1}}', 'unknown field "spec.x"'),
+        ("merge", b'{"data":{"a":"1","a":"2"},"x":1}', 'duplicate field "data.a", unknown field "x"'),
+        ("strategic", b'{"spec":{"x":1}}', 'unknown field "spec.x"'),
+        ("strategic", b'{"data":{"a":"1","a":"2"}}', 'duplicate field "data.a"'),
+        ("json", b'[{"op":"add","path":"/x","value":1}]', 'unknown field "x"'),
+        ("json", b'[{"op":"add","path":"/immutable","value":false,"why":1}]', 'json patch unknown field "[0].why"'),
+        (
+            "json",
+            b'[{"op":"add","path":"/immutable","path":"/immutable","value":false}]',
+            'json patch duplicate field "[0].path"',
+        ),
+    ],
+)
+async def test_strict_validation_of_a_patch_is_invalid_and_without_it_a_warning(
+    kind: str, patch: bytes, found: str
+) -> None:
+    found = found.replace("spec.x", "spec")  # a ConfigMap has no spec at all
+    async with local_server() as server:
+        path = "/api/v1/namespaces/default/configmaps"
+        await server.post(path, {"metadata": {"name": "a"}})
+        headers = {"content-type": PATCHES[kind]}
+        answer = await server.call("PATCH", f"{path}/a?fieldValidation=Strict", patch, headers)
+        assert (answer.status, answer.json["reason"]) == (422, "Invalid")
+        assert answer.json["details"]["causes"][0]["field"] == "patch"
+        assert answer.json["message"].endswith(f": strict decoding error: {found}")
+        warned = await server.call("PATCH", f"{path}/a", patch, headers)
+        assert warned.status == 200 and found.split(", ")[0].replace('"', r"\"") in warned.headers["warning"]
+        ignored = await server.call("PATCH", f"{path}/a?fieldValidation=Ignore", patch, headers)
+        assert ignored.status == 200 and "warning" not in ignored.headers
+
+
+async def test_a_patch_that_puts_a_wrong_type_is_invalid() -> None:
+    async with local_server() as server:
+        path = "/api/v1/namespaces/default/configmaps"
+        await server.post(path, {"metadata": {"name": "a"}})
+        answer = await server.call("PATCH", f"{path}/a", {"data": 5}, {"content-type": PATCHES["merge"]})
+        assert answer.status == 422 and "cannot unmarshal number into Go struct field" in answer.json["message"]

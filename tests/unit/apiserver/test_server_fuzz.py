@@ -52,7 +52,7 @@ CASES: dict[str, tuple[int, list[Step]]] = {
         400, [("POST", CRDS, DEFINITION, ""), ("POST", THINGS, {"metadata": {"name": "a", "labels": {"a": 1}}}, "")],
     ),
     "annotations of a custom object patched into numbers": (
-        400,
+        422,
         [
             ("POST", CRDS, DEFINITION, ""),
             ("POST", THINGS, {"metadata": {"name": "a"}}, ""),

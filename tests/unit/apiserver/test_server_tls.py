@@ -78,3 +78,30 @@ async def test_a_handshake_that_is_never_finished_is_closed(tmp_path: Path) -> N
         except ConnectionResetError:
             pass
         writer.close()
+
+
+async def test_every_json_answer_ends_with_one_newline(tmp_path: Path) -> None:
+    requests = (
+        ("GET", "/api/v1/namespaces/default", b""),
+        ("GET", "/api/v1/namespaces", b""),
+        ("GET", "/api/v1/nothing", b""),
+        ("GET", "/apis", b""),
+        ("GET", "/version", b""),
+        ("POST", "/api/v1/namespaces", b'{"metadata":{"name":"a"}}'),
+        ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", b'{"spec":{"resourceAttributes":{}}}'),
+        ("POST", "/api/v1/namespaces", b"{"),
+        ("DELETE", "/api/v1/namespaces/a", b""),
+        ("HEAD", "/api/v1/namespaces/default", b""),
+    )
+    async with serving(tmp_path) as (port, ca):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client(ca, ssl.TLSVersion.TLSv1_3))
+        for method, path, body in requests:
+            line = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n"
+            writer.write(f"{line}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            length = int(head.lower().partition("content-length: ")[2].partition("\r\n")[0])
+            if method != "HEAD":
+                answer = await reader.readexactly(length)
+                assert answer.endswith(b"}\n"), (method, path)
+        writer.close()
+        await writer.wait_closed()

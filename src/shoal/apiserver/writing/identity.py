@@ -30,7 +30,7 @@ _SLICES = frozenset({"ephemeralcontainers", "resize"})  # they write only parts 
 def default(write: Write) -> None:
     """Fill in absent fields; from here on the object is in the version it is stored in."""
     served = write.served
-    if write.entry is None and meta(write.new).get("resourceVersion") not in (None, "", "0"):
+    if write.entry is None and _is_revision(meta(write.new).get("resourceVersion")):
         raise BadRequest("resourceVersion should not be set on objects to be created")
     # a shape has its defaults already, and so has a bound pod: only its node name differs from the stored one
     if write.shape is None and write.author.subresource != "binding":
@@ -41,6 +41,11 @@ def default(write: Write) -> None:
         write.new, write.storage = served.to_storage(write.new), served.storage
     elif served.crd is not None and write.old is not None and write.entry is not None:
         write.old = served.present(write.old, write.entry)  # as reads show it: brought up to the version's schema
+
+
+def _is_revision(text: str | None) -> bool:
+    """Whether a server could have given this resourceVersion; a create ignores any other text, as in Kubernetes."""
+    return text is not None and text.isascii() and text.isdigit() and 0 < int(text[:21]) < 1 << 64
 
 
 def identify(write: Write, core: Core) -> None:
