@@ -126,6 +126,8 @@ async def add_nodes(server: LocalServer, case: Case) -> None:
         labels = {HOSTNAME: f"node-{at}", ZONE: f"zone{at % case.zones + 1}"}
         about = {"name": f"node-{at}", "labels": labels}
         await server.post("/api/v1/nodes", {"metadata": about, "status": {"capacity": size, "allocatable": size}})
+        # no node lifecycle controller runs here that would take away the taint of a new node
+        await server.patch(f"/api/v1/nodes/{about['name']}", {"spec": {"taints": None}})
 
     await many(case.nodes, add)
 

@@ -108,7 +108,9 @@ def test_describe_of_a_node_adds_up_what_its_pods_ask_for(kubectl: Kubectl) -> N
     web["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "500m", "memory": "1Gi"}}
     create(kubectl, web)
     rolled_out(kubectl)
-    text = kubectl("describe", "node", "node-2")
+    text = eventually_blocking(  # the controller looks for new nodes every few seconds
+        lambda: kubectl("describe", "node", "node-2"), until=lambda text: "RegisteredNode" in text
+    )
     mine = [line.split() for line in text.splitlines() if line.split()[:1] == [kubectl.namespace]]
     assert [words[2:4] for words in mine] == [["500m", "(3%)"]] * 2
-    assert "KubeletReady" in text and "RegisteredNode" in text and "node-controller" in text
+    assert "KubeletReady" in text and "node-controller" in text

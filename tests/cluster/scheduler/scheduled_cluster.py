@@ -65,6 +65,8 @@ class Cluster:
                 "status": {"capacity": size, "allocatable": size},
             },
         )
+        # no node lifecycle controller runs here that would take away the taint of a new node
+        await self.server.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": spec.get("taints")}})
 
     async def pod(self, name: str, *, cpu: str = "", ports: list[Obj] | None = None, **spec: Any) -> Obj:
         container: Obj = {"name": "c", "image": "example.com/app:1"}

@@ -13,12 +13,14 @@ from shoal.apiserver.admission.builtin.default_classes import (
     storage_classes,
 )
 from shoal.apiserver.admission.builtin.limit_ranger import LimitRanger
+from shoal.apiserver.admission.builtin.new_nodes import TaintNodesByCondition
 from shoal.apiserver.admission.builtin.owner_references import Authorizes, OwnerReferencesPermissionEnforcement
 from shoal.apiserver.admission.builtin.pod_security import PodSecurity
 from shoal.apiserver.admission.builtin.priority import OneDefaultPriorityClass, Priority
 from shoal.apiserver.admission.builtin.resource_quota import ResourceQuota
 from shoal.apiserver.admission.builtin.runtime_class import RuntimeClass
 from shoal.apiserver.admission.builtin.service_account import ServiceAccount, ServiceAccountRules
+from shoal.apiserver.admission.builtin.storage_protection import StorageObjectInUseProtection
 from shoal.apiserver.admission.builtin.tolerations import DefaultTolerationSeconds
 from shoal.apiserver.admission.model import Charger, Mutator, Validator
 from shoal.apiserver.context import Core
@@ -34,8 +36,8 @@ class BuiltIn:
         priority, runtimes, quotas = Priority(core), RuntimeClass(core), ResourceQuota(core)
         storage, ingress = storage_classes(core), ingress_classes(core)
         self.mutators: tuple[Mutator, ...] = (
-            limits, accounts, priority, DefaultTolerationSeconds(), DefaultStorageClass(storage), runtimes,
-            DefaultIngressClass(ingress),
+            limits, accounts, TaintNodesByCondition(), priority, DefaultTolerationSeconds(),
+            DefaultStorageClass(storage), StorageObjectInUseProtection(), runtimes, DefaultIngressClass(ingress),
         )  # fmt: skip
         enforcement = [] if owners is None else [OwnerReferencesPermissionEnforcement(core, owners)]
         self.validators: tuple[Validator, ...] = (
