@@ -15,7 +15,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "audit exchange framing shapes",  # parts of one connection, and the audit log
         "http",  # the server of connections
         "context fencing",  # what every verb is given
-        "authz body creation ranges selection",  # one question about a request each
+        "authz body creation ranges selection zpages",  # one question about a request each, and debugging pages
         "admission allocation protection read",  # what happens before a write, and reads
         "custom nodes protection_metrics watch writing",  # the steps of a write, streams, and connections to nodes
         "metrics write",  # the verbs that create and update

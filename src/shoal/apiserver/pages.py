@@ -1,4 +1,4 @@
-"""Non-resource paths: discovery, OpenAPI, version, health, metrics. Built on first use and kept."""
+"""Non-resource paths: discovery, OpenAPI, version, health, metrics, debugging. Built on first use and kept."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ class Pages:
         self._registry_version = core.registry.version
         self._openapi: object | None = None
         self._version = _version_body()
+        self._started_s = core.clock.wall_s()
         self.ready = False
         self.issuer = issuer  # of service account tokens, when this server signs them
 
@@ -57,6 +58,8 @@ class Pages:
             return self._open_api(path, request)
         if path == "/metrics":
             return Response(200, exposition(self._metrics), CONTENT_TYPE.encode())
+        if path in ("/statusz", "/flagz"):
+            return self._debug_page(path, request)
         if self.issuer is not None:
             document = self.issuer.get(path)
             if document is not None:
@@ -95,6 +98,7 @@ class Pages:
             "/api",
             "/apis",
             *groups,
+            "/flagz",
             "/healthz",
             "/livez",
             "/metrics",
@@ -102,6 +106,7 @@ class Pages:
             "/openapi/v3",
             *(() if self.issuer is None else (self.issuer.KEY_SET,)),
             "/readyz",
+            "/statusz",
             "/version",
         ]
 
@@ -140,6 +145,15 @@ class Pages:
             listed = "".join(f"[+]{check} ok\n" for check in _CHECKS)
             return Response(200, f"{listed}{path.strip('/')} check passed\n".encode(), _TEXT)
         return Response(200, b"ok", _TEXT)
+
+    def _debug_page(self, path: str, request: Request) -> Response:
+        from shoal.apiserver import zpages
+
+        accept = request.headers.get(b"accept", b"").decode("latin-1")
+        if path == "/flagz":
+            return zpages.flagz(accept, self.core.config)
+        now_s = self.core.clock.wall_s()
+        return zpages.statusz(accept, started_s=self._started_s, now_s=now_s, paths=self._paths())
 
 
 def _version_body() -> bytes:

@@ -150,7 +150,7 @@ _ROLES: Final[dict[str, tuple[str, ...]]] = {
         "url get /livez,/readyz,/healthz,/version,/version/,/openapi,/openapi/*,/api,/api/*,/apis,/apis/*",
     ),
     "system:monitoring": (
-        "url get /metrics,/metrics/slis,/livez,/readyz,/healthz,/livez/*,/readyz/*,/healthz/*",
+        "url get /metrics,/metrics/slis,/livez,/readyz,/healthz,/livez/*,/readyz/*,/healthz/*,/flagz,/statusz",
         "get - nodes/metrics",
     ),
     "system:basic-user": (
