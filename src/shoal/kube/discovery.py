@@ -42,6 +42,7 @@ _GROUP_PRIORITY: Final = {
     "discovery.k8s.io": 16200,
     "resource.k8s.io": 16200,
     "flowcontrol.apiserver.k8s.io": 16100,
+    "storagemigration.k8s.io": 15800,
 }
 _CUSTOM_PRIORITY: Final = 1000
 

@@ -444,6 +444,16 @@ def _extension() -> Iterator[Resource]:
         status=True,
         subresources=(_status("APIService"),),
     )
+    yield Resource(
+        group="storagemigration.k8s.io",
+        version="v1",
+        plural="storageversionmigrations",
+        kind="StorageVersionMigration",
+        namespaced=False,
+        blind_update=False,
+        status=True,
+        subresources=(_status("StorageVersionMigration"),),
+    )
     for plural, kind, has_status in (
         ("mutatingadmissionpolicies", "MutatingAdmissionPolicy", False),
         ("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False),

@@ -318,6 +318,15 @@ COUNTS = {"used": {"pods": "1", "limits.cpu": "2"}, "hard": {"pods": "10", "limi
             ["x", "a notin (3),b in (1,2),c,!d,z=1", "5m"],
         ),
         ("NetworkPolicy", obj({"podSelector": {}}), ["x", "<none>", "5m"]),
+        (
+            "StorageVersionMigration",
+            obj(
+                {"resource": {"group": "g.io", "resource": "crons"}},
+                {"conditions": [{"type": "Running", "status": "False"}, {"type": "Succeeded", "status": "True"}]},
+            ),
+            ["x", "crons.g.io", "Succeeded"],
+        ),
+        ("StorageVersionMigration", obj({"resource": {"resource": "pods"}}), ["x", "pods", "Unknown"]),
         ("ServiceCIDR", obj({"cidrs": ["10.0.0.0/16", "fd00::/64"]}), ["x", "10.0.0.0/16,fd00::/64", "5m"]),
         (
             "IPAddress",

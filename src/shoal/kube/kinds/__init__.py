@@ -37,6 +37,7 @@ _RULES: Final = {
     "resource.k8s.io": "shoal.kube.kinds.devices:RULES",
     "scheduling.k8s.io": "shoal.kube.kinds.cluster:RULES",
     "storage.k8s.io": "shoal.kube.kinds.storage:RULES",
+    "storagemigration.k8s.io": "shoal.kube.kinds.storage_migration:RULES",
 }
 
 

@@ -157,7 +157,18 @@ def _device_slice(obj: Obj, now: float) -> Cells:
     ]
 
 
+def _migration(obj: Obj, now: float) -> Cells:
+    resource = spec(obj).get("resource") or {}
+    parts = [part for part in (resource.get("resource"), resource.get("group")) if part]
+    met = [c["type"] for c in status(obj).get("conditions") or () if c.get("status") == "True"]
+    states = [kind for kind in met if kind in ("Running", "Failed", "Succeeded")]
+    return [name(obj), ".".join(parts), states[-1] if states else "Unknown"]
+
+
 PRINTERS: Final = {
+    ("storagemigration.k8s.io", "StorageVersionMigration"): Printer(
+        [NAME, column("Resource", "Resource to migrate."), column("Status", "Status of the migration.")], _migration
+    ),
     ("", "PersistentVolume"): Printer(
         [
             NAME,
