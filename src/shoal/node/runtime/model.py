@@ -76,6 +76,7 @@ class Image:
     env: tuple[tuple[str, str], ...] = ()
     working_dir: str = ""
     user: str = ""  # as the image has it: name or number, with or without a group
+    port: int = 0  # the process runtime's $PORT for pods that declare none; 0: the setting default_port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,7 @@ class ImageEntry:
     argv: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    port: int = 0
 
 
 class ImageTable:
@@ -134,16 +135,19 @@ def _entry(name: str, value: Any, path: Path) -> ImageEntry:
         value = {"argv": value}
     if (
         not isinstance(value, dict)
-        or not set(value) <= {"argv", "args", "env"}
+        or not set(value) <= {"argv", "args", "env", "port"}
         or not (value.keys() & {"argv", "args"})
     ):
-        raise ConfigError(f"{path}: {name} must have argv or args, and may have env; it has {value!r}")
+        raise ConfigError(f"{path}: {name} must have argv or args, and may have env and port; it has {value!r}")
     lists = [value.get(key) or [] for key in ("argv", "args")]
     env = value.get("env") or {}
     if not all(isinstance(each, list) for each in lists) or not isinstance(env, dict):
         raise ConfigError(f"{path}: {name}: argv and args are lists, env is a mapping")
+    port = value.get("port", 0)
+    if not isinstance(port, int) or not 0 <= port <= 65535:
+        raise ConfigError(f"{path}: {name}: port is {port!r}, it must be a number from 1 to 65535")
     argv, args = (tuple(str(word) for word in each) for each in lists)
-    return ImageEntry(argv, args, {str(key): str(text) for key, text in env.items()})
+    return ImageEntry(argv, args, {str(key): str(text) for key, text in env.items()}, port)
 
 
 def _names(reference: ImageReference) -> Iterable[str]:
@@ -175,4 +179,5 @@ def _image(reference: ImageReference, entry: ImageEntry) -> Image:
         entrypoint=tuple(map(filled, entry.argv)),
         command=tuple(map(filled, entry.args)),
         env=tuple((key, filled(value)) for key, value in entry.env.items()),
+        port=entry.port,
     )

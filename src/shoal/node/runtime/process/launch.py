@@ -29,6 +29,8 @@ CONTAINER_ID = "SHOAL_CONTAINER_ID"  # in the environment of all its processes
 _FROM_MACHINE = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _HERE = Path(__file__).parent
+_OPEN_PORTS = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+_CAP_NET_BIND_SERVICE = 10
 _RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from shim.main import main; main()"
 _TRY = (
     "import os, sys; sys.path.insert(0, sys.argv[1]); from shim import mounts; mounts.isolate(sys.argv[2], 'trial'); "
@@ -91,9 +93,11 @@ def prepare(
                 f"machine allows no user namespaces"
             )
     shown = "/" if namespaces else str(scratch)
+    may_bind_all = user in (None, 0) and namespaces != "user" and _has_bind_capability()
+    port = _port(spec, config, notices, may_bind_all=may_bind_all)
     made: dict[str, Any] = {
         "argv": list(argv),
-        "env": _environment(spec, pod, config, machine, container_id, shown),
+        "env": _environment(spec, pod, port, machine, container_id, shown),
         "cwd": _working_dir(spec, work, None if namespaces else scratch),
         "tty": spec.tty, "stdin": spec.stdin, "stdin_once": spec.stdin_once,
         "namespaces": namespaces, "hostname": pod.spec.hostname or pod.sandbox.name, "scratch": str(scratch),
@@ -114,7 +118,7 @@ def change_memory_limit(folder: Path, resources: ContainerResources) -> None:
 
 
 def _environment(
-    spec: ContainerSpec, pod: Pod, config: ProcessConfig, machine: Mapping[str, str], container_id: str, shown: str
+    spec: ContainerSpec, pod: Pod, port: int, machine: Mapping[str, str], container_id: str, shown: str
 ) -> dict[str, str]:
     address = pod.sandbox.addresses[0]
     found = {name: machine[name] for name in _FROM_MACHINE if name in machine}
@@ -123,12 +127,45 @@ def _environment(
         "HOSTNAME": pod.spec.hostname or pod.sandbox.name,
         "HOST": address,
         "POD_IP": address,
-        "PORT": str(next(iter(spec.ports), config.default_port)),
+        "PORT": str(port),
         "SHOAL_POD_DIR": shown,
         "SHOAL_SERVICEACCOUNT_DIR": f"{shown.rstrip('/')}{SERVICE_ACCOUNT}",
         CONTAINER_ID: container_id,
     }
     return {**found, **dict(spec.image.env), **dict(spec.env)}
+
+
+def _port(spec: ContainerSpec, config: ProcessConfig, notices: list[str], *, may_bind_all: bool) -> int:
+    """The container's ``$PORT``: one that it declares, else that of its image, else the default. The program of an
+    image with a port gets the default if the machine does not permit the port."""
+    of_image = 0 if spec.command or "PORT" in dict(spec.env) else spec.image.port
+    port = next(iter(spec.ports), of_image or config.default_port)
+    if not of_image or may_bind_all or port >= _first_open_port():
+        return port
+    notices.append(
+        f"PortNotPermitted container {spec.name!r} listens on port {config.default_port}, not on {port}: only root may "
+        f"use ports below {_first_open_port()} of this machine (sysctl net.ipv4.ip_unprivileged_port_start); use "
+        f"{config.default_port} as the Service's targetPort, or declare another containerPort"
+    )
+    return config.default_port
+
+
+def _first_open_port() -> int:
+    """The lowest port that users without rights may listen on."""
+    try:
+        return int(_OPEN_PORTS.read_text())
+    except (OSError, ValueError):
+        return 1024
+
+
+def _has_bind_capability() -> bool:
+    """Whether this process and the containers it starts may listen on every port."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return os.geteuid() == 0
+    held = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff:")), 0)
+    return bool(held >> _CAP_NET_BIND_SERVICE & 1)
 
 
 def _working_dir(spec: ContainerSpec, work: Path, redirected: Path | None) -> str:

@@ -84,3 +84,11 @@ def test_a_table_that_is_wrong_is_refused_by_name(tmp_path: Path, text: str) -> 
         load_table([file])
     with pytest.raises(ConfigError, match="--image"):
         load_table(flags=["x"])
+
+
+@pytest.mark.parametrize("port", ["http", -1, 70000])
+def test_the_port_of_an_image_is_a_port_number(tmp_path: Path, port: object) -> None:
+    file = tmp_path / "images.yaml"
+    file.write_text(f"images: {{shop/web: {{argv: [web], port: {port}}}}}")
+    with pytest.raises(ConfigError, match=r"shop/web: port is .*, it must be a number from 1 to 65535"):
+        load_table([file])
