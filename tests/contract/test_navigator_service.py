@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +11,9 @@ import orjson
 import pytest
 
 from shoal.base.clock import RealClock
-from shoal.errors import NotFound, ServiceUnavailable, Timeout
+from shoal.errors import Conflict, NotFound, ServiceUnavailable, Timeout
 from shoal.navigator.manager.postgres import PostgresRows
+from shoal.navigator.manager.rows import ClusterRemoved, StoredWrite
 from shoal.navigator.manager.sqlite import SqliteRows
 from shoal.navigator.manager.tokens import NavigatorTokens
 from shoal.navigator.manager.wiring import Manager
@@ -211,6 +212,61 @@ async def test_after_a_disconnect_the_last_known_state_stays_with_its_age_until_
             assert len(list(past.rows("pods"))) == 5, "the past keeps it"
             async with running.edge("east", "other") as again:
                 assert again.accepted is not None
+
+
+class HeldRemovals(SqliteRows):
+    """Rows whose removal of a cluster waits for the test."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.removing, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def commit(self, writes: Sequence[StoredWrite]) -> None:
+        if any(isinstance(write, ClusterRemoved) for write in writes):
+            self.removing.set()
+            await self.go_on.wait()
+        await super().commit(writes)
+
+
+async def test_an_edge_that_comes_while_its_cluster_is_forgotten_loses_no_rows(tmp_path: Path) -> None:
+    rows = HeldRemovals(tmp_path / "navigator.db")
+    async with asyncio.timeout(60), running_manager(tmp_path, rows=rows) as running:
+        manager, token = running.manager, await running.token("east")
+        async with running.edge("east", token=token) as edge:
+            await edge.sync("pods", pods(5))
+        await eventually(lambda: freshness(manager) is Freshness.DISCONNECTED)
+        forgetting = asyncio.create_task(manager.admin.forget("east"))
+        await rows.removing.wait()
+        async with running.edge("east", token=token) as early:
+            assert early.rejected is not None and "is being removed" in early.rejected.message
+            assert 0 < early.rejected.retry_after_seconds <= 1
+        rows.go_on.set()
+        await forgetting
+        assert manager.view.cluster("east") is None and names(manager) == set()
+        async with running.edge("east", token=token, rows=dict(edge.rows)) as again:
+            assert again.accepted is not None and again.accepted.epoch == 1
+            assert all(held.count == 0 for held in again.accepted.held), "the manager holds nothing of it"
+            await again.sync("pods")
+            assert len(names(manager)) == 5
+            assert len([row async for piece in rows.load() for row in piece]) == 5
+
+
+async def test_a_cluster_with_an_edge_is_forgotten_only_together_with_its_tokens(tmp_path: Path) -> None:
+    async with asyncio.timeout(60), running_manager(tmp_path) as running:
+        manager = running.manager
+        async with running.edge("east") as edge, running.edge("west") as other:
+            await edge.sync("pods", pods(5))
+            with pytest.raises(Conflict, match="stop it first, or revoke"):
+                await manager.admin.forget("east")
+            assert len(names(manager)) == 5
+            await manager.admin.forget("east", revoke=True)
+            await edge.until(lambda: edge.ended)
+            assert names(manager) == set() and manager.view.cluster("east") is None
+            async with running.edge("east", token=edge.token) as again:
+                assert again.rejected is not None and again.rejected.code == Code.BAD_TOKEN
+            await other.verify()
+        with pytest.raises(NotFound):
+            await manager.admin.forget("east")
 
 
 async def test_a_cluster_is_claimed_with_a_token_that_is_bound_to_it(tmp_path: Path) -> None:

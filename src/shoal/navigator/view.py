@@ -69,6 +69,14 @@ class Edges(Protocol):
         ServiceConnections). ``ServiceUnavailable`` when no edge is connected, ``Timeout`` at the deadline."""
 
 
+class ClusterAdmin(Protocol):
+    """Changes what the manager knows of a cluster."""
+
+    async def forget(self, cluster: str, *, revoke: bool = False) -> None:
+        """Remove a cluster; the history keeps it. ``NotFound``; ``Conflict`` while an edge is connected, unless
+        ``revoke``, which also revokes the tokens of its edges."""
+
+
 class Fleet(Protocol):
     """Deployments of the control plane, which queries join with pods by labels."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from shoal.errors import ApiError, Expired, ServiceUnavailable
+from shoal.errors import ApiError, Conflict, Expired, ServiceUnavailable
 from shoal.kube.objects import Obj
 from shoal.navigator.digest import fingerprint
 from shoal.navigator.manager.index import terms
@@ -158,3 +158,16 @@ class MemoryFleet:
 
     def deployments(self) -> Iterator[Obj]:
         return iter(self.items)
+
+
+@dataclass
+class MemoryAdmin:
+    """Implements ``ClusterAdmin`` over a view. Clusters with an edge that is connected need ``revoke``."""
+
+    view: MemoryView
+
+    async def forget(self, cluster: str, *, revoke: bool = False) -> None:
+        found = self.view.cluster(cluster)
+        if found is not None and found.freshness is not Freshness.DISCONNECTED and not revoke:
+            raise Conflict(f"edge {found.edge!r} reports cluster {cluster!r}")
+        self.view.known = [each for each in self.view.known if each.name != cluster]

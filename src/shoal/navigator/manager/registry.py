@@ -48,6 +48,7 @@ class _Holder:
     epoch: int  # the newest granted one
     active: bool
     lost_at: float = float("-inf")  # when it was last lost
+    removing: bool = False  # its cluster is being removed: no edge may claim it
 
 
 class ClaimRegistry:
@@ -64,6 +65,10 @@ class ClaimRegistry:
         if holder is None:
             self._holders[cluster] = _Holder(edge, 1, active=True)
             return ClaimGranted(1)
+        if holder.removing:
+            return ClaimRefused(
+                RejectionReason.RECENT_DISCONNECTION, f"cluster {cluster!r} is being removed", _STANDBY_SHORTEST_S
+            )
         if holder.edge != edge and (refused := self._occupied(cluster, holder, now)) is not None:
             return refused
         replaced = holder.epoch if holder.active else 0
@@ -78,13 +83,21 @@ class ClaimRegistry:
         holder.active, holder.lost_at = False, now
         return True
 
-    def forget(self, cluster: str) -> bool:
-        """Remove a cluster without an edge. Its epochs start at 1 again, so all its data must be removed too."""
-        holder = self._holders.get(cluster)
-        if holder is not None and holder.active:
+    def begin_removal(self, cluster: str) -> bool:
+        """Reserve a cluster while its data are removed; False when an edge holds it, or it is being removed already.
+        Claims are refused until ``end_removal``."""
+        holder = self._holders.setdefault(cluster, _Holder("", 0, active=False))
+        if holder.active or holder.removing:
             return False
-        self._holders.pop(cluster, None)
+        holder.removing = True
         return True
+
+    def end_removal(self, cluster: str, *, removed: bool) -> None:
+        """The data are ``removed``, so the epochs start at 1 again, or the removal has failed."""
+        if removed:
+            del self._holders[cluster]
+        else:
+            self._holders[cluster].removing = False
 
     def holds(self, cluster: str, epoch: int) -> bool:
         holder = self._holders.get(cluster)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
-from shoal.errors import ServiceUnavailable
+from shoal.errors import Conflict, NotFound, ServiceUnavailable
 from shoal.navigator.manager.clusters import Clusters
 from shoal.navigator.manager.config import ManagerConfig
+from shoal.navigator.manager.forgetting import ClusterForgetter
 from shoal.navigator.manager.metrics import ManagerMetrics
-from shoal.navigator.manager.registry import ClaimRegistry
 from shoal.navigator.manager.row_writer import RowWriter
-from shoal.navigator.manager.rows import ClusterHeard, ClusterRemoved, Rows
+from shoal.navigator.manager.rows import ClusterHeard, Rows
 
 _PAUSE_S = 0.05  # between two deletions, so that writers get their turn
 
@@ -23,7 +25,7 @@ class RetentionLoop:
         rows: Rows,
         row_writer: RowWriter,
         clusters: Clusters,
-        registry: ClaimRegistry,
+        forgetter: ClusterForgetter,
         config: ManagerConfig,
         metrics: ManagerMetrics,
         *,
@@ -32,7 +34,7 @@ class RetentionLoop:
         self._rows = rows
         self._row_writer = row_writer
         self._clusters = clusters
-        self._registry = registry
+        self._forgetter = forgetter
         self._config = config
         self._metrics = metrics
         self._clock = clock
@@ -73,7 +75,6 @@ class RetentionLoop:
         if not limit_ms:
             return
         for known in list(self._clusters.known.values()):
-            if known.session is None and now_ms - known.heard_ms > limit_ms and self._registry.forget(known.name):
-                self._clusters.forget(known.name)
-                await self._row_writer.write(ClusterRemoved(known.name, self._row_writer.stamp_ms()))
-                _log.info("cluster forgotten", cluster=known.name, silent_s=(now_ms - known.heard_ms) / 1000)
+            if known.session is None and now_ms - known.heard_ms > limit_ms:
+                with suppress(Conflict, NotFound):  # an edge claims it now, or a user forgets it
+                    await self._forgetter.forget(known.name)

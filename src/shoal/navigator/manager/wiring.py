@@ -4,7 +4,7 @@ manager = Manager(rows, clock=…, new_id=…)
 await manager.open()                 # tables, then everything into memory
 app = manager.app                    # for a listener, beside the REST application
 await manager.run()                  # until cancelled; streams end with it
-manager.view, manager.changes, manager.history, manager.edges, manager.tokens
+manager.view, manager.changes, manager.history, manager.edges, manager.admin, manager.tokens
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from shoal.navigator.change_signal import ChangeSignal
 from shoal.navigator.manager.clusters import Clusters
 from shoal.navigator.manager.config import ManagerConfig
 from shoal.navigator.manager.edges import EdgeLinks
+from shoal.navigator.manager.forgetting import ClusterForgetter
 from shoal.navigator.manager.history import ManagerHistory
 from shoal.navigator.manager.index import Index
 from shoal.navigator.manager.live import LiveView
@@ -78,7 +79,8 @@ class Manager:
         self.edges = EdgeLinks(config, counts, clock=clock, new_id=new_id)
         self.view = LiveView(self.index, self.clusters, rows, clock=clock)
         self.history = ManagerHistory(self.index, self.clusters, rows, clock=clock, retention_s=config.retention_s)
-        self.keeper = RetentionLoop(rows, self.row_writer, self.clusters, self.registry, config, counts, clock=clock)
+        self.admin = ClusterForgetter(self.registry, self.clusters, self.row_writer, self.tokens)
+        self.keeper = RetentionLoop(rows, self.row_writer, self.clusters, self.admin, config, counts, clock=clock)
         self.calls = ManagerCalls(
             self.registry, self.clusters, self.index, self.row_writer, self.edges, self.tokens, config, counts,
             clock=clock, name=name,

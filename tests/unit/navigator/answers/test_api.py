@@ -370,7 +370,7 @@ def test_requests_are_counted_by_resource_and_result() -> None:
     metrics, world = Metrics(), the_world()
     api = make_api(
         lambda: world.view, world.history, world.edges, world.fleet, authenticate=authenticate, clock=WorldClock(),
-        changes=world.changes, metrics=metrics,
+        changes=world.changes, admin=world.admin, metrics=metrics,
     )  # fmt: skip
     with Client(world, api) as ask:
         ask(f"{ROOT}/clusters")
@@ -378,3 +378,14 @@ def test_requests_are_counted_by_resource_and_result() -> None:
     text = metrics.render().decode()
     assert 'shoal_navigator_api_requests_total{code="2xx",method="GET",resource="clusters"} 1.0' in text
     assert 'shoal_navigator_api_refused_total{reason="none"} 1.0' in text
+
+
+def test_a_cluster_is_forgotten_only_with_permission_to_write() -> None:
+    with Client() as own:
+        path = f"{ROOT}/clusters/us-2"
+        assert own(path, method="DELETE", token=READER).status_code == 403
+        assert own(path, method="DELETE").status_code == 409
+        answer = own(path, method="DELETE", revoke="true")
+        assert answer.status_code == 200 and answer.json()["name"] == "us-2"
+        assert own(path, method="DELETE").status_code == 404
+        assert [each["name"] for each in own.get("clusters")["items"]] == ["eu-1", "us-1"]

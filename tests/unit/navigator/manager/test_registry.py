@@ -66,10 +66,25 @@ def test_after_a_restart_only_the_last_edge_returns_before_the_grace_period_ends
 def test_a_cluster_is_forgotten_only_while_no_edge_holds_it() -> None:
     one = registry()
     one.claim("c", "a", 0.0)
-    assert not one.forget("c")
+    assert not one.begin_removal("c")
     one.release("c", 1, 1.0)
-    assert one.forget("c") and one.epoch("c") == 0
+    assert one.begin_removal("c")
+    one.end_removal("c", removed=True)
+    assert one.epoch("c") == 0
     assert one.claim("c", "b", 1.0) == ClaimGranted(1)
+
+
+def test_a_cluster_that_is_being_removed_cannot_be_claimed_and_a_failed_removal_changes_nothing() -> None:
+    one = registry()
+    one.claim("c", "a", 0.0)
+    one.release("c", 1, 1.0)
+    assert one.begin_removal("c") and not one.begin_removal("c")
+    for edge in ("a", "b"):
+        refused = one.claim("c", edge, 1000.0)
+        assert isinstance(refused, ClaimRefused) and "is being removed" in refused.message
+        assert 0 < refused.retry_after_s <= 1
+    one.end_removal("c", removed=False)
+    assert one.claim("c", "a", 1000.0) == ClaimGranted(2)
 
 
 EDGES = st.sampled_from(["a", "b", "c"])

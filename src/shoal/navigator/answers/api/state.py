@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
-from shoal.errors import ApiError, BadRequest, Expired, NotFound
+from shoal.errors import ApiError, BadRequest, Conflict, Expired, Forbidden, NotFound, ServiceUnavailable
 from shoal.navigator.answers.api import bodies
 from shoal.navigator.answers.api.parameters import (
     At,
@@ -36,6 +36,10 @@ from shoal.rest.operations import Operation, RestCall
 NO_NAMESPACE = "-"
 PAST: tuple[type[ApiError], ...] = (NotFound, Expired)
 Json = dict[str, Any]
+
+
+class Forgotten(Struct, frozen=True):
+    revoke: Annotated[bool, Meta(description="Also revoke the tokens of its edges, which ends their streams")] = False
 
 
 class QueryParameters(Paged, frozen=True, kw_only=True):
@@ -71,6 +75,11 @@ class State:
             get("clusters", "listClusters", "clusters", "All clusters, and how fresh their state is",
                 self.clusters, bodies.Clusters, (Expired,)),
             get("clusters/{cluster}", "getCluster", "clusters", "One cluster", self.cluster, bodies.Cluster),
+            Operation(
+                method="DELETE", path=f"{ROOT}/clusters/{{cluster}}", id="forgetCluster", tag="clusters",
+                summary="Forget a cluster; the history keeps its objects", handler=self.forget, needs="write",
+                answers={200: bodies.Cluster}, errors=(NotFound, Conflict, Forbidden, ServiceUnavailable),
+            ),
             get("kinds", "listKinds", "query", "The kinds that can be queried, their fields and types", self.kinds,
                 bodies.QueryKinds, ()),
             get("query", "query", "query", "Query the objects of all clusters", self.query, bodies.QueryResult,
@@ -102,6 +111,15 @@ class State:
         if found is None:
             raise no_cluster(view, name)
         return cluster_json(view, found)
+
+    async def forget(self, call: RestCall[Any], query: Forgotten) -> Json:
+        view, name = self._sources.view(), call.path["cluster"]
+        found = view.cluster(name)
+        if found is None:
+            raise no_cluster(view, name)
+        shown = cluster_json(view, found)
+        await self._sources.admin.forget(name, revoke=query.revoke)
+        return shown
 
     async def kinds(self, call: RestCall[Any]) -> Json:
         return {

@@ -17,7 +17,7 @@ from shoal.navigator.answers.api.state import State
 from shoal.navigator.answers.api.watching import Watching
 from shoal.navigator.answers.checks import CheckStore, MemoryChecks
 from shoal.navigator.change_signal import ChangeSignal
-from shoal.navigator.view import Edges, Fleet, History, View
+from shoal.navigator.view import ClusterAdmin, Edges, Fleet, History, View
 from shoal.rest.api import RestApi, RestApiDeps, RestMetrics
 from shoal.rest.openapi import ApiDescription
 from shoal.rest.request import RestRequest
@@ -37,7 +37,7 @@ All clusters in one view: query objects, services, workloads, the mesh, and thei
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The bearer of a token. ``may_write``: may save and remove checks."""
+    """The bearer of a token. ``may_write``: may save and remove checks, and forget clusters."""
 
     name: str
     may_write: bool = True
@@ -56,6 +56,7 @@ def make_api(
     authenticate: Authenticate,
     clock: Clock,
     changes: ChangeSignal,
+    admin: ClusterAdmin,
     checks: CheckStore | None = None,
     metrics: Metrics = PROCESS,
     new_id: Callable[[], str] | None = None,
@@ -65,7 +66,7 @@ def make_api(
     are kept; in memory by default. ``end_streams`` must be called before the process stops."""
     counted = RestMetrics(metrics, "navigator")
     streams = RestStreams(authenticate, clock, counted.streams, owner="the navigator")
-    sources = Sources(view, history, edges, fleet, MemoryChecks() if checks is None else checks, clock, changes)
+    sources = Sources(view, history, edges, fleet, MemoryChecks() if checks is None else checks, clock, changes, admin)
     state, analysis = State(sources), Analysis(sources)
     operations = [
         *state.operations(),
