@@ -1,7 +1,7 @@
 """Child processes of ``shoal up``.
 
 Each has a log file, prints ``ready``, and exits when its standard input closes, so no child survives this process even
-if it is killed.
+if it is killed. A child that exits is restarted, and so is one that hangs.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import ssl
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import urlsplit
 
 from shoal.base.clock import Clock
 from shoal.base.tasks import wait_first
@@ -25,6 +27,9 @@ STOP_BUDGET_S = 10.0
 EXIT_BUDGET_S = 2.0
 _LOG_LIMIT_BYTES = 10_000_000
 _LOG_TAIL_LINES = 15
+LOOK_S = 5.0  # between two looks whether the children answer
+HANG_S = 30.0  # a child that has not answered for so long is killed
+_ANSWER_S = 5.0
 _DEATHS, _LATELY_S = 5, 60.0  # more than so many within this time are too many
 
 
@@ -46,14 +51,19 @@ class Child:
     process: Process
     url: str = ""
     deaths: list[float] = field(default_factory=list)  # times of recent exits
+    answered_s: float = 0.0  # when it last did
 
 
 class Children:
     """The child processes, in the order of their start."""
 
-    def __init__(self, stop: asyncio.Event, clock: Clock) -> None:
+    def __init__(
+        self, stop: asyncio.Event, clock: Clock, answers: Callable[[str], Awaitable[bool]] | None = None
+    ) -> None:
+        """``answers`` tells whether the server at a URL answers."""
         self._stop = stop
         self._clock = clock
+        self._answers = answers or is_answering
         self._all: list[Child] = []
 
     async def start(self, name: str, command: Sequence[str], log: Path) -> Child:
@@ -64,14 +74,32 @@ class Children:
         return child
 
     async def keep(self, say: Callable[[str], object], changed: Callable[[], None]) -> None:
-        """Until asked to stop: restart each child that exits, then call ``changed``. Raise StartFailed for a child that
-        keeps failing."""
+        """Until asked to stop: restart each child that exits or hangs, then call ``changed``. Raise StartFailed for a
+        child that keeps failing."""
         while not self._stop.is_set():
-            await wait_first(self._stop.wait(), *(child.process.wait() for child in self._all))
+            exits = (child.process.wait() for child in self._all)
+            await wait_first(self._stop.wait(), self._until_one_hangs(say), *exits)
             for child in self._all:
                 if child.process.returncode is not None and not self._stop.is_set():
                     await self._restart(child, say)
                     changed()
+
+    async def _until_one_hangs(self, say: Callable[[str], object]) -> None:
+        """Return when a child was killed because it has not answered for long, for example because it is suspended."""
+        while True:
+            await self._clock.sleep(LOOK_S)
+            found = await asyncio.gather(*(self._answers(child.url) for child in self._all))
+            now = self._clock.monotonic()
+            for child, answers in zip(self._all, found, strict=True):
+                child.answered_s = now if answers else child.answered_s
+            hanging = [child for child in self._all if now - child.answered_s >= HANG_S]
+            for child in hanging:
+                say(f"the {child.name} has not answered for {now - child.answered_s:.0f} s; killing it")
+                with suppress(ProcessLookupError):
+                    os.kill(child.process.pid, signal.SIGKILL)  # it works for suspended processes too
+                await child.process.wait()
+            if hanging:
+                return
 
     async def end(self) -> None:
         """Stop all children, in the reverse order of their start."""
@@ -104,6 +132,26 @@ class Children:
             await _end(process)
             raise StartFailed(f"the {name} did not start (exit code {process.returncode})\n{_tail(log)}")
         child.url = line.decode().removeprefix("ready").strip()
+        child.answered_s = self._clock.monotonic()
+
+
+async def is_answering(url: str, within_s: float = _ANSWER_S) -> bool:
+    """Whether the server at an https URL answers. The kernel accepts connections for a process that hangs, so a TLS
+    handshake is asked for. A refused connection is no sign of that: a process that does not listen is about to exit."""
+    place = urlsplit(url)
+    if place.scheme != "https" or place.port is None:
+        return True
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent
+    try:
+        async with asyncio.timeout(within_s):
+            _, writer = await asyncio.open_connection(place.hostname, place.port, ssl=context)
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    writer.transport.abort()
+    return True
 
 
 def _open_log(log: Path) -> BinaryIO:
