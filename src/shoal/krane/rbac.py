@@ -1,7 +1,9 @@
 """RBAC rules of an agent, as data: the least it needs, so that a stolen token can do little.
 
 Three scopes: the whole cluster, the namespace of the sentinels, and the namespace of the agent's Lease. Some rules are
-there only to be granted to sentinels: Kubernetes lets a client grant only permissions that it has itself.
+there only to be granted to sentinels: Kubernetes lets a client grant only permissions that it has itself. The rules for
+the namespace of the sentinels are a ClusterRole, which outlives that namespace; the agent may bind this one role and no
+other, so it restores its rights after a user has deleted the namespace.
 """
 
 from __future__ import annotations
@@ -10,10 +12,9 @@ from typing import Any
 
 from shoal.crds.sentinel import GROUP
 from shoal.krane.sentinels import install
-from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
 from shoal.kube.objects import Obj
 
-NAME = "shoal-krane"
+NAME = install.AGENT_ROLE
 NAMESPACE = "shoal-system"
 SERVICE_ACCOUNT = "krane"
 
@@ -21,8 +22,12 @@ _KEEP = ("create", "delete", "get", "list", "patch", "watch")
 _ENSURE = ("create", "get", "patch")
 
 
-def _rule(group: str, resources: tuple[str, ...], verbs: tuple[str, ...]) -> Obj:
-    return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def _rule(group: str, resources: tuple[str, ...], verbs: tuple[str, ...], *names: str) -> Obj:
+    rule: Obj = {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+    return {**rule, "resourceNames": list(names)} if names else rule
 
 
 CLUSTER_RULES: tuple[Obj, ...] = (
@@ -36,7 +41,9 @@ CLUSTER_RULES: tuple[Obj, ...] = (
     _rule("policy", ("poddisruptionbudgets",), _KEEP),
     _rule("networking.k8s.io", ("networkpolicies",), _KEEP),
     _rule("apiextensions.k8s.io", ("customresourcedefinitions",), _ENSURE),
-    _rule("rbac.authorization.k8s.io", ("clusterroles", "clusterrolebindings"), _ENSURE),
+    _rule(_RBAC, ("clusterroles", "clusterrolebindings"), _ENSURE),
+    _rule(_RBAC, ("rolebindings",), _ENSURE, install.AGENT_GATEWAY_ROLE),
+    _rule(_RBAC, ("clusterroles",), ("bind",), install.AGENT_GATEWAY_ROLE),
     *install.CLUSTER_RULES,  # to be passed on
 )
 
@@ -44,10 +51,10 @@ SENTINEL_RULES: tuple[Obj, ...] = (
     _rule(GROUP, ("sentinelroutes", "sentinelpolicies"), _KEEP),
     _rule("", ("configmaps",), _KEEP),
     _rule("", ("secrets",), ("list", "watch")),
-    _rule("rbac.authorization.k8s.io", ("roles", "rolebindings"), _ENSURE),
+    _rule(_RBAC, ("roles", "rolebindings"), _ENSURE),
     *install.NAMESPACED_RULES[1:2],  # to be passed on; the others are included above
 )
-"""In the namespace of the sentinels."""
+"""In the namespace of the sentinels, granted there by a RoleBinding."""
 
 LEASE_RULES: tuple[Obj, ...] = (_rule("coordination.k8s.io", ("leases",), ("create", "get", "update")),)
 """In the agent's own namespace."""
@@ -61,20 +68,25 @@ def manifests(*, namespace: str = NAMESPACE, service_account: str = SERVICE_ACCO
         _object("v1", "Namespace", install.namespace()["metadata"]),
         _object("v1", "ServiceAccount", {"name": service_account, "namespace": namespace}),
     ]
-    for place, rules in (("", CLUSTER_RULES), (NAMESPACE_SENTINEL, SENTINEL_RULES), (namespace, LEASE_RULES)):
-        made += _granted(place, rules, subject)
+    made += _granted("", CLUSTER_RULES, subject)
+    made.append(_role("ClusterRole", {"name": install.AGENT_GATEWAY_ROLE}, SENTINEL_RULES))
+    made.append(install.agent_binding([subject]))
+    made += _granted(namespace, LEASE_RULES, subject)
     return made
 
 
 def _granted(namespace: str, rules: tuple[Obj, ...], subject: Obj) -> list[Obj]:
     kind = "Role" if namespace else "ClusterRole"
     about = {"name": NAME, "namespace": namespace} if namespace else {"name": NAME}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": NAME}
-    version = "rbac.authorization.k8s.io/v1"
+    reference = {"apiGroup": _RBAC, "kind": kind, "name": NAME}
     return [
-        _object(version, kind, about, rules=list(rules)),
-        _object(version, f"{kind}Binding", about, roleRef=reference, subjects=[subject]),
+        _role(kind, about, rules),
+        _object(f"{_RBAC}/v1", f"{kind}Binding", about, roleRef=reference, subjects=[subject]),
     ]
+
+
+def _role(kind: str, about: Obj, rules: tuple[Obj, ...]) -> Obj:
+    return _object(f"{_RBAC}/v1", kind, about, rules=list(rules))
 
 
 def _object(api_version: str, kind: str, about: Obj, **rest: Any) -> Obj:

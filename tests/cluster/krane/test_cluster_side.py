@@ -652,6 +652,71 @@ async def test_a_sentinel_is_served_at_its_service_and_its_image_runs_when_it_is
         await eventually(lambda: w.gateway().health == pb.SentinelHealth.PAUSED)
 
 
+async def test_a_sentinel_whose_deployment_was_deleted_comes_back_at_its_address():
+    async with world() as w:
+        await w.apply(sentinel(1))
+        await eventually(lambda: w.gateway().address != "")
+        address = w.gateway().address
+        for _ in range(2):
+            await w.of("deployments", "apps").delete("sentinel-eu-x", "sentinel")
+            await eventually(lambda: w.sentinels.observer.report("sentinel/snt_1") is None)
+
+            async def without_service() -> bool:
+                found = await w.of("services").list(Scope(namespace="sentinel"))
+                return not found.items
+
+            await eventually(without_service)
+            await w.of("services").create(a_service("other"), "sentinel")  # it would get the next free address
+            await w.apply(sentinel(1))
+            await eventually(lambda: w.sentinels.observer.report("sentinel/snt_1") and w.gateway().address == address)
+            await w.of("services").delete("other", "sentinel")
+        w.requests.written()
+        await w.apply(sentinel(1))
+        assert w.requests.written() == []
+
+
+async def test_a_sentinel_comes_back_at_another_address_when_another_service_has_its_own():
+    async with world() as w:
+        await w.apply(sentinel(1))
+        await eventually(lambda: w.gateway().address != "")
+        taken = w.gateway().address.partition(":")[0]
+        await w.of("deployments", "apps").delete("sentinel-eu-x", "sentinel")
+
+        async def taken_by_another() -> bool:
+            try:
+                await w.of("services").create(a_service("other", clusterIP=taken), "default")
+            except Invalid:
+                return False
+            return True
+
+        await eventually(taken_by_another)
+        await eventually(lambda: w.sentinels.observer.report("sentinel/snt_1") is None)
+        await w.apply(sentinel(1))
+        await eventually(lambda: w.gateway().address not in ("", f"{taken}:8040"))
+
+
+def a_service(name: str, **spec: str) -> dict[str, object]:
+    return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
+
+
+async def test_gateways_come_back_after_their_namespace_was_deleted_with_the_agents_rights_in_it():
+    async with world(controllers=CONTROLLERS[:2]) as w:
+        await w.apply(sentinel(1))
+        await w.of("namespaces").delete("sentinel")
+        await eventually(lambda: w.sentinels.observer.report("sentinel/snt_1") is None)
+
+        async def applied() -> bool:
+            try:
+                await w.apply(sentinel(2))
+            except ApiError:
+                return False
+            return True
+
+        await eventually(applied)
+        await eventually(lambda: w.gateway().address != "")
+        assert await w.get("roles", "rbac.authorization.k8s.io", "shoal-sentinel", "sentinel")
+
+
 async def test_a_sentinel_is_deleted_part_by_part_and_leaves_nothing():
     async with world(controllers=CONTROLLERS[:2]) as w:
         await w.apply(sentinel(1, **entry()))

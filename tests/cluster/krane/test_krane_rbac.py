@@ -9,7 +9,8 @@ import pytest
 from krane_world import KEY, NAME, NAMESPACE, OWNER, PUBLIC_KEY, custom, deployment, sealed, sentinel, world
 
 from shoal.base.clock import RealClock
-from shoal.errors import Forbidden
+from shoal.client import builtin
+from shoal.errors import ApiError, Forbidden, NotFound
 from shoal.krane import rbac
 from shoal.krane.election import make_elector
 from shoal.krane.sentinels import install
@@ -33,8 +34,9 @@ def allowed(rules):
     }
 
 
+BIND = ("bind", "rbac.authorization.k8s.io", "clusterroles")  # no request: the server asks for it at a RoleBinding
 PASSED_ON = {
-    "": allowed(install.CLUSTER_RULES),
+    "": allowed(install.CLUSTER_RULES) | {BIND},
     "sentinel": allowed(install.NAMESPACED_RULES[1:2]),
 }
 
@@ -69,7 +71,26 @@ async def whole_life(w):
     for key in (*GATEWAYS, "route/rt_2"):
         await w.sentinels.applier.delete(key, "", "")
     assert await w.sentinels.applier.live() == {}
+    await without_namespace(w)
     await election(w)
+
+
+async def without_namespace(w):
+    """The namespace of the gateways is deleted, with the agent's rights in it, and made again by the agent alone."""
+    await w.of("namespaces").delete("sentinel")
+
+    async def is_gone():
+        try:
+            await w.of("namespaces").get("sentinel")
+        except NotFound:
+            return True
+        return False
+
+    await eventually(is_gone, timeout_s=5)
+    with pytest.raises(ApiError):
+        await w.apply(sentinel(10))  # this is how the agent notices
+    await w.apply(sentinel(11), custom("route/rt_3", 12, "late-x", ROUTE))
+    assert set(await w.sentinels.applier.live()) == {"sentinel/snt_1", "route/rt_3"}
 
 
 async def election(w):
@@ -97,10 +118,11 @@ async def test_everything_an_agent_does_is_allowed_and_everything_it_is_allowed_
 
 def without(scope, at):
     """The manifests of an agent without one rule."""
-    kind = "Role" if scope else "ClusterRole"
+    role = {"": ("ClusterRole", rbac.NAME), "sentinel": ("ClusterRole", install.AGENT_GATEWAY_ROLE)}
+    kind, name = role.get(scope, ("Role", rbac.NAME))
     made = rbac.manifests()
     for obj in made:
-        if obj["kind"] == kind and obj["metadata"].get("namespace", "") == scope:
+        if obj["kind"] == kind and obj["metadata"]["name"] == name:
             obj["rules"] = [rule for n, rule in enumerate(obj["rules"]) if n != at]
     return made
 
@@ -125,4 +147,22 @@ def test_nothing_is_allowed_with_a_wildcard():
     for rules in SCOPES.values():
         for rule in rules:
             assert "*" not in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])
-            assert not {"escalate", "bind", "impersonate", "deletecollection"} & set(rule["verbs"])
+            assert not {"escalate", "impersonate", "deletecollection"} & set(rule["verbs"])
+            if "bind" in rule["verbs"]:  # the one role that the agent has anyway, and restores
+                assert rule["resourceNames"] == [install.AGENT_GATEWAY_ROLE]
+                assert rule["resources"] == ["clusterroles"]
+
+
+async def test_an_agent_cannot_bind_its_gateway_role_under_another_name_nor_another_role():
+    async with world(()) as w:
+        subject = {"kind": "ServiceAccount", "name": "other", "namespace": "default"}
+        binding = install.agent_binding([subject])
+        renamed = {**binding, "metadata": {"name": "other", "namespace": "default"}}
+        admin = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        bindings = w.client.of(builtin("rolebindings", "rbac.authorization.k8s.io"))
+        with pytest.raises(Forbidden):
+            await bindings.apply(renamed)
+        with pytest.raises(Forbidden):
+            await bindings.apply(
+                {**binding, "metadata": {**renamed["metadata"], "name": install.AGENT_GATEWAY_ROLE}, "roleRef": admin}
+            )

@@ -54,6 +54,10 @@ class Group:
             writer.check(obj, version, taken_from)
         return cls(writer, version, live, strict=strict, taken_from=taken_from)
 
+    def live(self, kind: str) -> Obj | None:
+        """The object of a kind as it was read, or as it was written since."""
+        return self._live.get(kind)
+
     async def write(
         self,
         before: tuple[Obj, ...],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.client import Client, ResourceType, Scope, builtin
-from shoal.errors import BadRequest, NotFound
+from shoal.errors import BadRequest, Forbidden, Invalid, NotFound
 from shoal.krane import labels
 from shoal.krane.model import Live, Owner
 from shoal.krane.objects.group import Group
@@ -14,6 +14,7 @@ from shoal.krane.sentinels.custom import TYPES, certificate_name, name_of, rende
 from shoal.krane.sentinels.install import Installation
 from shoal.krane.sentinels.render import NAMESPACE_SENTINEL, check, entry_name, peers_name, render
 from shoal.krane.unsealing import Unseal
+from shoal.kube.objects import Obj
 from shoal.sync.keys import split_key
 from shoal.sync.versions import Version
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -24,6 +25,7 @@ _CONFIG, SECRETS = builtin("configmaps"), builtin("secrets")
 PARTS = (
     ROOT, builtin("services"), builtin("poddisruptionbudgets", "policy"), _CONFIG, SECRETS, builtin("serviceaccounts"),
 )  # fmt: skip
+_SERVICE = "Service"
 ROOTS: dict[str, ResourceType] = {"sentinel": ROOT, **TYPES}
 """The Kubernetes kind of each kind of key."""
 
@@ -37,6 +39,8 @@ class SentinelApplier:
         self._memory = memory
         self._installation = installation
         self._open_secret = open_secret
+        self._addresses: dict[str, str] = {}  # of the Services, by key, as they were last seen
+        self._asked: dict[str, str] = {}  # those that were asked for when a Service was made again
 
     async def apply(self, item: pb.Item) -> None:
         state = item.action.value if item.action is not None else None
@@ -48,20 +52,25 @@ class SentinelApplier:
                 written = await self._apply_custom(item.key, state, version_of(item))
             else:
                 raise BadRequest(f"{item.key} does not hold the state of a sentinel, route, policy or key set")
-        except NotFound:
-            self._installation.forget()  # the namespace or the kinds were removed
+        except (NotFound, Forbidden):
+            self._installation.forget()  # the namespace, with the rights in it, or the kinds were removed
             raise
         self._memory.remember(item.key, written)
 
     async def delete(self, key: str, namespace: str, name: str) -> None:
-        self._memory.forget(key)
+        self._forget(key)
         for kind, found in await self._objects(key, name):
             await self._writer.remove(kind, NAMESPACE_SENTINEL, found)
 
     async def release(self, key: str, namespace: str, name: str) -> None:
-        self._memory.forget(key)
+        self._forget(key)
         for kind, found in reversed(await self._objects(key, name)):
             await self._writer.release(kind, NAMESPACE_SENTINEL, found)
+
+    def _forget(self, key: str) -> None:
+        self._memory.forget(key)
+        self._addresses.pop(key, None)
+        self._asked.pop(key, None)
 
     async def live(self) -> dict[str, Live]:
         lists = await together({kind: self._writer.list(ROOTS[kind], self._scope(kind)) for kind in ROOTS})
@@ -80,7 +89,29 @@ class SentinelApplier:
         rendered = render(state, self._owner, self._open_secret(state.entry) if state.entry is not None else None)
         wants = (*rendered.before, rendered.root, *rendered.after)
         group = await Group.read(self._writer, self._memory, (key, version), wants)
-        return await group.write(rendered.before, rendered.root, rendered.after)
+        known = self._addresses.get(key, "")
+        if group.live(_SERVICE) is None and known:
+            self._asked[key] = known
+        try:
+            written = await group.write(rendered.before, rendered.root, self._at_address(key, rendered.after))
+        except Invalid:
+            if self._asked.pop(key, "") == "":
+                raise
+            written = await group.write(rendered.before, rendered.root, rendered.after)  # another Service has it by now
+        service = group.live(_SERVICE) or {}
+        self._addresses[key] = (service.get("spec") or {}).get("clusterIP") or ""
+        return written
+
+    def _at_address(self, key: str, objects: tuple[Obj, ...]) -> tuple[Obj, ...]:
+        """The Service goes with its Deployment when a user deletes that. Made again, it asks for the address it had:
+        users and gateways of other regions know it."""
+        address = self._asked.get(key)
+        if not address:
+            return objects
+        return tuple(
+            {**obj, "spec": {**obj["spec"], "clusterIP": address}} if obj["kind"] == _SERVICE else obj
+            for obj in objects
+        )
 
     async def _apply_custom(self, key: str, state: pb.CustomState, version: Version) -> list[Written]:
         want = render_custom(key, state, self._owner)

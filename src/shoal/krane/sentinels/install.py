@@ -9,16 +9,23 @@ import asyncio
 from typing import Any
 
 from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
 from shoal.client import Client, builtin
 from shoal.crds.sentinel import GROUP, definitions
-from shoal.errors import ServiceUnavailable
+from shoal.errors import Forbidden, NotFound, ServiceUnavailable
 from shoal.krane.labels import COMPONENT, KRANE, MANAGED_BY
 from shoal.krane.model import Owner
 from shoal.krane.objects.writer import Writer
 from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
 from shoal.kube.objects import Obj
 
+log = get_logger("krane.sentinels")
+
 ROLE = "shoal-sentinel"
+AGENT_ROLE = "shoal-krane"
+"""The ClusterRole of agents, and its binding."""
+AGENT_GATEWAY_ROLE = "shoal-krane-sentinel"
+"""The ClusterRole of agents for the sentinels' namespace, and the RoleBinding that grants it there."""
 READ = ("get", "list", "watch")
 NAMESPACED_RULES: tuple[Obj, ...] = (
     {"apiGroups": [GROUP], "resources": ["sentinelroutes", "sentinelpolicies"], "verbs": list(READ)},
@@ -38,6 +45,7 @@ CLUSTER_RULES: tuple[Obj, ...] = (
 """What a sentinel may do everywhere: its backends are in other namespaces, and its node says in which zone it is."""
 
 _DEFINITIONS = builtin("customresourcedefinitions", "apiextensions.k8s.io")
+_BINDINGS = builtin("clusterrolebindings", "rbac.authorization.k8s.io")
 _LOOK_S, _LOOKS = 0.1, 100
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -50,8 +58,20 @@ def namespace() -> Obj:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE_SENTINEL, "labels": _LABELS}}
 
 
+def agent_binding(subjects: list[Obj], labels: Obj | None = None) -> Obj:
+    """Grants agents their rights in the sentinels' namespace."""
+    about: Obj = {"name": AGENT_GATEWAY_ROLE, "namespace": NAMESPACE_SENTINEL}
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": {**about, "labels": labels} if labels else about,
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": AGENT_GATEWAY_ROLE},
+        "subjects": subjects,
+    }
+
+
 def shared_objects() -> list[Obj]:
-    """In the order in which they are made."""
+    """In the order in which they are made, the namespace first."""
     inside = {"name": ROLE, "namespace": NAMESPACE_SENTINEL, "labels": _LABELS}
     everywhere = {"name": ROLE, "labels": _LABELS}
     subject = {"apiGroup": _RBAC, "kind": "Group", "name": f"system:serviceaccounts:{NAMESPACE_SENTINEL}"}
@@ -95,13 +115,25 @@ class Installation:
         async with self._lock:
             if not self._objects_made:
                 writer = Writer(self._client, owner)
-                for want in shared_objects():
+                place, *others = shared_objects()
+                await writer.ensure(place)
+                await self._restore_rights(writer)
+                for want in others:
                     await writer.ensure(want)
                 self._objects_made = True
 
     def forget(self) -> None:
         """Something that should be there was not found: look again before the next object."""
         self._kinds_made = self._objects_made = False
+
+    async def _restore_rights(self, writer: Writer) -> None:
+        """A user who deletes the namespace deletes the agent's RoleBinding with it. The agent may bind this one role
+        again, to the subjects that have its ClusterRole."""
+        try:
+            everywhere = await self._client.of(_BINDINGS).get(AGENT_ROLE)
+            await writer.ensure(agent_binding(everywhere.get("subjects") or [], _LABELS))
+        except (NotFound, Forbidden) as error:  # rights of another shape, or of an older release
+            log.debug("the agent's rights for gateways are left as they are", reason=str(error))
 
     async def _define(self, definition: Obj) -> None:
         name = definition["metadata"]["name"]
