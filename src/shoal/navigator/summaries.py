@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 
 from shoal.kube.objects import Obj
+from shoal.kube.quantity import ZERO, Quantity
+from shoal.kube.quantity import parse as parse_quantity
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -86,6 +88,12 @@ class NodeSummary(Summary, frozen=True, kw_only=True, gc=False):
     version: str = ""
     address: str = ""
     zone: str = ""
+    cpu: float = 0.0  # capacity, in cores
+    memory: float = 0.0  # in GiB
+    pods: int = 0
+    allocatable_cpu: float = 0.0
+    allocatable_memory: float = 0.0
+    allocatable_pods: int = 0
 
 
 class DeploymentSummary(Summary, frozen=True, kw_only=True, gc=False):
@@ -115,6 +123,7 @@ _TEMPLATES = "inject.istio.io/templates"
 _REDIRECTED = "ambient.istio.io/redirection"
 _SERVICE_NAME = "kubernetes.io/service-name"
 _ZONE = "topology.kubernetes.io/zone"
+_GIB = 1 << 30
 _SHARED_MOST = 65536  # beyond it sharing begins anew: what is in use stays in use, what is not can go
 
 _EMPTY: Mapping[str, str] = {}
@@ -313,6 +322,7 @@ def _node(obj: Obj) -> Summary:
     labels = metadata.get("labels") or _EMPTY
     conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
     addresses = {each["type"]: each["address"] for each in status.get("addresses") or ()}
+    capacity, allocatable = _amounts(status.get("capacity") or _EMPTY), _amounts(status.get("allocatable") or _EMPTY)
     return NodeSummary(
         labels=_shared_labels(labels),
         created_at=metadata.get("creationTimestamp") or "",
@@ -321,7 +331,27 @@ def _node(obj: Obj) -> Summary:
         version=intern((status.get("nodeInfo") or {}).get("kubeletVersion") or ""),
         address=addresses.get("InternalIP") or "",
         zone=intern(labels.get(_ZONE) or ""),
+        cpu=capacity[0],
+        memory=capacity[1],
+        pods=capacity[2],
+        allocatable_cpu=allocatable[0],
+        allocatable_memory=allocatable[1],
+        allocatable_pods=allocatable[2],
     )
+
+
+def _amounts(amounts: Mapping[str, Any]) -> tuple[float, float, int]:
+    """Cores, GiB and pods."""
+    cpu, memory, pods = (_quantity(amounts.get(name)) for name in ("cpu", "memory", "pods"))
+    return cpu.milli() / 1000, round(memory.value() / _GIB, 3), pods.value()
+
+
+def _quantity(amount: Any) -> Quantity:
+    """Zero for one that is missing or invalid."""
+    try:
+        return parse_quantity(str(amount)) if amount is not None else ZERO
+    except ValueError:
+        return ZERO
 
 
 def _deployment(obj: Obj) -> Summary:

@@ -175,6 +175,20 @@ def test_a_slice_keeps_its_endpoints_that_are_not_ready() -> None:
     )
 
 
+def test_the_capacity_of_a_node_is_in_cores_and_gibibytes() -> None:
+    status = {
+        "capacity": {"cpu": "4", "memory": "16Gi", "pods": "110"},
+        "allocatable": {"cpu": "3920m", "memory": "15872Mi", "pods": "100"},
+    }
+    found = summarize("nodes", {"metadata": {"name": "n1"}, "status": status})
+    assert isinstance(found, NodeSummary)
+    assert (found.cpu, found.memory, found.pods) == (4.0, 16.0, 110)
+    assert (found.allocatable_cpu, found.allocatable_memory, found.allocatable_pods) == (3.92, 15.5, 100)
+    assert summarize("nodes", {"metadata": {"name": "n1"}}) == NodeSummary(), "a new node has not reported any"
+    odd = summarize("nodes", {"metadata": {"name": "n1"}, "status": {**status, "capacity": {"cpu": "many"}}})
+    assert isinstance(odd, NodeSummary) and odd.cpu == 0.0
+
+
 def test_nodes_and_deployments_have_their_queryable_fields() -> None:
     node = {
         "metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "a"}},

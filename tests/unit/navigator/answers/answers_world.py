@@ -183,8 +183,10 @@ def _fill(view: MemoryView, cluster: str, images: Iterable[str]) -> None:
     view.put(cluster, "endpointslices", a_slice("web", *ready), a_slice("web", *ready, family="6"))
     view.put(cluster, "nodes", *(
         an_object(name, "", metadata={"labels": {"topology.kubernetes.io/zone": f"{cluster}-{zone}"}},
-                  status={"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"kubeletVersion": version}})
-        for name, zone, version in (("n1", "a", "v1.34.1"), ("n2", "b", "v1.9.3"))
+                  status={"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"kubeletVersion": version},
+                          "capacity": {"cpu": str(cores), "memory": f"{4 * cores}Gi", "pods": "110"},
+                          "allocatable": {"cpu": f"{cores * 950}m", "memory": f"{4 * cores - 1}Gi", "pods": "110"}})
+        for name, zone, version, cores in (("n1", "a", "v1.34.1", 4), ("n2", "b", "v1.9.3", 8))
     ))  # fmt: skip
     view.put(cluster, "namespaces", an_object("shop", ""))
     template = {"spec": {"containers": [{"name": "main", "image": "reg.io/web:v2"}]}}

@@ -89,6 +89,8 @@ V2 = ["eu-1/web-2", "us-1/web-1"]
         ("services where port > 1000", ["eu-1/db", "us-1/db"]),
         ("services where selector.app = web and region = eu", ["eu-1/web"]),
         ("nodes where version < v1.10", ["eu-1/n2", "us-1/n2"]),
+        ("nodes where cpu >= 8 and memory > 30", ["eu-1/n2", "us-1/n2"]),
+        ("nodes where allocatable_cpu < 4 and allocatable_pods = 110", ["eu-1/n1", "us-1/n1"]),
         ("nodes where version >= 1.34 and cluster = eu-1", ["eu-1/n1"]),
         ("nodes where version = v1.9.3 and name = n2", ["eu-1/n2", "us-1/n2"]),
         ("deployments where not ready", ["eu-1/web", "us-1/web"]),
