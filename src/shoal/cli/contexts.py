@@ -70,6 +70,11 @@ def current_context(home: Path, name: str = "", environ: Mapping[str, str] = os.
     """The context ``name``, else the environment's, else the file's current one."""
     if environ.get("SHOAL_URL") and not name:
         return _from_environment(environ)
+    if environ.get("SHOAL_TOKEN") and not name:
+        raise ConfigError(
+            "SHOAL_TOKEN is set but SHOAL_URL is not: set SHOAL_URL to the control plane of this token, "
+            "or unset SHOAL_TOKEN to use the current context, or choose one with --context"
+        )
     found = read_contexts(home)
     if not found.known:
         raise ConfigError(
@@ -106,8 +111,8 @@ def _context_or_none(home: Path, environ: Mapping[str, str]) -> Context | None:
 
 
 def has_context(home: Path, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether any control plane is known."""
-    return bool(environ.get("SHOAL_URL") or read_contexts(home).known)
+    """Whether any control plane is known, or a token for one is given."""
+    return bool(environ.get("SHOAL_URL") or environ.get("SHOAL_TOKEN") or read_contexts(home).known)
 
 
 def save_context(home: Path, context: Context) -> None:

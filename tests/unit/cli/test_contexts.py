@@ -36,6 +36,11 @@ def test_the_environment_overrides_the_file_but_not_an_explicit_name(tmp_path: P
         ("{", {}, "cannot be read"),
         ("contexts: [{name: a, url: u, token: t}]\ncurrent: b", {}, "context 'b' not found in"),
         (None, {"SHOAL_URL": "https://c"}, "SHOAL_TOKEN is not set"),
+        (
+            "contexts: [{name: a, url: u, token: t}]\ncurrent: a",
+            {"SHOAL_TOKEN": "t"},
+            "SHOAL_URL is not: set SHOAL_URL",
+        ),
         (None, {"SHOAL_URL": "https://c", "SHOAL_TOKEN": "t", "SHOAL_CA": "/nowhere"}, "SHOAL_CA is '/nowhere'"),
     ],
 )
@@ -44,6 +49,11 @@ def test_an_error_names_the_fix(tmp_path: Path, content: str | None, environ: di
         (tmp_path / "config.yaml").write_text(content)
     with pytest.raises(ConfigError, match=text):
         current_context(tmp_path, environ=environ)
+
+
+def test_a_named_context_is_used_even_when_a_token_is_set_without_a_url(tmp_path: Path) -> None:
+    save_context(tmp_path, ONE)
+    assert current_context(tmp_path, "local", environ={"SHOAL_TOKEN": "t"}) == ONE
 
 
 def test_a_context_that_is_saved_again_keeps_its_defaults(tmp_path: Path) -> None:
