@@ -268,7 +268,7 @@ class Housekeeping:
     # -- events ----------------------------------------------------------------------------------------------------
 
     async def _forget_events(self) -> None:
-        """Events live for an hour after they were last written."""
+        """Events live for ``event_ttl_s`` after they were last written."""
         while True:
             await self.core.clock.sleep(60.0)
             oldest = self.core.clock.monotonic() - self.core.config.event_ttl_s

@@ -120,6 +120,7 @@ def _deps(config: ClusterConfig, connect: Connect, clock: Clock, ids: Ids, metri
         resync=ResyncConfig(metrics=ResyncMetrics(metrics), period_s=config.resync_s) if config.resync_s else None,
         election=config.election,
         lock=config.lock,
+        lifecycle=config.node_lifecycle,
     )
 
 
@@ -205,6 +206,7 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
             advertise_port=config.port,
             ca_certificate=pki.ca_cert.read_text(),
             anonymous=config.anonymous,
+            event_ttl_s=config.event_ttl_s,
             empties_namespaces="controllers" not in config.components,
             flow=config.flow,
             audit=config.audit,

@@ -22,6 +22,7 @@ from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
 from shoal.client import Client, LostLease, TransportError, builtin
 from shoal.controllers.context import ControllerContext
+from shoal.controllers.nodelifecycle.config import NodeLifecycleConfig
 from shoal.controllers.persistentvolume.config import VolumeConfig
 from shoal.controllers.wiring import add_all
 from shoal.errors import ApiError
@@ -60,6 +61,7 @@ class ComponentDeps:
     volumes: Path
     resync: ResyncConfig | None = None  # None: caches are not compared with the server
     election: ElectionConfig = ElectionConfig()
+    lifecycle: NodeLifecycleConfig = NodeLifecycleConfig()
     lock: str = ""  # URL of the Redis with the locks of elected components; empty: Leases
 
 
@@ -156,7 +158,7 @@ def controllers(deps: ComponentDeps) -> Component:
                 manager, events, deps.clock, deps.random.random, deps.ids.new_uid, metrics, manager.fenced(own)
             )
 
-        add_all(context_of, VolumeConfig(directory=deps.volumes))
+        add_all(context_of, VolumeConfig(directory=deps.volumes), deps.lifecycle)
 
     return Component("kube-controller-manager", CONTROLLERS, deps, wire)
 

@@ -28,6 +28,7 @@ from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.locks import check_lock_url
 from shoal.app.ports import choose_port
 from shoal.base.settings import setting
+from shoal.controllers.nodelifecycle.config import NodeLifecycleConfig
 from shoal.errors import ConfigError
 from shoal.reconcile import ElectionConfig
 
@@ -97,6 +98,7 @@ class ClusterConfig:
     credentials: Path | None = None  # directory of another server of this cluster, to share its keys and tokens
     components: tuple[str, ...] = AVAILABLE_COMPONENTS
     service_cidr: str = SERVICE_CIDR
+    event_ttl_s: float = 3600.0  # how long Events are kept after their last write
     extra_hosts: tuple[str, ...] = ()  # further names and addresses in the server's certificate
     nodes: int = 0
     runtime: str = "process"  # container runtime of these nodes
@@ -109,6 +111,7 @@ class ClusterConfig:
     sharding: bool = False  # whether a shard manager runs in this process
     lock: str = ""  # URL of the Redis that elects scheduler and controllers; empty: Leases do
     election: ElectionConfig = ElectionConfig()
+    node_lifecycle: NodeLifecycleConfig = NodeLifecycleConfig()
     resync_s: float = 600.0  # period in which components compare their caches with the server; 0: never
     anonymous: bool = False  # requests without credentials are system:anonymous instead of refused
     flow: FlowConfig = FlowConfig()
@@ -126,6 +129,8 @@ class ClusterConfig:
         if network.num_addresses < 8:
             raise ConfigError(f"service_cidr is {self.service_cidr!r}: too small; use at least 8 addresses")
         _check_components(self.components)
+        if self.event_ttl_s <= 0:
+            raise ConfigError(f"event_ttl_s is {self.event_ttl_s}: use more than 0 seconds")
         if self.resync_s < 0:
             raise ConfigError(f"resync_s is {self.resync_s}: use seconds, or 0 to turn resyncs off")
 
@@ -235,6 +240,14 @@ class ClusterOptions:
     sharding: bool = setting(False, doc="also run a shard manager in this process")
     lock: str = setting("", doc="redis://HOST:PORT that elects scheduler and controllers; default: Leases elect them")
     election: ElectionConfig = setting(ElectionConfig(), doc="times of leader election; the same for all candidates")
+    node_lifecycle: NodeLifecycleConfig = setting(
+        NodeLifecycleConfig(), doc="when the controllers count a node as lost, and how fast they evict its pods"
+    )
+    service_cidr: str = setting(
+        "",
+        doc=f"range of Service addresses; default {SERVICE_CIDR}, or a loopback range for nodes on this machine",
+    )
+    event_ttl_s: float = setting(3600.0, doc="seconds that the API server keeps an Event after its last write")
     resync_s: float = setting(
         600.0, doc="seconds after which components compare their caches with the API server and reconcile; 0: never"
     )
@@ -263,6 +276,7 @@ def refuse_what_is_not_built(options: ClusterOptions) -> None:
         )
     if options.lock:
         check_lock_url(options.lock, without_password(options.lock))
+    _check_service_cidr(options)
     own = "apiserver" in options.components or not options.components.strip(", ")
     if own and (options.server or options.kubeconfig):
         raise ConfigError(
@@ -282,6 +296,16 @@ def refuse_what_is_not_built(options: ClusterOptions) -> None:
     if options.sharding and not own:
         raise ConfigError(
             "sharding needs the API server in this process; for another cluster use `shoal shard manager`"
+        )
+
+
+def _check_service_cidr(options: ClusterOptions) -> None:
+    """Services on nodes of this machine have loopback addresses, which the machine's proxy can listen on."""
+    nodes = "nodes" in options.components and (not options.credentials if options.nodes is None else options.nodes > 0)
+    if options.service_cidr and nodes and options.runtime != "simulated":
+        raise ConfigError(
+            f"service_cidr is {options.service_cidr!r}: nodes on this machine use a loopback range of their own; "
+            "leave it out, or use --runtime simulated or --nodes 0"
         )
 
 
@@ -317,6 +341,9 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         sharding=options.sharding,
         lock=options.lock,
         election=options.election,
+        node_lifecycle=options.node_lifecycle,
+        service_cidr=options.service_cidr or SERVICE_CIDR,
+        event_ttl_s=options.event_ttl_s,
         resync_s=options.resync_s,
         anonymous=options.anonymous_auth,
         flow=options.flow,

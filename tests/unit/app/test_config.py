@@ -14,6 +14,7 @@ from shoal.app.config import (
     opened_config,
     without_password,
 )
+from shoal.controllers.nodelifecycle.config import NodeLifecycleConfig
 from shoal.errors import ConfigError
 
 
@@ -146,3 +147,20 @@ def test_a_lock_that_is_not_a_redis_is_refused_without_its_password(tmp_path: Pa
     ) as e:
         checked_config(ClusterOptions(dir=tmp_path, lock=url))
     assert "geheim" not in str(e.value)
+
+
+def test_service_range_event_retention_and_node_lifecycle_can_be_set(tmp_path: Path) -> None:
+    lifecycle = NodeLifecycleConfig(grace_s=20.0)
+    options = ClusterOptions(
+        dir=tmp_path, runtime="simulated", service_cidr="10.50.0.0/24", event_ttl_s=60.0, node_lifecycle=lifecycle
+    )
+    config = checked_config(options)
+    assert (config.service_ip, config.event_ttl_s, config.node_lifecycle) == ("10.50.0.1", 60.0, lifecycle)
+    with pytest.raises(ConfigError, match=r"event_ttl_s is 0: use more than 0"):
+        checked_config(ClusterOptions(dir=tmp_path, event_ttl_s=0))
+
+
+def test_nodes_on_this_machine_refuse_a_service_range_that_is_not_theirs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"service_cidr is '10.50.0.0/24': nodes on this machine .* simulated"):
+        checked_config(ClusterOptions(dir=tmp_path, service_cidr="10.50.0.0/24"))
+    assert checked_config(ClusterOptions(dir=tmp_path, nodes=0, service_cidr="10.50.0.0/24")).service_ip == "10.50.0.1"

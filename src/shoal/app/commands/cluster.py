@@ -102,6 +102,18 @@ def start(
         float | None,
         typer.Option(metavar="SECONDS", help="how often the leader renews and the others try; default 5"),
     ] = None,
+    node_grace: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="a node without a heartbeat for this long is lost; default 50"),
+    ] = None,
+    service_cidr: Annotated[
+        str | None,
+        typer.Option(help="range of the addresses of Services, for simulated or no nodes; set it at the first start"),
+    ] = None,
+    event_ttl: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="how long Events are kept after their last write; default 3600"),
+    ] = None,
     resync: Annotated[
         float | None,
         typer.Option(
@@ -151,6 +163,7 @@ def start(
         "components": components, "server": server, "kubeconfig": kubeconfig, "join": join, "edge": edge,
         "sharding": sharding, "lock": lock, "election.lease_s": election_lease,
         "election.renew_deadline_s": election_renew_deadline, "election.retry_s": election_retry,
+        "node_lifecycle.grace_s": node_grace, "service_cidr": service_cidr, "event_ttl_s": event_ttl,
         "resync_s": resync, "tls_san": tuple(tls_san) if tls_san else None, "anonymous_auth": anonymous_auth,
         "flow.max_requests_in_flight": max_requests_inflight,
         "flow.max_mutating_requests_in_flight": max_mutating_requests_inflight,
