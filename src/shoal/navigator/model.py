@@ -17,6 +17,7 @@ class ReportedKind:
     versions: tuple[str, ...] = ("v1",)  # the first that the cluster serves is watched
     namespaced: bool = True
     istio: bool = False
+    optional: bool = False  # a cluster may not serve it: discovery looks for it
 
 
 _ISTIO_NET = ("v1", "v1beta1", "v1alpha3")
@@ -24,7 +25,7 @@ _ISTIO_SEC = ("v1", "v1beta1")
 
 
 def _istio(name: str, kind: str, group: str, versions: tuple[str, ...]) -> ReportedKind:
-    return ReportedKind(name=name, kind=kind, group=f"{group}.istio.io", versions=versions, istio=True)
+    return ReportedKind(name=name, kind=kind, group=f"{group}.istio.io", versions=versions, istio=True, optional=True)
 
 
 # Built by the edge from istiod's Deployment and the mesh ConfigMap; not a resource of the cluster.
@@ -39,6 +40,14 @@ KINDS: Mapping[str, ReportedKind] = {
         ReportedKind(name="nodes", kind="Node", namespaced=False),
         ReportedKind(name="namespaces", kind="Namespace", namespaced=False),
         ReportedKind(name="deployments", kind="Deployment", group="apps"),
+        ReportedKind(
+            name="horizontalpodautoscalers",
+            kind="HorizontalPodAutoscaler",
+            group="autoscaling",
+            versions=("v2",),
+            optional=True,
+        ),
+        ReportedKind(name="shardinstances", kind="ShardInstance", group="shard.io", optional=True),
         _istio("virtualservices", "VirtualService", "networking", _ISTIO_NET),
         _istio("destinationrules", "DestinationRule", "networking", _ISTIO_NET),
         _istio("gateways", "Gateway", "networking", _ISTIO_NET),

@@ -103,6 +103,23 @@ class DeploymentSummary(Summary, frozen=True, kw_only=True, gc=False):
     images: tuple[str, ...] = ()
 
 
+class AutoscalerSummary(Summary, frozen=True, kw_only=True, gc=False):
+    target: str = ""  # "Deployment/web"
+    least: int = 1
+    most: int = 0
+    replicas: int = 0
+    wanted: int = 0
+
+
+class ShardSummary(Summary, frozen=True, kw_only=True, gc=False):
+    config: str = ""
+    phase: str = ""
+    state: str = ""
+    reason: str = ""
+    slots: int = 0
+    objects: int = 0
+
+
 class IstioSummary(Summary, frozen=True, kw_only=True, gc=False):
     """Enough to find it; the analysis reads the object."""
 
@@ -368,6 +385,34 @@ def _deployment(obj: Obj) -> Summary:
     )
 
 
+def _autoscaler(obj: Obj) -> Summary:
+    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    target, least = spec.get("scaleTargetRef") or {}, spec.get("minReplicas")
+    return AutoscalerSummary(
+        labels=_shared_labels(metadata.get("labels")),
+        created_at=metadata.get("creationTimestamp") or "",
+        target=intern(f"{target['kind']}/{target['name']}") if target else "",
+        least=1 if least is None else int(least),
+        most=int(spec.get("maxReplicas") or 0),
+        replicas=int(status.get("currentReplicas") or 0),
+        wanted=int(status.get("desiredReplicas") or 0),
+    )
+
+
+def _shard(obj: Obj) -> Summary:
+    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    return ShardSummary(
+        labels=_shared_labels(metadata.get("labels")),
+        created_at=metadata.get("creationTimestamp") or "",
+        config=intern(spec.get("config") or ""),
+        phase=intern(status.get("phase") or ""),
+        state=intern(status.get("state") or ""),
+        reason=status.get("reason") or "",
+        slots=int(status.get("slots") or 0),
+        objects=int(status.get("assignedCount") or 0),
+    )
+
+
 def _istio(hosts: Callable[[Obj], Iterable[Any]], selector: Callable[[Obj], Any]) -> Callable[[Obj], Summary]:
     def make(obj: Obj) -> Summary:
         metadata, spec = obj["metadata"], obj.get("spec") or {}
@@ -438,6 +483,8 @@ _MAKERS: Mapping[str, Callable[[Obj], Summary]] = {
     "endpointslices": _slice,
     "nodes": _node,
     "deployments": _deployment,
+    "horizontalpodautoscalers": _autoscaler,
+    "shardinstances": _shard,
     "virtualservices": _istio(_hosts, lambda _: None),
     "destinationrules": _istio(lambda spec: (spec["host"],), _workload_selector("matchLabels")),
     "gateways": _istio(_hosts_of("servers"), lambda spec: spec.get("selector")),
@@ -457,5 +504,7 @@ SUMMARY_OF: Mapping[str, type[Summary]] = {
     "endpointslices": SliceSummary,
     "nodes": NodeSummary,
     "deployments": DeploymentSummary,
+    "horizontalpodautoscalers": AutoscalerSummary,
+    "shardinstances": ShardSummary,
 }
 """Summaries by kind; other kinds have only the common fields."""

@@ -10,6 +10,7 @@ from shoal.apiserver.user import User
 from shoal.base.clock import RealClock
 from shoal.client import Client, Unreachable, builtin
 from shoal.client.transport import Transport
+from shoal.crds import shard
 from shoal.errors import BadRequest
 from shoal.navigator.edge import rbac
 from shoal.navigator.edge.config import NamespaceConfig, RequestConfig
@@ -73,16 +74,40 @@ async def world(*objects: dict[str, Any], **settings: Any):
             yield admin, manager, edge, switch
 
 
+def an_autoscaler() -> dict[str, Any]:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "front"}
+    return {
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "front", "namespace": "shop"}, "spec": {"scaleTargetRef": target, "maxReplicas": 3},
+    }  # fmt: skip
+
+
+def a_shard() -> dict[str, Any]:
+    return {
+        "apiVersion": f"{shard.GROUP}/{shard.VERSION}", "kind": "ShardInstance",
+        "metadata": {"name": "sites-1", "namespace": "shop"}, "spec": {"shardId": "sites-1", "config": "sites"},
+    }  # fmt: skip
+
+
 async def synced(manager: RecordingManager) -> None:
     await manager.until(lambda: manager.model.verifications)
 
 
 async def test_all_objects_of_the_cluster_and_their_changes_are_reported() -> None:
-    objects = (*istio.istio_crds(), *istio.control_plane(), *istio.shop())
+    objects = (
+        *shard.definitions(),
+        *istio.istio_crds(),
+        *istio.control_plane(),
+        *istio.shop(),
+        an_autoscaler(),
+        a_shard(),
+    )
     async with world(*objects) as (admin, manager, edge, _):
         await synced(manager)
         assert set(statuses_of(manager.model).values()) == {"synced"}
         assert statuses_of(manager.model).keys() == KINDS.keys()
+        assert manager.model.keys("horizontalpodautoscalers") == {"shop/front"}
+        assert manager.model.keys("shardinstances") == {"shop/sites-1"}
         assert manager.model.keys("virtualservices") == {"shop/front", "shop/ratings"}
         assert manager.model.object("virtualservices", "shop/front")["apiVersion"] == "networking.istio.io/v1"
         assert edge.readyz()[0]
@@ -228,7 +253,8 @@ async def test_the_rights_of_an_edge_suffice_and_each_is_needed() -> None:
 
     async with local_server() as server, recording_manager() as manager:
         admin, _ = client_of(server)
-        objects = (*istio.istio_crds(), *istio.control_plane(), *istio.shop(), *rbac.manifests(in_process=True))
+        definitions = (*shard.definitions(), *istio.istio_crds())
+        objects = (*definitions, *istio.control_plane(), *istio.shop(), *rbac.manifests(in_process=True))
         await istio.create(admin, *objects, istio.pod("shop", "front", "v1"))
         client, switch = client_of(server, ACCOUNT, GROUPS, old=True)
         async with running_edge(client, manager.join_file(), requests=RequestConfig()) as edge:

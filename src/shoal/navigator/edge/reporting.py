@@ -115,6 +115,20 @@ def _trim_node(node: Obj) -> None:
     node["status"] = kept
 
 
+def _trim_autoscaler(autoscaler: Obj) -> None:
+    """Without measurements, which change all the time; conditions repeat them in their messages."""
+    if status := autoscaler.get("status"):
+        kept = ("currentReplicas", "desiredReplicas", "lastScaleTime", "observedGeneration")
+        autoscaler["status"] = {name: status[name] for name in kept if name in status}
+
+
+def _trim_shard(instance: Obj) -> None:
+    """Without heartbeats, and the load, which changes with them."""
+    if status := instance.get("status"):
+        changing = ("lastHeartbeat", "load", "queueDepth", "healthStatus")
+        instance["status"] = {name: value for name, value in status.items() if name not in changing}
+
+
 def _without(item: Obj, name: str) -> Obj:
     return {key: value for key, value in item.items() if key != name} if name in item else item
 
@@ -144,4 +158,6 @@ _TRIMS: dict[str, Callable[[Obj], None]] = {
     "pods": _trim_pod,
     "deployments": _trim_deployment,
     "nodes": _trim_node,
+    "horizontalpodautoscalers": _trim_autoscaler,
+    "shardinstances": _trim_shard,
 }

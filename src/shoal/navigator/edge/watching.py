@@ -70,7 +70,7 @@ class _Watched:
             self._set(SYNCED if self.cache.synced.is_set() else WAITING)
         elif isinstance(error, Forbidden | Unauthorized):
             self._set(FORBIDDEN, str(error))
-        elif isinstance(error, NotFound) and self.kind.istio:
+        elif isinstance(error, NotFound) and self.kind.optional:
             self.gone.set()
         else:
             self._set(FAILING, str(error))
@@ -111,7 +111,7 @@ class Watching:
         self._config = ReflectorConfig(backoff=backoff)
         self._kinds = {name: _Watched(kind, rows) for name, kind in kinds.items()}
         self._missing: frozenset[str] = frozenset()  # as last seen
-        optional = [kind for kind in kinds.values() if kind.istio]
+        optional = [kind for kind in kinds.values() if kind.optional]
         self._discovery = KindDiscovery(
             client, optional, clock=clock, every_s=discovery_s, on_result=self._on_discovery
         )
@@ -130,7 +130,7 @@ class Watching:
             log.info("the cluster does not have all kinds", missing=sorted(missing))
             self._missing = missing
         for name, watched in self._kinds.items():
-            if not watched.kind.istio:
+            if not watched.kind.optional:
                 continue
             if error is not None:
                 if name not in self._discovery.found:
@@ -143,7 +143,7 @@ class Watching:
         scope = Scope(field_selector=self._namespaces.selector(kind))
         while True:
             watched.gone.clear()
-            version = await self._discovery.version_of(kind) if kind.istio else kind.versions[0]
+            version = await self._discovery.version_of(kind) if kind.optional else kind.versions[0]
             resource = ReportedResource(
                 self._client,
                 ResourceType(kind.group, version, kind.name, kind.namespaced, kind.kind),

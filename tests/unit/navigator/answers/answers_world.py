@@ -155,6 +155,14 @@ def the_world() -> World:
     for cluster, images in (("eu-1", ("v1", "v2")), ("us-1", ("v2",))):
         _fill(view, cluster, images)
     view.put("us-2", "pods", a_pod("lonely-0", "lab", image="lab:v9"))
+    target = {"kind": "Deployment", "name": "web"}
+    view.put("us-2", "horizontalpodautoscalers", an_object(
+        "scaler", spec={"scaleTargetRef": target, "maxReplicas": 10},
+        status={"currentReplicas": 8, "desiredReplicas": 10}))  # fmt: skip
+    for name, phase, slots in (("sites-1", "Running", 600), ("sites-2", "Draining", 424)):
+        view.put("us-2", "shardinstances", an_object(
+            name, spec={"shardId": name, "config": "sites"},
+            status={"phase": phase, "state": "Ready", "slots": slots, "assignedCount": 7}))  # fmt: skip
     before = MemoryView(view.known, at_s=AT_S - 7200)
     before.put("eu-1", "pods", a_pod("web-1", image="reg.io/web:v0", labels={"app": "web"}, workload="web"))
     before.put("eu-1", "services", a_service("web"), a_service("gone"))

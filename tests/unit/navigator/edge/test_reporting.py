@@ -91,3 +91,22 @@ def test_namespaces_are_filtered_by_the_server_where_possible() -> None:
     assert chosen.selector(KINDS["pods"]) == "metadata.namespace!=b,metadata.namespace=a"
     assert chosen.selector(KINDS["namespaces"]) == "metadata.name!=b,metadata.name=a"
     assert Namespaces(NamespaceConfig(include=("a", "b"))).selector(KINDS["pods"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "measured", "kept"),
+    [
+        (
+            "horizontalpodautoscalers",
+            {"currentMetrics": [{"type": "Resource"}], "conditions": [{"type": "AbleToScale"}]},
+            {"currentReplicas": 2, "desiredReplicas": 3},
+        ),
+        (
+            "shardinstances",
+            {"lastHeartbeat": "2026-01-01T00:00:00Z", "load": 0.4, "queueDepth": 3},
+            {"phase": "Running"},
+        ),
+    ],
+)
+def test_measurements_that_change_all_the_time_are_not_reported(kind: str, measured: Obj, kept: Obj) -> None:
+    assert row(kind, pod(status={**kept, **measured}))["status"] == kept

@@ -161,6 +161,22 @@ _OWN: Mapping[str, tuple[QueryField, ...]] = {
         _number("updated_replicas", "s.updated", "number of replicas of the newest template"),
         _texts("image", "s.images", "images of its containers"),
     ),
+    "horizontalpodautoscalers": (
+        _text("target", "s.target", "what it scales: Deployment/web"),
+        _number("min", "s.least", "least number of replicas"),
+        _number("max", "s.most", "largest number of replicas"),
+        _number("replicas", "s.replicas", "number of replicas now"),
+        _number("desired", "s.wanted", "number of replicas that it wants"),
+        _flag("at_max", "s.most and s.wanted >= s.most", "whether it wants all it may have"),
+    ),
+    "shardinstances": (
+        _text("config", "s.config", "its ShardConfig"),
+        _text("phase", "s.phase", "Pending, Running, Draining, Failed, Terminated"),
+        _text("state", "s.state", "state of its Lease: Ready, Expired, Dead"),
+        _text("reason", "s.reason", "why it is in that phase"),
+        _number("slots", "s.slots", "slots that it owns"),
+        _number("objects", "s.objects", "objects that it owns"),
+    ),
 }  # fmt: skip
 
 _ISTIO = (
@@ -192,11 +208,14 @@ _COLUMNS: Mapping[str, str] = {
     "nodes": "cluster name ready version zone address cpu memory age",
     "namespaces": "cluster name age",
     "deployments": "cluster namespace name replicas ready_replicas updated_replicas image age",
+    "horizontalpodautoscalers": "cluster namespace name target min max replicas desired age",
+    "shardinstances": "cluster namespace name config phase state slots objects reason age",
     "clusters": "name region environment freshness edge heard failing",
 }
 _WORDS: Mapping[str, str] = {
     "pods": "pod po", "services": "service svc", "endpointslices": "endpointslice slice slices", "nodes": "node no",
-    "namespaces": "namespace ns", "deployments": "deployment deploy", "virtualservices": "virtualservice vs",
+    "namespaces": "namespace ns", "deployments": "deployment deploy", "shardinstances": "shardinstance shi",
+    "horizontalpodautoscalers": "horizontalpodautoscaler hpa hpas", "virtualservices": "virtualservice vs",
     "destinationrules": "destinationrule dr", "gateways": "gateway gw", "serviceentries": "serviceentry se",
     "sidecars": "sidecar", "envoyfilters": "envoyfilter", "peerauthentications": "peerauthentication pa",
     "requestauthentications": "requestauthentication ra", "authorizationpolicies": "authorizationpolicy ap",
