@@ -53,6 +53,22 @@ spec:
       memory: "512Mi"
 """
 NAME = "example-config"
+INSTANCE = """
+apiVersion: shard.io/v1
+kind: ShardInstance
+metadata:
+  name: shard-001
+spec:
+  shardId: "shard-001"
+  hashRange:
+    start: 0
+    end: 1073741823
+status:
+  phase: "Running"
+  load: 0.65
+  lastHeartbeat: "2024-01-15T10:30:00Z"
+  assignedResources: ["resource-001", "resource-002"]
+"""
 HANDLERS = 4  # of a worker at once; each takes a second for a page: a worker publishes four a second
 FLAGS = ("--port", "0", "--components", "apiserver,scheduler,controllers,nodes", "--nodes", "2", "--sharding")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from example_trial import EXAMPLE, NAME, NAMESPACE, cluster
+from example_trial import EXAMPLE, INSTANCE, NAME, NAMESPACE, cluster
 
 from shoal.app.kubectl import kubectl_word
 from shoal.app.ports import any_free
@@ -80,12 +80,16 @@ async def connected(kubeconfig: str) -> AsyncIterator[Client]:
         yield client
 
 
+async def kubectl_apply(kubeconfig: str, text: str) -> None:
+    environ = {**os.environ, "KUBECONFIG": kubeconfig}
+    command = [*kubectl_word().split(), "apply", "-f", "-"]
+    await asyncio.to_thread(subprocess.run, command, input=text.encode(), check=True, env=environ)
+
+
 async def test_the_documents_shardconfig_alone_processes_a_thousand_resources(tmp_path: Path) -> None:
     with cluster(tmp_path) as server:
         async with connected(server.kubeconfig) as client:
-            environ = {**os.environ, "KUBECONFIG": server.kubeconfig}
-            command = [*kubectl_word().split(), "apply", "-f", "-"]
-            await asyncio.to_thread(subprocess.run, command, input=EXAMPLE.encode(), check=True, env=environ)
+            await kubectl_apply(server.kubeconfig, EXAMPLE)
             await applied(client, OBJECTS)
             found = await eventually(lambda: processed(client, OBJECTS), timeout_s=60.0, every_s=0.5)
             shards = await eventually(lambda: running(client, 2), timeout_s=30.0)
@@ -113,6 +117,32 @@ async def test_the_documents_shardconfig_alone_processes_a_thousand_resources(tm
             assert conditions["ScaleBlocked"] == ("False", "NotBlocked")
             lease = await client.of(LEASES).get(rbac.MANAGER, rbac.NAMESPACE)
             assert lease["spec"]["holderIdentity"], "the manager in a cluster's process elects like any other"
+
+
+async def test_the_documents_shardinstance_joins_the_documents_shardconfig_beside_others(tmp_path: Path) -> None:
+    with cluster(tmp_path) as server:
+        async with connected(server.kubeconfig) as client:
+            # as in a cluster of `shoal up`: a ShardConfig with targets and workers of its own
+            own = {"targets": [{"group": "example.com", "kind": "Website"}], "externalWorkers": True}
+            await client.of(CONFIGS).create({"metadata": {"name": "own", "namespace": NAMESPACE}, "spec": own})
+            await kubectl_apply(server.kubeconfig, EXAMPLE)
+            await kubectl_apply(server.kubeconfig, INSTANCE)
+            shards = await eventually(lambda: running(client, 3), timeout_s=60.0)
+            assert "shard-001" in {it["metadata"]["name"] for it in shards}
+            await applied(client, 30)
+
+            async def shown() -> bool:
+                """Its status is its own, not what the document's example claims."""
+                found = await client.of(INSTANCES).get("shard-001", NAMESPACE)
+                status = found["status"]
+                assert found["spec"]["config"] == NAME
+                assert status.get("assignedCount", 0) == len(status.get("assignedResources", ())) > 0, status
+                assert status["lastHeartbeat"] > "2026"
+                return status["load"] != 0.65
+
+            await eventually(shown, timeout_s=60.0)
+            found = await eventually(lambda: processed(client, 30), timeout_s=60.0)
+            assert "shard-001" in {it["status"]["processedBy"] for it in found}
 
 
 class Hook:

@@ -1,4 +1,5 @@
-"""ShardInstances that users create: each joins the ShardConfig that it names, or the only one of its namespace.
+"""ShardInstances that users create: each joins the ShardConfig that it names. One that names none joins the only one of
+its namespace, or of several the only one with built-in workers: ShardConfigs with workers of their own do not count.
 
 The manager's own instances carry the label of their ShardConfig from the start. One without it gets the label, its
 owner and the template's hash here; the next pass of the ShardConfig then counts it and starts its worker. One that
@@ -47,6 +48,9 @@ def choose_config(instance: Obj, configs: Sequence[Obj]) -> Obj | Refusal:
         return Refusal("ConfigNotFound", f"{text} (existing: {names or 'none'})")
     if len(configs) == 1:
         return configs[0]
+    builtin = [config for config in configs if read_config(config).built_in]
+    if len(builtin) == 1:
+        return builtin[0]
     if configs:
         return Refusal("SeveralConfigs", f"there are several ShardConfigs: name one in spec.config ({names})")
     return Refusal("NoConfig", f"there is no ShardConfig in namespace {about['namespace']}: create one")

@@ -9,8 +9,11 @@ import pytest
 from shoal.sharding.manager.joining import Refusal, choose_config
 
 
-def config(name: str) -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": "default"}, "spec": {}}
+OWN_WORKERS = {"targets": [{"group": "example.com", "kind": "Website"}], "template": {"spec": {}}}
+
+
+def config(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
 def instance(shard_id: str = "shard-001", **spec: Any) -> dict[str, Any]:
@@ -36,3 +39,11 @@ def test_an_instance_that_cannot_join_is_told_why(given: Any, configs: list[str]
 def test_an_instance_joins_the_config_that_it_names_or_the_only_one() -> None:
     assert choose_config(instance(), [config("web")]) == config("web")
     assert choose_config(instance(config="api"), [config("web"), config("api")]) == config("api")
+
+
+def test_an_instance_that_names_no_config_joins_the_only_one_with_built_in_workers() -> None:
+    own, builtin = config("web", **OWN_WORKERS), config("example-config")
+    assert choose_config(instance(), [own, builtin]) == builtin
+    both = choose_config(instance(), [own, config("api", **OWN_WORKERS)])
+    assert isinstance(both, Refusal)
+    assert both.reason == "SeveralConfigs"
