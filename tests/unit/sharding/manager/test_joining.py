@@ -8,7 +8,6 @@ import pytest
 
 from shoal.sharding.manager.joining import Refusal, choose_config
 
-
 OWN_WORKERS = {"targets": [{"group": "example.com", "kind": "Website"}], "template": {"spec": {}}}
 
 
