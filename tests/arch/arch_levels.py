@@ -11,7 +11,8 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "apiserver": (
         # names, paths, settings and other parts that know nothing of requests
         "effects flow negotiate network_errors node_access objects paths user",
-        "messages registry",  # requests and responses as data, and the served resources
+        # requests and responses as data, the served resources, and users as aggregated servers see them
+        "front_proxy messages registry",
         "audit exchange framing shapes",  # parts of one connection, and the audit log
         "http",  # the server of connections
         "context fencing",  # what every verb is given

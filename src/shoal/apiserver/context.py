@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from shoal.apiserver.audit.config import AuditConfig
 from shoal.apiserver.flow.config import FlowConfig
+from shoal.apiserver.front_proxy import FrontProxyConfig
 from shoal.apiserver.http import Request
 from shoal.apiserver.negotiate import Query
 from shoal.apiserver.node_access import NodesConfig
@@ -37,6 +38,7 @@ class ServerConfig:
     flow: FlowConfig = FlowConfig()
     audit: AuditConfig = AuditConfig()
     nodes: NodesConfig = NodesConfig()
+    front_proxy: FrontProxyConfig = FrontProxyConfig()
 
     @property
     def audiences(self) -> tuple[str, ...]:

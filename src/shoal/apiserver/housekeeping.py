@@ -17,6 +17,7 @@ from shoal.apiserver.context import Call, Core, ServerConfig
 from shoal.apiserver.custom import CLEANUP
 from shoal.apiserver.delete import Deleter
 from shoal.apiserver.effects import CRDS, NOTHING, Extra, mark, terminating_mark
+from shoal.apiserver.front_proxy import AUTHENTICATION, SYSTEM, authentication_data
 from shoal.apiserver.http import Request
 from shoal.apiserver.negotiate import NO_QUERY
 from shoal.apiserver.paths import ResourcePath
@@ -75,6 +76,7 @@ class Housekeeping:
         self._do: dict[str, Callable[[str], Awaitable[None]]] = {
             "namespace": self._namespace,
             "definition": self._definition,
+            "authentication": self._authentication,
         }
 
     def start(self) -> None:
@@ -89,6 +91,7 @@ class Housekeeping:
             self._add("namespace", entry.key.name)
         for entry in store.range(CRDS).entries:
             self._add("definition", entry.key.name)
+        self._add("authentication", AUTHENTICATION)
         now = self.core.clock.monotonic()
         for entry in store.range("events").entries:
             self._events_seen[entry.key] = (entry.revision, now)
@@ -134,12 +137,16 @@ class Housekeeping:
         for event in events:
             if event.type is not EventType.DELETED:
                 self._add("namespace", event.entry.key.name)
+                if event.entry.key.name == SYSTEM:
+                    self._add("authentication", AUTHENTICATION)
 
     def _on_default_objects(self, events: Sequence[Event]) -> None:
         for event in events:
             key = event.entry.key
             if key.name == ROOT_CA or (key.name == "default" and key.resource == "serviceaccounts"):
                 self._add("namespace", key.namespace)
+            elif key.name == AUTHENTICATION and key.namespace == SYSTEM:
+                self._add("authentication", key.name)
 
     def _on_definitions(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -167,6 +174,16 @@ class Housekeeping:
             return
         await self._ensure("serviceaccounts", name, _default_account(name))
         await self._ensure("configmaps", name, _root_ca(name, self.core.config))
+
+    async def _authentication(self, name: str) -> None:
+        """What aggregated API servers need to recognize this server and its users."""
+        config = self.core.config
+        if self.core.store.get(Key("namespaces", "", SYSTEM)) is None:
+            return  # created at the start; its event queues this job again
+        entry = self.core.store.get(Key("configmaps", SYSTEM, name))
+        stored = {} if entry is None else objects.decode(entry).get("data") or {}
+        data = authentication_data(config.ca_certificate, config.front_proxy, stored)
+        await self._ensure("configmaps", SYSTEM, {"metadata": {"name": name, "namespace": SYSTEM}, "data": data})
 
     async def _ensure(self, resource: str, namespace: str, wanted: Obj) -> None:
         """Create a required object, or correct its data."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from shoal.apiserver.authn.service import Authority
 from shoal.apiserver.context import ServerConfig
+from shoal.apiserver.front_proxy import CLIENT_NAME, FrontProxyConfig
 from shoal.apiserver.http import HttpLimits
 from shoal.apiserver.node_access import KUBELET_CLIENT, KUBELET_CLIENT_GROUP, NodesConfig
 from shoal.apiserver.registry import Registry
@@ -188,6 +189,7 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
     tokens = ensure_admin(config, pki.ca_cert)
     registry = Registry(loopback_endpoints=config.runs_nodes)
     kubelet_client = pki.ensure_client("apiserver-kubelet-client", KUBELET_CLIENT, (KUBELET_CLIENT_GROUP,))
+    proxy_ca, proxy_client = pki.ensure_front_proxy(CLIENT_NAME)
     store = open_store(config.store.url, attrs_of=registry.attrs_of, events=config.events)
     await store.start()
     server = ApiServer(
@@ -203,6 +205,7 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
                 key=kubelet_client.key,
                 loopback=() if network is None else (network.cidr,),
             ),
+            front_proxy=FrontProxyConfig(ca=proxy_ca.cert, certificate=proxy_client.cert, key=proxy_client.key),
             advertise_port=config.port,
             ca_certificate=pki.ca_cert.read_text(),
             anonymous=config.anonymous,

@@ -3,6 +3,8 @@
     pki/ca.{crt,key}          the authority; signs all certificates below
     pki/server.{crt,key}      the API server's certificate
     pki/<name>.{crt,key}      client certificates: CN is the user, O are the groups
+    pki/front-proxy-ca.*      another authority, whose only certificate is the next
+    pki/front-proxy-client.*  identifies the API server to aggregated API servers
     pki/sa.{key,pub}          signs and checks service-account tokens (ES256)
     pki/sa-*.pub              check tokens that earlier keys have signed; delete one to end its tokens
     pki/manifest.json         subject, expiry and file digest of each certificate
@@ -35,6 +37,7 @@ CA_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=365)
 RENEW_AT = 1 / 3  # renew when less than this part of the life is left
 _BACKDATE = timedelta(minutes=5)  # clocks of clients may be slow
+_CA, _FRONT_PROXY_CA = "ca", "front-proxy-ca"  # files and entries of the authorities
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Pki:
         self._dir = directory
         self._now = now
         self._manifest = self._read_manifest()
-        self._authority: tuple[EllipticCurvePrivateKey, x509.Certificate] | None = None
+        self._authorities: dict[str, tuple[EllipticCurvePrivateKey, x509.Certificate]] = {}
         make_private_dir(directory)
 
     @property
@@ -70,14 +73,23 @@ class Pki:
 
     def ensure_ca(self) -> KeyPair:
         """The authority. When it has to be renewed every other certificate is made again too."""
-        pair = self._pair("ca")
-        subject = Subject(common_name="shoal-ca")
-        if not self._is_good("ca", pair, subject, CA_LIFE):
-            self._manifest.clear()
+        return self._ensure_authority(_CA, "shoal-ca")
+
+    def ensure_front_proxy(self, name: str) -> tuple[KeyPair, KeyPair]:
+        """The front proxy's authority, and the client certificate with this common name."""
+        authority = self._ensure_authority(_FRONT_PROXY_CA, "shoal-front-proxy-ca")
+        return authority, self._ensure_leaf("front-proxy-client", Subject(common_name=name), _FRONT_PROXY_CA)
+
+    def _ensure_authority(self, name: str, common_name: str) -> KeyPair:
+        pair = self._pair(name)
+        subject = Subject(common_name=common_name)
+        if not self._is_good(name, pair, subject, CA_LIFE):
+            for each in [known for known, entry in self._manifest.items() if entry.get("ca", _CA) == name]:
+                del self._manifest[each]
             key = _new_key()
             cert = _certificate(subject, key, (key, None), self._now, CA_LIFE)
-            self._write("ca", pair, subject, key, cert, self._now + CA_LIFE)
-            self._authority = key, cert
+            self._write(name, pair, subject, key, cert, self._now + CA_LIFE, name)
+            self._authorities[name] = key, cert
         return pair
 
     def ensure_server(self, hosts: Sequence[str], name: str = "server") -> KeyPair:
@@ -114,30 +126,32 @@ class Pki:
         write_private(self._dir / "sa.pub", _public_pem(key))
         write_private(self._dir / "sa.key", _private_pem(key))
 
-    def _ensure_leaf(self, name: str, subject: Subject) -> KeyPair:
-        self.ensure_ca()
+    def _ensure_leaf(self, name: str, subject: Subject, authority: str = _CA) -> KeyPair:
+        if authority == _CA:
+            self.ensure_ca()
         pair = self._pair(name)
         if not self._is_good(name, pair, subject, LEAF_LIFE):
             key = _new_key()
-            cert = _certificate(subject, key, self._load_authority(), self._now, LEAF_LIFE)
-            self._write(name, pair, subject, key, cert, self._now + LEAF_LIFE)
+            cert = _certificate(subject, key, self._load_authority(authority), self._now, LEAF_LIFE)
+            self._write(name, pair, subject, key, cert, self._now + LEAF_LIFE, authority)
         return pair
 
     def _pair(self, name: str) -> KeyPair:
         return KeyPair(self._dir / f"{name}.crt", self._dir / f"{name}.key")
 
-    def _load_authority(self) -> tuple[EllipticCurvePrivateKey, x509.Certificate]:
-        if self._authority is None:
+    def _load_authority(self, name: str) -> tuple[EllipticCurvePrivateKey, x509.Certificate]:
+        known = self._authorities.get(name)
+        if known is None:
             from cryptography import x509
             from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
             from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-            pair = self._pair("ca")
+            pair = self._pair(name)
             key = load_pem_private_key(pair.key.read_bytes(), password=None)
             if not isinstance(key, EllipticCurvePrivateKey):
                 raise TypeError(f"{pair.key} does not hold a P-256 key")
-            self._authority = key, x509.load_pem_x509_certificate(pair.cert.read_bytes())
-        return self._authority
+            known = self._authorities[name] = key, x509.load_pem_x509_certificate(pair.cert.read_bytes())
+        return known
 
     def _is_good(self, name: str, pair: KeyPair, subject: Subject, life: timedelta) -> bool:
         entry = self._manifest.get(name)
@@ -155,6 +169,7 @@ class Pki:
         key: EllipticCurvePrivateKey,
         cert: x509.Certificate,
         not_after: datetime,
+        authority: str,
     ) -> None:
         from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -164,6 +179,7 @@ class Pki:
             "subject": _described(subject),
             "not_after": int(not_after.timestamp()),
             "sha256": _digest(pair.cert),
+            "ca": authority,
         }
         write_private(self._dir / "manifest.json", json.dumps(self._manifest, indent=1).encode())
 

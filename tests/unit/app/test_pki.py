@@ -156,3 +156,17 @@ def test_a_rotation_keeps_the_old_key_for_verifying_even_after_an_interrupted_on
     assert key.public_key() == load_pem_public_key(public.read_bytes())
     pki.rotate_service_account_key()
     assert len(service_account_keys(tmp_path).older) == 2
+
+
+def test_the_front_proxy_has_an_authority_of_its_own(tmp_path: Path) -> None:
+    pki = Pki(tmp_path, now=NOW)
+    authority, client = pki.ensure_front_proxy("front-proxy-client")
+    certificate(client).verify_directly_issued_by(certificate(authority))
+    assert certificate(authority).public_key() != certificate(pki.ensure_ca()).public_key()
+    later = Pki(tmp_path, now=NOW)
+    assert later.ensure_front_proxy("front-proxy-client") == (authority, client)
+    kept = authority.cert.read_bytes(), client.cert.read_bytes()
+    (tmp_path / "ca.crt").unlink()
+    Pki(tmp_path, now=NOW).ensure_ca()  # renewing one authority leaves the other
+    Pki(tmp_path, now=NOW).ensure_front_proxy("front-proxy-client")
+    assert (authority.cert.read_bytes(), client.cert.read_bytes()) == kept
