@@ -11,6 +11,9 @@ An edge answers ``ServiceConnections`` with this JSON, from any source of metric
      }],
      "warnings": ["…"]}
 
+An end that is known by its deployment in the fleet alone has ``"deployment": ID``; the manager finds its namespace and
+app.
+
 Latencies of several clusters are merged as histograms, and percentiles are computed from the merged histogram:
 percentiles can neither be added nor averaged.
 """
@@ -29,11 +32,12 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True, order=True)
 class CallEndpoint:
-    """One end of a connection."""
+    """One end of a connection. With ``deployment``, an id of the fleet, the other fields are not known yet."""
 
     cluster: str
     namespace: str
     service: str
+    deployment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +167,8 @@ def _read(item: Mapping[str, Any], cluster: str) -> ServiceConnection:
 
 
 def _end(item: Mapping[str, Any], cluster: str) -> CallEndpoint:
+    if item.get("deployment"):
+        return CallEndpoint(cluster, "", "", str(item["deployment"]))
     return CallEndpoint(
         str(item.get("cluster") or cluster),
         str(item.get("namespace") or UNKNOWN),
@@ -205,4 +211,6 @@ def _connection_json(each: ServiceConnection) -> dict[str, Any]:
 
 
 def end_json(end: CallEndpoint) -> dict[str, str]:
+    if end.deployment:
+        return {"cluster": end.cluster, "deployment": end.deployment}
     return {"cluster": end.cluster, "namespace": end.namespace, "service": end.service}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,7 +22,9 @@ from shoal.base.clock import RealClock
 from shoal.client import AccessConfig, Client, builtin, connect, load
 from shoal.errors import ApiError
 from shoal.kube.objects import Obj
+from shoal.navigator.connections import CallEndpoint, ServiceConnection, read_connections
 from shoal.navigator.edge import rbac
+from shoal.navigator.edge.config import CallsConfig
 from shoal.navigator.edge.requests.forwarding import PortForward
 from shoal.navigator.edge.requests.proxies import ProxiedPorts
 from shoal.sentinel.supervisor import find_envoy
@@ -141,10 +144,10 @@ async def _running(pods: Any, name: str) -> None:
 
 
 @asynccontextmanager
-async def edge(world: World) -> AsyncIterator[tuple[RecordingManager, Client]]:
+async def edge(world: World, **settings: Any) -> AsyncIterator[tuple[RecordingManager, Client]]:
     async with recording_manager() as manager, connect(world.access, clock=RealClock()) as client:
         ports = PortForward(world.access, clock=RealClock(), random_bytes=secrets.token_bytes)
-        async with running_edge(client, manager.join_file(), ports=ports):
+        async with running_edge(client, manager.join_file(), ports=ports, **settings):
             await manager.until(lambda: manager.current is not None and manager.model.verifications)
             yield manager, client
 
@@ -258,3 +261,50 @@ async def test_the_api_servers_proxy_reaches_ports_on_the_pods_address(world: Wo
                 return False
 
         await eventually(answers, timeout_s=20)
+
+
+GATEWAY_PAGE = """\
+shoal_sentinel_requests_total{code="2xx",deployment="dep_web"} 9
+shoal_sentinel_requests_total{code="5xx",deployment="dep_web"} 1
+shoal_sentinel_request_duration_seconds_bucket{deployment="dep_web",le="+Inf"} 10
+"""
+ISTIO_PAGE = """\
+istio_requests_total{reporter="source",source_canonical_service="web",source_workload_namespace="shop",\
+destination_canonical_service="cart",destination_service_namespace="shop",response_code="200"} 20
+"""
+
+
+def serving_page(name: str, port: int, path: str, page: str) -> Obj:
+    """A pod with a page of metrics."""
+    script = f"cd $(mktemp -d) && mkdir -p $(dirname {path}) && cat > {path} <<'END'\n{page}END\n"
+    return pod(name, "sh", "-c", f"{script}exec python3 -m http.server {port}")
+
+
+async def test_the_counters_of_proxies_are_the_service_graph_without_a_prometheus(world: World) -> None:
+    calls = CallsConfig(istio_proxies=True, interval_s=1.0)
+    port = any_free("127.0.0.1")
+    async with edge(world, calls=calls) as (manager, _), connect(load(world.kubeconfig), clock=RealClock()) as admin:
+        gateway = serving_page("gateway", port, "metrics", GATEWAY_PAGE)
+        gateway["metadata"]["labels"] = {"app.kubernetes.io/component": "sentinel"}
+        gateway["spec"]["containers"][0]["ports"] = [{"name": "metrics", "containerPort": port}]
+        sidecar = serving_page("sidecar", 15020, "stats/prometheus", ISTIO_PAGE)
+        sidecar["spec"]["containers"][0]["name"] = "istio-proxy"
+        await istio.create(admin, gateway, sidecar)
+        found: dict[str, ServiceConnection] = {}
+
+        async def both() -> bool:
+            now = time.time()
+            asked = pb.ServiceConnections(start_ms=int((now - 60) * 1000), end_ms=int((now + 60) * 1000))
+            answer = orjson.loads(whole(await manager.ask(secrets.token_hex(4), Oneof("connections", asked))))
+            connections, warnings = read_connections(answer, "east")
+            found.update({each.source.service: each for each in connections})
+            assert {"default", "web"} <= set(found), warnings
+            return True
+
+        await eventually(both, timeout_s=30)
+        to_app, to_cart = found["default"], found["web"]
+        assert to_app.source == CallEndpoint("east", "shop", "default")
+        assert to_app.destination == CallEndpoint("east", "", "", "dep_web")
+        assert to_app.success_rate == pytest.approx(0.9)
+        assert to_cart.destination == CallEndpoint("east", "shop", "cart")
+        assert to_cart.requests == pytest.approx(2 * to_app.requests), "20 and 10 in the same time"

@@ -77,7 +77,7 @@ async def opened_edge(
     join = read_join_file(config.join)
     name = config.edge or f"{socket.gethostname()[:20]}-{os.getpid()}-{process.ids.new_suffix()}"
     async with AsyncExitStack() as stack:
-        connections = None
+        prometheus = None
         if config.requests.prometheus:
             transport = HttpTransport(
                 AccessConfig(url=config.requests.prometheus, token=config.requests.prometheus_token),
@@ -85,14 +85,14 @@ async def opened_edge(
                 user_agent=_AGENT,
             )
             stack.push_async_callback(transport.close)
-            connections = Connections(_fetching(transport), cluster=_cluster_label(config.requests))
+            prometheus = Connections(_fetching(transport), cluster=_cluster_label(config.requests))
         yield Edge(
             EdgeDeps(
                 config=config,
                 join=lambda: _reread(config, join),
                 client=client,
                 ports=ports,
-                connections=connections,
+                prometheus=prometheus,
                 name=name[:_NAME_CHARACTERS],
                 software=f"shoal/{__version__}",
                 metrics=process.metrics,

@@ -6,16 +6,27 @@ The graph names the clusters that did not answer, with the reason, so that a mis
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
 from shoal.errors import ApiError
 from shoal.navigator.answers.asking import whole_answer
-from shoal.navigator.connections import CallEndpoint, ServiceConnection, end_json, merged, read_connections, summed
-from shoal.navigator.view import Edges
+from shoal.navigator.answers.fleet import Deployments
+from shoal.navigator.answers.query.fields import DEPLOYMENT_LABEL
+from shoal.navigator.connections import (
+    UNKNOWN,
+    CallEndpoint,
+    ServiceConnection,
+    end_json,
+    merged,
+    read_connections,
+    summed,
+)
+from shoal.navigator.summaries import Summary
+from shoal.navigator.view import Edges, View
 from shoal.wire.navigator.v1.navigator_pb import ServiceConnections
 
 Json = dict[str, Any]
@@ -38,7 +49,9 @@ class _Answers:
     warnings: list[Json] = field(default_factory=list)
 
 
-async def graph(edges: Edges, clusters: Sequence[str], request: GraphRequest, *, deadline_s: float) -> Json:
+async def graph(
+    edges: Edges, clusters: Sequence[str], request: GraphRequest, *, places: DeploymentPlaces, deadline_s: float
+) -> Json:
     question = ServiceConnections(
         start_ms=round(request.start_s * 1000),
         end_ms=round(request.end_s * 1000),
@@ -49,7 +62,7 @@ async def graph(edges: Edges, clusters: Sequence[str], request: GraphRequest, *,
     async with asyncio.TaskGroup() as tasks:
         for cluster in clusters:
             tasks.create_task(_ask(edges, cluster, question, deadline_s, answers), name=f"graph/{cluster}")
-    detail = merged(answers.connections)
+    detail = merged(_placed(answers.connections, places, request))
     failed = sorted(answers.failed, key=lambda each: str(each["cluster"]))
     names = {str(each["cluster"]) for each in failed}
     return {
@@ -73,6 +86,56 @@ async def _ask(
     else:
         answers.connections += found
         answers.warnings += [{"cluster": cluster, "message": text} for text in warnings]
+
+
+def _placed(
+    connections: Iterable[ServiceConnection], places: DeploymentPlaces, request: GraphRequest
+) -> Iterator[ServiceConnection]:
+    """With the namespaces and apps of the fleet's deployments; those that were not asked for are left out."""
+    for each in connections:
+        if not each.destination.deployment:
+            yield each
+            continue
+        destination = places.of(each.destination)
+        for end in (each.source, destination):
+            if request.namespace in ("", end.namespace) and request.service in ("", end.service):
+                yield replace(each, destination=destination)
+                break
+
+
+class DeploymentPlaces:
+    """Finds where the deployments of the fleet are, by the labels of their pods. A deployment without pods, such as
+    one that was replaced a minute ago, has the namespace of its app's other deployments."""
+
+    def __init__(self, view: View, deployments: Deployments) -> None:
+        self._view = view
+        self._deployments = deployments
+        self._found: dict[str, dict[str, CallEndpoint]] = {}  # id → by cluster
+
+    def of(self, end: CallEndpoint) -> CallEndpoint:
+        """In the same cluster if it has pods there."""
+        found = self._found.get(end.deployment)
+        if found is None:
+            found = self._found[end.deployment] = self._places(end.deployment) or self._siblings(end.deployment)
+        if not found:
+            return CallEndpoint(end.cluster, UNKNOWN, self._deployments.app.get(end.deployment, end.deployment))
+        return found.get(end.cluster) or found[min(found)]
+
+    def _places(self, id_: str) -> dict[str, CallEndpoint]:
+        found: dict[str, CallEndpoint] = {}
+        for row in self._view.labelled("pods", DEPLOYMENT_LABEL, id_):
+            if row.cluster not in found and isinstance(row.summary, Summary):
+                app = self._deployments.app_of(row.summary.labels) or id_
+                found[row.cluster] = CallEndpoint(row.cluster, row.namespace, app)
+        return found
+
+    def _siblings(self, id_: str) -> dict[str, CallEndpoint]:
+        known = self._deployments
+        app = (known.project.get(id_), known.environment.get(id_), known.app.get(id_))
+        for other in known.having("app", app[2]) if app[2] is not None else ():
+            if (known.project.get(other), known.environment.get(other)) == app[:2] and (found := self._places(other)):
+                return found
+        return {}
 
 
 def _by_service(

@@ -123,6 +123,24 @@ class RequestConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallsConfig:
+    """The service graph from the counters of the cluster's own proxies."""
+
+    gateways: bool = setting(True, doc="read the counters of Shoal's gateways")
+    istio_proxies: bool = setting(
+        False, doc="read the counters of Istio's proxies in every pod; for meshes without a Prometheus"
+    )
+    interval_s: float = setting(5.0, doc="how often they are read")
+    keep_s: float = setting(3600.0, doc="how long they are kept, and how far back the graph can go")
+
+    def __post_init__(self) -> None:
+        if self.interval_s < 1:
+            raise ConfigError(f"calls.interval_s is {self.interval_s}: use 1 or more")
+        if self.keep_s < self.interval_s:
+            raise ConfigError("calls.keep_s cannot be shorter than calls.interval_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeConfig:
     """One edge. Durations are in seconds."""
 
@@ -137,6 +155,7 @@ class EdgeConfig:
     connection: ConnectionConfig = setting(ConnectionConfig(), doc="the stream to the manager")
     namespaces: NamespaceConfig = setting(NamespaceConfig(), doc="namespaces whose objects are reported")
     requests: RequestConfig = setting(RequestConfig(), doc="requests from the manager")
+    calls: CallsConfig = setting(CallsConfig(), doc="the service graph from the counters of proxies")
 
     def __post_init__(self) -> None:
         if self.discovery_s <= 0:

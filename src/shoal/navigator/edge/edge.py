@@ -19,6 +19,7 @@ from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all
 from shoal.client import Client, TransportError
 from shoal.errors import ApiError
+from shoal.navigator.edge.calls.reading import ProxyCalls
 from shoal.navigator.edge.config import EdgeConfig, EdgeJoinFile
 from shoal.navigator.edge.identity import ClusterIdentity, identify
 from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, SYNCED, WAITING
@@ -47,7 +48,7 @@ class EdgeDeps:
     join: Callable[[], EdgeJoinFile]
     client: Client
     ports: PodPorts
-    connections: Connections | None
+    prometheus: Connections | None
     name: str  # of this process, unique among the standbys
     software: str
     metrics: EdgeMetrics
@@ -100,7 +101,8 @@ class Edge:
             backoff=self._backoff,
         )  # fmt: skip
         proxies = Proxies(parts.ports, self._pod, admin_port=config.requests.envoy_admin_port)
-        answers = Answers(parts.client, proxies, parts.connections)
+        self.calls = ProxyCalls(parts.ports, self.watching.cache("pods"), config.calls, clock=clock)
+        answers = Answers(parts.client, proxies, self.calls, parts.prometheus)
         pool = RequestPool(answers, config.requests, parts.metrics, clock=clock)
         self.stream = EdgeStream(
             StreamDeps(
@@ -117,6 +119,7 @@ class Edge:
             {
                 "edge/watching": self.watching.run(),
                 "edge/control-planes": self.control_planes.run(),
+                "edge/calls": self.calls.run(),
                 "edge/stream": self._report(),
             }
         )

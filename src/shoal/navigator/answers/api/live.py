@@ -22,7 +22,7 @@ from shoal.navigator.answers.api import bodies
 from shoal.navigator.answers.api.parameters import Limit, Moment, OfCluster, OfNamespace, known_cluster
 from shoal.navigator.answers.api.sources import ROOT, Sources
 from shoal.navigator.answers.asking import as_items, parts_of, whole_answer
-from shoal.navigator.answers.graph import GraphRequest, graph
+from shoal.navigator.answers.graph import DeploymentPlaces, GraphRequest, graph
 from shoal.navigator.answers.workloads import pod_row
 from shoal.rest.answers import bad_query
 from shoal.rest.operations import Operation, RestCall
@@ -150,7 +150,8 @@ class Live:
             raise bad_query(invalid("start", query.start, "must be before end"))
         request = GraphRequest(start_s=start_s, end_s=end_s, namespace=query.namespace, service=query.service)
         clusters = [chosen] if chosen else [each.name for each in view.clusters()]
-        return await graph(self._sources.edges, clusters, request, deadline_s=DEADLINE_S)
+        places = DeploymentPlaces(view, self._sources.deployments())
+        return await graph(self._sources.edges, clusters, request, places=places, deadline_s=DEADLINE_S)
 
     def _pod(self, call: RestCall[Any]) -> tuple[str, str, str]:
         cluster, namespace, name = (call.path[part] for part in ("cluster", "namespace", "name"))

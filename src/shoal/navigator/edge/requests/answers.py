@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import orjson
 
-from shoal.client import Client, Scope, builtin
-from shoal.errors import BadRequest
-from shoal.navigator.connections import connections_json
+from shoal.client import Client, Scope, TransportError, builtin
+from shoal.errors import BadRequest, ServiceUnavailable
+from shoal.navigator.connections import ServiceConnection, connections_json
 from shoal.navigator.edge.requests.connections import Connections
 from shoal.navigator.edge.requests.proxies import Proxies
 from shoal.wire.navigator.v1 import navigator_pb as pb
@@ -19,13 +19,26 @@ from shoal.wire.navigator.v1 import navigator_pb as pb
 _LINES_BYTES = 64 * 1024
 
 
+class CallSource(Protocol):
+    """Calls as the cluster's own proxies have counted them."""
+
+    @property
+    def has_proxies(self) -> bool: ...
+
+    def between(
+        self, start_s: float, end_s: float, *, namespace: str, service: str
+    ) -> tuple[list[ServiceConnection], list[str]]:
+        """Rates over the period, and what is missing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """``connections`` is None where no metrics are known."""
+    """``prometheus`` is None where none is known."""
 
     client: Client
     proxies: Proxies
-    connections: Connections | None
+    calls: CallSource
+    prometheus: Connections | None
 
     async def __call__(self, request: pb.Request) -> AsyncGenerator[bytes, None]:
         parts = self._parts(request)
@@ -52,12 +65,23 @@ class Answers:
         yield await self.proxies.config(asked.namespace, asked.pod, raw=asked.raw)
 
     async def _connections(self, asked: pb.ServiceConnections) -> AsyncGenerator[bytes, None]:
-        if self.connections is None:
-            raise BadRequest("no Prometheus is configured: set requests.prometheus of the edge")
-        found = await self.connections.between(
-            asked.start_ms / 1000, asked.end_ms / 1000, namespace=asked.namespace, service=asked.service
-        )
-        yield orjson.dumps(connections_json(found))
+        if self.prometheus is None and not self.calls.has_proxies:
+            raise BadRequest(
+                "nothing measures calls: the cluster has no gateway of Shoal; for a mesh set requests.prometheus or "
+                "calls.istio_proxies of the edge"
+            )
+        start_s, end_s = asked.start_ms / 1000, asked.end_ms / 1000
+        found, warnings = self.calls.between(start_s, end_s, namespace=asked.namespace, service=asked.service)
+        if self.prometheus is not None:
+            try:
+                found += await self.prometheus.between(
+                    start_s, end_s, namespace=asked.namespace, service=asked.service
+                )  # fmt: skip
+            except (ServiceUnavailable, TransportError) as error:
+                if not self.calls.has_proxies:
+                    raise
+                warnings.append(f"the metrics of Prometheus are missing: {error}")
+        yield orjson.dumps(connections_json(found, warnings))
 
 
 async def logs(client: Client, asked: pb.PodLogs) -> AsyncGenerator[bytes, None]:
