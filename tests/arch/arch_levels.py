@@ -20,7 +20,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "admission allocation protection read",  # what happens before a write, and reads
         "custom nodes protection_metrics watch writing",  # the steps of a write, streams, and connections to nodes
         "metrics write",  # the verbs that create and update
-        "authn delete patch quota_status roles",  # verbs and background work on top of writes
+        "aggregator authn delete patch quota_status roles",  # verbs and background work on top of writes
         "advertising housekeeping pages reviews subresources",  # the rest of the API
         "boot handler",  # the request's way to its verb, and the objects of a new server
         "inprocess server",  # whole servers

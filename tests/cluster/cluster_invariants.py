@@ -58,9 +58,10 @@ class Probe:
 
     async def settle(self) -> None:
         """Let the server's own work finish, so that what changes after this is the request's doing."""
-        if not self._alone:  # these two write in their own time
+        if not self._alone:  # these write in their own time
             await self.server.server.quotas.stop()
             await self.server.server.aggregation.stop()
+            await self.server.server.handler.aggregator.registration.stop()
             self._alone = True
         await self.server.server.housekeeping.idle.wait()
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 import orjson
 
 from shoal.apiserver import paths, read, watch
+from shoal.apiserver.aggregator.service import Aggregator
 from shoal.apiserver.authn import impersonation
 from shoal.apiserver.authn.authenticator import OPEN_PATHS, UnseenCredential
 from shoal.apiserver.authn.service import Authentication
@@ -67,11 +68,12 @@ class Handler:
         issue_token = None if authentication.issuer is None else authentication.issuer.issue
         self.subresources = Subresources(writer, self.patcher, self.deleter, self.nodes, issue_token)
         self.metrics = MetricsApi(core, self.nodes)
+        self.aggregator = Aggregator(core, writer)
         self.reviews = Reviews(core, self.authenticator, authorizer)
         self._answer = self._serve_shared if core.store.shared else self._serve
         self.protection = Protection(core)
         define_flow_metrics(metrics, self.protection)
-        self.pages = Pages(core, metrics, self.metrics.schemas, authentication.documents)
+        self.pages = Pages(core, metrics, self.aggregator, self.metrics.schemas, authentication.documents)
 
     async def handle(self, request: Request) -> Answer:
         """Authenticate, pass flow control, then serve the request."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from shoal.apiserver.aggregator.service import Aggregator
 from shoal.apiserver.authn.keys import IssuerDocuments
 from shoal.apiserver.context import Core
 from shoal.apiserver.http import Request, Response
@@ -30,16 +31,18 @@ class Pages:
         self,
         core: Core,
         metrics: Metrics,
+        aggregator: Aggregator,
         more_schemas: Callable[[], Sequence[tuple[Resource, dict[str, Any]]]] = tuple,
         issuer: IssuerDocuments | None = None,
     ) -> None:
         """``more_schemas``: of served resources that are neither built in nor defined by users."""
         self.core = core
+        self._aggregator = aggregator
         self._more_schemas = more_schemas
         self._metrics = metrics  # of this server and the parts beside it; a process may have several servers
         address = f"{core.config.advertise_address}:{core.config.advertise_port}"
         self._discovery = DiscoveryDocuments((served.resource for served in core.registry), server_address=address)
-        self._registry_version = core.registry.version
+        self._discovered = core.registry.version, aggregator.version
         self._openapi: object | None = None
         self._version = _version_body()
         self._started_s = core.clock.wall_s()
@@ -85,10 +88,12 @@ class Pages:
         return DocumentResponse(200, document.body, document.content_type.encode(), headers)
 
     def _refresh(self) -> None:
-        """Rebuild the documents after definitions changed."""
-        if self._registry_version != self.core.registry.version:
-            self._registry_version = self.core.registry.version
-            self._discovery.set_resources(served.resource for served in self.core.registry)
+        """Rebuild the documents after definitions or APIServices changed."""
+        aggregator = self._aggregator
+        known = self.core.registry.version, aggregator.version
+        if self._discovered != known:
+            self._discovered = known
+            self._discovery.update(tuple(each.resource for each in self.core.registry), aggregator.priorities, ())
 
     def _paths(self) -> list[str]:
         self._refresh()

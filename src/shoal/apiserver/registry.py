@@ -170,6 +170,10 @@ def _event_from_core(obj: Obj) -> Obj:
     return events.to_events_v1(obj)
 
 
+def _nothing() -> None:
+    """No one follows the changes."""
+
+
 def _loopback_rules() -> dict[str, KindRules]:
     from shoal.kube.kinds.core.endpoints import endpoints_rules
     from shoal.kube.kinds.networking.endpoint_slice import endpoint_slice_rules
@@ -188,6 +192,7 @@ class Registry:
         self._served: dict[tuple[str, str, str], Served] = {}
         self._storage: dict[str, Served] = {}
         self.version = 0  # counts changes of the set, for discovery and OpenAPI
+        self.on_change: Callable[[], None] = _nothing
         own = _loopback_rules() if loopback_endpoints else {}
         for resource in BUILTIN:
             self._add(Served(resource, own.get(resource.kind)))
@@ -244,6 +249,7 @@ class Registry:
         if storage is not None:
             self._storage[key] = storage
         self.version += 1
+        self.on_change()
 
     def attrs_of(self, key: Key, value: bytes) -> Attrs:
         """Attrs of an object read back from disk. Definitions may not be loaded yet, so fields are decoded later."""

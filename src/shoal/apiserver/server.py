@@ -16,6 +16,8 @@ from shoal.apiserver.admission.policies.type_checking import TypeChecks
 from shoal.apiserver.admission.webhooks.client import HookClient
 from shoal.apiserver.admission.webhooks.service import Webhooks
 from shoal.apiserver.advertising import Advertising
+from shoal.apiserver.aggregator.plan import API_SERVICES
+from shoal.apiserver.aggregator.registration import ApiServiceEffects
 from shoal.apiserver.allocation import ServiceEffects
 from shoal.apiserver.authn.certificate_rules import certificate_guard
 from shoal.apiserver.authn.credential import Credential
@@ -91,6 +93,7 @@ class ApiServer:
                 "namespaces": NamespaceEffects(core),
                 "resourcequotas": QuotaEffects(core),
                 CRDS: self.definitions,
+                API_SERVICES: ApiServiceEffects(core),
                 VALIDATING: TypeChecks(core),
             },
             guards={
@@ -133,6 +136,7 @@ class ApiServer:
         await create_boot_objects(self.core, self.writer, self.advertising)
         self._tasks.append(asyncio.create_task(self.advertising.run(), name="advertising"))
         self.aggregation.start()
+        await self.handler.aggregator.start()
         await self.housekeeping.idle.wait()  # the first client finds the default service accounts
         self.handler.protection.start()
         self.handler.pages.ready = True
@@ -172,6 +176,7 @@ class ApiServer:
         if self._http is not None:
             await self._http.stop()
         await self.handler.metrics.stop()
+        await self.handler.aggregator.stop()
         await self.authentication.stop()
         await self.aggregation.stop()
         self.handler.authorizer.stop()

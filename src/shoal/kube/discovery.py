@@ -1,4 +1,4 @@
-"""Discovery: the documents under ``/api`` and ``/apis`` that list the served resources.
+"""Discovery: the documents under ``/api`` and ``/apis`` that list the resources of this server and of aggregated ones.
 
 There are two forms: one document per group version, and the aggregated form (``apidiscovery.k8s.io/v2``) with all
 resources in two documents. Documents are built on first use, cached as bytes, and dropped when the resources change.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256, sha512
 from typing import Any, Final
@@ -22,6 +22,7 @@ AGGREGATED_JSON: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 
 # The order in which kubectl prefers groups when two have a resource of the same name; the highest comes first.
 _GROUP_PRIORITY: Final = {
+    "": 18000,
     "apiregistration.k8s.io": 20001,
     "apps": 17800,
     "events.k8s.io": 17750,
@@ -44,7 +45,11 @@ _GROUP_PRIORITY: Final = {
     "flowcontrol.apiserver.k8s.io": 16100,
     "storagemigration.k8s.io": 15800,
 }
-_CUSTOM_PRIORITY: Final = 1000
+_CUSTOM_PRIORITY: Final = 1000, 100
+_VERSION_PRIORITY: Final = {("", "v1"): 1, ("autoscaling", "v2"): 30, ("flowcontrol.apiserver.k8s.io", "v1"): 21}
+
+# of a group, and of a version in its group; the highest comes first
+Priorities = Mapping[tuple[str, str], tuple[int, int]]
 
 _KUBE_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?", re.ASCII)
 _STAGE: Final = {None: 0, "beta": 1, "alpha": 2}
@@ -57,6 +62,12 @@ def version_order(version: str) -> tuple[int, int, int, int, str]:
         return 1, 0, 0, 0, version
     major, stage, minor = matched.groups()
     return 0, _STAGE[stage], -int(major), -int(minor or 0), ""
+
+
+def default_priority(group: str, version: str) -> tuple[int, int]:
+    """The priorities of a group and of its version where no APIService sets them."""
+    of_group = _GROUP_PRIORITY.get(group)
+    return _CUSTOM_PRIORITY if of_group is None else (of_group, _VERSION_PRIORITY.get((group, version), 15))
 
 
 def storage_version_hash(group: str, version: str, kind: str) -> str:
@@ -111,26 +122,46 @@ class DiscoveryDocument:
     etag: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AggregatedVersion:
+    """A group version that another server serves. ``resources`` are the entries of its APIResourceList; ``stale``: that
+    server does not answer now."""
+
+    group: str
+    version: str
+    resources: tuple[Mapping[str, Any], ...] = ()
+    stale: bool = False
+
+
 class DiscoveryDocuments:
     """The discovery documents of a set of resources. ``server_address`` is the host and port in ``/api``."""
 
     def __init__(self, resources: Iterable[Resource] = BUILTIN, *, server_address: str = "") -> None:
         self._server_address = server_address
         self._resources: tuple[Resource, ...] = ()
-        self._groups: dict[str, dict[str, list[Resource]]] = {}  # group → version → resources, all in listing order
+        # group → version → resources, all in listing order
+        self._groups: dict[str, dict[str, list[Resource] | AggregatedVersion]] = {}
+        self._priorities: Priorities = {}
+        self._elsewhere: tuple[AggregatedVersion, ...] = ()
         self._stored_as: dict[str, Resource] = {}  # storage key → the stored version
         self._documents: dict[tuple[str, bool], DiscoveryDocument] = {}
         self.set_resources(resources)
 
     def set_resources(self, resources: Iterable[Resource]) -> None:
         """Replace the served resources. Objects of a kind are stored in its first version."""
-        wanted = tuple(resources)
-        if wanted == self._resources:
+        self.update(tuple(resources), self._priorities, self._elsewhere)
+
+    def update(
+        self, resources: tuple[Resource, ...], priorities: Priorities, elsewhere: Sequence[AggregatedVersion]
+    ) -> None:
+        """Replace the served resources, the priorities that differ from the defaults, and what other servers serve."""
+        known = self._resources, self._priorities, self._elsewhere
+        if known == (resources, priorities, tuple(elsewhere)):
             return
-        self._resources = wanted
-        self._groups = _grouped(wanted)
+        self._resources, self._priorities, self._elsewhere = resources, dict(priorities), tuple(elsewhere)
+        self._groups = _grouped(resources, self._priorities, self._elsewhere)
         self._stored_as = {}
-        for resource in wanted:
+        for resource in resources:
             self._stored_as.setdefault(resource.storage_key, resource)
         self._documents.clear()
 
@@ -185,9 +216,12 @@ class DiscoveryDocuments:
         versions = [{"groupVersion": f"{group}/{version}", "version": version} for version in self._groups[group]]
         return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
-    def _resource_list(self, group: str, version: str) -> dict[str, Any]:
+    def _resource_list(self, group: str, version: str) -> dict[str, Any] | None:
         entries: list[dict[str, Any]] = []
-        for resource in self._groups[group][version]:
+        resources = self._groups[group][version]
+        if isinstance(resources, AggregatedVersion):
+            return None  # its server answers
+        for resource in resources:
             entries.append(self._resource_entry(resource))
             entries += [_subresource_entry(resource, sub) for sub in _by_name(resource.subresources)]
         group_version = f"{group}/{version}" if group else version
@@ -224,21 +258,31 @@ class DiscoveryDocuments:
         }
 
 
-def _grouped(resources: tuple[Resource, ...]) -> dict[str, dict[str, list[Resource]]]:
-    found: dict[str, dict[str, list[Resource]]] = {}
+def _grouped(
+    resources: tuple[Resource, ...], priorities: Priorities, elsewhere: tuple[AggregatedVersion, ...]
+) -> dict[str, dict[str, list[Resource] | AggregatedVersion]]:
+    here: dict[tuple[str, str], list[Resource]] = {}
     for resource in resources:
-        found.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
-    for versions in found.values():
-        for served in versions.values():
-            served.sort(key=lambda resource: resource.plural)
-    return {
-        group: dict(sorted(found[group].items(), key=lambda item: version_order(item[0])))
-        for group in sorted(found, key=_group_order)
-    }
+        here.setdefault((resource.group, resource.version), []).append(resource)
+    for served in here.values():
+        served.sort(key=lambda resource: resource.plural)
+    found: dict[tuple[str, str], list[Resource] | AggregatedVersion] = {**here}
+    for each in elsewhere:
+        found[each.group, each.version] = each
+    of_group: dict[str, int] = {}
+    of_version: dict[tuple[str, str], int] = {}
+    for group, version in found:
+        wanted, of_version[group, version] = priorities.get((group, version)) or default_priority(group, version)
+        of_group[group] = max(wanted, of_group.get(group, 0))
 
+    def order(place: tuple[str, str]) -> tuple[Any, ...]:
+        group, version = place
+        return group != "", -of_group[group], group, -of_version[place], version_order(version)
 
-def _group_order(group: str) -> tuple[bool, int, str]:
-    return group != "", -_GROUP_PRIORITY.get(group, _CUSTOM_PRIORITY), group
+    made: dict[str, dict[str, list[Resource] | AggregatedVersion]] = {}
+    for group, version in sorted(found, key=order):
+        made.setdefault(group, {})[version] = found[group, version]
+    return made
 
 
 def _by_name(subresources: tuple[Subresource, ...]) -> list[Subresource]:
@@ -266,7 +310,9 @@ def _subresource_entry(resource: Resource, sub: Subresource) -> dict[str, Any]:
     return entry
 
 
-def _aggregated_version(version: str, resources: list[Resource]) -> dict[str, Any]:
+def _aggregated_version(version: str, resources: list[Resource] | AggregatedVersion) -> dict[str, Any]:
+    if isinstance(resources, AggregatedVersion):
+        return _version_elsewhere(resources)
     return {
         "version": version,
         "resources": [_aggregated_resource(resource) for resource in resources],
@@ -295,3 +341,31 @@ def _aggregated_subresource(resource: Resource, sub: Subresource) -> dict[str, A
         "responseKind": {"group": group, "version": version, "kind": sub.kind},
         "verbs": sorted(sub.verbs),
     }
+
+
+def _version_elsewhere(served: AggregatedVersion) -> dict[str, Any]:
+    """A version of another server in the aggregated form, from the entries of its APIResourceList."""
+    made: dict[str, dict[str, Any]] = {}
+    for given in sorted(served.resources, key=lambda each: "/" in str(each.get("name"))):  # subresources come last
+        plural, _, sub = str(given.get("name") or "").partition("/")
+        kind = {
+            "group": given.get("group") or served.group,
+            "version": given.get("version") or served.version,
+            "kind": given.get("kind") or "",
+        }
+        parent = made.get(plural)
+        if parent is None:
+            parent = made[plural] = {
+                "resource": plural,
+                "responseKind": {**kind, "kind": ""} if sub else kind,
+                "scope": "Namespaced" if given.get("namespaced") else "Cluster",
+                "singularResource": "" if sub else given.get("singularName") or "",
+                "verbs": [] if sub else list(given.get("verbs") or ()),
+            }
+            if not sub:
+                parent.update({name: list(given[name]) for name in ("shortNames", "categories") if given.get(name)})
+        if sub:
+            entry = {"subresource": sub, "responseKind": kind, "verbs": list(given.get("verbs") or ())}
+            parent.setdefault("subresources", []).append(entry)
+    freshness = "Stale" if served.stale else "Current"
+    return {"version": served.version, "resources": list(made.values()), "freshness": freshness}

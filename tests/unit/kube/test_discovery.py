@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from shoal.kube.discovery import AGGREGATED_JSON, DiscoveryDocuments, version_order, wants_aggregated
+from shoal.kube.discovery import AGGREGATED_JSON, AggregatedVersion, DiscoveryDocuments, version_order, wants_aggregated
 from shoal.kube.resources import BUILTIN, Resource, Subresource
 
 SHIP = Resource(
@@ -234,3 +234,48 @@ def test_documents_are_built_once() -> None:
 )
 def test_the_accept_header_chooses_the_form(accept: str, wanted: bool) -> None:
     assert wants_aggregated(accept) is wanted
+
+
+def test_priorities_order_groups_and_versions() -> None:
+    discovery = DiscoveryDocuments()
+    ships = [Resource(group=g, version=v, plural="ships", kind="Ship", custom=True)
+             for g, v in (("a.example", "v1"), ("a.example", "v2"), ("b.example", "v1"))]  # fmt: skip
+    discovery.update((*BUILTIN, *ships), {("b.example", "v1"): (19000, 5), ("a.example", "v1"): (10, 200)}, ())
+    listed = read(discovery, "/apis")["groups"]
+    assert [group["name"] for group in listed][:3] == ["apiregistration.k8s.io", "b.example", "apps"]
+    assert [each["version"] for each in read(discovery, "/apis/a.example")["versions"]] == ["v1", "v2"]
+
+
+def test_group_versions_of_aggregated_servers_are_listed() -> None:
+    discovery = DiscoveryDocuments()
+    entries = (
+        {"name": "ships/hold", "kind": "Hold", "namespaced": True, "verbs": ["get"], "version": "v9"},
+        {"name": "ships", "singularName": "ship", "kind": "Ship", "namespaced": True, "verbs": ["list"],
+         "shortNames": ["sh"]},
+    )  # fmt: skip
+    elsewhere = [
+        AggregatedVersion("sea.example", "v1", entries),
+        AggregatedVersion("old.example", "v1", (), stale=True),
+    ]
+    discovery.update(tuple(BUILTIN), {}, elsewhere)
+    assert {"sea.example", "old.example"} <= {group["name"] for group in read(discovery, "/apis")["groups"]}
+    assert discovery.get("/apis/sea.example/v1") is None  # its server answers
+    found = {item["metadata"]["name"]: item for item in read(discovery, "/apis", aggregated=True)["items"]}
+    assert found["old.example"]["versions"] == [{"version": "v1", "resources": [], "freshness": "Stale"}]
+    assert found["sea.example"]["versions"][0]["resources"] == [
+        {
+            "resource": "ships",
+            "responseKind": {"group": "sea.example", "version": "v1", "kind": "Ship"},
+            "scope": "Namespaced",
+            "singularResource": "ship",
+            "verbs": ["list"],
+            "shortNames": ["sh"],
+            "subresources": [
+                {
+                    "subresource": "hold",
+                    "responseKind": {"group": "sea.example", "version": "v9", "kind": "Hold"},
+                    "verbs": ["get"],
+                }
+            ],
+        }
+    ]

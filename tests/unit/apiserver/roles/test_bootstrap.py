@@ -34,6 +34,7 @@ async def test_a_server_restores_default_roles_and_bindings_when_it_starts(tmp_p
         subjects = (await server.get(f"{RBAC}/clusterrolebindings/system:basic-user"))["subjects"]
         assert [subject["name"] for subject in subjects] == ["system:authenticated"]
         assert len(await rules_of(server, "view")) > 5
+        await server.server.aggregation.idle.wait()
         revision = server.store.revision
     async with local_server(url) as server:
         await server.server.aggregation.idle.wait()

@@ -1,0 +1,1 @@
+"""Aggregation: APIServices, and the group versions that other servers serve."""
