@@ -16,10 +16,11 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "audit exchange framing shapes",  # parts of one connection, and the audit log
         "http",  # the server of connections
         "context fencing",  # what every verb is given
-        "authz body creation ranges selection zpages",  # one question about a request each, and debugging pages
+        # one question about a request each, debugging pages, metrics of the store
+        "authz body creation ranges selection store_metrics zpages",
         "admission allocation protection read",  # what happens before a write, and reads
         "custom nodes protection_metrics watch writing",  # the steps of a write, streams, and connections to nodes
-        "metrics write",  # the verbs that create and update
+        "metrics request_metrics write",  # the verbs that create and update, and the count of requests
         "aggregator authn delete patch quota_status roles",  # verbs and background work on top of writes
         "advertising housekeeping pages reviews subresources",  # the rest of the API
         "boot handler",  # the request's way to its verb, and the objects of a new server
@@ -179,8 +180,8 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "store": (
         # the interface, and small parts that any process can use: socket, thread, URLs
         "control model thread urls",
-        # interfaces of a durable log and of a copy; recent events, ordered keys
-        "copy_model journal ordered ring",
+        # interfaces of a durable log and of a copy; recent events, ordered keys, counts
+        "copy_model figures journal ordered ring",
         # the durable logs; the current objects in memory
         "memory postgres sqlite view",
         # the sides of a copy; the store itself, on any of the logs

@@ -25,6 +25,7 @@ from shoal.store import (
     StoreClosed,
 )
 from shoal.store.memory import MemoryJournal
+from shoal.testing.waiting import eventually
 
 
 def pod(name: str) -> Key:
@@ -279,3 +280,20 @@ async def test_nothing_is_visible_before_it_is_durable(backend: Any) -> None:
     assert journal.batches == [1, 256, 256, 256, 232], "what gathered meanwhile is written together, bounded"
     assert heard == journal.batches, "one call per batch"
     await store.stop()
+
+
+async def test_commits_are_counted_by_operation_and_batch_and_the_size_on_disk_is_known(lonely: Any) -> None:
+    async with lonely.opened() as store:
+        await store.commit([lonely.put("a")], [Absent(pod("a"))])
+        await asyncio.gather(*(store.commit([lonely.put(name)]) for name in "bcd"))
+        await store.commit([Delete(pod("a"))])
+        with pytest.raises(RequirementFailed):
+            await store.commit([lonely.put("b")], [Absent(pod("b"))])
+        counted = {key: sum(durations.counts) for key, durations in store.figures.requests.items()}
+        assert counted == {("create", "pods"): 1, ("update", "pods"): 3, ("delete", "pods"): 1}
+        sizes = store.figures.batch_sizes
+        assert sizes.total == 6 and sum(sizes.counts) == sum(store.figures.batch_s.counts) <= 6
+        if lonely.durable:
+            await eventually(lambda: store.size_bytes > 4096)
+        else:
+            assert store.size_bytes == 0

@@ -24,7 +24,9 @@ from shoal.apiserver.patch import Patcher
 from shoal.apiserver.paths import ResourcePath
 from shoal.apiserver.protection import Protection, RequestContext
 from shoal.apiserver.protection_metrics import define_flow_metrics
+from shoal.apiserver.request_metrics import RequestMetrics, define_request_metrics
 from shoal.apiserver.reviews import Reviews
+from shoal.apiserver.store_metrics import define_store_metrics
 from shoal.apiserver.subresources import Subresources
 from shoal.apiserver.user import User
 from shoal.apiserver.watch import WatchHub
@@ -72,12 +74,16 @@ class Handler:
         self.reviews = Reviews(core, self.authenticator, authorizer)
         self._answer = self._serve_shared if core.store.shared else self._serve
         self.protection = Protection(core)
+        self._requests = RequestMetrics(core)
+        self._now = core.clock.monotonic
         define_flow_metrics(metrics, self.protection)
+        define_request_metrics(metrics, self._requests, hub)
+        define_store_metrics(metrics, core)
         self.pages = Pages(core, metrics, self.aggregator, self.metrics.schemas, authentication.documents)
 
     async def handle(self, request: Request) -> Answer:
         """Authenticate, pass flow control, then serve the request."""
-        protection = self.protection
+        protection, began_s = self.protection, self._now()
         context = protection.begin(request)
         try:
             try:
@@ -110,10 +116,15 @@ class Handler:
             answer = error_response(Timeout("Timeout: request did not complete within the allotted timeout"))
         except Exception:
             protection.panicked(context)
+            self._requests.count(context, 500, began_s)
             raise
         finally:
             protection.leave(context)
-        return protection.finished(context, answer)
+        series = self._requests.count(context, answer.status, began_s)
+        answer = protection.finished(context, answer)
+        if not isinstance(answer, Response):
+            self._requests.follow(series, answer)
+        return answer
 
     async def _serve_shared(
         self, context: RequestContext, user: User, target: ResourcePath | None, verb: str, asked: Query

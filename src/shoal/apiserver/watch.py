@@ -13,7 +13,7 @@ thousand kubelets do not cost five thousand comparisons per pod event.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -29,6 +29,7 @@ from shoal.store import Compacted, Entry, Event, EventType, Watch
 
 if TYPE_CHECKING:
     from shoal.apiserver.registry import Served
+    from shoal.kube.resources import Resource
 
 _TICK_S = 1.0
 _ADDED, _MODIFIED, _DELETED = b"ADDED", b"MODIFIED", b"DELETED"
@@ -380,6 +381,15 @@ class WatchHub:
                 del self._resources[group.served.key]
                 if resource.unsubscribe is not None:
                     resource.unsubscribe()
+
+    def counts(self) -> Iterator[tuple[Resource, str, int]]:
+        """The number of watchers of each group, with its resource and scope."""
+        for resource in self._resources.values():
+            for groups in (resource.broad, *resource.triggered.values()):
+                for group in groups.values():
+                    selection = group.selection
+                    scope = "cluster" if selection.namespace is None else "namespace"
+                    yield group.served.resource, "resource" if selection.name else scope, group.members
 
     def _reset(self, key: str) -> None:
         """The store lost revisions that these watches have sent: each finds this at its cursor and ends."""

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from shoal.base.logs import get_logger
+from shoal.store.figures import StoreFigures
 from shoal.store.journal import Journal, Loaded, Result, Transaction
 from shoal.store.model import (
     Attrs,
@@ -65,6 +66,8 @@ class LogStore:
         self._journal = journal
         self.shared = journal.shared
         self._on_fatal = on_fatal
+        self._clock = clock
+        self.figures = StoreFigures()
         self._view = View()
         self._rings = Rings(limits or RingLimits(), clock)
         self._revision = 0
@@ -89,6 +92,10 @@ class LogStore:
     def history_bytes(self) -> int:
         """Bytes of history that the rings hold beyond the current objects."""
         return self._rings.held_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return self._journal.size_bytes
 
     async def start(self) -> None:
         loaded = await self._journal.open(self)
@@ -118,9 +125,12 @@ class LogStore:
         if not self._open:
             raise StoreClosed
         answer: asyncio.Future[Sequence[Entry]] = asyncio.get_running_loop().create_future()
+        began_s = self._clock()
         self._queue.append((Transaction(ops, requires), answer))
         self._wake_writer()
-        return await answer
+        entries = await answer
+        self.figures.committed(ops, requires, self._clock() - began_s)
+        return entries
 
     async def fresh(self) -> int:
         revision = await self._journal.newest()
@@ -298,7 +308,9 @@ class LogStore:
                     continue
                 batch, answers = self._next_batch()
                 if batch:
+                    began_s = self._clock()
                     _answer(answers, await self._journal.commit(batch))
+                    self.figures.written(len(batch), self._clock() - began_s)
         except Exception as error:
             self.fail(error)
             for answer in answers:

@@ -72,6 +72,10 @@ class Replica(Protocol):
 class Journal(Protocol):
     shared: bool  # whether other servers write to the same log
 
+    @property
+    def size_bytes(self) -> int:
+        """The size on disk, as of the last look at it; 0 where there is none."""
+
     async def open(self, replica: Replica) -> Loaded: ...
 
     async def commit(self, batch: Sequence[Transaction]) -> Sequence[Result]:

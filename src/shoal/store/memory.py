@@ -10,6 +10,8 @@ from shoal.store.model import Event
 
 
 class MemoryJournal(LoneWriter):
+    size_bytes = 0
+
     async def open(self, replica: Replica) -> Loaded:
         self._replica = replica
         return Loaded(entries={}, events=(), floors={}, revision=0, incarnation=Ids().new_uid())

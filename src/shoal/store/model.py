@@ -14,9 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
+
+if TYPE_CHECKING:
+    from shoal.store.figures import StoreFigures
 
 # These structs are created for every write and hashed or compared on every look-up: msgspec constructs them in C, and
 # Key is a tuple, so that hashing it never enters Python. gc=False: they only hold strings, bytes and each other in one
@@ -189,10 +192,19 @@ class Store(Protocol):
     """One instance serves one process; memory, SQLite and PostgreSQL behave the same."""
 
     shared: bool  # whether other servers write too, so that the view here may lag
+    figures: StoreFigures
 
     @property
     def revision(self) -> int:
         """The newest durable, visible revision; 0 for an empty store."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The size on disk, as of the last look at it; 0 where there is none."""
+
+    @property
+    def history_bytes(self) -> int:
+        """Bytes of history in memory, beyond the current objects."""
 
     async def start(self) -> None: ...
 

@@ -151,6 +151,15 @@ class SqliteJournal(LoneWriter):
             self._untidy.set()
         return loaded
 
+    @property
+    def size_bytes(self) -> int:
+        """The file and its write-ahead log."""
+        size = 0
+        for path in (self._path, f"{self._path}-wal"):
+            with suppress(FileNotFoundError):
+                size += os.stat(path).st_size
+        return size
+
     async def commit(self, batch: Sequence[Transaction]) -> Sequence[Result]:
         if self._frozen:
             return [StoreReadOnly(self._frozen) for _ in batch]

@@ -20,6 +20,7 @@ _ALIVE = timedelta(seconds=30)  # a server that was silent for this long reloads
 _FORGET_ROWS = 512  # rows that are worth a statement
 _FORGET_MOST = 2000
 _FORGET_BEATS = 10  # after so many, fewer are
+_SIZE_BEATS = 30  # between two looks at the size of the tables
 
 _BEAT = """
 WITH me AS (
@@ -33,6 +34,10 @@ SELECT count(*) FROM shoal.server WHERE id <> $1 AND seen > clock_timestamp() - 
 _REGISTER = """
 INSERT INTO shoal.server (id, revision, seen) SELECT $1, revision, clock_timestamp() FROM shoal.counter
 ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, seen = excluded.seen
+"""
+_SIZE = """
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = 'shoal' AND c.relkind = 'r'
 """
 _FORGET = "SELECT shoal.forget($1, $2, $3, $4, $5, $6)"
 
@@ -50,6 +55,7 @@ class Housekeeper:
         self._superseded: list[int] = []
         self._floors: Mapping[str, int] = {}
         self._lock = asyncio.Lock()
+        self.size_bytes = 0  # of the tables
         self.others = 1  # live servers besides this one; one too many is better than one too few
 
     def forget(self, revisions: Sequence[int], floors: Mapping[str, int]) -> None:
@@ -63,6 +69,8 @@ class Housekeeper:
                 async with self._lock:
                     connection = await self._link.get()
                     self.others = await connection.fetchval(_BEAT, self._server, self._revision(), _ALIVE)
+                    if beats % _SIZE_BEATS == 0:
+                        self.size_bytes = await connection.fetchval(_SIZE)
                 beats += 1
                 least = 1 if beats % _FORGET_BEATS == 0 else _FORGET_ROWS
                 while len(self._superseded) >= least and await self._forget_some():

@@ -62,6 +62,10 @@ class PostgresJournal:
         self._tasks: list[asyncio.Task[None]] = []
         self._hints: Hints | None = None
 
+    @property
+    def size_bytes(self) -> int:
+        return self._keeper.size_bytes
+
     async def open(self, replica: Replica) -> Loaded:
         feed = self._feed = Feed(replica, self._attrs_of, self._published)
         self._follow_link = PostgresLink(self._url, "follower", self._timeouts, self._prepare_follower)
