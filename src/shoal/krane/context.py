@@ -22,7 +22,7 @@ from shoal.krane.model import Applier, ControlPlane, Fenced, Live, Observer
 from shoal.krane.protocol import WatchMachine
 from shoal.krane.session import AgentSession
 from shoal.sync.brake import DeletionBrake
-from shoal.sync.keys import StreamKind
+from shoal.sync.keys import NAMESPACED, StreamKind, split_key
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 ANSWERS = (NotFound, BadRequest, Forbidden, Unauthorized)  # errors that only a working control plane gives
@@ -106,8 +106,11 @@ class ControllerContext:
         return Backoff(base_s=self.limits.reconnect_base_s, cap_s=self.limits.reconnect_cap_s, floor_s=0.02)
 
     def may_be_there(self, key: str) -> bool:
-        """False when the cluster surely has nothing of the key: then a tombstone takes nothing away."""
-        return self.key_state.is_running(key) or not self.observer.synced or self.observer.report(key) is not None
+        """False when the cluster surely has nothing of the key: then a tombstone takes nothing away. The observer does
+        not see namespaces."""
+        if self.key_state.is_running(key) or split_key(key)[0] == NAMESPACED:
+            return True
+        return not self.observer.synced or self.observer.report(key) is not None
 
     def now_ms(self) -> int:
         return round(self.clock.wall_s() * 1000)

@@ -31,7 +31,8 @@ def _rule(group: str, resources: tuple[str, ...], verbs: tuple[str, ...], *names
 
 
 CLUSTER_RULES: tuple[Obj, ...] = (
-    _rule("", ("namespaces",), _ENSURE),
+    _rule("", ("namespaces",), (*_ENSURE, "delete")),
+    _rule("", ("persistentvolumeclaims",), ("list",)),  # before a namespace is deleted
     _rule("", ("serviceaccounts", "services"), _KEEP),
     _rule("", ("secrets",), ("create", "delete", "get", "patch")),
     _rule("", ("nodes", "pods"), ("list", "watch")),

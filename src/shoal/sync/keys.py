@@ -15,8 +15,11 @@ class StreamKind(StrEnum):
     SENTINELS = "sentinels"
 
 
+NAMESPACED = "environment"  # a key of this kind stands for the environment's namespace; it is only ever deleted
+
 STREAM_OF = {
     "deployment": StreamKind.DEPLOYMENTS,
+    NAMESPACED: StreamKind.DEPLOYMENTS,
     "sentinel": StreamKind.SENTINELS,
     "route": StreamKind.SENTINELS,
     "policy": StreamKind.SENTINELS,

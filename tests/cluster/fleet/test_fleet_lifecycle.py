@@ -15,10 +15,12 @@ from connectrpc.code import Code
 
 from shoal.cli.contexts import Context
 from shoal.cli.rest import RequestRefused, Rest
+from shoal.client import Scope, builtin
+from shoal.krane.labels import ENVIRONMENT, KRANE, MANAGED_BY
 from shoal.kube.objects import Obj
 from shoal.testing.fleet import AgentClient
 from shoal.testing.fleet_recorder import FleetRecorder, marker_of
-from shoal.testing.fleets import LocalFleet, app, app_path
+from shoal.testing.fleets import PROJECT, LocalFleet, app, app_path
 from shoal.testing.waiting import eventually, eventually_blocking
 from shoal.testing.watching import watching
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -92,6 +94,31 @@ async def test_apply_change_scale_stop_and_delete_reach_the_clusters_and_come_ba
         await seen(lambda: not any(witness.of_app("web", cluster) for cluster in CLUSTERS), "delete")
         rows = await witness.settled()
         assert not [row for row in rows if row.wanted and row.key.startswith("deployment/")]
+
+
+async def test_the_namespaces_of_a_deleted_environment_go_in_every_cluster(fleet: LocalFleet) -> None:
+    within = {"project": PROJECT, "environment": "preview"}
+    environment = {
+        **app("x", {}),
+        "kind": "Environment",
+        "metadata": {"name": "preview", "project": PROJECT},
+        "spec": {},
+    }
+    web = app("web", {"eu": 1, "us": 1})
+    async with FleetRecorder(fleet) as witness:
+
+        async def namespaces() -> list[str]:
+            labels = Scope(label_selector=f"{MANAGED_BY}={KRANE},{ENVIRONMENT}={id_}")
+            found = [await client.of(builtin("namespaces")).list(labels) for client in witness.clients.values()]
+            return [obj["metadata"]["name"] for listed in found for obj in listed.items]
+
+        await asyncio.to_thread(fleet.api.apply, environment, {**web, "metadata": {**web["metadata"], **within}})
+        await witness.until(lambda: all(witness.of_app("web", cluster) for cluster in CLUSTERS), what="apply")
+        id_ = witness.of_app("web", "eu-1")[0]["metadata"]["labels"][ENVIRONMENT]
+        assert len(await namespaces()) == len(CLUSTERS)
+        path = f"/projects/{PROJECT}/environments/preview?cascade=true"
+        await asyncio.to_thread(fleet.api.request, "DELETE", path)
+        await eventually(namespaces, until=lambda left: not left, timeout_s=WAIT_S, explain=fleet.logs)
 
 
 async def test_an_app_moves_between_the_shards_of_a_cluster_and_back_while_it_runs(fleet: LocalFleet) -> None:

@@ -26,7 +26,7 @@ from krane_world import (
 
 from shoal.base.clock import RealClock
 from shoal.client import PatchType, ResourceClient, Scope, Unreachable, builtin
-from shoal.errors import ApiError, Forbidden, Invalid, NotFound
+from shoal.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from shoal.krane.handlers import make_handlers
 from shoal.krane.model import Newer
 from shoal.krane.objects.writer import NotOurs
@@ -223,6 +223,57 @@ async def test_a_namespace_of_somebody_else_is_used_as_it_is():
         await w.apply(deployment(1))
         after = await w.of("namespaces").get(NAMESPACE)
         assert after["metadata"]["labels"] == before["metadata"]["labels"]
+
+
+async def _phase(w, name):
+    try:
+        return (await w.of("namespaces").get(name))["status"]["phase"]
+    except NotFound:
+        return "gone"
+
+
+async def test_the_namespace_of_a_deleted_environment_goes_with_what_krane_has_in_it():
+    async with world() as w:
+        await w.apply(deployment(1))
+        await w.ready()
+        await w.deployments.applier.delete("environment/env_1", NAMESPACE, NAMESPACE)
+        await eventually(lambda: _phase(w, NAMESPACE), until=lambda phase: phase == "gone", timeout_s=10)
+        await w.deployments.applier.delete("environment/env_1", NAMESPACE, NAMESPACE)  # again, as after a restart
+        await w.apply(deployment(2))  # the agent does not believe that the namespace is still there
+        assert await _phase(w, NAMESPACE) == "Active"
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"app.kubernetes.io/managed-by": "krane", "shoal.dev/fleet": "flt_1", "shoal.dev/environment": "env_2"},
+        {"app.kubernetes.io/managed-by": "krane", "shoal.dev/fleet": "flt_2", "shoal.dev/environment": "env_1"},
+        {"app.kubernetes.io/managed-by": "helm", "shoal.dev/fleet": "flt_1", "shoal.dev/environment": "env_1"},
+    ],
+)
+async def test_a_namespace_that_krane_did_not_make_for_the_environment_stays(labels):
+    async with world(controllers=(), observe=False) as w:
+        await w.of("namespaces").create({"metadata": {"name": NAMESPACE, "labels": labels}})
+        await w.deployments.applier.delete("environment/env_1", NAMESPACE, NAMESPACE)
+        assert await _phase(w, NAMESPACE) == "Active"
+
+
+@pytest.mark.parametrize(
+    ("plural", "spec"),
+    [
+        ("persistentvolumeclaims", {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}),
+        ("services", {"ports": [{"port": 80}]}),
+        ("pods", {"containers": [{"name": "a", "image": "shoal/echo"}]}),
+    ],
+)
+async def test_a_namespace_stays_while_others_run_or_store_something_in_it(plural, spec):
+    async with world(controllers=(), observe=False) as w:
+        await w.apply(deployment(1))
+        await w.of(plural).create({"metadata": {"name": "theirs", "namespace": NAMESPACE}, "spec": spec})
+        with pytest.raises(Conflict, match=r"krane did not make: \w+ theirs; delete them"):
+            await w.deployments.applier.delete("environment/env_1", NAMESPACE, NAMESPACE)
+        assert await _phase(w, NAMESPACE) == "Active"
 
 
 async def test_what_is_stopped_is_kept_without_pods():

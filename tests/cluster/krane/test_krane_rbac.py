@@ -67,6 +67,9 @@ async def whole_life(w):
         )
     )
     await w.deployments.applier.delete("deployment/dep_2", "", "")
+    await w.apply(deployment(8, key="deployment/dep_3", deployment="dep_3", environment="env_3", namespace="shop-old"))
+    await w.deployments.applier.delete("deployment/dep_3", "", "")
+    await w.deployments.applier.delete("environment/env_3", "shop-old", "shop-old")
     await w.apply(custom("route/rt_2", 9, "other-x", ROUTE))
     for key in (*GATEWAYS, "route/rt_2"):
         await w.sentinels.applier.delete(key, "", "")

@@ -52,6 +52,21 @@ async def test_deletions_of_the_last_minutes_count_after_a_restart_too(tmp_path:
         assert rig.controller.status()["heldDeletes"] == ["deployment/d020"]
 
 
+async def test_namespaces_of_environments_that_no_user_deleted_wait_for_a_confirmation(tmp_path: Path) -> None:
+    plane, cluster = FakePlane(), FakeCluster()
+    _deployments(plane, 10)
+    async with Rig(tmp_path, plane=plane, cluster=cluster) as rig:
+        await rig.settle()
+        for n in range(7):
+            plane.unwant(f"environment/e{n}")
+        await rig.settle()
+        assert len(cluster.deleted) == 5
+        assert len(rig.controller.status()["heldDeletes"]) == 2
+        plane.unwant("environment/asked", by_user=True)
+        await rig.settle()
+        assert cluster.deleted[5:] == ["environment/asked"]
+
+
 async def test_a_held_key_that_is_released_is_not_held_any_more(tmp_path: Path) -> None:
     plane = FakePlane()
     _deployments(plane, 20)

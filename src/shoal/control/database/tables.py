@@ -94,7 +94,7 @@ class Desired(Base):
     stream: Mapped[str] = mapped_column(String(16), primary_key=True)
     key: Mapped[str] = mapped_column(String(96), primary_key=True)
     workspace_id: Mapped[str] = mapped_column(Key)
-    kind: Mapped[str] = mapped_column(String(16))  # deployment, sentinel, route, policy, keys
+    kind: Mapped[str] = mapped_column(String(16))  # deployment, environment, sentinel, route, policy, keys
     object_id: Mapped[str] = mapped_column(Key)
     action: Mapped[str] = mapped_column(String(16))
     number: Mapped[int]

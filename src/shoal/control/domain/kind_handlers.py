@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 
 from shoal.base.ids import new_token, token_digest
 from shoal.control.database import tables
-from shoal.control.domain import apps, gateways
+from shoal.control.domain import apps, gateways, namespaces
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.app import AppSpec
 from shoal.control.domain.kinds.credentials import ApiKeySpec, SecretSpec
@@ -129,6 +129,7 @@ class EnvironmentHandler(KindHandler):
             if not isinstance(each, tables.App | tables.Sentinel):
                 await work.session.delete(each)
         await work.session.flush()
+        await namespaces.remove(work, row)
         await work.session.delete(row)
         await work.session.flush()
         return gone

@@ -11,6 +11,7 @@ from shoal.client import Client, ResourceType, Scope, builtin
 from shoal.errors import BadRequest, NotFound
 from shoal.krane import labels
 from shoal.krane.deployments.check import check
+from shoal.krane.deployments.namespaces import Namespaces
 from shoal.krane.deployments.render import render, replicas_between
 from shoal.krane.model import Live, Owner
 from shoal.krane.objects.group import Group
@@ -19,7 +20,7 @@ from shoal.krane.objects.writer import Writer, together
 from shoal.krane.protocol import version_of
 from shoal.krane.unsealing import Unseal, values_of
 from shoal.kube.objects import Obj
-from shoal.sync.keys import split_key
+from shoal.sync.keys import NAMESPACED, split_key
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 KIND = "deployment"
@@ -41,6 +42,7 @@ _FOUND_BY = (builtin("serviceaccounts"), builtin("services"), ROOT)
 class DeploymentApplier:
     def __init__(self, client: Client, owner: Owner, memory: Memory, open_secret: Unseal) -> None:
         self._writer = Writer(client, owner)
+        self._namespaces = Namespaces(client, owner)
         self._owner = owner
         self._memory = memory
         self._open_secret = open_secret
@@ -73,12 +75,19 @@ class DeploymentApplier:
         return [kind for kind in PARTS if kind.kind not in wanted and not self._memory.has_none(key, kind.kind)]
 
     async def delete(self, key: str, namespace: str, name: str) -> None:
+        kind_of_key, id_ = split_key(key)
+        if kind_of_key == NAMESPACED:
+            await self._namespaces.delete(name, environment=id_)
+            self._writer.forget_namespace(name)
+            return
         self._memory.forget(key)
         for place in await self._places(key, namespace, name):
             for kind in PARTS:
                 await self._writer.remove(kind, *place)
 
     async def release(self, key: str, namespace: str, name: str) -> None:
+        if split_key(key)[0] == NAMESPACED:
+            return  # the namespace stays
         self._memory.forget(key)
         for place in await self._places(key, namespace, name):
             for kind in reversed(PARTS):  # the Deployment last: until then the key is found again

@@ -6,9 +6,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from fleet_world import ADMIN, EDITOR, VIEWER, a_fleet, a_world, an_app, doc, ref
+from fleet_world import ADMIN, EDITOR, VIEWER, World, a_fleet, a_world, an_app, doc, ref
+from sqlalchemy import update
 
 from shoal.control.database import tables
+from shoal.control.database.changes import forget
 from shoal.control.database.tables import FLEET
 from shoal.control.domain.access import authorize
 from shoal.control.domain.model import Actor, ListScope, ObjectRef
@@ -107,6 +109,43 @@ async def test_an_empty_environment_is_deleted_and_its_name_can_be_used_again(tm
         assert again.created
         assert again.object["metadata"]["namespace"] != first
         assert again.object["metadata"]["project"] == "shop"
+
+
+async def _told_to_remove(world: World) -> set[tuple[str, str]]:
+    """(cluster's name, namespace) of the namespaces that agents are told to delete, because a user asked for it."""
+    names = {row.id: row.name for row in await world.rows(tables.Cluster)}
+    rows = await world.rows(tables.Desired, tables.Desired.kind == "environment")
+    assert {(row.action, row.by_user) for row in rows} <= {("delete", True)}
+    return {(names[row.cluster_id], row.namespace) for row in rows}
+
+
+async def test_the_namespace_of_a_deleted_environment_goes_wherever_it_had_something(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        namespace = (await world.rows(tables.Environment))[0].namespace
+        await world.apply(an_app(regions=("eu",)))
+        await world.fleet.delete(ADMIN, ref("App", "web"))
+        assert await _told_to_remove(world) == set()
+        gone = await world.fleet.delete(ADMIN, ref("Environment", "prod"))
+        assert await _told_to_remove(world) == {("eu1", namespace)}
+        assert [(each.cluster, each.action, each.kind) for each in gone.effects][-1] == ("eu1", "delete", "environment")
+
+
+async def test_the_namespace_of_an_old_environment_goes_everywhere_since_nobody_knows_where_it_was(
+    tmp_path: Path,
+) -> None:
+    async with a_fleet(tmp_path) as world:
+        for cluster in ("eu1", "us1"):
+            await world.join(cluster)
+        namespace = (await world.rows(tables.Environment))[0].namespace
+        await world.apply(an_app(regions=("eu",)))
+        await world.fleet.delete(ADMIN, ref("App", "web"))
+        async with world.databases.fleet.transaction() as tx:
+            await tx.session.execute(update(tables.Desired).values(gone_at=tx.now))
+        await world.clock.advance(3600)
+        await forget(world.databases.fleet, 1000, 1000)
+        assert await world.rows(tables.Desired) == []
+        await world.fleet.delete(ADMIN, ref("Environment", "prod"))
+        assert await _told_to_remove(world) == {("eu1", namespace), ("us1", namespace)}
 
 
 # Reading
