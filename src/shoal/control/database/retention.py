@@ -1,4 +1,4 @@
-"""Retention: removes old changes and tombstones, stored answers, events and audit rows.
+"""Retention: removes old changes and tombstones, stored answers, events, audit rows, and what deleted clusters left.
 
 It deletes in transactions of at most a thousand rows, so that others wait only briefly. Any number of
 control planes may do this on one database: they find less to do.
@@ -15,6 +15,7 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.control.database.changes import BATCH, forget
 from shoal.control.database.engine import Database, Databases
+from shoal.control.database.leftovers import forget_deleted_clusters
 from shoal.control.database.tables import Audit, Event, Idempotency
 from shoal.errors import ConfigError, ServiceUnavailable
 
@@ -64,6 +65,10 @@ async def run_retention(databases: Databases, retention: Retention, clock: Clock
                 await sweep(database, retention)
             except ServiceUnavailable as error:
                 _log.warning("retention waits for the database", database=database.name, reason=error.message)
+        try:
+            await forget_deleted_clusters(databases)
+        except ServiceUnavailable as error:
+            _log.warning("retention waits for a database", reason=error.message)
         await clock.sleep(retention.every_s)
 
 

@@ -15,6 +15,7 @@ from shoal.base.clock import Clock
 from shoal.base.ids import Ids
 from shoal.control.database import tables
 from shoal.control.database.engine import Database, Databases
+from shoal.control.database.leftovers import forget_deleted_clusters
 from shoal.control.database.transaction import Tx
 from shoal.control.domain import entry, gateways, moves, readiness
 from shoal.control.domain.access import OPERATORS, authorize
@@ -252,6 +253,8 @@ class Fleet(Queries):
                     *(Diff(f"{each.kind} {each}", "present", None).as_json() for each in also),
                 ],
             )
+        if ref.kind == "Cluster" and not dry_run:
+            await forget_deleted_clusters(self._databases)
         return Deleted(object=shown, also=also, effects=work.effects, dry_run=dry_run)
 
     async def move(

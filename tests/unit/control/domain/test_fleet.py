@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from fleet_world import ADMIN, EDITOR, VIEWER, World, a_fleet, a_world, an_app, doc, ref
-from sqlalchemy import update
+from sqlalchemy import delete, update
 
 from shoal.control.database import tables
 from shoal.control.database.changes import forget
+from shoal.control.database.leftovers import forget_deleted_clusters
 from shoal.control.database.tables import FLEET
 from shoal.control.domain.access import authorize
 from shoal.control.domain.model import Actor, ListScope, ObjectRef
@@ -251,6 +252,44 @@ async def test_what_is_used_cannot_be_taken_away(tmp_path: Path) -> None:
         await world.fleet.delete(ADMIN, ref("App", "web"))
         await world.fleet.delete(ADMIN, ref("Cluster", "eu1"))
         await world.fleet.delete(ADMIN, ref("Region", "eu"))
+
+
+async def _lost_cluster(world: World) -> None:
+    """An app and its route have left eu1, but its agent is lost and never says so."""
+    await world.apply(an_app(regions=("eu", "us")))
+    await world.apply(doc("Route", "r", {"host": "a.example.com", "app": "web"}))
+    await world.join("eu1")
+    await world.report_app()
+    await world.join("eu1", lost=True)
+    await world.apply(an_app(regions=("us",)))
+
+
+async def test_places_of_a_deleted_cluster_do_not_stay_in_the_status(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await _lost_cluster(world)
+        route, app = ref("Route", "r"), ref("App", "web")
+        assert ("eu1", "Removing") in [
+            (each["cluster"], each["state"]) for each in (await world.fleet.status(ADMIN, route))["places"]
+        ]
+        assert [each["state"] for each in (await world.fleet.status(ADMIN, app))["regions"]][-1] == "Removing"
+        assert len(await world.fleet.instances(ADMIN, app)) == 2
+        await world.fleet.delete(ADMIN, ref("Cluster", "eu1"), dry_run=True)
+        assert len(await world.fleet.instances(ADMIN, app)) == 2
+        await world.fleet.delete(ADMIN, ref("Cluster", "eu1"))
+        assert [each["cluster"] for each in (await world.fleet.status(ADMIN, route))["places"]] == ["us1"]
+        assert [each["cluster"] for each in (await world.fleet.status(ADMIN, app))["regions"]] == ["us1"]
+        assert [each["cluster"] for each in await world.fleet.instances(ADMIN, app)] == ["us1"]
+
+
+async def test_what_a_deleted_cluster_left_goes_although_the_process_ended_after_the_deletion(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await _lost_cluster(world)
+        async with world.databases.fleet.transaction() as tx:
+            await tx.session.execute(delete(tables.Cluster).where(tables.Cluster.name == "eu1"))
+        wanted = await world.rows(tables.Desired, tables.Desired.action == "apply")
+        assert await forget_deleted_clusters(world.databases) == 1
+        assert await forget_deleted_clusters(world.databases) == 0
+        assert {row.key for row in await world.rows(tables.Desired)} == {row.key for row in wanted}
 
 
 async def test_a_token_for_an_agent_can_bring_its_cluster_along(tmp_path: Path) -> None:
