@@ -141,7 +141,7 @@ class Decoder:
         self._server = server
         self._limit = limit
         self._buffer = bytearray()
-        self._parts: list[bytes] = []  # of a message that comes in several frames
+        self._begun = bytearray()  # a message that comes in several frames; there may be very many, and empty ones
         self._opcode: Opcode | None = None  # of that message
 
     def feed(self, data: bytes) -> list[Message]:
@@ -194,7 +194,7 @@ class Decoder:
     def _check_size(self, opcode: Opcode, size: int) -> None:
         if opcode >= Opcode.CLOSE and size > _CONTROL_LIMIT:
             raise WebSocketError(CloseCode.PROTOCOL_ERROR, "a control frame is too long")
-        if size + sum(map(len, self._parts)) > self._limit:
+        if size + len(self._begun) > self._limit:
             raise WebSocketError(CloseCode.TOO_BIG, f"a message is longer than {self._limit} bytes")
 
     def _assemble(self, final: bool, opcode: Opcode, data: bytes) -> Message | None:
@@ -206,11 +206,12 @@ class Decoder:
             if final:
                 return Message(opcode, data)
             self._opcode = opcode
-        self._parts.append(data)
+        self._begun += data
         if not final:
             return None
-        whole, kind = b"".join(self._parts), self._opcode
-        self._parts, self._opcode = [], None
+        whole, kind = bytes(self._begun), self._opcode
+        self._begun.clear()
+        self._opcode = None
         return Message(kind, whole)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -67,6 +68,14 @@ def test_what_breaks_the_protocol_is_refused_with_its_code(frame: bytes, server:
     with pytest.raises(WebSocketError) as caught:
         Decoder(server=server).feed(frame)
     assert caught.value.code is code
+
+
+def test_many_empty_parts_cost_no_more_than_their_bytes() -> None:
+    decoder = Decoder(server=True)
+    before = time.process_time()
+    decoder.feed(bytes((Opcode.BINARY, 0x80, 0, 0, 0, 0)) + bytes((Opcode.CONTINUATION, 0x80, 0, 0, 0, 0)) * 20_000)
+    assert time.process_time() - before < 0.5  # 4 s when each part was added up again
+    assert decoder.feed(bytes((0x80 | Opcode.CONTINUATION, 0x80, 0, 0, 0, 0))) == [Message(Opcode.BINARY, b"")]
 
 
 def test_parts_count_together_towards_the_limit() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import Protocol
 
@@ -11,9 +12,14 @@ from shoal.base.websocket import CloseCode, Decoder, Message, Opcode, WebSocketE
 
 
 class BodyChange(Protocol):
-    """Changes a body on its way."""
+    """Changes a body on its way, slice by slice."""
 
-    def feed(self, data: bytes) -> bytes: ...
+    pending: bool  # there is more to take
+    failed: bool  # the body cannot be read
+
+    def put(self, data: bytes) -> None: ...
+
+    def take(self) -> bytes: ...
 
     def finish(self) -> bytes: ...
 
@@ -21,7 +27,7 @@ class BodyChange(Protocol):
 class BackendRelay(Relay):
     """A backend's body, chunk by chunk as it comes."""
 
-    __slots__ = ("_backend", "_change", "_sink")
+    __slots__ = ("_answered", "_backend", "_change", "_changing", "_sink")
 
     def __init__(
         self,
@@ -37,6 +43,8 @@ class BackendRelay(Relay):
         super().__init__(status, content_type, headers, length=length, own_headers=own_headers)
         self._backend = backend
         self._change = change
+        self._changing = False  # a slice is due
+        self._answered = False  # everything has arrived, not everything is changed
         self._sink: Sink | None = None
 
     def attach(self, sink: Sink) -> None:
@@ -44,7 +52,10 @@ class BackendRelay(Relay):
         self._backend.attach(self)
 
     def on_writable(self) -> None:
-        self._backend.resume()
+        if self._change is not None and self._change.pending:
+            self._change_later()
+        else:
+            self._backend.resume()
 
     def on_closed(self) -> None:
         self._sink = None
@@ -53,28 +64,65 @@ class BackendRelay(Relay):
 
     def on_answer(self, data: bytes) -> None:
         sink = self._sink
-        if sink is not None:
-            if self._change is not None:
-                data = self._change.feed(data)
-            if data:
-                sink.write(frame(data))
-            if not sink.writable:
-                self._backend.pause()
+        if sink is None:
+            return
+        if self._change is not None:
+            self._change.put(data)
+            self._change_later()
+            return
+        sink.write(frame(data))
+        if not sink.writable:
+            self._backend.pause()
 
     def on_answered(self, problem: str) -> None:
-        sink, self._sink = self._sink, None
-        if sink is not None:
-            if problem:
-                sink.abort()
-            else:
-                rest = b"" if self._change is None else self._change.finish()
-                if rest:
-                    sink.write(frame(rest))
-                sink.end()
-            self.ended()
+        if self._sink is None:
+            return
+        if problem:
+            self._end(abort=True)
+        elif self._change is not None and self._change.pending:
+            self._answered = True
+        else:
+            self._end()
 
     def on_room(self) -> None:
         """Do nothing: the backend sends the request's body."""
+
+    def _change_later(self) -> None:
+        """Change the next slice after other clients had their turn."""
+        self._backend.pause()
+        if not self._changing:
+            self._changing = True
+            asyncio.get_running_loop().call_soon(self._change_slice)
+
+    def _change_slice(self) -> None:
+        self._changing = False
+        sink, change = self._sink, self._change
+        if sink is None or change is None:
+            return
+        data = change.take()
+        if change.failed:
+            self._backend.abort()
+            self._end(abort=True)
+            return
+        if data:
+            sink.write(frame(data))
+        if not change.pending and self._answered:
+            self._end()
+        elif sink.writable:
+            self.on_writable()
+
+    def _end(self, *, abort: bool = False) -> None:
+        sink, self._sink = self._sink, None
+        if sink is None:
+            return
+        if abort:
+            sink.abort()
+        else:
+            rest = b"" if self._change is None else self._change.finish()
+            if rest:
+                sink.write(frame(rest))
+            sink.end()
+        self.ended()
 
 
 class Tunnel(Upgrade):
@@ -140,7 +188,8 @@ class ServerSocket:
         found: list[Message] = []
         for message in received:
             if message.opcode is Opcode.PING:
-                self.wire.write(encode(Opcode.PONG, message.data))
+                if self.wire.writable:  # a client that does not read gets no more answers
+                    self.wire.write(encode(Opcode.PONG, message.data))
             elif message.opcode is Opcode.CLOSE:
                 self.close()
                 return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
@@ -22,7 +23,7 @@ class Socket:
     def __init__(self, request: ServerRequest, subprotocol: str) -> None:
         self._request = request
         self._decoder = Decoder(server=True)
-        self._waiting: list[Message] = []
+        self._waiting: deque[Message] = deque()
         self._sending = asyncio.Lock()  # pieces of two channels must not mix
         self.subprotocol = subprotocol
         self.closed = False
@@ -34,7 +35,7 @@ class Socket:
         """The next message's channel and data; None when the client has closed."""
         while True:
             while self._waiting:
-                message = self._waiting.pop(0)
+                message = self._waiting.popleft()
                 if message.opcode is Opcode.PING:
                     await self._write(websocket.encode(Opcode.PONG, message.data))
                 elif message.opcode is Opcode.CLOSE:

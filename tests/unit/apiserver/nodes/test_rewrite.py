@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import time
+import zlib
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.apiserver.nodes.rewrite import HtmlPage, Links, page_for, request_headers, response_headers
+from shoal.apiserver.nodes.rewrite import (
+    SLICE_BYTES,
+    HtmlPage,
+    Links,
+    PageChange,
+    page_for,
+    request_headers,
+    response_headers,
+)
 
 PREFIX = "/api/v1/namespaces/a/pods/p/proxy"
 LINKS = Links(PREFIX, "10.0.0.1:80", "api.example:6443")
@@ -98,11 +108,63 @@ def test_a_page_that_pretends_to_be_a_tag_is_not_held_for_ever() -> None:
     assert sent > 100 * 8192 - 2 * 64 * 1024
 
 
+HOSTILE = {
+    "unclosed tags": b"<a " * 34_000,
+    "unclosed tags with a quote": b'<a "' + b"<a " * 34_000,
+    "comments": b"<!---->" * 15_000,
+    "scripts": b"<script></script>" * 6_000,
+    "beginnings of ends": b"<script>" + b"</scrip" * 14_000,
+    "one long attribute": (b"<a " + b"x" * 60_000 + b">") * 2,
+    "spaces": (b"<a x" + b" " * 60_000 + b">") * 2,
+    "links": b"<a href=/>" * 10_000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize("size", [100_000, 1], ids=["whole", "byte by byte"])
+def test_no_page_keeps_the_server_busy(text: bytes, size: int) -> None:
+    page = HtmlPage(LINKS)
+    before = time.process_time()
+    for start in range(0, len(text), size):
+        page.feed(text[start : start + size])
+    page.finish()
+    assert time.process_time() - before < 1.0  # 5 times what a piece of this length takes byte by byte
+
+
+def _passed(page: PageChange, *pieces: bytes) -> bytes:
+    made = []
+    for piece in pieces:
+        page.put(piece)
+        while page.pending:
+            made.append(page.take())
+    return b"".join([*made, page.finish()])
+
+
 def test_compressed_pages_are_rewritten_too_and_other_content_is_not() -> None:
     page = page_for(LINKS, b"text/html; charset=utf-8", b"gzip")
     assert page is not None
     packed = gzip.compress(PAGE)
-    made = page.feed(packed[:50]) + page.feed(packed[50:]) + page.finish()
-    assert gzip.decompress(made) == EXPECTED
+    assert gzip.decompress(_passed(page, packed[:50], packed[50:])) == EXPECTED
+    page = page_for(LINKS, b"text/html", b"gzip")
+    assert page is not None
+    assert gzip.decompress(_passed(page, gzip.compress(PAGE[:70]) + gzip.compress(PAGE[70:]))) == EXPECTED
     assert page_for(LINKS, b"application/json", b"") is None
     assert page_for(LINKS, b"text/html", b"br") is None
+
+
+def test_a_small_body_that_unpacks_to_a_large_page_is_unpacked_in_slices() -> None:
+    page = page_for(LINKS, b"text/html", b"gzip")
+    assert page is not None
+    page.put(gzip.compress(bytes(20_000_000)))
+    unpack = zlib.decompressobj(wbits=31)
+    slices = [len(unpack.decompress(page.take()))]
+    while page.pending:
+        slices.append(len(unpack.decompress(page.take())))
+    assert sum(slices) == 20_000_000 and max(slices) <= SLICE_BYTES
+
+
+def test_a_body_that_is_not_gzip_fails() -> None:
+    page = page_for(LINKS, b"text/html", b"gzip")
+    assert page is not None
+    page.put(b"<html>")
+    assert page.take() == b"" and page.failed and not page.pending
