@@ -61,7 +61,7 @@ class Probe:
         if not self._alone:  # these write in their own time
             await self.server.server.quotas.stop()
             await self.server.server.aggregation.stop()
-            await self.server.server.handler.aggregator.registration.stop()
+            await self.server.server.handler.aggregator.stop()
             self._alone = True
         await self.server.server.housekeeping.idle.wait()
 

@@ -8,21 +8,24 @@ The authority signs nothing else: who holds one of its certificates can act as a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
 
+from shoal.apiserver.user import User
 from shoal.errors import ConfigError
 
 AUTHENTICATION, SYSTEM = "extension-apiserver-authentication", "kube-system"
 CLIENT_NAME = "front-proxy-client"  # common name of the client certificate
+AGGREGATOR = User("system:kube-aggregator", ("system:masters",))  # for the server's own requests
 
 USER_HEADER, UID_HEADER, GROUP_HEADER = "X-Remote-User", "X-Remote-Uid", "X-Remote-Group"
 EXTRA_PREFIX = "X-Remote-Extra-"
 
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_IN_NAMES = frozenset(b"!#$&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,3 +67,23 @@ def _with(bundle: str, more: str) -> str:
     if not wanted:
         return more
     return "".join(f"{each}\n" for each in dict.fromkeys((*_CERTIFICATE.findall(bundle), *wanted)))
+
+
+def user_headers(user: User) -> Iterable[tuple[bytes, bytes]]:
+    """The headers that name a user."""
+    yield USER_HEADER.encode(), _value(user.name)
+    if user.uid:
+        yield UID_HEADER.encode(), _value(user.uid)
+    for group in user.groups:
+        yield GROUP_HEADER.encode(), _value(group)
+    for key, values in user.extra:
+        name = EXTRA_PREFIX.encode() + b"".join(
+            bytes((byte,)) if byte in _IN_NAMES else b"%%%02X" % byte for byte in key.encode()
+        )
+        for value in values:
+            yield name, _value(value)
+
+
+def _value(text: str) -> bytes:
+    """A header's value; what would end the line is left out."""
+    return text.encode().translate(None, b"\r\n\0")

@@ -154,6 +154,9 @@ class Handler:
             context.may = True
             if trail is not None:
                 self.protection.allowed(trail, self.authorizer, user, verb, target)
+            route = self.aggregator.route_of(request.path) if self.aggregator.routes else None
+            if route is not None:
+                return await self.aggregator.pass_on(route, request, user, verb)
             return self.pages.handle(request)
         served = self.core.registry.get(target.group, target.version, target.plural)
         if not self.authorizer.allows_all(user):
@@ -161,7 +164,12 @@ class Handler:
         context.may = True
         if trail is not None:
             self.protection.allowed(trail, self.authorizer, user, verb, target)
-        if served is None or (target.namespace is not None and not served.resource.namespaced):
+        if served is None:
+            route = self.aggregator.routes.get((target.group, target.version))
+            if route is None:
+                raise NotFound(_NOT_FOUND)
+            return await self.aggregator.pass_on(route, request, user, verb)
+        if target.namespace is not None and not served.resource.namespaced:
             raise NotFound(_NOT_FOUND)
         call = Call(request, target, served, asked, user)
         if not verb and target.subresource != "proxy":
@@ -188,7 +196,7 @@ class Handler:
             return self.metrics.handle(call, verb) if resource.group == MetricsApi.group else self._review(call, verb)
         if target.subresource:
             sub = resource.subresource(target.subresource)
-            if sub is None:
+            if sub is None or (target.tail and sub.name != "proxy"):
                 raise NotFound(_NOT_FOUND)
             if target.subresource != "status":
                 return self.subresources.handle(call, call.request.method)

@@ -14,6 +14,7 @@ from shoal.apiserver.handler import Handler
 from shoal.apiserver.messages import (
     Answer,
     LongResponse,
+    Relay,
     Request,
     Response,
     ResponseStream,
@@ -22,6 +23,7 @@ from shoal.apiserver.messages import (
     unframed,
 )
 from shoal.apiserver.user import User
+from shoal.base.http1.errors import Disconnected
 
 _REQUESTS = 64
 _PENDING_BYTES = 1024 * 1024  # as much as a connection would buffer before the server holds back
@@ -44,6 +46,7 @@ class InProcessStream:
         self._pending: deque[bytes] = deque()
         self._size = 0
         self._ended = False
+        self.broken = False
         self._wake = asyncio.Event()
 
     @property
@@ -61,6 +64,7 @@ class InProcessStream:
         self._wake.set()
 
     def abort(self) -> None:
+        self.broken = True
         self.end()
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -119,6 +123,8 @@ class InProcessTransport:
     ) -> InProcessReply:
         async with self._places:
             answer = await self._answer(method, target, headers, body)
+            if isinstance(answer, Relay):  # of an aggregated server
+                return await _collected(answer)
         if not isinstance(answer, Response):
             answer.on_closed()
             raise TypeError("the response is a stream: use stream()")
@@ -153,6 +159,18 @@ class InProcessTransport:
         if isinstance(answer, LongResponse):
             answer.on_sent()
         return answer
+
+
+async def _collected(answer: Relay) -> InProcessReply:
+    stream = InProcessStream(answer)
+    answer.attach(stream)
+    try:
+        body = b"".join([chunk async for chunk in stream.chunks()])
+    finally:
+        await stream.close()
+    if stream.broken:
+        raise Disconnected("the aggregated API server closed the connection before its answer was complete")
+    return InProcessReply(stream.status, stream.headers, body)
 
 
 def _headers(answer: Answer) -> dict[str, str]:

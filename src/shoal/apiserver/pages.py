@@ -93,7 +93,8 @@ class Pages:
         known = self.core.registry.version, aggregator.version
         if self._discovered != known:
             self._discovered = known
-            self._discovery.update(tuple(each.resource for each in self.core.registry), aggregator.priorities, ())
+            here = tuple(served.resource for served in self.core.registry)
+            self._discovery.update(here, aggregator.priorities, aggregator.elsewhere())
 
     def _paths(self) -> list[str]:
         self._refresh()

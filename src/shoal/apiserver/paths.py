@@ -19,7 +19,7 @@ class ResourcePath:
     namespace: str | None = None
     name: str = ""
     subresource: str = ""
-    tail: str = ""  # what follows a proxy subresource
+    tail: str = ""  # what follows the subresource: only proxies and aggregated servers have such paths
     deprecated_watch: bool = False
 
 
@@ -48,13 +48,14 @@ def parse(path: str) -> ResourcePath | None:
     plural = rest[0]
     name = rest[1] if len(rest) > 1 else ""
     subresource = rest[2] if len(rest) > 2 else ""
-    if len(rest) > 3 and subresource != "proxy":
-        return None
     if watch and subresource:
+        return None
+    if len(rest) > 3 and subresource != "proxy" and not group:
         return None
     return ResourcePath(group, version, plural, namespace, name, subresource, "/".join(rest[3:]), watch)
 
 
 def is_too_long(path: str, target: ResourcePath | None) -> bool:
     """Whether a path is longer than any valid one. Decisions about paths are cached, so long ones are rejected."""
-    return len(path) - (len(target.tail) if target is not None else 0) > LONGEST
+    passed_on = len(target.tail) if target is not None and target.subresource == "proxy" else 0
+    return len(path) - passed_on > LONGEST

@@ -190,6 +190,8 @@ class Registry:
 
     def __init__(self, *, loopback_endpoints: bool = False) -> None:
         self._served: dict[tuple[str, str, str], Served] = {}
+        self._local: dict[tuple[str, str, str], Served] = {}  # with those that another server serves instead
+        self._elsewhere: frozenset[tuple[str, str]] = frozenset()
         self._storage: dict[str, Served] = {}
         self.version = 0  # counts changes of the set, for discovery and OpenAPI
         self.on_change: Callable[[], None] = _nothing
@@ -201,6 +203,7 @@ class Registry:
     def _add(self, served: Served) -> None:
         resource = served.resource
         self._served[resource.group, resource.version, resource.plural] = served
+        self._local[resource.group, resource.version, resource.plural] = served
         if (resource.group, resource.version, resource.kind) not in _STORED_AS:
             self._storage.setdefault(served.key, served)
 
@@ -234,18 +237,33 @@ class Registry:
     def __iter__(self) -> Iterator[Served]:
         return iter(self._served.values())
 
+    def local(self) -> Iterator[Served]:
+        """All that this server could serve, also what another server serves instead."""
+        return iter(self._local.values())
+
+    def set_elsewhere(self, group_versions: frozenset[tuple[str, str]]) -> None:
+        """The group versions that other servers serve, also where there are definitions for them. They are taken out of
+        what is looked up, so that a look-up costs no more."""
+        if group_versions != self._elsewhere:
+            self._elsewhere = group_versions
+            self._served = {place: each for place, each in self._local.items() if place[:2] not in group_versions}
+            self.version += 1
+
     def storages(self) -> Iterator[Served]:
         """One Served per stored resource."""
         return iter(list(self._storage.values()))
 
     def set_custom(self, key: str, versions: list[Served], storage: Served | None) -> None:
         """Replace the versions of one custom resource; an empty list removes it."""
-        for name in [n for n, s in self._served.items() if s.key == key and s.resource.custom]:
-            del self._served[name]
+        for name in [n for n, s in self._local.items() if s.key == key and s.resource.custom]:
+            del self._local[name]
+            self._served.pop(name, None)
         self._storage.pop(key, None)
         for served in versions:
             resource = served.resource
-            self._served[resource.group, resource.version, resource.plural] = served
+            self._local[resource.group, resource.version, resource.plural] = served
+            if (resource.group, resource.version) not in self._elsewhere:
+                self._served[resource.group, resource.version, resource.plural] = served
         if storage is not None:
             self._storage[key] = storage
         self.version += 1

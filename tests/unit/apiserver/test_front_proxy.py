@@ -6,9 +6,12 @@ from pathlib import Path
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.apiserver.context import ServerConfig
-from shoal.apiserver.front_proxy import FrontProxyConfig, authentication_data
+from shoal.apiserver.front_proxy import FrontProxyConfig, authentication_data, user_headers
+from shoal.apiserver.user import User
 from shoal.errors import ConfigError
 from shoal.testing.servers import local_server
 from shoal.testing.waiting import eventually
@@ -69,6 +72,25 @@ def test_certificates_of_other_servers_of_the_cluster_stay(proxy: FrontProxyConf
 def test_the_files_of_the_front_proxy_belong_together(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="front_proxy: set all"):
         FrontProxyConfig(ca=tmp_path)
+
+
+def test_headers_name_the_user_with_groups_and_extra_values() -> None:
+    user = User("jane", ("dev", "system:authenticated"), "u1", (("example.org/role %", ("a", "b")),))
+    assert list(user_headers(user)) == [
+        (b"X-Remote-User", b"jane"),
+        (b"X-Remote-Uid", b"u1"),
+        (b"X-Remote-Group", b"dev"),
+        (b"X-Remote-Group", b"system:authenticated"),
+        (b"X-Remote-Extra-example.org%2Frole%20%25", b"a"),
+        (b"X-Remote-Extra-example.org%2Frole%20%25", b"b"),
+    ]
+
+
+@given(st.text(), st.lists(st.text()), st.text(), st.text())
+def test_no_name_can_add_a_header(name: str, groups: list[str], key: str, value: str) -> None:
+    for header, content in user_headers(User(name, tuple(groups), "", ((key, (value,)),))):
+        assert not set(header + content) & set(b"\r\n\0")
+        assert b":" not in header and b" " not in header
 
 
 def test_json_values_are_lists_as_extension_servers_read_them(proxy: FrontProxyConfig) -> None:

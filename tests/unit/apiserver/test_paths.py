@@ -20,6 +20,7 @@ from shoal.apiserver.paths import ResourcePath, parse
         ("/api/v1/namespaces/a/pods/p/status", ResourcePath("", "v1", "pods", "a", "p", "status")),
         ("/apis/apps/v1/namespaces/a/deployments/d", ResourcePath("apps", "v1", "deployments", "a", "d")),
         ("/apis/x.io/v1/things/t", ResourcePath("x.io", "v1", "things", None, "t")),
+        ("/apis/x.io/v1/things/t/ports/22/tcp", ResourcePath("x.io", "v1", "things", None, "t", "ports", "22/tcp")),
         ("/api/v1/watch/pods", ResourcePath("", "v1", "pods", deprecated_watch=True)),
         ("/api/v1/watch/namespaces/a/pods/p", ResourcePath("", "v1", "pods", "a", "p", deprecated_watch=True)),
         ("/api/v1/nodes/n/proxy/a/b/", ResourcePath("", "v1", "nodes", None, "n", "proxy", "a/b/")),

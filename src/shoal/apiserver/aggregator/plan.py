@@ -1,4 +1,4 @@
-"""Decisions about APIServices: which exist automatically, and their conditions. Pure."""
+"""Decisions about APIServices: which exist automatically, and whether one is available. Pure."""
 
 from __future__ import annotations
 
@@ -33,11 +33,20 @@ class Verdict(NamedTuple):
 
 
 LOCAL: Final = Verdict("True", "Local", "Local APIServices are always available")
+PASSED: Final = Verdict("True", "Passed", "all checks passed")
+
+
+def failed_discovery(message: str) -> Verdict:
+    return Verdict("False", "FailedDiscoveryCheck", message)
 
 
 def condition_of(api_service: Mapping[str, Any]) -> Mapping[str, Any]:
     conditions = (api_service.get("status") or {}).get("conditions") or ()
     return next((each for each in conditions if each.get("type") == AVAILABLE), {})
+
+
+def is_available(api_service: Mapping[str, Any]) -> bool:
+    return condition_of(api_service).get("status") == "True"
 
 
 def status_with(api_service: Mapping[str, Any], verdict: Verdict, now: str) -> Obj | None:
@@ -51,6 +60,40 @@ def status_with(api_service: Mapping[str, Any], verdict: Verdict, now: str) -> O
     others = [each for each in status.get("conditions") or () if each.get("type") != AVAILABLE]
     status["conditions"] = [*others, {**made, "status": verdict.status, "type": AVAILABLE}]
     return status
+
+
+# -- the service behind an APIService ----------------------------------------------------------------------------------
+
+
+def check_service(
+    reference: Mapping[str, Any], service: Mapping[str, Any] | None, slices: Iterable[Mapping[str, Any]]
+) -> Verdict | None:
+    """What is missing between an APIService and endpoints that can be asked; None when nothing is."""
+    name, namespace, port = reference["name"], reference["namespace"], reference.get("port") or 443
+    where = f'service/{name} in "{namespace}"'
+    if service is None:
+        return Verdict("False", "ServiceNotFound", f"{where} is not present")
+    spec = service.get("spec") or {}
+    if spec.get("type", "ClusterIP") != "ClusterIP":
+        return None  # as in Kubernetes, only these are checked further
+    ports = [each for each in spec.get("ports") or () if each.get("port") == port]
+    if not ports:
+        return Verdict("False", "ServicePortError", f"{where} is not listening on port {port}")
+    slices = list(slices)
+    if not slices:
+        return Verdict("False", "EndpointsNotFound", f"cannot find endpointslices for {where}")
+    port_name = ports[0].get("name") or ""
+    if not any(_leads_on(each, port_name) for each in slices):
+        text = f'endpointslices for {where} have no addresses with port name "{port_name}"'
+        return Verdict("False", "MissingEndpoints", text)
+    return None
+
+
+def _leads_on(piece: Mapping[str, Any], port_name: str) -> bool:
+    ready = any((each.get("conditions") or {}).get("ready") is not False for each in piece.get("endpoints") or ())
+    return ready and any(
+        (each.get("name") or "") == port_name and each.get("port") for each in piece.get("ports") or ()
+    )
 
 
 # -- automatic APIServices ---------------------------------------------------------------------------------------------

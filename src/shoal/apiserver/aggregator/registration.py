@@ -82,7 +82,7 @@ class Registration:
 
     async def ensure(self, *, starting: bool) -> None:
         """Write what differs. APIServices of built-in groups are only restored when a server starts."""
-        wanted = plan.automatic(served.resource for served in self._core.registry)
+        wanted = plan.automatic(served.resource for served in self._core.registry.local())
         stored = {entry.key.name: entry for entry in self._core.store.range(plan.API_SERVICES).entries}
         changes = [self._reconcile(stored.get(name), obj, starting=starting) for name, obj in wanted.items()]
         changes += [self._remove(entry, starting=starting) for name, entry in stored.items() if name not in wanted]

@@ -42,6 +42,7 @@ class Endpoint:
     host: str
     port: int
     tls: ssl.SSLContext | None = None
+    server_name: str = ""  # that the certificate must have; the host if empty
 
     @property
     def authority(self) -> str:
@@ -213,11 +214,13 @@ class Collected:
 
 async def connect(clock: Clock, endpoint: Endpoint, dial_s: float) -> Backend:
     """A connection for one request."""
-    address = HttpAddress(endpoint.host, endpoint.port, endpoint.tls)
+    address = HttpAddress(endpoint.host, endpoint.port, endpoint.tls, endpoint.server_name)
     dialling = dial(address, clock=clock, limits=_LIMITS)
     try:
         return Backend(await run_within(clock, dial_s, dialling, name="nodes/dial"))
     except TimeoutError:
         raise Unreachable(f"dial tcp {endpoint.authority}: i/o timeout") from None
     except NotDialled as error:
-        raise Unreachable(dial_failure(error, endpoint.host, endpoint.port, endpoint.host)) from error
+        raise Unreachable(
+            dial_failure(error, endpoint.host, endpoint.port, endpoint.server_name or endpoint.host)
+        ) from error
