@@ -42,12 +42,26 @@ async def test_an_edge_in_the_servers_process_has_an_account_and_a_name_of_its_o
 
 
 def test_manifests_are_printed_for_an_administrator() -> None:
-    result = CliRunner().invoke(app, ["manifests", "--namespace", "mesh", "--revision", "canary"])
+    result = CliRunner().invoke(app, ["manifests", "--edge-namespace", "mesh", "--revision", "canary"])
     assert result.exit_code == 0, result.output
     objects = list(yaml.safe_load_all(result.output))
     assert [obj["kind"] for obj in objects] == ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"]
     assert objects[3]["subjects"][0]["namespace"] == "mesh"
     assert any(rule.get("resourceNames") == ["istio", "istio-canary"] for rule in objects[2]["rules"])
+
+
+def test_manifests_for_namespaces_have_roles_in_these_alone() -> None:
+    result = CliRunner().invoke(app, ["manifests", "--namespace", "a", "--namespace", "b"])
+    assert result.exit_code == 0, result.output
+    objects = list(yaml.safe_load_all(result.output))
+    assert [(obj["kind"], obj["metadata"].get("namespace")) for obj in objects[2:]] == [
+        ("Role", "a"), ("RoleBinding", "a"), ("Role", "b"), ("RoleBinding", "b"),
+    ]  # fmt: skip
+    resources = {name for rule in objects[2]["rules"] for name in rule["resources"]}
+    assert "pods" in resources and not {"nodes", "namespaces"} & resources
+    assert {subject["namespace"] for subject in objects[3]["subjects"]} == {rbac.NAMESPACE}
+    pattern = CliRunner().invoke(app, ["manifests", "--namespace", "team-*"])
+    assert isinstance(pattern.exception, ConfigError) and "team-*" in str(pattern.exception)
 
 
 def test_an_edge_without_a_join_file_names_the_missing_setting(tmp_path: Path) -> None:

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import Any, cast
+
+import orjson
+import pytest
+from protobuf import Oneof
 
 from shoal.apiserver.inprocess import InProcessTransport
 from shoal.apiserver.user import User
 from shoal.base.clock import RealClock
-from shoal.client import Client, Unreachable, builtin
+from shoal.base.tasks import cancel_all
+from shoal.client import Client, Scope, Unreachable, builtin
 from shoal.client.transport import Transport
 from shoal.crds import shard
-from shoal.errors import BadRequest
+from shoal.errors import BadRequest, Forbidden
 from shoal.navigator.edge import rbac
 from shoal.navigator.edge.config import NamespaceConfig, RequestConfig
+from shoal.navigator.edge.discovery import KindDiscovery
 from shoal.navigator.model import KINDS
+from shoal.reconcile.cache import ChangeType
 from shoal.testing import istio
 from shoal.testing.navigator import RecordingManager, recording_manager, running_edge, statuses_of
 from shoal.testing.servers import LocalServer, local_server
+from shoal.wire.navigator.v1 import navigator_pb as pb
 
 ACCOUNT = f"system:serviceaccount:{rbac.NAMESPACE}:{rbac.SERVICE_ACCOUNT}"
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{rbac.NAMESPACE}", "system:authenticated")
@@ -229,6 +238,51 @@ async def test_only_the_namespaces_of_the_settings_are_reported() -> None:
     assert await reported(NamespaceConfig(include=("other",))) == ({"other/web", "other/late"}, {"other"})
 
 
+async def test_patterns_follow_namespaces_as_they_come_and_go() -> None:
+    objects = [istio.namespace("team-a"), istio.service("team-a", "web")]
+    async with world(*objects, namespaces=NamespaceConfig(include=("team-*",))) as (admin, manager, edge, switch):
+        await synced(manager)
+        assert manager.model.keys("services") == {"team-a/web"}
+        await istio.create(admin, istio.namespace("team-b"), istio.namespace("other"), istio.service("team-b", "web"))
+        await istio.create(admin, istio.service("other", "web"))
+        await manager.until(lambda: manager.model.keys("services") == {"team-a/web", "team-b/web"})
+        assert edge.watching.namespaces == {"team-a", "team-b"}
+        asked = [line for line in switch.asked if "/services" in line]
+        assert asked and all("/namespaces/team-" in line for line in asked), "the whole cluster was read"
+        await _delete_namespace(admin, "team-b")
+        await manager.until(lambda: manager.model.keys("services") == {"team-a/web"})
+        assert edge.watching.namespaces == {"team-a"} and edge.readyz()[0]
+
+
+async def test_a_pattern_of_many_namespaces_watches_the_whole_cluster() -> None:
+    places = ("team-a", "team-b", "team-c", "other")
+    objects = [istio.namespace(place) for place in places] + [istio.service(place, "web") for place in places]
+    config = NamespaceConfig(include=("team-*",), one_by_one=3)
+    async with world(*objects, namespaces=config) as (admin, manager, edge, switch):
+        expected = {"team-a/web", "team-b/web", "team-c/web"}
+        await manager.until(lambda: manager.model.keys("services") == expected)
+        removed: list[str] = []
+        edge.watching.objects("services").add_handler(
+            lambda change: removed.append(str(change.key)) if change.type is ChangeType.DELETED else None
+        )
+        await istio.create(admin, istio.namespace("team-d"), istio.service("team-d", "web"))
+        await manager.until(lambda: manager.model.keys("services") == expected | {"team-d/web"})
+        await manager.until(lambda: any("/api/v1/services" in line for line in switch.asked))
+        assert edge.watching.namespaces is None and not removed
+
+
+async def _delete_namespace(admin: Client, name: str) -> None:
+    """As the namespace controller does."""
+    services = admin.of(builtin("services"))
+    for each in (await services.list(Scope(namespace=name))).items:
+        await services.delete(each["metadata"]["name"], name)
+    namespaces = admin.of(builtin("namespaces"))
+    await namespaces.delete(name)
+    found = await namespaces.get(name)
+    found["spec"]["finalizers"] = []
+    await admin.request("PUT", f"/api/v1/namespaces/{name}/finalize", body=orjson.dumps(found))
+
+
 async def test_a_cluster_without_a_name_gets_the_name_of_the_mesh_or_its_uid() -> None:
     async def name(*objects: dict[str, Any]) -> tuple[str, str]:
         async with local_server() as server, recording_manager() as manager:
@@ -275,6 +329,39 @@ async def test_the_rights_of_an_edge_suffice_and_each_is_needed() -> None:
     assert names == ["istio", "istio-canary"]
 
 
+async def test_rights_in_some_namespaces_suffice_where_the_whole_cluster_may_not_be_listed() -> None:
+    """A real API server with RBAC: the edge's account has Roles in two namespaces, and nothing else."""
+    places = ("team-a", "team-b", "other")
+    async with local_server() as server, recording_manager() as manager:
+        admin, _ = client_of(server)
+        await istio.create(
+            admin, *shard.definitions(), *istio.istio_crds(), *(istio.namespace(place) for place in places),
+            *rbac.manifests(namespaces=places[:2]), *(istio.service(place, "web") for place in places),
+        )  # fmt: skip
+        client, switch = client_of(server, ACCOUNT, GROUPS)
+        with pytest.raises(Forbidden):
+            await client.of(builtin("services")).list()
+        config = NamespaceConfig(include=places[:2])
+        async with running_edge(client, manager.join_file(), namespaces=config) as edge:
+            await manager.until(lambda: manager.model.keys("services") == {"team-a/web", "team-b/web"})
+            await manager.until(lambda: edge.readyz()[0])
+            states = statuses_of(manager.model)
+            assert {kind for kind, state in states.items() if state != "synced"} == {"nodes", "namespaces"}
+            await istio.create(admin, istio.pod("team-b", "web", "v1"))
+            await manager.until(lambda: manager.model.keys("pods") == {"team-b/web-v1-0"})
+            events = await manager.ask("events", Oneof("events", pb.ClusterEvents()))
+            assert not events[-1].error, events[-1].error
+            role = admin.of(builtin("roles", "rbac.authorization.k8s.io"))
+            await role.delete(rbac.NAME, "team-b")
+            await switch.break_streams()
+            await manager.until(lambda: manager.model.state("services") == "forbidden")
+            assert "namespace team-b" in manager.model.statuses["services"].error
+            await istio.create(admin, istio.service("team-a", "late"))
+            await manager.until(lambda: "team-a/late" in manager.model.keys("services"))
+            assert "team-b/web" in manager.model.keys("services"), "the last good state is kept"
+            assert edge.readyz()[0]
+
+
 def test_nothing_is_allowed_to_be_written_and_nothing_with_a_wildcard() -> None:
     for in_process in (False, True):
         for rule in rbac.cluster_rules(in_process=in_process):
@@ -284,10 +371,6 @@ def test_nothing_is_allowed_to_be_written_and_nothing_with_a_wildcard() -> None:
 
 
 async def _ask_everything(manager: RecordingManager) -> set[str]:
-    from protobuf import Oneof
-
-    from shoal.wire.navigator.v1 import navigator_pb as pb
-
     asked = {
         "logs": pb.PodLogs(namespace="shop", pod="front-v1-0", container="front", tail=-1),
         "events": pb.ClusterEvents(namespace="shop"),
@@ -315,3 +398,30 @@ def _uses(asked: list[str]) -> set[tuple[str, str]]:
         verb = "watch" if "watch=true" in query else "get" if len(parts) > 1 else "list"
         used.add((verb, subresource))
     return used
+
+
+async def test_a_kind_that_appears_during_discovery_is_not_watched_in_an_older_version() -> None:
+    """The definition is created after the list of v1 was read and before that of v1alpha3 is."""
+    definitions = istio.istio_crds([kind for kind in istio.istio_kinds() if kind.name == "virtualservices"])
+    other = istio.istio_crds([kind for kind in istio.istio_kinds() if kind.name == "destinationrules"])
+    async with local_server() as server:
+        admin, _ = client_of(server)
+        await istio.create(admin, *other)
+        client, switch = client_of(server)
+        looking = KindDiscovery(
+            client, [KINDS["virtualservices"]], clock=RealClock(), every_s=60, on_result=lambda missing, error: None
+        )
+        request = switch.request
+
+        async def creating(method: str, target: str, **more: Any) -> Any:
+            answer = await request(method, target, **more)
+            if target.endswith("/v1"):
+                await istio.create(admin, *definitions)
+            return answer
+
+        switch.request = creating  # type: ignore[method-assign]
+        running = asyncio.create_task(looking.run(), name="discovery")
+        try:
+            assert await asyncio.wait_for(looking.version_of(KINDS["virtualservices"]), 20) == "v1"
+        finally:
+            await cancel_all(running)

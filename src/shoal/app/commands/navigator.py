@@ -64,21 +64,34 @@ def edge(
 
 @app.command("manifests")
 def manifests(
-    namespace: Annotated[str, typer.Option(help="namespace of the edge; default shoal-system")] = "",
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(help="namespace that the edge may read, instead of the whole cluster; may be repeated"),
+    ] = None,
+    edge_namespace: Annotated[str, typer.Option(help="namespace of the edge; default shoal-system")] = "",
     service_account: Annotated[str, typer.Option(help="service account of the edge; default navigator-edge")] = "",
     revision: Annotated[
         list[str] | None, typer.Option(help="Istio revision whose mesh config the edge reads; may be repeated")
     ] = None,
 ) -> None:
     """Print the manifests that an edge needs in its cluster: its service account and RBAC roles. An administrator
-    applies them."""
+    applies them. With --namespace these are Roles in the named namespaces; name the same ones in the edge's settings
+    (namespaces.include), and the cluster in its join file."""
     import yaml
 
+    from shoal.errors import ConfigError
     from shoal.navigator.edge.rbac import NAMESPACE, SERVICE_ACCOUNT
     from shoal.navigator.edge.rbac import manifests as rights
+    from shoal.navigator.edge.reporting import is_pattern
 
+    for name in namespace or ():
+        if is_pattern(name):
+            raise ConfigError(
+                f"namespace is {name!r}: a Role needs the name of a namespace; for patterns leave out --namespace"
+            )
     made = rights(
-        namespace=namespace or NAMESPACE,
+        edge_namespace=edge_namespace or NAMESPACE,
+        namespaces=namespace or (),
         service_account=service_account or SERVICE_ACCOUNT,
         revisions=tuple(revision or ()),
     )

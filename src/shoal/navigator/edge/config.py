@@ -91,10 +91,23 @@ class ConnectionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceConfig:
-    """Namespaces whose objects are reported. Shell patterns: ``team-*``."""
+    """Namespaces whose objects are reported. Names, or shell patterns: ``team-*``."""
 
-    include: tuple[str, ...] = setting((), doc="report only these namespaces; empty: all")
+    include: tuple[str, ...] = setting(
+        (),
+        doc="report only these namespaces, each watched by itself; patterns choose among those that exist; empty: all",
+    )
     exclude: tuple[str, ...] = setting((), doc="never report these namespaces, even if included")
+    one_by_one: int = setting(
+        50,
+        doc="watch namespaces chosen by patterns each by itself; if there are more than this, watch the whole cluster",
+    )
+
+    def __post_init__(self) -> None:
+        if self.one_by_one < 0:
+            raise ConfigError(f"namespaces.one_by_one is {self.one_by_one}: use 0 or more")
+        if any(not name for name in (*self.include, *self.exclude)):
+            raise ConfigError("namespaces: a name in include or exclude is empty")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from shoal.base.clock import Clock
 from shoal.client import Client
@@ -65,13 +65,12 @@ class KindDiscovery:
     async def _look(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for group in dict.fromkeys(kind.group for kind in self._kinds):
-            served = await self._served(group)
-            for kind in self._kinds:
-                if kind.group == group:
-                    for version in kind.versions:
-                        if kind.name in served.get(version, ()):
-                            found[kind.name] = version
-                            break
+            kinds = [kind for kind in self._kinds if kind.group == group]
+            versions = _versions(kinds, await self._served(group))
+            if any(kind.versions[0] != versions.get(kind.name, kind.versions[0]) for kind in kinds):
+                # A definition that appears between the requests is seen in the versions that were read after it.
+                versions = _versions(kinds, await self._served(group))
+            found |= versions
         return found
 
     async def _served(self, group: str) -> dict[str, frozenset[str]]:
@@ -92,3 +91,9 @@ class KindDiscovery:
                 continue  # it went between the two questions
             served[version] = frozenset(resource["name"] for resource in listed.get("resources") or ())
         return served
+
+
+def _versions(kinds: Iterable[ReportedKind], served: Mapping[str, frozenset[str]]) -> dict[str, str]:
+    """Kind → the first of its versions that is served."""
+    chosen = ((kind.name, version) for kind in kinds for version in reversed(kind.versions))
+    return {name: version for name, version in chosen if name in served.get(version, ())}

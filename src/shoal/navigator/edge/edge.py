@@ -27,7 +27,6 @@ from shoal.navigator.edge.mesh.watching import ControlPlanes
 from shoal.navigator.edge.metrics import EdgeMetrics
 from shoal.navigator.edge.protocol import Claim, EdgeMachine
 from shoal.navigator.edge.reading import ROW
-from shoal.navigator.edge.reporting import Namespaces
 from shoal.navigator.edge.requests.answers import Answers
 from shoal.navigator.edge.requests.connections import Connections
 from shoal.navigator.edge.requests.pool import RequestPool
@@ -93,16 +92,16 @@ class Edge:
         self._unidentified = ""  # why the cluster is not known
         reports = _Reports(self.machine, clock)
         self.watching = Watching(
-            parts.client, reports, namespaces=Namespaces(config.namespaces), clock=clock, random=parts.random,
+            parts.client, reports, namespaces=config.namespaces, clock=clock, random=parts.random,
             backoff=self._backoff, discovery_s=config.discovery_s,
         )  # fmt: skip
         self.control_planes = ControlPlanes(
-            parts.client, reports, self.watching.cache("deployments"), clock=clock, random=parts.random,
+            parts.client, reports, self.watching.objects("deployments"), clock=clock, random=parts.random,
             backoff=self._backoff,
         )  # fmt: skip
         proxies = Proxies(parts.ports, self._pod, admin_port=config.requests.envoy_admin_port)
-        self.calls = ProxyCalls(parts.ports, self.watching.cache("pods"), config.calls, clock=clock)
-        answers = Answers(parts.client, proxies, self.calls, parts.prometheus)
+        self.calls = ProxyCalls(parts.ports, self.watching.objects("pods"), config.calls, clock=clock)
+        answers = Answers(parts.client, proxies, self.calls, lambda: self.watching.namespaces, parts.prometheus)
         pool = RequestPool(answers, config.requests, parts.metrics, clock=clock)
         self.stream = EdgeStream(
             StreamDeps(
@@ -152,7 +151,7 @@ class Edge:
         )
 
     def _pod(self, namespace: str, name: str) -> dict[str, Any] | None:
-        found = self.watching.cache("pods").get(ObjectKey(namespace, name))
+        found = self.watching.objects("pods").get(ObjectKey(namespace, name))
         return orjson.loads(found[ROW]) if found is not None else None
 
     def _follow(self) -> None:

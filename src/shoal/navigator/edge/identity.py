@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
 from shoal.base.logs import get_logger
 from shoal.client import Client, Scope, TransportError, builtin
-from shoal.errors import ApiError, NotFound
+from shoal.errors import ApiError, Forbidden, NotFound
 from shoal.navigator.edge.config import EdgeJoinFile
 from shoal.navigator.edge.mesh.plan import istiod_of
 
@@ -28,8 +29,8 @@ async def identify(client: Client, join: EdgeJoinFile) -> ClusterIdentity:
     mesh = ""
     try:
         metadata["version"] = (await client.request("GET", "/version")).get("gitVersion", "")
-        metadata["region"] = join.region or await _region(client)
-        mesh = await _mesh_id(client)
+        metadata["region"] = join.region or await _permitted(_region(client))
+        mesh = await _permitted(_mesh_id(client))
     except (ApiError, TransportError) as error:
         if not join.cluster:
             raise
@@ -40,6 +41,14 @@ async def identify(client: Client, join: EdgeJoinFile) -> ClusterIdentity:
             log.warning("the mesh calls this cluster by another name", mesh=mesh, cluster=join.cluster)
     cluster = join.cluster or mesh or await _uid(client)
     return ClusterIdentity(cluster=cluster, metadata={name: value for name, value in metadata.items() if value})
+
+
+async def _permitted(reading: Awaitable[str]) -> str:
+    """Empty for an edge that may only read some namespaces."""
+    try:
+        return await reading
+    except Forbidden:
+        return ""
 
 
 async def _region(client: Client) -> str:

@@ -1,5 +1,7 @@
 """RBAC rules of an edge, as data: it reads the kinds it reports and the objects of requests; it writes nothing.
 
+The rules are for the whole cluster, or for some namespaces; then nodes and namespaces themselves are not reported.
+
 The mesh configuration is one ConfigMap per revision of Istio, so only those may be read, by name.
 """
 
@@ -23,14 +25,16 @@ def _rule(group: str, resources: Iterable[str], verbs: tuple[str, ...], **more: 
     return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs), **more}
 
 
-def _reported() -> list[Obj]:
+def _reported(*, cluster: bool) -> list[Obj]:
     groups: dict[str, list[str]] = {}
     for kind in WATCHED.values():
-        groups.setdefault(kind.group, []).append(kind.name)
+        if cluster or kind.namespaced:
+            groups.setdefault(kind.group, []).append(kind.name)
     return [_rule(group, names, _READ) for group, names in groups.items()]
 
 
-REPORT_RULES: tuple[Obj, ...] = tuple(_reported())
+REPORT_RULES: tuple[Obj, ...] = tuple(_reported(cluster=True))
+NAMESPACED_RULES: tuple[Obj, ...] = tuple(_reported(cluster=False))
 
 REQUEST_RULES: tuple[Obj, ...] = (
     _rule("", ("pods/log",), ("get",)),
@@ -54,23 +58,41 @@ def cluster_rules(*, revisions: Iterable[str] = (), in_process: bool = False) ->
     return (*REPORT_RULES, *REQUEST_RULES, *ports, *mesh_rules(revisions))
 
 
+def namespace_rules(*, revisions: Iterable[str] = ()) -> tuple[Obj, ...]:
+    return (*NAMESPACED_RULES, *REQUEST_RULES, *FORWARD_RULES, *mesh_rules(revisions))
+
+
 def manifests(
     *,
-    namespace: str = NAMESPACE,
+    edge_namespace: str = NAMESPACE,
     service_account: str = SERVICE_ACCOUNT,
+    namespaces: Iterable[str] = (),
     revisions: Iterable[str] = (),
     in_process: bool = False,
 ) -> list[Obj]:
-    """Everything an administrator applies before an edge can start, in order."""
-    subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME}
-    rules = deepcopy(list(cluster_rules(revisions=revisions, in_process=in_process)))
-    rights = "rbac.authorization.k8s.io/v1"
+    """Everything an administrator applies before an edge can start, in order. With ``namespaces`` it may read these
+    alone, which must exist."""
+    account = {"name": service_account, "namespace": edge_namespace}
+    subjects = [{"kind": "ServiceAccount", **account}]
+    made = [_object("v1", "Namespace", {"name": edge_namespace}), _object("v1", "ServiceAccount", account)]
+    chosen = list(dict.fromkeys(namespaces))
+    for namespace in chosen:
+        rules = namespace_rules(revisions=revisions)
+        made += _rights("Role", {"name": NAME, "namespace": namespace}, rules, subjects)
+    if not chosen:
+        made += _rights(
+            "ClusterRole", {"name": NAME}, cluster_rules(revisions=revisions, in_process=in_process), subjects
+        )
+    return made
+
+
+def _rights(kind: str, about: Obj, rules: Iterable[Obj], subjects: list[Obj]) -> list[Obj]:
+    """A role and its binding."""
+    version = "rbac.authorization.k8s.io/v1"
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": NAME}
     return [
-        _object("v1", "Namespace", {"name": namespace}),
-        _object("v1", "ServiceAccount", {"name": service_account, "namespace": namespace}),
-        _object(rights, "ClusterRole", {"name": NAME}, rules=rules),
-        _object(rights, "ClusterRoleBinding", {"name": NAME}, roleRef=reference, subjects=[subject]),
+        _object(version, kind, about, rules=deepcopy(list(rules))),
+        _object(version, f"{kind}Binding", about, roleRef=reference, subjects=deepcopy(subjects)),
     ]
 
 

@@ -17,6 +17,7 @@ from shoal.base.logs import REDACTED, is_secret_name
 from shoal.kube.objects import Obj
 from shoal.navigator.edge.config import NamespaceConfig
 from shoal.navigator.model import ReportedKind
+from shoal.reconcile.keys import ObjectKey
 
 _METADATA = frozenset({"managedFields", "resourceVersion", "selfLink"})
 _ANNOTATIONS = frozenset(
@@ -62,20 +63,23 @@ class Namespaces:
             return self.wants(metadata["name"])
         return self.wants(metadata.get("namespace") or "")
 
+    def wants_key(self, kind: ReportedKind, key: ObjectKey) -> bool:
+        return self.wants(key.name if kind.name == "namespaces" else key.namespace)
+
     def selector(self, kind: ReportedKind) -> str:
         """A field selector that lets the server filter; empty when the patterns cannot be expressed as one."""
         if not kind.namespaced and kind.name != "namespaces":
             return ""
         field = "metadata.name" if kind.name == "namespaces" else "metadata.namespace"
         include, exclude = self._config.include, self._config.exclude
-        parts = [f"{field}!={name}" for name in exclude if _plain(name)]
-        if len(include) == 1 and _plain(include[0]):
+        parts = [f"{field}!={name}" for name in exclude if not is_pattern(name)]
+        if len(include) == 1 and not is_pattern(include[0]):
             parts.append(f"{field}={include[0]}")
         return ",".join(parts)
 
 
-def _plain(pattern: str) -> bool:
-    return not set(pattern) & set("*?[]")
+def is_pattern(name: str) -> bool:
+    return bool(set(name) & set("*?[]"))
 
 
 def _metadata(metadata: Obj) -> Obj:

@@ -1,4 +1,5 @@
-"""Watches the cluster with one reflector per kind, so that a kind that cannot be read does not affect the others.
+"""Watches the cluster with one reflector per kind, or one per kind and namespace (``shoal.navigator.edge.scopes``), so
+that a kind or a namespace that cannot be read does not affect the others.
 
 The objects become rows in the machine, and the server's answers become the kind's status. Discovery looks for a kind
 that the cluster does not serve until it appears. The rows of a kind that has disappeared are removed only after several
@@ -14,22 +15,27 @@ from typing import Protocol
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
-from shoal.base.tasks import run_all, wait_first
+from shoal.base.tasks import cancel_all, run_all, wait_first
 from shoal.client import Client, ResourceType, Scope
 from shoal.errors import Forbidden, NotFound, Unauthorized
+from shoal.navigator.edge.config import NamespaceConfig
 from shoal.navigator.edge.discovery import KindDiscovery
-from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, MISSING, SYNCED, WAITING
+from shoal.navigator.edge.kind_objects import KindObjects, ScopeObjects
+from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, MISSING
 from shoal.navigator.edge.reading import ROW, ReportedResource
 from shoal.navigator.edge.reporting import Namespaces
 from shoal.navigator.edge.rows import key_of
+from shoal.navigator.edge.scopes import WatchScope, needs_list, scopes_of, watched_namespaces
 from shoal.navigator.model import CONTROL_PLANE_CONFIG, KINDS, ReportedKind
-from shoal.reconcile.cache import Cache, Change, ChangeType
+from shoal.reconcile.cache import Change, ChangeType
+from shoal.reconcile.keys import ObjectKey
 from shoal.reconcile.reflector import Reflector, ReflectorConfig
 
 log = get_logger("navigator.edge.watching")
 
 WATCHED: Mapping[str, ReportedKind] = {name: kind for name, kind in KINDS.items() if kind is not CONTROL_PLANE_CONFIG}
 _GONE_AFTER = 3  # looks that agree
+_NAMESPACES = "namespaces"
 
 
 class RowSink(Protocol):
@@ -49,11 +55,12 @@ class _Watched:
 
     def __init__(self, kind: ReportedKind, rows: RowSink) -> None:
         self.kind = kind
-        self.cache = Cache(transform=lambda obj: obj)
+        self.objects = KindObjects()
         self.gone = asyncio.Event()  # the server does not serve the resource
+        self.rescoped = asyncio.Event()  # other namespaces are to be watched
         self._rows = rows
         self._misses = 0
-        self.cache.add_handler(self._changed)
+        self.objects.add_handler(self._changed)
 
     def _changed(self, change: Change) -> None:
         key = key_of(change.key.namespace, change.key.name)
@@ -63,32 +70,35 @@ class _Watched:
             assert change.new is not None
             self._rows.put(self.kind.name, key, change.new[ROW])
 
-    def on_answer(self, error: Exception | None) -> None:
+    def on_answer(self, held: ScopeObjects, error: Exception | None) -> None:
         """Set the status from the outcome of a request."""
+        if isinstance(error, NotFound) and self.kind.optional:
+            self.gone.set()
+            return
         if error is None:
             self._misses = 0
-            self._set(SYNCED if self.cache.synced.is_set() else WAITING)
-        elif isinstance(error, Forbidden | Unauthorized):
-            self._set(FORBIDDEN, str(error))
-        elif isinstance(error, NotFound) and self.kind.optional:
-            self.gone.set()
-        else:
-            self._set(FAILING, str(error))
+        held.answered(error)
+        self.settle()
+
+    def failed(self, error: Exception) -> None:
+        """Something that all watches of the kind need has failed."""
+        refused = isinstance(error, Forbidden | Unauthorized)
+        self._rows.status(self.kind.name, FORBIDDEN if refused else FAILING, str(error))
 
     def missing(self) -> None:
         """Discovery does not list the resource."""
-        self._set(MISSING)
+        self._rows.status(self.kind.name, MISSING, "")
         self._misses += 1
         if self._misses == _GONE_AFTER:
-            self.cache.replace((), "")
+            self.objects.clear()
             self._rows.ready(self.kind.name)
 
-    def synced(self) -> None:
-        self._rows.ready(self.kind.name)
-        self._set(SYNCED)
-
-    def _set(self, state: str, error: str = "") -> None:
-        self._rows.status(self.kind.name, state, error)
+    def settle(self) -> None:
+        """Report how the watches stand together."""
+        self.objects.settle()
+        if self.objects.synced.is_set():
+            self._rows.ready(self.kind.name)
+        self._rows.status(self.kind.name, *self.objects.state())
 
 
 class Watching:
@@ -97,7 +107,7 @@ class Watching:
         client: Client,
         rows: RowSink,
         *,
-        namespaces: Namespaces,
+        namespaces: NamespaceConfig,
         clock: Clock,
         random: Callable[[], float],
         backoff: Backoff,
@@ -111,19 +121,38 @@ class Watching:
         self._config = ReflectorConfig(backoff=backoff)
         self._kinds = {name: _Watched(kind, rows) for name, kind in kinds.items()}
         self._missing: frozenset[str] = frozenset()  # as last seen
+        self._existing: set[str] = set()  # namespaces, when patterns choose among them
         optional = [kind for kind in kinds.values() if kind.optional]
         self._discovery = KindDiscovery(
             client, optional, clock=clock, every_s=discovery_s, on_result=self._on_discovery
         )
+        self._kinds[_NAMESPACES].objects.add_handler(self._namespace)
 
     async def run(self) -> None:
         """Until cancelled."""
         parts = {f"edge/{name}": self._watch(watched) for name, watched in self._kinds.items()}
         await run_all(parts | {"edge/discovery": self._discovery.run()})
 
-    def cache(self, kind: str) -> Cache:
+    def objects(self, kind: str) -> KindObjects:
         """The objects of a kind as they were read: ``{"metadata": {…}, "row": bytes}``."""
-        return self._kinds[kind].cache
+        return self._kinds[kind].objects
+
+    @property
+    def namespaces(self) -> frozenset[str] | None:
+        """The namespaces that are watched one by one; None: the whole cluster."""
+        return watched_namespaces(self._namespaces, self._existing)
+
+    def _namespace(self, change: Change) -> None:
+        if change.type is ChangeType.DELETED:
+            self._existing.discard(change.key.name)
+        else:
+            self._existing.add(change.key.name)
+        if needs_list(self._namespaces):
+            self._rescope()
+
+    def _rescope(self) -> None:
+        for watched in self._kinds.values():
+            watched.rescoped.set()
 
     def _on_discovery(self, missing: frozenset[str], error: Exception | None) -> None:
         if error is None and missing != self._missing:
@@ -134,35 +163,83 @@ class Watching:
                 continue
             if error is not None:
                 if name not in self._discovery.found:
-                    watched.on_answer(error)
+                    watched.failed(error)
             elif name in missing:
                 watched.missing()
 
     async def _watch(self, watched: _Watched) -> None:
         kind = watched.kind
-        scope = Scope(field_selector=self._namespaces.selector(kind))
         while True:
             watched.gone.clear()
             version = await self._discovery.version_of(kind) if kind.optional else kind.versions[0]
-            resource = ReportedResource(
-                self._client,
-                ResourceType(kind.group, version, kind.name, kind.namespaced, kind.kind),
-                kind,
-                self._namespaces,
-                watched.on_answer,
-            )
-            watched.cache.synced.clear()
-            reflector = Reflector(
-                resource, watched.cache, clock=self._clock, random=self._random, scope=scope, config=self._config
-            )
-            await wait_first(self._reflect(reflector, watched), watched.gone.wait())
+            await wait_first(self._follow(watched, version), watched.gone.wait())
             log.info("the cluster does not serve the kind any more", kind=kind.name, version=version)
             self._discovery.recheck(kind.name)
 
-    async def _reflect(self, reflector: Reflector, watched: _Watched) -> None:
-        await run_all({watched.kind.name: reflector.run(), "synced": self._synced(watched)})
+    async def _follow(self, watched: _Watched, version: str) -> None:
+        """Watch the namespaces that are wanted now, until cancelled."""
+        running: dict[WatchScope, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                watched.rescoped.clear()
+                if watched.kind.namespaced and not await self._chosen(watched):
+                    continue
+                wanted = scopes_of(watched.kind, self._namespaces, self.namespaces)
+                for scope in wanted - running.keys():
+                    held = watched.objects.scopes.get(scope) or watched.objects.add(scope)
+                    held.begin()
+                    name = f"edge/{watched.kind.name}/{scope.namespace}"
+                    running[scope] = tasks.create_task(self._reflect(watched, held, version), name=name)
+                await self._end(watched, wanted, running)
+                watched.settle()
+                await watched.rescoped.wait()
+
+    async def _chosen(self, watched: _Watched) -> bool:
+        """Wait until it is known which namespaces exist, if that matters; False: look again."""
+        listed = self._kinds[_NAMESPACES].objects.synced
+        if listed.is_set() or not needs_list(self._namespaces):
+            return True
+        await wait_first(listed.wait(), watched.rescoped.wait())
+        return False
+
+    async def _end(
+        self, watched: _Watched, wanted: frozenset[WatchScope], running: dict[WatchScope, asyncio.Task[None]]
+    ) -> None:  # fmt: skip
+        unwanted = [scope for scope in watched.objects.scopes if scope not in wanted]
+        await cancel_all(*(running.pop(scope) for scope in unwanted if scope in running))
+        allows = Namespaces(self._namespaces).wants_key
+
+        def still_wanted(key: ObjectKey) -> bool:
+            return allows(watched.kind, key) and any(scope.covers(key) for scope in wanted)
+
+        for scope in unwanted:
+            watched.objects.drop(scope, still_wanted)
+
+    async def _reflect(self, watched: _Watched, held: ScopeObjects, version: str) -> None:
+        kind = watched.kind
+        limits = Namespaces(held.scope.limits)
+        resource = ReportedResource(
+            self._client,
+            ResourceType(kind.group, version, kind.name, kind.namespaced, kind.kind),
+            kind,
+            limits,
+            lambda error: self._answered(watched, held, error),
+        )
+        scope = Scope(namespace=held.scope.namespace, field_selector=limits.selector(kind))
+        reflector = Reflector(
+            resource, held.cache, clock=self._clock, random=self._random, scope=scope, config=self._config
+        )
+        await run_all({kind.name: reflector.run(), "synced": self._synced(watched, held)})
+
+    def _answered(self, watched: _Watched, held: ScopeObjects, error: Exception | None) -> None:
+        watched.on_answer(held, error)
+        if error is None or watched.kind.name != _NAMESPACES or not needs_list(self._namespaces):
+            return
+        for other in self._kinds.values():
+            if other.kind.namespaced and not other.objects.scopes:
+                other.failed(error)  # patterns choose among namespaces that cannot be listed
 
     @staticmethod
-    async def _synced(watched: _Watched) -> None:
-        await watched.cache.synced.wait()
-        watched.synced()
+    async def _synced(watched: _Watched, held: ScopeObjects) -> None:
+        await held.cache.synced.wait()
+        watched.on_answer(held, None)

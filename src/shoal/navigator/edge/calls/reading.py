@@ -21,9 +21,10 @@ from shoal.navigator.connections import CallEndpoint, ServiceConnection
 from shoal.navigator.edge.calls.counters import Counted, connection_of, gateway_calls, istio_calls
 from shoal.navigator.edge.calls.history import CallHistory
 from shoal.navigator.edge.config import CallsConfig
+from shoal.navigator.edge.kind_objects import KindObjects
 from shoal.navigator.edge.reading import ROW
 from shoal.navigator.edge.requests.proxies import PodPorts
-from shoal.reconcile.cache import Cache, Change, ChangeType
+from shoal.reconcile.cache import Change, ChangeType
 from shoal.reconcile.keys import ObjectKey
 
 _COMPONENT, _SENTINEL = "app.kubernetes.io/component", "sentinel"
@@ -49,7 +50,7 @@ class CountingProxy:
 class ProxyCalls:
     """``pods`` is the cache of reported pods. ``run`` it as a task."""
 
-    def __init__(self, ports: PodPorts, pods: Cache, config: CallsConfig, *, clock: Clock) -> None:
+    def __init__(self, ports: PodPorts, pods: KindObjects, config: CallsConfig, *, clock: Clock) -> None:
         self._ports = ports
         self._pods = pods
         self._clock = clock

@@ -14,13 +14,14 @@ from shoal.base.tasks import cancel_all
 from shoal.client import Client, Scope, builtin
 from shoal.errors import Forbidden, Unauthorized
 from shoal.kube.objects import Obj
+from shoal.navigator.edge.kind_objects import KindObjects
 from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, SYNCED
 from shoal.navigator.edge.mesh.plan import Istiod, control_plane, istiod_of, mesh_config
 from shoal.navigator.edge.reading import ROW, MonitoredResource
 from shoal.navigator.edge.rows import key_of
 from shoal.navigator.edge.watching import RowSink
 from shoal.navigator.model import CONTROL_PLANE_CONFIG
-from shoal.reconcile.cache import Cache, Change, ChangeType
+from shoal.reconcile.cache import Change, ChangeType
 from shoal.reconcile.informer import Informer
 from shoal.reconcile.reflector import ReflectorConfig
 
@@ -36,7 +37,7 @@ class ControlPlanes:
         self,
         client: Client,
         rows: RowSink,
-        deployments: Cache,
+        deployments: KindObjects,
         *,
         clock: Clock,
         random: Callable[[], float],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol, assert_never
@@ -38,6 +38,7 @@ class Answers:
     client: Client
     proxies: Proxies
     calls: CallSource
+    namespaces: Callable[[], frozenset[str] | None]  # those watched one by one; None: the whole cluster
     prometheus: Connections | None
 
     async def __call__(self, request: pb.Request) -> AsyncGenerator[bytes, None]:
@@ -53,7 +54,7 @@ class Answers:
             case "logs":
                 return logs(self.client, what.value)
             case "events":
-                return lines(events(self.client, what.value))
+                return lines(events(self.client, what.value, self.namespaces()))
             case "proxy_config":
                 return self._proxy(what.value)
             case "connections":
@@ -105,14 +106,18 @@ async def logs(client: Client, asked: pb.PodLogs) -> AsyncGenerator[bytes, None]
         await reply.close()
 
 
-async def events(client: Client, asked: pb.ClusterEvents) -> AsyncGenerator[bytes, None]:
-    """Kubernetes events, each as JSON."""
+async def events(
+    client: Client, asked: pb.ClusterEvents, namespaces: frozenset[str] | None = None
+) -> AsyncGenerator[bytes, None]:
+    """Kubernetes events, each as JSON; those of ``namespaces``, one after the other, unless one is named."""
     fields = (("kind", asked.kind), ("name", asked.name))
     selector = ",".join(f"involvedObject.{field}={value}" for field, value in fields if value)
-    async for page in client.of(builtin("events")).pages(Scope(namespace=asked.namespace, field_selector=selector)):
-        for item in page.items:
-            item["metadata"].pop("managedFields", None)
-            yield orjson.dumps(item)
+    places = [asked.namespace] if asked.namespace or namespaces is None else sorted(namespaces)
+    for place in places:
+        async for page in client.of(builtin("events")).pages(Scope(namespace=place, field_selector=selector)):
+            for item in page.items:
+                item["metadata"].pop("managedFields", None)
+                yield orjson.dumps(item)
 
 
 async def lines(rows: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
