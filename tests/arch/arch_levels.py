@@ -10,7 +10,7 @@ from __future__ import annotations
 LEVELS: dict[str, tuple[str, ...]] = {
     "apiserver": (
         # names, paths, settings and other parts that know nothing of requests
-        "effects flow negotiate network_errors node_access objects paths user",
+        "effects flow health negotiate network_errors node_access objects paths user",
         # requests and responses as data, the served resources, and users as aggregated servers see them
         "front_proxy messages registry",
         "audit exchange framing shapes",  # parts of one connection, and the audit log
@@ -28,7 +28,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "app": (
         # what every process needs: settings, files, ports, child processes, connections; the demo
-        "children connect demo files home kubectl locks main ports processes settings welcome",
+        "children connect demo files health home kubectl locks main ports processes settings welcome",
         # the settings of a cluster, and its keys and certificates
         "config pki",
         # the components of a cluster, and the credentials of their clients

@@ -11,6 +11,7 @@ import orjson
 from shoal.apiserver.aggregator.service import Aggregator
 from shoal.apiserver.authn.keys import IssuerDocuments
 from shoal.apiserver.context import Core
+from shoal.apiserver.health import ENDPOINTS, HealthChecks
 from shoal.apiserver.http import Request, Response
 from shoal.apiserver.messages import DocumentResponse
 from shoal.apiserver.negotiate import query
@@ -21,7 +22,8 @@ from shoal.kube.resources import Resource
 from shoal.kube.schema import kubernetes_version
 
 _TEXT = b"text/plain; charset=utf-8"
-_CHECKS = ("ping", "store", "watch-hub")
+_HEALTH = tuple(f"/{endpoint}" for endpoint in ENDPOINTS)
+_BELOW_HEALTH = tuple(f"/{endpoint}/" for endpoint in ENDPOINTS)
 
 
 class Pages:
@@ -47,11 +49,15 @@ class Pages:
         self._version = _version_body()
         self._started_s = core.clock.wall_s()
         self.ready = False
+        self.health = HealthChecks()
+        self.health.add("ping", str)
+        self.health.add("store", lambda: core.store.problem)
+        self.health.add("boot", lambda: "" if self.ready else "not ready yet", ("readyz",))
         self.issuer = issuer  # of service account tokens, when this server signs them
 
     def handle(self, request: Request) -> Response:
         path = request.path.rstrip("/") or "/"
-        if path in ("/healthz", "/livez", "/readyz") or path.startswith(("/livez/", "/readyz/", "/healthz/")):
+        if path in _HEALTH or path.startswith(_BELOW_HEALTH):
             return self._health(path, request)
         if path == "/version":
             return DocumentResponse(200, self._version)
@@ -61,6 +67,8 @@ class Pages:
             return self._open_api(path, request)
         if path == "/metrics":
             return Response(200, exposition(self._metrics), CONTENT_TYPE.encode())
+        if path == "/metrics/slis":
+            return Response(200, self.health.metrics.render(), CONTENT_TYPE.encode())
         if path in ("/statusz", "/flagz"):
             return self._debug_page(path, request)
         if self.issuer is not None:
@@ -108,6 +116,7 @@ class Pages:
             "/healthz",
             "/livez",
             "/metrics",
+            "/metrics/slis",
             "/openapi/v2",
             "/openapi/v3",
             *(() if self.issuer is None else (self.issuer.KEY_SET,)),
@@ -142,15 +151,11 @@ class Pages:
     # -- health ----------------------------------------------------------------------------------------------------
 
     def _health(self, path: str, request: Request) -> Response:
-        if path.startswith("/readyz") and not self.ready:
-            return Response(500, b"[-]boot failed: not ready yet\n", _TEXT)
-        name = path.partition("/")[2].partition("/")[2]
-        if name and name not in _CHECKS:
-            raise NotFound(f"health check {name} not found")
-        if "verbose" in query(request.query):
-            listed = "".join(f"[+]{check} ok\n" for check in _CHECKS)
-            return Response(200, f"{listed}{path.strip('/')} check passed\n".encode(), _TEXT)
-        return Response(200, b"ok", _TEXT)
+        asked = query(request.query)
+        good, text = self.health.ask(
+            path.strip("/"), verbose="verbose" in asked, excluded=asked.get("exclude", "").split(",")
+        )
+        return Response(200 if good else 500, text.encode(), _TEXT)
 
     def _debug_page(self, path: str, request: Request) -> Response:
         from shoal.apiserver import zpages

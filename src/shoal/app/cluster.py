@@ -8,9 +8,10 @@ import ipaddress
 import resource
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -25,11 +26,13 @@ from shoal.apiserver.server import ApiServer
 from shoal.app.config import ClusterConfig
 from shoal.app.connect import Connect, in_process, over_network
 from shoal.app.credentials import ensure_admin
+from shoal.app.health import health_app
 from shoal.app.pki import Pki, server_context, service_account_keys
 from shoal.app.processes import hand_over_often, say_ready
 from shoal.app.reload import as_credentials, follow_credentials
 from shoal.base.clock import Clock, RealClock
 from shoal.base.files import write_private
+from shoal.base.http1.asgi import small_serving
 from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
 from shoal.base.tasks import wait_first
@@ -37,7 +40,7 @@ from shoal.client import load
 from shoal.store import open_store
 
 if TYPE_CHECKING:
-    from shoal.app.components import Component, ComponentDeps
+    from shoal.app.components import Component, ComponentDeps, Part
     from shoal.node.runtime.process.addresses import Network
 
 _OWN_FILES = 320  # store, logs, connections that are refused
@@ -62,6 +65,7 @@ async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callab
 
         await check_engine(config, clock)
     async with AsyncExitStack() as stack:
+        server: ApiServer | None = None
         if "apiserver" in config.components:
             server = await stack.enter_async_context(serving(config, clock, ids, metrics))
             connect = in_process(server.handler, clock)
@@ -95,6 +99,15 @@ async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callab
 
             parts.append(ShardPart(deps))
 
+        if server is not None:
+            for part in parts:
+                server.handler.pages.health.add_part(part.name, part.problem)
+        elif config.health_port:
+            app = health_app(lambda: (True, {"process": "ok"}), partial(readiness, parts), metrics)
+            await stack.enter_async_context(
+                small_serving(app, host=config.health_host, port=config.health_port, clock=clock)
+            )
+
         async def until_stopped() -> None:
             if config.runs_nodes:
                 await wait_first(components.until_registered(deps, config), stop.wait())
@@ -103,6 +116,15 @@ async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callab
             await stop.wait()
 
         await components.run_all(parts, until_stopped())
+
+
+def readiness(parts: Sequence[Part]) -> tuple[bool, dict[str, str]]:
+    """Whether all parts of a process are ready, and what each says."""
+    found: dict[str, str] = {}
+    for part in parts:
+        said = part.problem() or "ok"
+        found[part.name] = said if found.get(part.name, "ok") == "ok" else f"{found[part.name]}; {said}"
+    return all(text == "ok" for text in found.values()), found
 
 
 def _deps(config: ClusterConfig, connect: Connect, clock: Clock, ids: Ids, metrics: Metrics) -> ComponentDeps:

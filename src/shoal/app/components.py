@@ -75,6 +75,9 @@ class Part(Protocol):
 
     def stop(self) -> None: ...
 
+    def problem(self) -> str:
+        """Why the part is not ready; empty: it is."""
+
 
 class Component:
     """One part: ``wire`` is called anew for every term, or for every start of a part that is not elected."""
@@ -115,6 +118,13 @@ class Component:
         self._stopping = True
         if self._manager is not None:
             self._manager.stop()
+
+    def problem(self) -> str:
+        """A standby with synced caches is ready."""
+        if self._manager is None:
+            return "not started"
+        health = self._manager.health()
+        return "" if health.ready else f"caches are not synced: {', '.join(health.unsynced) or 'starting'}"
 
     async def _term(self) -> None:
         deps = self._deps

@@ -113,6 +113,8 @@ class ClusterConfig:
     election: ElectionConfig = ElectionConfig()
     node_lifecycle: NodeLifecycleConfig = NodeLifecycleConfig()
     resync_s: float = 600.0  # period in which components compare their caches with the server; 0: never
+    health_host: str = LOOPBACK
+    health_port: int = 0  # of health and metrics, where this process has no API server; 0: none
     anonymous: bool = False  # requests without credentials are system:anonymous instead of refused
     flow: FlowConfig = FlowConfig()
     audit: AuditConfig = AuditConfig()
@@ -128,6 +130,13 @@ class ClusterConfig:
             ) from None
         if network.num_addresses < 8:
             raise ConfigError(f"service_cidr is {self.service_cidr!r}: too small; use at least 8 addresses")
+        if not 0 <= self.health_port <= 65535:
+            raise ConfigError(f"health_port is {self.health_port}: use 1 to 65535, or 0 for none")
+        if self.health_port and "apiserver" in self.components:
+            raise ConfigError(
+                f"health_port is {self.health_port}: leave it out; the API server of this process answers /livez, "
+                "/readyz and /metrics"
+            )
         _check_components(self.components)
         if self.event_ttl_s <= 0:
             raise ConfigError(f"event_ttl_s is {self.event_ttl_s}: use more than 0 seconds")
@@ -251,6 +260,8 @@ class ClusterOptions:
     resync_s: float = setting(
         600.0, doc="seconds after which components compare their caches with the API server and reconcile; 0: never"
     )
+    health_host: str = setting(LOOPBACK, doc="address of health and metrics, for a process without an API server")
+    health_port: int = setting(0, doc="port of health and metrics, for a process without an API server; 0: none")
     tls_san: tuple[str, ...] = setting((), doc="additional DNS names and IP addresses in the server's certificate")
     anonymous_auth: bool = setting(False, doc="accept requests without credentials as system:anonymous")
     flow: FlowConfig = setting(FlowConfig(), doc="limits on requests")
@@ -345,6 +356,8 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         service_cidr=options.service_cidr or SERVICE_CIDR,
         event_ttl_s=options.event_ttl_s,
         resync_s=options.resync_s,
+        health_host=options.health_host,
+        health_port=options.health_port,
         anonymous=options.anonymous_auth,
         flow=options.flow,
         audit=_audit(options),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from shoal.app.components import ComponentDeps
@@ -30,6 +30,9 @@ class EmbeddedPart(ABC):
 
     def __init__(self, deps: ComponentDeps) -> None:
         self.deps = deps
+        self.readyz: Callable[[], tuple[bool, dict[str, str]]] | None = (
+            None  # set by ``act``, as in a process of its own
+        )
         self._stopping = asyncio.Event()
 
     @abstractmethod
@@ -46,11 +49,19 @@ class EmbeddedPart(ABC):
             try:
                 await wait_first(self._begin(), self._stopping.wait())
             except Exception as error:
+                self.readyz = None
                 log.error("a component of the process failed; restarting it", part=self.name, error=error)
                 await wait_first(self.deps.clock.sleep(_AFTER_FAILURE_S), self._stopping.wait())
 
     def stop(self) -> None:
         self._stopping.set()
+
+    def problem(self) -> str:
+        """Why it is not ready; empty: it is."""
+        if self.readyz is None:
+            return "not started"
+        good, checks = self.readyz()
+        return "" if good else "; ".join(f"{name}: {text}" for name, text in checks.items())
 
     async def _begin(self) -> None:
         await self._install()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -267,14 +267,20 @@ class Metrics:
 PROCESS = Metrics()  # of this process; parts that are not handed a Metrics use this one
 
 
-def exposition(*more: Metrics) -> bytes:
+class Collector(Protocol):
+    """A source of metrics."""
+
+    def collect(self) -> Iterator[Metric]: ...
+
+
+def exposition(*more: Collector) -> bytes:
     """The metrics of this process, with its memory, processor time and open files, and ``more``."""
     from prometheus_client import ProcessCollector
     from prometheus_client.exposition import generate_latest
 
     class Everything:
         def collect(self) -> Iterator[Metric]:
-            for metrics in (PROCESS, *more):
+            for metrics in dict.fromkeys((PROCESS, *more)):
                 yield from metrics.collect()
             yield from ProcessCollector(registry=None).collect()
 

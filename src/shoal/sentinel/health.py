@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 import orjson
 
 from shoal.base.asgi import Application, Receive, Scope, Send, answer
-from shoal.base.metrics import CONTENT_TYPE, Metrics
+from shoal.base.metrics import CONTENT_TYPE, Metrics, exposition
 from shoal.sentinel.stats import StatsKeeper
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
 
 Checks = Callable[[], Mapping[str, bool]]
 
 
 def health_app(alive: Checks, ready: Checks, notes: Callable[[], Mapping[str, str]] = dict) -> Application:
-    """``/livez`` and ``/readyz``: 200 if all checks pass; the body names those that fail, and further
+    """``/livez``, ``/healthz`` and ``/readyz``: 200 if all checks pass; the body names those that fail, and further
     notes."""
-    paths = {"/livez": alive, "/readyz": ready}
+    paths = {"/livez": alive, "/healthz": alive, "/readyz": ready}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -41,15 +37,8 @@ def health_app(alive: Checks, ready: Checks, notes: Callable[[], Mapping[str, st
 def metrics_app(metrics: Metrics, stats: StatsKeeper) -> Application:
     """``/metrics``: of this process, and of Envoy per deployment as of the last reading."""
 
-    class Both:
-        def collect(self) -> Iterator[Metric]:
-            yield from metrics.collect()
-            yield from stats.collect()
-
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            from prometheus_client.exposition import generate_latest
-
-            await answer(send, 200, generate_latest(Both()), CONTENT_TYPE)
+            await answer(send, 200, exposition(metrics, stats), CONTENT_TYPE)
 
     return app

@@ -11,6 +11,7 @@ from shoal.sharding.model import CONFIG_LABEL, epoch_annotation, slot_label
 from shoal.sharding.rbac import MANAGER, NAMESPACE, SHARDED_RESOURCES, TargetKind, manager_rights, worker_rights
 
 PORT = 8060  # of the manager's health and metrics
+WORKER_PORT = 8080  # of a built-in worker's health and metrics
 _DNS = 53
 _APP = "app.kubernetes.io/name"
 CONTAINER_SECURITY: Obj = {
@@ -95,9 +96,11 @@ def manager_policy(namespace: str) -> Obj:
 
 
 def worker_policy(namespace: str) -> Obj:
-    """Only the manager connects to workers; workers' own connections are not limited."""
+    """Only the manager connects to workers, and any client reads the health and metrics of built-in ones; workers' own
+    connections are not limited."""
     manager = {"namespaceSelector": {}, "podSelector": {"matchLabels": {_APP: MANAGER}}}
-    spec = {"podSelector": _workers(), "policyTypes": ["Ingress"], "ingress": [{"from": [manager]}]}
+    ingress = [{"from": [manager]}, {"ports": [{"protocol": "TCP", "port": WORKER_PORT}]}]
+    spec = {"podSelector": _workers(), "policyTypes": ["Ingress"], "ingress": ingress}
     return _object("networking.k8s.io/v1", "NetworkPolicy", "shard-workers", namespace, spec)
 
 

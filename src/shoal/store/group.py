@@ -97,6 +97,12 @@ class LogStore:
     def size_bytes(self) -> int:
         return self._journal.size_bytes
 
+    @property
+    def problem(self) -> str:
+        if self._failed:
+            return "it can no longer make writes durable"
+        return "" if self._open else "it is closed"
+
     async def start(self) -> None:
         loaded = await self._journal.open(self)
         self._view.load(loaded.entries)

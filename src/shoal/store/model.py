@@ -203,6 +203,10 @@ class Store(Protocol):
         """The size on disk, as of the last look at it; 0 where there is none."""
 
     @property
+    def problem(self) -> str:
+        """Why nothing can be written; empty: it works."""
+
+    @property
     def history_bytes(self) -> int:
         """Bytes of history in memory, beyond the current objects."""
 

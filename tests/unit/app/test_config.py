@@ -164,3 +164,12 @@ def test_nodes_on_this_machine_refuse_a_service_range_that_is_not_theirs(tmp_pat
     with pytest.raises(ConfigError, match=r"service_cidr is '10.50.0.0/24': nodes on this machine .* simulated"):
         checked_config(ClusterOptions(dir=tmp_path, service_cidr="10.50.0.0/24"))
     assert checked_config(ClusterOptions(dir=tmp_path, nodes=0, service_cidr="10.50.0.0/24")).service_ip == "10.50.0.1"
+
+
+def test_a_health_port_is_only_for_processes_without_an_api_server(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="health_port is 9000: leave it out; the API server of this process answers"):
+        checked_config(ClusterOptions(dir=tmp_path, health_port=9000))
+    with pytest.raises(ConfigError, match="health_port is 70000: use 1 to 65535, or 0 for none"):
+        checked_config(ClusterOptions(dir=tmp_path, health_port=70000))
+    alone = ClusterOptions(dir=tmp_path, components="scheduler", kubeconfig="k", health_port=9000)
+    assert checked_config(alone).health_port == 9000

@@ -120,6 +120,14 @@ def start(
             help="seconds after which components compare their caches with the API server; 0: never; default 600"
         ),
     ] = None,
+    health_host: Annotated[
+        str | None,
+        typer.Option(help="address of health and metrics, for a process without an API server; default 127.0.0.1"),
+    ] = None,
+    health_port: Annotated[
+        int | None,
+        typer.Option(help="port of health and metrics, for a process without an API server; default 0: none"),
+    ] = None,
     tls_san: Annotated[
         list[str] | None,
         typer.Option(help="additional DNS name or IP address in the server's certificate; may be repeated"),
@@ -164,7 +172,8 @@ def start(
         "sharding": sharding, "lock": lock, "election.lease_s": election_lease,
         "election.renew_deadline_s": election_renew_deadline, "election.retry_s": election_retry,
         "node_lifecycle.grace_s": node_grace, "service_cidr": service_cidr, "event_ttl_s": event_ttl,
-        "resync_s": resync, "tls_san": tuple(tls_san) if tls_san else None, "anonymous_auth": anonymous_auth,
+        "resync_s": resync, "health_host": health_host, "health_port": health_port,
+        "tls_san": tuple(tls_san) if tls_san else None, "anonymous_auth": anonymous_auth,
         "flow.max_requests_in_flight": max_requests_inflight,
         "flow.max_mutating_requests_in_flight": max_mutating_requests_inflight,
         "flow.requests_per_second": requests_per_second, "flow.flow_requests_per_second": _twice(requests_per_second),

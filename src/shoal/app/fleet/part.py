@@ -30,6 +30,7 @@ class AgentPart(EmbeddedPart):
         deps = self.deps
         process = AgentProcessDeps(deps.clock, deps.ids, deps.random, deps.metrics)
         agent, connection = await make_agent(self._config, deps.connect(USER), deps.connect(USER), process)
+        self.readyz = agent.readyz
         try:
             await agent.run()
         finally:

@@ -13,7 +13,7 @@ from random import Random
 from shoal import __version__
 from shoal.app.fleet.config import RelaySettings
 from shoal.app.fleet.control import by_path
-from shoal.app.fleet.health import health_app
+from shoal.app.health import HEALTH_PATHS, health_app
 from shoal.app.pki import Pki
 from shoal.base.asgi import Application, Receive, Scope, Send, Tls, answer, serving
 from shoal.base.clock import RealClock
@@ -59,11 +59,11 @@ async def run_relay(config: RelaySettings, stop: asyncio.Event, on_ready: Callab
 
 
 def mostly_local(app: Application) -> Application:
-    """Other machines can read only /livez and /readyz."""
+    """Other machines can read only whether it is healthy."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         host = (scope.get("client") or ("",))[0]
-        if scope["path"] in ("/livez", "/readyz") or host.startswith(("127.", "::1")):
+        if scope["path"] in HEALTH_PATHS or host.startswith(("127.", "::1")):
             await app(scope, receive, send)
         else:
             error = {"code": "forbidden", "message": "only for this machine"}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from shoal import __version__
-from shoal.app.fleet.health import health_app
+from shoal.app.health import health_app
 from shoal.app.ports import any_free
 from shoal.base.clock import Clock, RealClock
 from shoal.base.http1.asgi import small_serving

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from shoal import __version__
-from shoal.app.fleet.health import health_app
+from shoal.app.health import HEALTH_PATHS, health_app
 from shoal.app.navigator.config import ManagerProcessConfig
 from shoal.app.navigator.fleet import ControlFleet
 from shoal.app.pki import Pki
@@ -26,7 +26,6 @@ from shoal.navigator.manager.service import PATH
 from shoal.navigator.manager.tokens import ADMIN, EDGE, NavigatorTokens
 from shoal.navigator.manager.wiring import Manager
 
-_HEALTH = frozenset({"/livez", "/readyz", "/metrics"})
 _THRESHOLDS = (50_000, 50, 100)
 _ASIDE_ROWS = 10_000
 
@@ -95,7 +94,7 @@ def by_path(edges: Application, health: Application, api: Application) -> Applic
         path = scope["path"] if scope["type"] == "http" else ""
         if path.startswith(PATH):
             await edges(scope, receive, send)
-        elif path in _HEALTH:
+        elif path in HEALTH_PATHS or path == "/metrics":
             await health(scope, receive, send)
         else:
             await api(scope, receive, send)

@@ -36,4 +36,5 @@ class EdgePart(EmbeddedPart):
         client = deps.connect(USER)
         process = EdgeProcessDeps(deps.clock, deps.ids, deps.random, self._metrics)
         async with opened_edge(self._config, client, ProxiedPorts(client), process) as edge:
+            self.readyz = edge.readyz
             await edge.run()

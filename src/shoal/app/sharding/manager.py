@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from shoal import __version__
-from shoal.app.fleet.health import health_app
+from shoal.app.health import health_app
 from shoal.app.ports import any_free
 from shoal.base.asgi import Tls, serving
 from shoal.base.clock import Clock, RealClock

@@ -47,4 +47,5 @@ class ShardPart(EmbeddedPart):
         service = ShardService(
             config, client, lock_client, clock=deps.clock, ids=deps.ids, random=deps.random, metrics=deps.metrics
         )
+        self.readyz = service.readyz
         await service.run()

@@ -15,7 +15,7 @@ from random import Random
 import yaml
 
 from shoal import __version__
-from shoal.app.fleet.health import health_app
+from shoal.app.health import health_app
 from shoal.app.pki import Pki
 from shoal.base.asgi import Tls, serving
 from shoal.base.clock import Clock, RealClock

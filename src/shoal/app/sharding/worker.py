@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from shoal import __version__
-from shoal.app.fleet.health import health_app
+from shoal.app.health import health_app
 from shoal.base.clock import RealClock
 from shoal.base.http1.asgi import small_serving
 from shoal.base.ids import Ids

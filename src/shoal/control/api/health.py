@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from shoal.base.metrics import CONTENT_TYPE, PROCESS, Metrics, exposition
+from shoal.base.metrics import CONTENT_TYPE, Metrics, exposition
 from shoal.control.api.access import from_this_machine
 from shoal.control.database.engine import Database, Databases
 from shoal.errors import ApiError
@@ -24,6 +24,7 @@ class Health:
         """Metrics need a token, except from the machine itself."""
         return [
             RestPage(path="/livez", handler=self.livez, public=always_public),
+            RestPage(path="/healthz", handler=self.livez, public=always_public),
             RestPage(path="/readyz", handler=self.readyz, public=always_public),
             RestPage(path="/metrics", handler=self.metrics, public=from_this_machine),
         ]
@@ -43,8 +44,7 @@ class Health:
         return json_answer({"ready": ready, "checks": checks}, 200 if ready else 503, headers)
 
     async def metrics(self, request: RestRequest) -> RestAnswer:
-        body = exposition() if self._metrics is PROCESS else self._metrics.render()
-        return RestAnswer(body, media=CONTENT_TYPE)
+        return RestAnswer(exposition(self._metrics), media=CONTENT_TYPE)
 
 
 async def _state(database: Database) -> str:

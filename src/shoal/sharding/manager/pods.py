@@ -13,13 +13,13 @@ from shoal.crds.shard import API_VERSION, ConfigSpec, seconds
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import parse
 from shoal.sharding.manager.lifecycle import PodState
-from shoal.sharding.manifests import CONTAINER_SECURITY
+from shoal.sharding.manifests import CONTAINER_SECURITY, WORKER_PORT
 from shoal.sharding.model import CONFIG_LABEL, SHARD_LABEL
 from shoal.sharding.rbac import WORKER
 
 _OWN_IMAGE = "shoal/shard-worker"
 _STARTING = ("ContainerCreating", "PodInitializing")
-_PORT = 8080  # of a built-in worker's health and metrics
+_STARTUP_PROBES = 30  # of two seconds each: a minute to start on a busy machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +38,20 @@ class BuiltinWorker:
         container: Obj = {
             "name": "worker",
             "image": self.image or _OWN_IMAGE,
-            "args": ["--port", str(_PORT), *networks],
+            "args": ["--port", str(WORKER_PORT), *networks],
             "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
-            "ports": [{"name": "health", "containerPort": _PORT}],
+            "ports": [{"name": "health", "containerPort": WORKER_PORT}],
+            "startupProbe": {**_probe("/livez", 2), "failureThreshold": _STARTUP_PROBES},
+            "livenessProbe": {**_probe("/livez", 10), "failureThreshold": 3},
+            "readinessProbe": _probe("/readyz", 5),
         }
         if self.image:
             container |= {"command": ["shoal", "shard", "worker"], "securityContext": CONTAINER_SECURITY}
         return {"spec": {"serviceAccountName": WORKER, "containers": [container]}}
+
+
+def _probe(path: str, period_s: int) -> Obj:
+    return {"httpGet": {"path": path, "port": WORKER_PORT}, "periodSeconds": period_s, "timeoutSeconds": 5}
 
 
 def template_hash(spec: ConfigSpec) -> str:

@@ -12,7 +12,7 @@ from shoal.base.clock import FakeClock
 from shoal.rest.api import RestApi
 
 METRICS = "/metrics"
-PUBLIC = {"/livez", "/readyz", "/openapi.json", "/docs"}
+PUBLIC = {"/livez", "/healthz", "/readyz", "/openapi.json", "/docs"}
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 

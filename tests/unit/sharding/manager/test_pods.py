@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.crds.shard import ConfigSpec
-from shoal.sharding.manager.pods import worker_pod
+from shoal.sharding.manager.pods import BuiltinWorker, worker_pod
 
 INSTANCE = {"metadata": {"name": "web-1", "namespace": "default", "uid": "u"}}
 LIMITS = {"limits": {"cpu": "500m", "memory": "512Mi"}}
@@ -32,3 +32,15 @@ def test_settings_of_the_template_take_precedence() -> None:
     bare, env = made({}, None)
     assert "resources" not in bare
     assert "SHARD_CPUS" not in env
+
+
+def test_pods_of_built_in_workers_have_probes_of_their_health_port() -> None:
+    spec = BuiltinWorker().completed(ConfigSpec())
+    (container,) = worker_pod(spec, "web", INSTANCE)["spec"]["containers"]
+    (port,) = container["ports"]
+    probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
+    assert {name: get["path"] for name, get in probes.items()} == {
+        "startup": "/livez", "liveness": "/livez", "readiness": "/readyz",
+    }  # fmt: skip
+    assert {get["port"] for get in probes.values()} == {port["containerPort"]}
+    assert str(port["containerPort"]) in container["args"]

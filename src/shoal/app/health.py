@@ -1,4 +1,4 @@
-"""``/livez``, ``/readyz`` and ``/metrics`` for processes without another HTTP server."""
+"""``/livez``, ``/readyz``, ``/healthz`` and ``/metrics`` for processes without another HTTP server."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from collections.abc import Callable
 import orjson
 
 from shoal.base.asgi_common import Application, Receive, Scope, Send, answer
-from shoal.base.metrics import CONTENT_TYPE, Metrics
+from shoal.base.metrics import CONTENT_TYPE, Metrics, exposition
 
 Check = Callable[[], tuple[bool, dict[str, str]]]
+
+HEALTH_PATHS = frozenset({"/livez", "/readyz", "/healthz"})
 
 
 def health_app(
     livez: Check, readyz: Check, metrics: Metrics, status: Callable[[], object] | None = None
 ) -> Application:
-    """Each check returns whether it passes, and why. ``status`` is shown at ``/status``."""
-    checks = {"/livez": livez, "/readyz": readyz}
+    """Each check returns whether it passes, and why; ``/healthz`` is another name of ``/livez``. ``status`` is shown at
+    ``/status``."""
+    checks = {"/livez": livez, "/healthz": livez, "/readyz": readyz}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -26,7 +29,7 @@ def health_app(
             good, parts = checks[path]()
             await answer(send, 200 if good else 503, orjson.dumps({"ok": good, "checks": parts}))
         elif path == "/metrics":
-            await answer(send, 200, metrics.render(), CONTENT_TYPE)
+            await answer(send, 200, exposition(metrics), CONTENT_TYPE)
         elif path == "/status" and status is not None:
             await answer(send, 200, orjson.dumps(status(), option=orjson.OPT_INDENT_2))
         else:
