@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -27,6 +26,7 @@ from shoal.apiserver.negotiate import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, flag
 from shoal.apiserver.objects import meta
 from shoal.apiserver.write import Writer
 from shoal.apiserver.writing.model import Retry, Write, author_of
+from shoal.base.fair_lock import FairLock
 from shoal.errors import AlreadyExists, BadRequest, Invalid, forbidden, invalid
 from shoal.kube import jsonutil
 from shoal.kube.decode import MAX_UNKNOWN, normalize
@@ -48,7 +48,7 @@ class Patcher:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.core = writer.core
-        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[Key, FairLock] = WeakValueDictionary()
 
     async def patch(self, call: Call) -> Response:
         media = patch_type(call.request.headers.get(b"content-type"), strategic=not call.served.resource.custom)
@@ -103,7 +103,7 @@ class Patcher:
     def _lock(self, call: Call) -> AbstractAsyncContextManager[None]:
         """Held by attempts after the first. Retries run one after the other: many concurrent patches of one object
         must not conflict until their attempts are used up."""
-        return self._locks.setdefault(call.served.key_of(call.namespace, call.name), asyncio.Lock())
+        return self._locks.setdefault(call.served.key_of(call.namespace, call.name), FairLock())
 
     def _change(self, call: Call, media: str, options: WriteOptions) -> tuple[Change, list[str]]:
         """The function that applies the patch, and what strict decoding finds in the patch itself."""

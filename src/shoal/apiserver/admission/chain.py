@@ -6,7 +6,6 @@ means that no plugin handles it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from weakref import WeakValueDictionary
 from shoal.apiserver.admission.model import Admission, Charger, Dynamic, Mutator, Validator
 from shoal.apiserver.body import tidy
 from shoal.apiserver.registry import Served
+from shoal.base.fair_lock import FairLock
 
 _MAX_PLANS = 10_000
 
@@ -72,7 +72,7 @@ class Chain:
         self._chargers = tuple(chargers)
         self._dynamic = tuple(dynamic)
         self._plans: Plans = {} if plans is None else plans
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, FairLock] = WeakValueDictionary()
         self.spec_context: Callable[[str, str], Hashable | None] = spec_context or (lambda key, namespace: ())
 
     def plan(self, served: Served, operation: str, subresource: str) -> Plan | None:
@@ -121,7 +121,7 @@ class Chain:
 
     def lock(self, namespace: str) -> AbstractAsyncContextManager[None]:
         """Held while a quota of this namespace is charged and the write committed."""
-        return self._locks.setdefault(namespace, asyncio.Lock())
+        return self._locks.setdefault(namespace, FairLock())
 
 
 def _settle(admission: Admission) -> None:
