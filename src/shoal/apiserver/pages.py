@@ -132,12 +132,15 @@ class Pages:
 
         if self._openapi is None:
             self._openapi = OpenApi()
-            self._openapi_version = -1
+            self._openapi_version = -1, -1
         documents: OpenApi = self._openapi  # type: ignore[assignment]
-        if self._openapi_version != self.core.registry.version:
-            self._openapi_version = self.core.registry.version
-            defined = [(s.resource, s.crd.openapi) for s in self.core.registry if s.crd is not None]
-            documents.set_custom([*defined, *self._more_schemas()])
+        registry, aggregator = self.core.registry, self._aggregator
+        if self._openapi_version != (registry.version, aggregator.version):
+            self._openapi_version = registry.version, aggregator.version
+            defined = [(s.resource, s.crd.openapi) for s in registry if s.crd is not None]
+            here = {served.resource for served in registry}
+            documents.set_custom([*defined, *(each for each in self._more_schemas() if each[0] in here)])
+            documents.set_aggregated(each.openapi for each in aggregator.routes.values() if each.openapi is not None)
         accept = request.headers.get(b"accept", b"").decode("latin-1")
         found = documents.resolve(path, query(request.query).get("hash", ""), accept)
         if found is None:

@@ -46,6 +46,9 @@ class AvailabilityCheck:
         self._core, self._writer, self._proxy = core, writer, proxy
         self.route = route
         self._on_change = on_change
+        from shoal.apiserver.aggregator.openapi import OpenApiReader  # schemas are a large part of the program
+
+        self._documents = OpenApiReader(core.clock, proxy, route)
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -60,6 +63,8 @@ class AvailabilityCheck:
             except (ApiError, Retry, StoreReadOnly, StoreUnavailable) as error:
                 _log.info("availability of an APIService not written", name=self.route.name, reason=str(error))
                 passed = False
+            if self.route.available and passed and await self._documents.refresh():
+                self._on_change()
             failures = 0 if passed else failures + 1
             await wait_first(self._wake.wait(), self._core.clock.sleep(_BACKOFF.bound_s(failures) or EVERY_S))
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.apiserver.admission.webhooks.target import HookTarget, Resolver, target_of
 from shoal.apiserver.aggregator import plan
 from shoal.apiserver.front_proxy import FrontProxyConfig
 from shoal.apiserver.nodes.backend import Endpoint
 from shoal.kube.discovery import AggregatedVersion
+
+if TYPE_CHECKING:
+    from shoal.kube.openapi.aggregated import AggregatedOpenApi
 
 _NEVER = frozenset({"", "apiregistration.k8s.io"})  # groups without which nothing could be repaired
 
@@ -34,6 +37,7 @@ class Route:
         self.service: Mapping[str, Any] = spec["service"]
         self.available = plan.is_available(api_service)
         self.resources: tuple[Mapping[str, Any], ...] = ()  # of its APIResourceList
+        self.openapi: AggregatedOpenApi | None = None  # None until it is read
         self._insecure = bool(spec.get("insecureSkipTLSVerify"))
         self._target: HookTarget = target_of(spec)
         self._proxy = proxy

@@ -17,6 +17,7 @@ import orjson
 from shoal import __version__
 from shoal.errors import NotAcceptable
 from shoal.kube.openapi import v2, v3
+from shoal.kube.openapi.aggregated import AggregatedOpenApi, joined
 from shoal.kube.openapi.operations import ROOTS, prefix
 from shoal.kube.openapi.schemas import Schema
 from shoal.kube.resources import BUILTIN, Resource
@@ -60,6 +61,7 @@ class OpenApi:
     def __init__(self, resources: Iterable[Resource] = BUILTIN) -> None:
         self._builtin = _by_group_version(_Served(resource) for resource in resources)
         self._custom: dict[str, list[_Served]] = {}
+        self._aggregated: dict[str, AggregatedOpenApi] = {}
         self._hashes: dict[str, str] = {}
         self._index: OpenApiAnswer | None = None
         self._documents: dict[str, bytes] = {}  # compressed, by name
@@ -81,6 +83,14 @@ class OpenApi:
         self._index = None
         self._swagger.clear()
 
+    def set_aggregated(self, documents: Iterable[AggregatedOpenApi]) -> None:
+        """Replace the documents of aggregated servers."""
+        wanted = {each.name: each for each in documents}
+        if wanted != self._aggregated:
+            self._aggregated = wanted
+            self._index = None
+            self._swagger.clear()
+
     def resolve(self, path: str, hash: str = "", accept: str = "") -> OpenApiAnswer | None:
         """The response for a path under ``/openapi/``; None if there is none. With the current hash a document can be
         cached without limit; with another hash the client is redirected."""
@@ -90,7 +100,7 @@ class OpenApi:
         if path.rstrip("/") == "/openapi/v3":
             return self.index()
         name = path.removeprefix("/openapi/v3/").strip("/")
-        if name not in ROOTS and name not in self._builtin and name not in self._custom:
+        if name not in self._names():
             return None
         current = self._hash(name)
         if hash and hash != current:
@@ -103,7 +113,7 @@ class OpenApi:
     def index(self) -> OpenApiAnswer:
         """The index: the address of every document of version 3."""
         if self._index is None:
-            names = sorted({*ROOTS, *self._builtin, *self._custom})
+            names = sorted(self._names())
             body = orjson.dumps({"paths": {name: {"serverRelativeURL": self._address(name)} for name in names}})
             self._index = OpenApiAnswer(200, {"ETag": _etag(body), "Vary": "Accept"}, _compressed(body))
         return self._index
@@ -118,10 +128,17 @@ class OpenApi:
             known = self._swagger[content_type] = OpenApiAnswer(200, headers, _compressed(content), content_type)
         return known
 
+    def _names(self) -> set[str]:
+        elsewhere = {name for name, each in self._aggregated.items() if each.v3}
+        return {*ROOTS, *self._builtin, *self._custom, *elsewhere}
+
     def _served(self, name: str) -> list[_Served]:
         return [*self._builtin.get(name, ()), *self._custom.get(name, ())]
 
     def _hash(self, name: str) -> str:
+        elsewhere = self._aggregated.get(name)
+        if elsewhere is not None and elsewhere.v3:
+            return elsewhere.hash
         known = self._hashes.get(name)
         if known is None:
             made = sha512(f"{_FORMAT} {__version__} {kubernetes_version()} {name}".encode())
@@ -135,6 +152,9 @@ class OpenApi:
         return f"/openapi/v3/{name}?hash={self._hash(name)}"
 
     def _document(self, name: str) -> bytes:
+        elsewhere = self._aggregated.get(name)
+        if elsewhere is not None and elsewhere.v3:
+            return elsewhere.v3
         known = self._documents.get(name)
         if known is None:
             version = f"v{kubernetes_version()}"
@@ -153,14 +173,16 @@ class OpenApi:
             self._builtin_json = _compressed(paths), _compressed(definitions)
         paths, definitions = (gzip.decompress(part) for part in self._builtin_json)
         more_paths, more_definitions = _joined(v2.custom_parts(_unpacked(self._custom)))
+        parts = self._elsewhere(definitions, more_definitions)
+        other_paths, other_definitions = _joined(parts)
         opened = orjson.dumps(v2.header(f"v{kubernetes_version()}"))[:-1]
         return b"".join(
             (
                 opened,
                 b',"paths":{',
-                b",".join(filter(None, (paths, more_paths))),
+                b",".join(filter(None, (paths, more_paths, other_paths))),
                 b'},"definitions":{',
-                b",".join(filter(None, (definitions, more_definitions))),
+                b",".join(filter(None, (definitions, more_definitions, other_definitions))),
                 b"}}",
             )
         )
@@ -172,7 +194,22 @@ class OpenApi:
             parts = [_encoded_part(part) for part in v2.builtin_parts(_unpacked(self._builtin))]
             self._builtin_protobuf = _compressed(b"".join((opened, *parts)))
         custom = [_encoded_part(part) for part in v2.custom_parts(_unpacked(self._custom))]
-        return b"".join((gzip.decompress(self._builtin_protobuf), *custom))
+        elsewhere: list[bytes] = []
+        if self._aggregated:
+            self._swagger_json()  # has the definitions of built-in resources
+            assert self._builtin_json is not None
+            own = gzip.decompress(self._builtin_json[1])
+            more = _joined(v2.custom_parts(_unpacked(self._custom)))[1]
+            elsewhere = [_encoded_part(part) for part in self._elsewhere(own, more)]
+        return b"".join((gzip.decompress(self._builtin_protobuf), *custom, *elsewhere))
+
+    def _elsewhere(self, *definitions: bytes) -> list[v2.Part]:
+        """What aggregated servers add to the document of version 2, beside these definitions."""
+        parts = [part for each in self._aggregated.values() if (part := each.part()) is not None]
+        if not parts:
+            return []
+        known = orjson.loads(b"{" + b",".join(filter(None, definitions)) + b"}")
+        return list(joined(parts, known))
 
 
 def _by_group_version(resources: Iterable[_Served]) -> dict[str, list[_Served]]:

@@ -14,6 +14,7 @@ import pytest
 
 from shoal.apiserver.context import ServerConfig
 from shoal.apiserver.front_proxy import CLIENT_NAME, FrontProxyConfig
+from shoal.apiserver.http import Request
 from shoal.app.pki import Pki
 from shoal.base.clock import FakeClock
 from shoal.testing.aggregated import (
@@ -45,6 +46,11 @@ class Pair:
     ships: AggregatedServer
     clock: FakeClock
 
+    @property
+    def passed_on(self) -> list[Request]:
+        """The requests of clients that reached the aggregated server."""
+        return [each for each in self.ships.requests if each.headers[b"x-remote-user"] != b"system:kube-aggregator"]
+
     async def condition(self) -> dict[str, Any]:
         conditions = (await self.server.get(NAME))["status"].get("conditions") or [{}]
         return dict(conditions[0])
@@ -73,7 +79,6 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
 async def registered(pair: Pair) -> Pair:
     await register(pair.server, pair.ships)
     await pair.until("Passed")
-    pair.ships.requests.clear()
     return pair
 
 
@@ -140,13 +145,13 @@ async def test_a_certificate_that_the_bundle_does_not_cover_is_refused(pair: Pai
 
 
 async def test_requests_reach_the_server_with_the_user_in_headers(registered: Pair) -> None:
-    server, ships = registered.server, registered.ships
+    server = registered.server
     made = await server.post(f"{BASE}/namespaces/a/ships", {"metadata": {"name": "gull"}, "sails": 3})
     assert made["sails"] == 3
     spoof = {"X-Remote-User": "eve", "x-remote-extra-scopes": "all", "X-Remote-Group": "spies"}
     answer = await server.call("GET", f"{BASE}/namespaces/a/ships/gull?pretty=true", headers=spoof)
     assert answer.ok()["kind"] == "Ship"
-    request = ships.requests[-1]
+    request = registered.passed_on[-1]
     assert request.query == "pretty=true"
     assert request.headers[b"x-remote-user"] == b"admin"
     assert request.headers[b"x-remote-group"] in (
@@ -159,12 +164,12 @@ async def test_requests_reach_the_server_with_the_user_in_headers(registered: Pa
 
 
 async def test_authorization_happens_before_anything_is_passed_on(registered: Pair) -> None:
-    server, ships = registered.server, registered.ships
+    server = registered.server
     jane = {"Impersonate-User": "jane"}
     refused = await server.call("GET", f"{BASE}/namespaces/a/ships", headers=jane)
     assert refused.status == 403
     assert 'cannot list resource "ships" in API group "sea.example" in the namespace "a"' in refused.json["message"]
-    assert not ships.requests
+    assert not registered.passed_on
     await server.post("/api/v1/namespaces", {"metadata": {"name": "a"}})
     rules = [{"apiGroups": ["sea.example"], "resources": ["ships"], "verbs": ["list"]}]
     await server.post(f"{RBAC}/namespaces/a/roles", {"metadata": {"name": "sailor"}, "rules": rules})
@@ -176,8 +181,8 @@ async def test_authorization_happens_before_anything_is_passed_on(registered: Pa
     await server.post(f"{RBAC}/namespaces/a/rolebindings", binding)
     allowed = await server.call("GET", f"{BASE}/namespaces/a/ships", headers=jane)
     assert allowed.status == 200
-    assert ships.requests[-1].headers[b"x-remote-user"] == b"jane"
-    assert not [name for name in ships.requests[-1].headers if name.startswith(b"impersonate-")]
+    assert registered.passed_on[-1].headers[b"x-remote-user"] == b"jane"
+    assert not [name for name in registered.passed_on[-1].headers if name.startswith(b"impersonate-")]
 
 
 async def test_watches_are_streamed_and_end_with_their_client(registered: Pair) -> None:
@@ -283,3 +288,28 @@ async def test_groups_without_which_nothing_could_be_repaired_stay_here(pair: Pa
     own["metadata"]["name"] = "v1.apiregistration.k8s.io"
     await pair.server.post(API_SERVICES, own)
     assert (await pair.server.get(f"{API_SERVICES}/v1.apiregistration.k8s.io"))["spec"]["service"]
+
+
+# -- OpenAPI -----------------------------------------------------------------------------------------------------------
+
+
+async def test_openapi_documents_are_merged(registered: Pair) -> None:
+    server = registered.server
+
+    async def read() -> bool:
+        return "apis/sea.example/v1" in (await server.get("/openapi/v3"))["paths"]
+
+    await eventually(read)
+    place = (await server.get("/openapi/v3"))["paths"]["apis/sea.example/v1"]["serverRelativeURL"]
+    assert place == "/openapi/v3/apis/sea.example/v1?hash=ABC"
+    assert "example.sea.v1.Ship" in (await server.get(place))["components"]["schemas"]
+    swagger = await server.get("/openapi/v2")
+    assert f"{BASE}/namespaces/{{namespace}}/ships" in swagger["paths"]
+    assert "/apis/other.example/v1/" not in swagger["paths"] and "/api/v1/pods" in swagger["paths"]
+    assert swagger["definitions"]["example.sea.v1.Ship"]["description"] == "A Ship sails."
+    assert "unused" not in swagger["definitions"]
+    protobuf = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    assert b"example.sea.v1.Ship" in (await server.call("GET", "/openapi/v2", headers={"accept": protobuf})).body
+    await server.delete(NAME)
+    assert "apis/sea.example/v1" not in (await server.get("/openapi/v3"))["paths"]
+    assert "example.sea.v1.Ship" not in (await server.get("/openapi/v2"))["definitions"]
