@@ -30,7 +30,7 @@ setup: $(STAMPS)/installed $(STAMPS)/schema $(STAMPS)/kubectl ## venv, dependenc
 ##@ Check
 
 .PHONY: test
-test: setup $(STAMPS)/podman ## the whole test suite
+test: setup $(STAMPS)/podman $(STAMPS)/prometheus ## the whole test suite
 	@scripts/test.sh $(WORKERS)
 
 .PHONY: check
@@ -66,6 +66,7 @@ lock: setup ## resolve pyproject.toml into the requirements files again
 .PHONY: verify-generated
 verify-generated: setup ## check that generated code and tables are what their source makes
 	$(PY) scripts/verify_generated.py
+	$(PY) scripts/metrics_table.py --check
 	scripts/generate_wire.sh --check
 
 .PHONY: generate
@@ -97,3 +98,6 @@ $(STAMPS)/kubectl: scripts/kubectl.sh | $(STAMPS)/installed
 
 $(STAMPS)/podman: scripts/podman.sh | $(STAMPS)/installed
 	@scripts/podman.sh $@
+
+$(STAMPS)/prometheus: scripts/prometheus.sh | $(STAMPS)/installed
+	@scripts/prometheus.sh $@

@@ -8,7 +8,6 @@ import orjson
 
 from shoal.base.asgi import Application, Receive, Scope, Send, answer
 from shoal.base.metrics import CONTENT_TYPE, Metrics, exposition
-from shoal.sentinel.stats import StatsKeeper
 
 Checks = Callable[[], Mapping[str, bool]]
 
@@ -34,11 +33,11 @@ def health_app(alive: Checks, ready: Checks, notes: Callable[[], Mapping[str, st
     return app
 
 
-def metrics_app(metrics: Metrics, stats: StatsKeeper) -> Application:
+def metrics_app(metrics: Metrics) -> Application:
     """``/metrics``: of this process, and of Envoy per deployment as of the last reading."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await answer(send, 200, exposition(metrics, stats), CONTENT_TYPE)
+            await answer(send, 200, exposition(metrics), CONTENT_TYPE)
 
     return app

@@ -34,9 +34,10 @@ from shoal.sentinel.health import health_app, metrics_app
 from shoal.sentinel.inputs import POLICY_TYPE, ROUTE_TYPE, InputKeeper
 from shoal.sentinel.isolation import REFUSED, Isolation
 from shoal.sentinel.issuers import IssuerFinder
+from shoal.sentinel.metrics import GatewayMetrics
 from shoal.sentinel.model import Inputs, ServiceKey, Settings
 from shoal.sentinel.policies.server import serving_limits, strict_redis
-from shoal.sentinel.stats import StatsKeeper
+from shoal.sentinel.stats import StatsKeeper, define_stats_metrics
 from shoal.sentinel.status import AcceptanceStatus, StatusKind, StatusWriter
 from shoal.sentinel.supervisor import Supervisor, find_envoy
 from shoal.sentinel.translate.translator import Translator
@@ -142,14 +143,11 @@ class Gateway:
         self._settled: Inputs | None = None  # the newest inputs that Envoy has answered completely
         self._reasons: Mapping[ResourceRef, str] = {}  # Envoy's reasons for refusals, as of its last complete answer
         self._acceptance: Mapping[str, AcceptanceStatus] = {}
-        self._published = metrics.counter("shoal_sentinel_snapshots_total", "Snapshots made for Envoy.")
-        self._failed = metrics.counter("shoal_sentinel_translation_failures_total", "Failed translations of inputs.")
-        metrics.gauge("shoal_sentinel_envoy_starts", "How often Envoy was started.").follow(
-            lambda: float(self.supervisor.starts)
-        )
-        metrics.gauge("shoal_sentinel_refusals", "Resources, routes and policies that Envoy refuses.").follow(
-            lambda: float(len(self.machine.refusals) + len(self._isolation.reasons))
-        )
+        counts = GatewayMetrics(metrics)
+        self._published, self._failed = counts.published, counts.failed
+        counts.starts.follow(lambda: float(self.supervisor.starts))
+        counts.refusals.follow(lambda: float(len(self.machine.refusals) + len(self._isolation.reasons)))
+        define_stats_metrics(metrics, self.stats, config.region)
 
     @property
     def ready(self) -> Mapping[str, bool]:
@@ -192,7 +190,7 @@ class Gateway:
             await self._serve_policies(stack)
             fronts = {
                 config.health_port: health_app(lambda: {"process": True}, lambda: self.ready, lambda: self.notes),
-                config.metrics_port: metrics_app(self._metrics, self.stats),
+                config.metrics_port: metrics_app(self._metrics),
             }
             for port, app in fronts.items():
                 await stack.enter_async_context(serving(app, host=config.host, port=port, clock=self._clock))

@@ -26,12 +26,13 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
+from shoal.base.metrics import Distribution, LabelValues, Metrics
 from shoal.client import Client, TransportError, builtin
 from shoal.errors import ApiError
 from shoal.kube.objects import Obj
@@ -39,9 +40,6 @@ from shoal.sentinel.admin import Admin
 from shoal.sentinel.bootstrap import LATENCY_MS
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.translate.envoy import REQUESTS
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
 
 log = get_logger("sentinel.stats")
 
@@ -62,7 +60,10 @@ _COUNTERS = {
 _ENTRY_BYTES = 256 * 1024
 _REFRESH_S = 15.0  # an unchanged entry is written this often: a replica that is silent for 30 s counts as stale
 _REFUSED_MAX = 20
+_LATENCY_S = tuple(bound / 1000 for bound in LATENCY_MS)
 _LABELLED = 500  # deployments that have series of their own in /metrics
+
+Table = dict[LabelValues, float]
 
 
 def stats_name(gateway: str) -> str:
@@ -277,39 +278,8 @@ class StatsKeeper:
         except (ApiError, TransportError) as error:
             log.debug("writing the counters failed", reason=str(error))
 
-    # Prometheus
-
-    def collect(self) -> Iterator[Metric]:
-        """For ``/metrics``: series per deployment; deployments beyond ``_LABELLED`` share one series."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-
-        labels = ("deployment", "region")
-        requests = CounterMetricFamily(
-            "shoal_sentinel_requests", "Answers of instances by class.", labels=(*labels, "code")
-        )
-        latency = HistogramMetricFamily(
-            "shoal_sentinel_request_duration_seconds",
-            "Time from the first byte of a request to the last of an instance's answer.",
-            labels=labels,
-        )
-        events = CounterMetricFamily(
-            "shoal_sentinel_upstream_events", "What went wrong towards instances.", labels=(*labels, "event")
-        )
-        instances = GaugeMetricFamily(
-            "shoal_sentinel_instances", "Instances by what Envoy thinks of them.", labels=(*labels, "state")
-        )
-        for name, stats in self._labelled().items():
-            where = (name, self._config.region)
-            for code, count in zip(_CODES, stats.codes, strict=True):
-                requests.add_metric((*where, code), count)
-            latency.add_metric(where, list(_buckets(stats.latency)), stats.latency_ms / 1000)
-            for event in ("timeouts", "retries", "connect_failures", "overflows"):
-                events.add_metric((*where, event), getattr(stats, event))
-            instances.add_metric((*where, "healthy"), stats.healthy)
-            instances.add_metric((*where, "total"), stats.total)
-        yield from (requests, latency, events, instances)
-
-    def _labelled(self) -> Stats:
+    def labelled(self) -> Stats:
+        """For ``/metrics``: deployments beyond ``_LABELLED`` share one series."""
         everything = self.current()
         if len(everything) <= _LABELLED:
             return everything
@@ -326,8 +296,49 @@ class StatsKeeper:
         return shown | {"other": rest}
 
 
-def _buckets(counts: list[int]) -> Iterator[tuple[str, int]]:
-    seen = 0
-    for bound, count in zip((*LATENCY_MS, float("inf")), counts, strict=True):
-        seen += count
-        yield ("+Inf" if bound == float("inf") else str(bound / 1000)), seen
+def define_stats_metrics(metrics: Metrics, stats: StatsKeeper, region: str) -> None:
+    """The metrics of a gateway's requests, by deployment; read at each scrape."""
+    labels = ("deployment", "region")
+
+    def requests() -> Table:
+        return {
+            (name, region, code): count
+            for name, one in stats.labelled().items()
+            for code, count in zip(_CODES, one.codes, strict=True)
+        }
+
+    def latency() -> Iterator[tuple[LabelValues, Distribution]]:
+        for name, one in stats.labelled().items():
+            spread = Distribution(_LATENCY_S)
+            spread.counts, spread.total = one.latency, one.latency_ms / 1000
+            yield (name, region), spread
+
+    def events() -> Table:
+        return {
+            (name, region, event): getattr(one, event)
+            for name, one in stats.labelled().items()
+            for event in _COUNTERS.values()
+        }
+
+    def instances() -> Table:
+        return {
+            (name, region, state): getattr(one, state)
+            for name, one in stats.labelled().items()
+            for state in ("healthy", "total")
+        }
+
+    metrics.counter(
+        "shoal_sentinel_requests_total", "Answers of instances by class.", (*labels, "code")
+    ).follow_each(requests)  # fmt: skip
+    metrics.histogram(
+        "shoal_sentinel_request_duration_seconds",
+        "Time from the first byte of a request to the last of an instance's answer.",
+        labels,
+        bounds=_LATENCY_S,
+    ).follow_each(latency)
+    metrics.counter(
+        "shoal_sentinel_upstream_events_total", "What went wrong towards instances.", (*labels, "event")
+    ).follow_each(events)  # fmt: skip
+    metrics.gauge(
+        "shoal_sentinel_instances", "Instances by what Envoy thinks of them.", (*labels, "state")
+    ).follow_each(instances)  # fmt: skip

@@ -8,11 +8,12 @@ from typing import Any, cast
 import orjson
 
 from shoal.base.clock import FakeClock
+from shoal.base.metrics import Metrics
 from shoal.client import Client
 from shoal.sentinel.admin import Admin
 from shoal.sentinel.bootstrap import BEYOND_MS, LATENCY_MS
 from shoal.sentinel.config import SentinelConfig
-from shoal.sentinel.stats import StatsKeeper, belonging, read_stats
+from shoal.sentinel.stats import StatsKeeper, belonging, define_stats_metrics, read_stats
 
 
 def body(*requests: str, **numbers: int) -> bytes:
@@ -106,7 +107,9 @@ async def test_metrics_have_a_bounded_number_of_deployments() -> None:
     admin.answer = body(**{f"deployment_d{number}.upstream_rq_2xx": 1 for number in range(600)})
     stats = keeper(admin, [1])
     assert await stats.look()
-    requests = next(iter(stats.collect()))
+    metrics = Metrics()
+    define_stats_metrics(metrics, stats, "eu")
+    requests = next(iter(metrics.collect()))
     deployments = {sample.labels["deployment"] for sample in requests.samples}
     assert len(deployments) == 501
     assert sum(sample.value for sample in requests.samples) == 600

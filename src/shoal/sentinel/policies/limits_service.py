@@ -20,6 +20,7 @@ from redis.exceptions import RedisError
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
+from shoal.sentinel.metrics import LimitMetrics
 from shoal.sentinel.policies.limits import (
     TAKE,
     LimitCheck,
@@ -85,8 +86,8 @@ class LimitsService(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[misc
 
     def __init__(self, limits: StrictLimits, *, metrics: Metrics) -> None:
         self._limits = limits
-        counter = metrics.counter("shoal_sentinel_limit_verdicts_total", "Strict limits judged.", ("verdict",))
-        self._allowed, self._limited, self._failed = map(counter.labels, ("allowed", "limited", "failed"))
+        verdicts = LimitMetrics(metrics).verdicts
+        self._allowed, self._limited, self._failed = map(verdicts.labels, ("allowed", "limited", "failed"))
 
     async def ShouldRateLimit(
         self, request: rls_pb2.RateLimitRequest, context: grpc.aio.ServicerContext[Any, Any]
