@@ -66,6 +66,33 @@ def load(
     return _build(cls, "", _gather(cls, file, environ or {}, prefix, variables or {}, flags or {}, defaults or {}))
 
 
+def with_values(settings: T, values: Mapping[str, Any], source: str) -> T:
+    """The settings with other values for some dotted keys, as texts or converted; checked like those of a file."""
+    cls = type(settings)
+    known = _keys(cls)
+    for key in values:
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            raise ConfigError(f"{key} ({source}) is not a setting" + (f"; did you mean {near[0]}?" if near else ""))
+    given = {key: _Given(value_of(settings, key), "") for key in known}
+    return _build(cls, "", given | {key: _Given(value, source) for key, value in values.items()})
+
+
+def value_of(settings: Any, key: str) -> Any:
+    """The value of a dotted key."""
+    for part in key.split("."):
+        settings = getattr(settings, part)
+    return settings
+
+
+def text_of(value: Any) -> str:
+    """A value in the form that variables and ``with_values`` take."""
+    plain = _plain(value)
+    if isinstance(plain, list):
+        return ",".join(text_of(each) for each in plain)
+    return str(plain).lower() if isinstance(plain, bool) else "" if plain is None else f"{plain}"
+
+
 def check(cls: type[Any], file: Path) -> None:
     """Raise ``ConfigError`` unless the file is good for ``cls``. Missing settings may come from other sources."""
     given = _gather(cls, file, {}, "", {}, {}, {})

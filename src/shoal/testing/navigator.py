@@ -39,7 +39,7 @@ from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all
 from shoal.client import Client
 from shoal.navigator.digest import KindDigest, fingerprint
-from shoal.navigator.edge.config import ConnectionConfig, EdgeConfig
+from shoal.navigator.edge.config import ConnectionConfig, EdgeConfig, KubernetesConfig
 from shoal.navigator.edge.edge import Edge
 from shoal.navigator.edge.metrics import EdgeMetrics
 from shoal.navigator.edge.requests.proxies import PodPorts, ProxiedPorts
@@ -49,6 +49,7 @@ from shoal.wire.navigator.v1.navigator_connect import ManagerService, ManagerSer
 
 TOKEN = "edge-token"
 QUICK = ConnectionConfig(retry_base_s=0.05, retry_cap_s=0.5, standby_s=0.1)
+QUICK_READS = KubernetesConfig(retry_base_s=0.05, retry_cap_s=0.5)
 _LOOK_S = 0.1
 
 
@@ -384,7 +385,8 @@ async def running_edge(
 ) -> AsyncIterator[Edge]:
     """Run an edge in this process; it reports the client's cluster to the manager of the join file."""
     around = EdgeProcessDeps(RealClock(), Ids(), Random(), EdgeMetrics(Metrics()))
-    config = EdgeConfig(join=join, **({"connection": QUICK} | settings))
+    quick: dict[str, Any] = {"connection": QUICK, "kubernetes": QUICK_READS}
+    config = EdgeConfig(join=join, **(quick | settings))
     async with opened_edge(config, client, ports or ProxiedPorts(client), around) as edge:
         running = asyncio.create_task(edge.run(), name="edge")
         try:
@@ -432,6 +434,10 @@ class EdgeProcess:
             return answer.status, answer.read()
         finally:
             connection.close()
+
+    def reload(self) -> None:
+        """Make it read its settings again."""
+        os.kill(self.pid, signal.SIGHUP)
 
     def kill(self) -> None:
         """End it with SIGKILL."""

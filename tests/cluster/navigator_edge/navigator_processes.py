@@ -29,7 +29,7 @@ from shoal.testing.waiting import eventually
 
 COMPARED = ("pods", "services", "deployments", "namespaces", "virtualservices", "destinationrules")
 SETTINGS = {
-    "CONNECTION__RETRY_BASE_S": "0.1", "CONNECTION__RETRY_CAP_S": "0.5", "CONNECTION__STANDBY_S": "0.1",
+    "KUBERNETES__RETRY_BASE_S": "0.1", "KUBERNETES__RETRY_CAP_S": "0.5", "CONNECTION__RETRY_BASE_S": "0.1", "CONNECTION__RETRY_CAP_S": "0.5", "CONNECTION__STANDBY_S": "0.1",
     "SYNC__INTERVAL_S": "2", "SYNC__MIN_INTERVAL_S": "1", "SYNC__MAX_INTERVAL_S": "2", "DISCOVERY_S": "0.5",
     "CONNECTION__KEEP_ALIVE_S": "2", "CONNECTION__KEEP_ALIVE_TIMEOUT_S": "10",
 }  # fmt: skip

@@ -42,24 +42,32 @@ def edge(
     stop_on_eof: StopOnEof = False,
 ) -> None:
     """Start the edge of a cluster and print `ready` once it runs; SIGTERM or Ctrl-C stops it. Settings also come
-    from a file and from SHOAL_EDGE_* variables; flags win."""
+    from a file and from SHOAL_EDGE_* variables; flags win. SIGHUP reads them again."""
+    from shoal.app.fleet.reloading import Reloading
+    from shoal.app.navigator.edge import EdgeSettings, run_edge
     from shoal.navigator.edge.config import read_join_file
+    from shoal.navigator.edge.options import RUN_TIME
 
     flags = {
         "join": join, "kubeconfig": kubeconfig, "context": context, "edge": name,
         "host": host, "port": port, "log_level": log_level,
     }  # fmt: skip
-    settings = read_settings(EDGE, flags, file=config)
+
+    def read() -> EdgeSettings:
+        settings: EdgeSettings = read_settings(EDGE, flags, file=config)
+        return settings
+
+    settings = read()
     start_logs(settings.log_level)
     read_join_file(settings.join)
     if stop_on_eof:
         stop_when_stdin_ends()
-    from shoal.app.navigator.edge import run_edge
+    reloading = Reloading(read, settings, RUN_TIME)
 
     def serve(stop: asyncio.Event) -> object:
-        return run_edge(settings, stop, say_ready)
+        return run_edge(settings, stop, say_ready, reloading)
 
-    run_until_signal(serve)
+    run_until_signal(serve, reloading)
 
 
 @app.command("manifests")

@@ -39,8 +39,12 @@ class Reloading(Generic[T]):
         except ConfigError as error:
             _log.error("settings not reloaded", reason=str(error))
             return
+        try:
+            self.apply(merged)
+        except ConfigError as error:
+            _log.error("settings not reloaded", reason=str(error))
+            return
         self.current = merged
-        self.apply(merged)
         _log.info("settings reloaded", changed=taken)
         if waiting := [name for name in changed if name not in taken]:
             _log.warning("some settings need a restart", settings=waiting)

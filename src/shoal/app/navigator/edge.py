@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from shoal import __version__
+from shoal.app.fleet.reloading import Reloading
 from shoal.app.health import health_app
 from shoal.app.ports import any_free
 from shoal.base.clock import Clock, RealClock
@@ -53,8 +54,10 @@ class EdgeProcessDeps:
     metrics: EdgeMetrics
 
 
-async def run_edge(config: EdgeConfig, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
-    """One edge as a process: reports the cluster of the kubeconfig until ``stop``."""
+async def run_edge(
+    config: EdgeConfig, stop: asyncio.Event, on_ready: Callable[[], None], reloading: Reloading[EdgeSettings]
+) -> None:
+    """One edge as a process: reports the cluster of the kubeconfig until ``stop``. It follows ``reloading``."""
     metrics = Metrics()
     process = EdgeProcessDeps(RealClock(), Ids(), Random(), EdgeMetrics(metrics))
     access = load(config.kubeconfig, context=config.context)
@@ -63,6 +66,7 @@ async def run_edge(config: EdgeConfig, stop: asyncio.Event, on_ready: Callable[[
         client = await stack.enter_async_context(connect(access, clock=process.clock, user_agent=_AGENT))
         ports = PortForward(access, clock=process.clock, random_bytes=process.random.randbytes)
         edge = await stack.enter_async_context(opened_edge(config, client, ports, process))
+        reloading.apply = edge.configure
         app = health_app(edge.livez, edge.readyz, metrics, edge.status)
         await stack.enter_async_context(small_serving(app, host=config.host, port=config.port, clock=process.clock))
         on_ready()

@@ -60,7 +60,7 @@ class ConnectionConfig:
     request_timeout_s: float = setting(30.0, doc="longest time until the manager acknowledges a message")
     retry_count: int = setting(0, doc="failures in a row after which the edge exits; 0: never")
     retry_base_s: float = setting(0.5, doc="bound of the wait after the first failure; doubles, full jitter")
-    retry_cap_s: float = setting(30.0, doc="longest wait after a failure; also towards the cluster's API")
+    retry_cap_s: float = setting(30.0, doc="longest wait after a failure")
     standby_s: float = setting(2.0, doc="how often a standby tries to claim the cluster")
     send_queue: int = setting(10_000, doc="changes that may wait to be sent; beyond that the whole kind is sent")
     keep_alive_s: float = setting(15.0, doc="send a keep-alive after this much silence")
@@ -87,6 +87,23 @@ class ConnectionConfig:
             raise ConfigError(
                 f"connection.max_message_bytes is {self.max_message_bytes}: use {MIN_MESSAGE_BYTES} or more"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesConfig:
+    """Reading the cluster."""
+
+    retry_count: int = setting(
+        0, doc="failures in a row after which a kind is not read any more, until the settings change; 0: never"
+    )
+    retry_base_s: float = setting(0.5, doc="bound of the wait after the first failure; doubles, full jitter")
+    retry_cap_s: float = setting(30.0, doc="longest wait after a failure")
+
+    def __post_init__(self) -> None:
+        if self.retry_count < 0:
+            raise ConfigError(f"kubernetes.retry_count is {self.retry_count}: use 0 or more")
+        if not 0 < self.retry_base_s <= self.retry_cap_s:
+            raise ConfigError("kubernetes: use 0 < retry_base_s <= retry_cap_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +183,7 @@ class EdgeConfig:
     discovery_s: float = setting(5.0, doc="how often kinds that the cluster lacks are looked for")
     sync: SyncConfig = setting(SyncConfig(), doc="verification")
     connection: ConnectionConfig = setting(ConnectionConfig(), doc="the stream to the manager")
+    kubernetes: KubernetesConfig = setting(KubernetesConfig(), doc="reading the cluster")
     namespaces: NamespaceConfig = setting(NamespaceConfig(), doc="namespaces whose objects are reported")
     requests: RequestConfig = setting(RequestConfig(), doc="requests from the manager")
     calls: CallsConfig = setting(CallsConfig(), doc="the service graph from the counters of proxies")

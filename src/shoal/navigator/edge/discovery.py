@@ -27,7 +27,7 @@ class KindDiscovery:
         self._client = client
         self._kinds = tuple(kinds)
         self._clock = clock
-        self._every_s = every_s
+        self.every_s = every_s
         self._on_result = on_result
         self._wanted = asyncio.Event()
         self._wanted.set()
@@ -49,7 +49,7 @@ class KindDiscovery:
                     self._wanted.clear()
                 self._changed.set()
                 self._changed = asyncio.Event()
-            await self._clock.sleep(self._every_s)
+            await self._clock.sleep(self.every_s)
 
     async def version_of(self, kind: ReportedKind) -> str:
         """Wait until the cluster serves the kind."""

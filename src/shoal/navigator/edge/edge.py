@@ -7,7 +7,7 @@ cluster ─▶ watching ─▶ machine ─▶ stream ─▶ manager
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from shoal.navigator.edge.identity import ClusterIdentity, identify
 from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, SYNCED, WAITING
 from shoal.navigator.edge.mesh.watching import ControlPlanes
 from shoal.navigator.edge.metrics import EdgeMetrics
+from shoal.navigator.edge.options import shown_options, with_options
 from shoal.navigator.edge.protocol import Claim, EdgeMachine
 from shoal.navigator.edge.reading import ROW
 from shoal.navigator.edge.requests.answers import Answers
@@ -86,30 +87,59 @@ class Edge:
     def __init__(self, parts: EdgeDeps) -> None:
         self._deps = parts
         config, clock = parts.config, parts.clock
-        self._backoff = Backoff(base_s=config.connection.retry_base_s, cap_s=config.connection.retry_cap_s)
+        self._own = config  # without the manager's options
+        self._options: dict[str, str] = {}
+        self.config = config
         self.machine = EdgeMachine(KINDS, sync=config.sync, connection=config.connection)
         self._identity: ClusterIdentity | None = None
         self._unidentified = ""  # why the cluster is not known
         reports = _Reports(self.machine, clock)
         self.watching = Watching(
-            parts.client, reports, namespaces=config.namespaces, clock=clock, random=parts.random,
-            backoff=self._backoff, discovery_s=config.discovery_s,
+            parts.client, reports, namespaces=config.namespaces, kubernetes=config.kubernetes, clock=clock,
+            random=parts.random, discovery_s=config.discovery_s,
         )  # fmt: skip
         self.control_planes = ControlPlanes(
             parts.client, reports, self.watching.objects("deployments"), clock=clock, random=parts.random,
-            backoff=self._backoff,
+            backoff=self._backoff(),
         )  # fmt: skip
-        proxies = Proxies(parts.ports, self._pod, admin_port=config.requests.envoy_admin_port)
+        self._proxies = Proxies(parts.ports, self._pod, admin_port=config.requests.envoy_admin_port)
         self.calls = ProxyCalls(parts.ports, self.watching.objects("pods"), config.calls, clock=clock)
-        answers = Answers(parts.client, proxies, self.calls, lambda: self.watching.namespaces, parts.prometheus)
-        pool = RequestPool(answers, config.requests, parts.metrics, clock=clock)
+        answers = Answers(parts.client, self._proxies, self.calls, lambda: self.watching.namespaces, parts.prometheus)
+        self._pool = RequestPool(answers, config.requests, parts.metrics, clock=clock)
         self.stream = EdgeStream(
             StreamDeps(
-                machine=self.machine, join=parts.join, claim=self._claim, requests=pool, config=config.connection,
+                machine=self.machine, join=parts.join, claim=self._claim, requests=self._pool, config=config.connection,
                 metrics=parts.metrics, clock=clock, random=parts.random,
             )
         )  # fmt: skip
         reports.wake = self.stream.wake
+
+    def configure(self, own: EdgeConfig) -> None:
+        """Take the settings of the process, which were read again. ``ConfigError`` when they do not go with the
+        manager's options; then nothing changes."""
+        self._take(own, self._options)
+
+    def take_options(self, options: Mapping[str, str]) -> None:
+        """Take the manager's options instead of those before. ``ConfigError`` when one is wrong; then nothing
+        changes."""
+        self._take(self._own, dict(options))
+
+    def _take(self, own: EdgeConfig, options: dict[str, str]) -> None:
+        config = with_options(own, options)
+        self._own, self._options = own, options
+        if config == self.config:
+            return
+        self.config = config
+        self.machine.configure(config.sync, config.connection, self._deps.clock.monotonic())
+        self.watching.configure(config.namespaces, config.kubernetes, config.discovery_s)
+        self.calls.configure(config.calls)
+        self._proxies.admin_port = config.requests.envoy_admin_port
+        self._pool.configure(config.requests)
+        self.stream.configure(config.connection)
+        log.info("settings taken", options=sorted(options))
+
+    def _backoff(self) -> Backoff:
+        return Backoff(base_s=self.config.kubernetes.retry_base_s, cap_s=self.config.kubernetes.retry_cap_s)
 
     async def run(self) -> None:
         """Until cancelled; ``GaveUp`` when the settings limit the attempts to reach the manager."""
@@ -137,7 +167,7 @@ class Edge:
                 if str(error) != self._unidentified:
                     log.warning("the cluster's identity cannot be read; trying again", reason=str(error))
                 self._unidentified = str(error)
-                await self._deps.clock.sleep(self._backoff.delay_s(failures, self._deps.random))
+                await self._deps.clock.sleep(self._backoff().delay_s(failures, self._deps.random))
         log.info("cluster identified", cluster=self._identity.cluster, **self._identity.metadata)
 
     def _claim(self) -> Claim:
@@ -194,6 +224,8 @@ class Edge:
             "epoch": self.machine.epoch,
             "intervalSeconds": self.machine.interval_s,
             "unsent": self.machine.unsent,
+            "options": dict(sorted(self._options.items())),
+            "settings": shown_options(self.config),
             "kinds": {
                 kind: {"state": own_rows.state, "rows": len(own_rows.rows)}
                 | ({"error": own_rows.error} if own_rows.error else {})

@@ -28,20 +28,28 @@ class ScopeObjects:
         self.cache = Cache(transform=lambda obj: obj)
         self.state = WAITING
         self.error = ""
+        self.failures = 0  # in a row
+        self.given_up = asyncio.Event()
         self.cache.add_handler(on_change)
 
     def begin(self) -> None:
         """It is read anew; what was read before stays until then."""
         self.cache.synced.clear()
-        self.state, self.error = WAITING, ""
+        self.state, self.error, self.failures = WAITING, "", 0
+        self.given_up.clear()
 
-    def answered(self, error: Exception | None) -> None:
-        place = f"namespace {self.scope.namespace}: " if self.scope.namespace else ""
+    def answered(self, error: Exception | None, *, most_failures: int = 0) -> None:
+        """``given_up`` is set after more than ``most_failures`` in a row; 0: never."""
         if error is None:
-            self.state, self.error = (SYNCED if self.cache.synced.is_set() else WAITING), ""
-        else:
-            refused = isinstance(error, Forbidden | Unauthorized)
-            self.state, self.error = FORBIDDEN if refused else FAILING, f"{place}{error}"
+            self.state, self.error, self.failures = (SYNCED if self.cache.synced.is_set() else WAITING), "", 0
+            return
+        self.failures += 1
+        place = f"namespace {self.scope.namespace}: " if self.scope.namespace else ""
+        refused = isinstance(error, Forbidden | Unauthorized)
+        self.state, self.error = FORBIDDEN if refused else FAILING, f"{place}{error}"
+        if most_failures and self.failures > most_failures:
+            self.error += f" (given up after {self.failures} attempts, until the settings change)"
+            self.given_up.set()
 
 
 class KindObjects:

@@ -95,6 +95,16 @@ class EdgeMachine:
         self._edge = ""
         self._link: ConnectionState | None = None
 
+    def configure(self, sync: SyncSettings, connection: ConnectionSettings, now_s: float) -> None:
+        """Take other settings, from now on; the largest message stays as it was agreed upon."""
+        link = self._link
+        if link is not None and sync.interval_s != self._sync.interval_s:
+            link.interval_s = sync.interval_s
+            if link.verified_s is not None:
+                link.verify_s = max(now_s, link.verified_s + sync.interval_s)
+        self._sync = sync
+        self._connection = connection
+
     # the cluster
 
     def put(self, kind: str, key: str, data: bytes) -> bool:

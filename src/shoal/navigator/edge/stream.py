@@ -93,10 +93,12 @@ class EdgeStream:
         """The machine may have a message."""
         self._wake.set()
 
+    def configure(self, config: ConnectionConfig) -> None:
+        self._config = config
+        self._wake.set()
+
     async def run(self) -> None:
         """Until cancelled, or ``GaveUp``."""
-        config = self._config
-        backoff = Backoff(base_s=config.retry_base_s, cap_s=config.retry_cap_s, floor_s=min(0.02, config.retry_cap_s))
         failures = 0
         try:
             while True:
@@ -117,8 +119,11 @@ class EdgeStream:
                     failures = 0
                 if wait_s is None:
                     failures += 1
+                    config = self._config
                     if config.retry_count and failures > config.retry_count:
                         raise GaveUp(f"no connection to the manager after {failures} attempts: {self.reason}")
+                    floor_s = min(0.02, config.retry_cap_s)
+                    backoff = Backoff(base_s=config.retry_base_s, cap_s=config.retry_cap_s, floor_s=floor_s)
                     wait_s = backoff.delay_s(failures, self._deps.random)
                 await self._clock.sleep(wait_s)
         finally:
@@ -167,9 +172,9 @@ class EdgeStream:
 
     async def _check_alive(self) -> None:
         """Raise when the manager has stopped answering."""
-        pause_s = min(self._config.keep_alive_timeout_s, self._config.request_timeout_s) / _LIVENESS_CHECKS
         while True:
-            await self._clock.sleep(pause_s)
+            config = self._config
+            await self._clock.sleep(min(config.keep_alive_timeout_s, config.request_timeout_s) / _LIVENESS_CHECKS)
             reason = self._machine.dead(self._clock.monotonic())
             if reason:
                 raise ServiceUnavailable(reason)

@@ -18,7 +18,7 @@ from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all, run_all, wait_first
 from shoal.client import Client, ResourceType, Scope
 from shoal.errors import Forbidden, NotFound, Unauthorized
-from shoal.navigator.edge.config import NamespaceConfig
+from shoal.navigator.edge.config import KubernetesConfig, NamespaceConfig
 from shoal.navigator.edge.discovery import KindDiscovery
 from shoal.navigator.edge.kind_objects import KindObjects, ScopeObjects
 from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, MISSING
@@ -70,14 +70,14 @@ class _Watched:
             assert change.new is not None
             self._rows.put(self.kind.name, key, change.new[ROW])
 
-    def on_answer(self, held: ScopeObjects, error: Exception | None) -> None:
+    def on_answer(self, held: ScopeObjects, error: Exception | None, *, most_failures: int = 0) -> None:
         """Set the status from the outcome of a request."""
         if isinstance(error, NotFound) and self.kind.optional:
             self.gone.set()
             return
         if error is None:
             self._misses = 0
-        held.answered(error)
+        held.answered(error, most_failures=most_failures)
         self.settle()
 
     def failed(self, error: Exception) -> None:
@@ -108,9 +108,9 @@ class Watching:
         rows: RowSink,
         *,
         namespaces: NamespaceConfig,
+        kubernetes: KubernetesConfig,
         clock: Clock,
         random: Callable[[], float],
-        backoff: Backoff,
         discovery_s: float,
         kinds: Mapping[str, ReportedKind] = WATCHED,
     ) -> None:
@@ -118,7 +118,9 @@ class Watching:
         self._namespaces = namespaces
         self._clock = clock
         self._random = random
-        self._config = ReflectorConfig(backoff=backoff)
+        self._kubernetes = kubernetes
+        self._configured = asyncio.Event()  # replaced whenever the settings change
+        self._other_retries = asyncio.Event()  # replaced whenever those of retries do
         self._kinds = {name: _Watched(kind, rows) for name, kind in kinds.items()}
         self._missing: frozenset[str] = frozenset()  # as last seen
         self._existing: set[str] = set()  # namespaces, when patterns choose among them
@@ -132,6 +134,16 @@ class Watching:
         """Until cancelled."""
         parts = {f"edge/{name}": self._watch(watched) for name, watched in self._kinds.items()}
         await run_all(parts | {"edge/discovery": self._discovery.run()})
+
+    def configure(self, namespaces: NamespaceConfig, kubernetes: KubernetesConfig, discovery_s: float) -> None:
+        """Take other settings: watches begin and end as they demand, and kinds that were given up are read again."""
+        if kubernetes != self._kubernetes:
+            self._other_retries.set()
+            self._other_retries = asyncio.Event()
+        self._namespaces, self._kubernetes, self._discovery.every_s = namespaces, kubernetes, discovery_s
+        self._configured.set()
+        self._configured = asyncio.Event()
+        self._rescope()
 
     def objects(self, kind: str) -> KindObjects:
         """The objects of a kind as they were read: ``{"metadata": {…}, "row": bytes}``."""
@@ -226,13 +238,21 @@ class Watching:
             lambda error: self._answered(watched, held, error),
         )
         scope = Scope(namespace=held.scope.namespace, field_selector=limits.selector(kind))
-        reflector = Reflector(
-            resource, held.cache, clock=self._clock, random=self._random, scope=scope, config=self._config
-        )
-        await run_all({kind.name: reflector.run(), "synced": self._synced(watched, held)})
+        while True:
+            backoff = Backoff(base_s=self._kubernetes.retry_base_s, cap_s=self._kubernetes.retry_cap_s)
+            reflector = Reflector(
+                resource, held.cache, clock=self._clock, random=self._random, scope=scope,
+                config=ReflectorConfig(backoff=backoff),
+            )  # fmt: skip
+            reading = run_all({kind.name: reflector.run(), "synced": self._synced(watched, held)})
+            await wait_first(reading, held.given_up.wait(), self._other_retries.wait())
+            if held.given_up.is_set():
+                log.warning("a kind is not read any more", kind=kind.name, reason=held.error)
+                await self._configured.wait()
+            held.begin()
 
     def _answered(self, watched: _Watched, held: ScopeObjects, error: Exception | None) -> None:
-        watched.on_answer(held, error)
+        watched.on_answer(held, error, most_failures=self._kubernetes.retry_count)
         if error is None or watched.kind.name != _NAMESPACES or not needs_list(self._namespaces):
             return
         for other in self._kinds.values():

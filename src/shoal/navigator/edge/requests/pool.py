@@ -41,6 +41,12 @@ class RequestPool:
         self._short = 0  # requests that are not followers
         self._followers = 0
 
+    def configure(self, config: RequestConfig) -> None:
+        """Take other limits; requests that are being answered keep theirs."""
+        if config.workers != self._config.workers:
+            self._workers = asyncio.Semaphore(config.workers)
+        self._config = config
+
     def start(self, request: pb.Request, reply: Reply) -> None:
         if request.id in self._tasks:
             return  # it is being answered

@@ -48,14 +48,14 @@ class Proxies:
     def __init__(self, ports: PodPorts, pod_of: Callable[[str, str], Obj | None], *, admin_port: int) -> None:
         self._ports = ports
         self._pod_of = pod_of
-        self._admin_port = admin_port
+        self.admin_port = admin_port
 
     async def config(self, namespace: str, pod: str, *, raw: bool) -> bytes:
         """The configuration as one JSON document."""
         found = self._pod_of(namespace, pod)
         if found is None:
             raise NotFound.of("pods", "", pod)
-        port = admin_port_of(found, self._admin_port)
+        port = admin_port_of(found, self.admin_port)
         dump = await self._ports.get(namespace, pod, port, _DUMP)
         if raw:
             return dump
