@@ -41,7 +41,12 @@ _RESOURCES = [
 _SHIP = {
     "type": "object",
     "description": "A Ship sails.",
-    "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "sails": {"type": "integer"}},
+    "properties": {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+        "sails": {"type": "integer"},
+    },  # fmt: skip
     "x-kubernetes-group-version-kind": [{"group": GROUP, "version": VERSION, "kind": "Ship"}],
 }
 

@@ -137,6 +137,9 @@ def is_left_over(stored: Mapping[str, Any], *, starting: bool) -> bool:
 
 
 def managed(api_service: Mapping[str, Any]) -> str:
+    """When the server restores it. One with a service has been taken over: ``kubectl apply`` keeps our label."""
+    if (api_service.get("spec") or {}).get("service") is not None:
+        return ""
     return str((api_service["metadata"].get("labels") or {}).get(AUTOMANAGED) or "")
 
 

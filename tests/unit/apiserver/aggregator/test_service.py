@@ -283,6 +283,32 @@ async def test_an_aggregated_server_comes_before_a_definition_of_the_same_group_
     assert condition["status"] == "True"
 
 
+async def test_an_automatic_api_service_can_be_taken_over_and_is_restored(pair: Pair) -> None:
+    """As when a metrics server is installed beside the built-in metrics API."""
+    server = pair.server
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    names = {"plural": "ships", "singular": "ship", "kind": "Ship"}
+    versions = [{"name": "v1", "served": True, "storage": True, "schema": schema}]
+    spec = {"group": "sea.example", "scope": "Namespaced", "names": names, "versions": versions}
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    await server.post(crds, {"metadata": {"name": "ships.sea.example"}, "spec": spec})
+
+    async def automatic() -> bool:
+        answer = await server.call("GET", NAME)
+        return answer.status == 200 and "service" not in answer.json["spec"]
+
+    await eventually(automatic)
+    await server.post(SERVICES, service())
+    await server.post(SLICES, endpoints(pair.ships))
+    await server.patch(NAME, {"spec": api_service(caBundle=pair.ships.ca_bundle)["spec"]})
+    await pair.until("Passed")
+    assert (await server.get(f"{BASE}/namespaces/a/ships"))["kind"] == "ShipList"
+    assert pair.passed_on
+    await server.delete(NAME)
+    await eventually(automatic)
+    assert (await server.get(NAME))["status"]["conditions"][0]["reason"] == "Local"
+
+
 async def test_groups_without_which_nothing_could_be_repaired_stay_here(pair: Pair) -> None:
     own = api_service(group="apiregistration.k8s.io", insecureSkipTLSVerify=True)
     own["metadata"]["name"] = "v1.apiregistration.k8s.io"
