@@ -12,13 +12,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from prometheus_client import ProcessCollector
-
 from shoal.apiserver.health import HealthChecks
 from shoal.apiserver.protection_metrics import define_flow_metrics
 from shoal.apiserver.request_metrics import define_request_metrics
 from shoal.apiserver.store_metrics import define_store_metrics
-from shoal.base.metrics import MetricDescription, Metrics
+from shoal.base.metrics import MetricDescription, Metrics, process_metrics
 from shoal.control.relay.metrics import RelayMetrics
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.krane.metrics import KraneMetrics
@@ -45,12 +43,7 @@ def _slis(metrics: Metrics) -> list[MetricDescription]:
 
 
 def _process(metrics: Metrics) -> list[MetricDescription]:
-    return [
-        MetricDescription(
-            f"{each.name}_total" if each.type == "counter" else each.name, each.type, (), each.documentation
-        )
-        for each in ProcessCollector(registry=None).collect()
-    ]
+    return process_metrics().describe()
 
 
 def _defined(*define: Callable[[Metrics], object]) -> Callable[[Metrics], list[MetricDescription]]:

@@ -15,7 +15,7 @@ from shoal.apiserver.health import ENDPOINTS, HealthChecks
 from shoal.apiserver.http import Request, Response
 from shoal.apiserver.messages import DocumentResponse
 from shoal.apiserver.negotiate import query
-from shoal.base.metrics import CONTENT_TYPE, Metrics, exposition
+from shoal.base.metrics import Metrics, formatted, metrics_page
 from shoal.errors import NotFound
 from shoal.kube.discovery import DiscoveryDocuments, wants_aggregated
 from shoal.kube.resources import Resource
@@ -65,10 +65,8 @@ class Pages:
             return self._discover(path, request)
         if path.startswith("/openapi/"):
             return self._open_api(path, request)
-        if path == "/metrics":
-            return Response(200, exposition(self._metrics), CONTENT_TYPE.encode())
-        if path == "/metrics/slis":
-            return Response(200, self.health.metrics.render(), CONTENT_TYPE.encode())
+        if path == "/metrics" or path == "/metrics/slis":
+            return self._counts(path, request)
         if path in ("/statusz", "/flagz"):
             return self._debug_page(path, request)
         if self.issuer is not None:
@@ -159,6 +157,14 @@ class Pages:
             path.strip("/"), verbose="verbose" in asked, excluded=asked.get("exclude", "").split(",")
         )
         return Response(200 if good else 500, text.encode(), _TEXT)
+
+    def _counts(self, path: str, request: Request) -> Response:
+        accept = request.headers.get(b"accept", b"").decode("latin-1")
+        if path == "/metrics":
+            body, media = metrics_page(self._metrics, accept=accept)
+        else:
+            body, media = formatted(self.health.metrics.expose(), accept)
+        return Response(200, body, media.encode())
 
     def _debug_page(self, path: str, request: Request) -> Response:
         from shoal.apiserver import zpages

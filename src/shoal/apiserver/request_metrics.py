@@ -16,6 +16,7 @@ from shoal.apiserver.messages import Answer, Relay, Request, Upgrade
 from shoal.apiserver.paths import ResourcePath
 from shoal.apiserver.protection import RequestContext
 from shoal.apiserver.watch import WatchHub
+from shoal.base.exposition import fine_bounds
 from shoal.base.metrics import Distribution, LabelValues, Metrics
 
 MAX_SERIES = 1000
@@ -23,6 +24,7 @@ DURATIONS_S = (
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
     45.0, 60.0,
 )  # fmt: skip
+_CELLS = fine_bounds(DURATIONS_S)
 _COMPONENT = "apiserver"
 _RESOURCE = ("verb", "group", "version", "resource", "subresource", "scope", "component")
 _REQUEST = ("verb", "dry_run", *_RESOURCE[1:])
@@ -50,7 +52,7 @@ class RequestSeries:
     def __init__(self, labels: LabelValues) -> None:
         self.labels = labels  # as ``_REQUEST`` names them
         self.by_status: dict[int, int] = {}
-        self.durations = Distribution(DURATIONS_S)
+        self.durations = Distribution(_CELLS)
         self.open = 0  # connections that go on after the answer has begun
 
 
@@ -78,7 +80,7 @@ class RequestMetrics:
         by_status[status] = by_status.get(status, 0) + 1
         took_s = self._now() - began_s
         durations = series.durations
-        durations.counts[bisect_left(DURATIONS_S, took_s)] += 1
+        durations.counts[bisect_left(_CELLS, took_s)] += 1
         durations.total += took_s
         return series
 
@@ -152,12 +154,14 @@ def define_request_metrics(metrics: Metrics, requests: RequestMetrics, hub: Watc
         "From the request until its answer began, queueing included; of a watch, until it began.",
         _REQUEST,
         bounds=DURATIONS_S,
+        native=True,
     ).follow_each(read.durations)
     metrics.histogram(
         "apiserver_request_sli_duration_seconds",
         "As apiserver_request_duration_seconds, without dry runs; time in webhooks and queues counts too.",
         _RESOURCE,
         bounds=DURATIONS_S,
+        native=True,
     ).follow_each(read.indicators)
     metrics.gauge(
         "apiserver_longrunning_requests", "Watches, logs, sessions and proxied requests under way.", _RESOURCE

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import orjson
 
 from shoal.base.asgi_common import Application, Receive, Scope, Send, answer
-from shoal.base.metrics import CONTENT_TYPE, Metrics, exposition
+from shoal.base.metrics import Metrics, metrics_page
 
 Check = Callable[[], tuple[bool, dict[str, str]]]
 
@@ -29,7 +29,7 @@ def health_app(
             good, parts = checks[path]()
             await answer(send, 200 if good else 503, orjson.dumps({"ok": good, "checks": parts}))
         elif path == "/metrics":
-            await answer(send, 200, exposition(metrics), CONTENT_TYPE)
+            await answer(send, 200, *metrics_page(metrics))
         elif path == "/status" and status is not None:
             await answer(send, 200, orjson.dumps(status(), option=orjson.OPT_INDENT_2))
         else:

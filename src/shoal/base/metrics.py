@@ -1,8 +1,7 @@
-"""Metrics in Prometheus' format; loads its library only at the first scrape.
+"""Metrics: numbers that code adds to, and ``shoal.base.exposition`` formats at each scrape.
 
-A counter or gauge is a plain number that code adds to; ``render`` loads prometheus-client and formats the values,
-at the first scrape. So a process starts without it, and counting costs one addition. Label values come from closed
-sets, never from object names: a metric refuses to grow past ``MAX_SERIES``.
+Counting costs one addition. Label values come from closed sets, never from object names: a metric refuses to grow past
+``MAX_SERIES``.
 
 Numbers that a component keeps anyway are not copied: a family can ``follow`` a function, or a whole table of series
 with ``follow_each``, which is called at each scrape.
@@ -13,12 +12,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
+from shoal.base import exposition
+from shoal.base.exposition import ExposedFamily, Spread, fine_bounds
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SERIES = 1000  # a metric with more label combinations than this has an object's name for a label
 LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -131,6 +129,10 @@ class _Numbers(_Family[Value]):
         for table in self._tables.values():
             yield from table().items()
 
+    def expose(self) -> ExposedFamily:
+        about = self.describe()
+        return ExposedFamily(about.name, self.kind, self.text, self.label_names, numbers=self.values())
+
 
 class Counter(_Numbers):
     """Only rises. ``labels`` gives the number to add to."""
@@ -144,14 +146,6 @@ class Counter(_Numbers):
     def describe(self) -> MetricDescription:
         return MetricDescription(f"{self.name.removesuffix('_total')}_total", self.kind, self.label_names, self.text)
 
-    def collect(self) -> Metric:
-        from prometheus_client.core import CounterMetricFamily
-
-        family = CounterMetricFamily(self.name, self.text, labels=self.label_names)
-        for values, value in self.values():
-            family.add_metric(values, value)
-        return family
-
 
 class Gauge(_Numbers):
     """Goes up and down."""
@@ -162,14 +156,6 @@ class Gauge(_Numbers):
         """Set the one series of a gauge without labels."""
         self.labels().set(value)
 
-    def collect(self) -> Metric:
-        from prometheus_client.core import GaugeMetricFamily
-
-        family = GaugeMetricFamily(self.name, self.text, labels=self.label_names)
-        for values, value in self.values():
-            family.add_metric(values, value)
-        return family
-
 
 class Histogram(_Family[Distribution]):
     """How observations are spread. Durations are in seconds."""
@@ -177,17 +163,26 @@ class Histogram(_Family[Distribution]):
     kind = "histogram"
 
     def __init__(
-        self, name: str, text: str, labels: Sequence[str] = (), *, bounds: Sequence[float] = LATENCY_S
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str] = (),
+        *,
+        bounds: Sequence[float] = LATENCY_S,
+        native: bool = False,
     ) -> None:
         super().__init__(name, text, labels)
         self.bounds = tuple(sorted(bounds))
+        self.native = native  # whether it is also a native histogram, in protobuf; for durations in seconds
+        self._cells = fine_bounds(self.bounds) if native else self.bounds
         self._tables: dict[str, Callable[[], Iterable[tuple[LabelValues, Distribution]]]] = {}
 
     def _new(self) -> Distribution:
-        return Distribution(self.bounds)
+        return Distribution(self._cells)
 
     def same_as(self, other: _Family[Value] | _Family[Distribution]) -> bool:
-        return super().same_as(other) and isinstance(other, Histogram) and self.bounds == other.bounds
+        same = isinstance(other, Histogram) and (self.bounds, self.native) == (other.bounds, other.native)
+        return super().same_as(other) and same
 
     def observe(self, value: float) -> None:
         """Observe on the one series of a histogram without labels."""
@@ -197,23 +192,18 @@ class Histogram(_Family[Distribution]):
         """Call ``source`` at each scrape for any number of series. A later call with the same ``by`` replaces it."""
         self._tables[by] = source
 
-    def collect(self) -> Metric:
-        from prometheus_client.core import HistogramMetricFamily
+    def expose(self) -> ExposedFamily:
+        return ExposedFamily(
+            self.name, self.kind, self.text, self.label_names, spreads=self._spreads(), bounds=self.bounds,
+            native=self.native,
+        )  # fmt: skip
 
-        family = HistogramMetricFamily(self.name, self.text, labels=self.label_names)
+    def _spreads(self) -> Iterator[tuple[LabelValues, Spread]]:
         for values, series in self._series.items():
-            family.add_metric(values, list(_cumulative(series)), series.total)
+            yield values, Spread(series.bounds, series.counts, series.total)
         for table in self._tables.values():
             for values, series in table():
-                family.add_metric(values, list(_cumulative(series)), series.total)
-        return family
-
-
-def _cumulative(series: Distribution) -> Iterator[tuple[str, float]]:
-    seen = 0
-    for bound, count in zip((*series.bounds, float("inf")), series.counts, strict=True):
-        seen += count
-        yield ("+Inf" if bound == float("inf") else str(bound)), seen
+                yield values, Spread(series.bounds, series.counts, series.total)
 
 
 F = TypeVar("F", Counter, Gauge, Histogram)
@@ -236,9 +226,16 @@ class Metrics:
         return self._add(Gauge(name, text, labels))
 
     def histogram(
-        self, name: str, text: str, labels: Sequence[str] = (), *, bounds: Sequence[float] = LATENCY_S
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str] = (),
+        *,
+        bounds: Sequence[float] = LATENCY_S,
+        native: bool = False,
     ) -> Histogram:
-        return self._add(Histogram(name, text, labels, bounds=bounds))
+        """``native``: also a native histogram. Series that it follows then count in the cells of ``fine_bounds``."""
+        return self._add(Histogram(name, text, labels, bounds=bounds, native=native))
 
     def _add(self, family: F) -> F:
         known = self._families.get(family.name)
@@ -253,35 +250,36 @@ class Metrics:
         """What there is, in the order of definition."""
         return [family.describe() for family in self._families.values()]
 
-    def collect(self) -> Iterator[Metric]:
+    def expose(self) -> Iterator[ExposedFamily]:
         for family in self._families.values():
-            yield family.collect()
+            yield family.expose()
 
     def render(self) -> bytes:
-        """Everything, as the body of ``/metrics``; its content type is ``CONTENT_TYPE``."""
-        from prometheus_client.exposition import generate_latest
-
-        return generate_latest(self)
+        """Everything, in the text format."""
+        return exposition.text(self.expose())
 
 
 PROCESS = Metrics()  # of this process; parts that are not handed a Metrics use this one
 
 
-class Collector(Protocol):
-    """A source of metrics."""
-
-    def collect(self) -> Iterator[Metric]: ...
-
-
-def exposition(*more: Collector) -> bytes:
-    """The metrics of this process, with its memory, processor time and open files, and ``more``."""
+def process_metrics() -> Metrics:
+    """Memory, processor time and open files of this process, now."""
     from prometheus_client import ProcessCollector
-    from prometheus_client.exposition import generate_latest
 
-    class Everything:
-        def collect(self) -> Iterator[Metric]:
-            for metrics in dict.fromkeys((PROCESS, *more)):
-                yield from metrics.collect()
-            yield from ProcessCollector(registry=None).collect()
+    made = Metrics()
+    for family in ProcessCollector(registry=None).collect():
+        define = made.counter if family.type == "counter" else made.gauge
+        define(family.name, family.documentation).labels().value = family.samples[0].value
+    return made
 
-    return generate_latest(Everything())
+
+def metrics_page(*more: Metrics, accept: str = "") -> tuple[bytes, str]:
+    """The metrics of this process and ``more``, in the format that ``accept`` prefers, and their content type."""
+    families = (family for metrics in dict.fromkeys((PROCESS, *more, process_metrics())) for family in metrics.expose())
+    return formatted(families, accept)
+
+
+def formatted(families: Iterable[ExposedFamily], accept: str) -> tuple[bytes, str]:
+    if exposition.wants_protobuf(accept):
+        return exposition.protobuf(families), exposition.PROTOBUF
+    return exposition.text(families), exposition.TEXT

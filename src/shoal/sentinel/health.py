@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import orjson
 
 from shoal.base.asgi import Application, Receive, Scope, Send, answer
-from shoal.base.metrics import CONTENT_TYPE, Metrics, exposition
+from shoal.base.metrics import Metrics, metrics_page
 
 Checks = Callable[[], Mapping[str, bool]]
 
@@ -38,6 +38,6 @@ def metrics_app(metrics: Metrics) -> Application:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await answer(send, 200, exposition(metrics), CONTENT_TYPE)
+            await answer(send, 200, *metrics_page(metrics))
 
     return app

@@ -84,8 +84,14 @@ def started(command: list[str], folder: Path, name: str, until: str = "") -> Ite
 
 
 class Prometheus:
+    """A server at a port, and what it is asked."""
+
     def __init__(self, port: int) -> None:
         self._port = port
+
+    def command(self, config: Path, data: Path, *flags: str) -> list[str]:
+        where = f"--web.listen-address=127.0.0.1:{self._port}"
+        return ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={data}", where, *flags]
 
     def get(self, path: str) -> Any:
         with closing(HTTPConnection("127.0.0.1", self._port, timeout=10)) as connection:
@@ -175,16 +181,18 @@ def test_an_alert_fires_when_an_agent_is_killed_and_every_scraped_metric_is_docu
         endpoints = json.loads((tmp_path / "up" / "endpoints.json").read_text())
         config = tmp_path / "prometheus.yaml"
         config.write_text(yaml.safe_dump(configuration(tmp_path, endpoints, impatient(tmp_path))))
-        prometheus = Prometheus(port := any_free("127.0.0.1"))
-        server = [
-            "prometheus", f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ]  # fmt: skip
+        prometheus, native = Prometheus(any_free("127.0.0.1")), Prometheus(any_free("127.0.0.1"))
+        server = prometheus.command(config, tmp_path / "data")
+        fine = native.command(config, tmp_path / "native", "--enable-feature=native-histograms")
         krane = [
             *SHOAL, "krane", "start", "--join", str(join_file(tmp_path, endpoints)), "--dir", str(tmp_path / "krane"),
             "--kubeconfig", endpoints["clusters"][0]["kubeconfig"], "--port", "0",
         ]  # fmt: skip
-        with started(server, tmp_path, "prometheus"), started(krane, tmp_path, "krane") as agent:
+        with (
+            started(server, tmp_path, "prometheus"),
+            started(fine, tmp_path, "native"),
+            started(krane, tmp_path, "krane") as agent,
+        ):
             eventually_blocking(
                 lambda: prometheus.value('sum(shoal_control_agents{state="alive"})') == 2
                 and prometheus.value("sum(up)") == 4,
@@ -196,6 +204,10 @@ def test_an_alert_fires_when_an_agent_is_killed_and_every_scraped_metric_is_docu
             assert {"apiserver_request_total", "shoal_krane_connected", "shoal_edge_connected"} <= scraped
             assert {"shard_controller_unowned_slots", "shoal_navigator_edges", "kubernetes_healthcheck"} <= scraped
             assert not {name for name in scraped if not name.startswith("scrape_")} - documented()
+            finest = "histogram_quantile(0.5, sum(apiserver_request_duration_seconds))"  # it asks for protobuf
+            eventually_blocking(
+                lambda: native.value(finest), until=lambda found: 0 < found < 1, every_s=0.2, retry_on=(OSError,)
+            )
             agent.send_signal(signal.SIGKILL)
             eventually_blocking(
                 prometheus.firing, until=lambda names: "ShoalAgentLost" in names, timeout_s=TIMEOUT_S, every_s=0.2,

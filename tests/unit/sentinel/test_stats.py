@@ -109,10 +109,9 @@ async def test_metrics_have_a_bounded_number_of_deployments() -> None:
     assert await stats.look()
     metrics = Metrics()
     define_stats_metrics(metrics, stats, "eu")
-    requests = next(iter(metrics.collect()))
-    deployments = {sample.labels["deployment"] for sample in requests.samples}
-    assert len(deployments) == 501
-    assert sum(sample.value for sample in requests.samples) == 600
+    requests = dict(next(iter(metrics.expose())).numbers)
+    assert len({deployment for deployment, _, _ in requests}) == 501
+    assert sum(requests.values()) == 600
 
 
 def test_what_is_written_belongs_to_the_gateway() -> None:

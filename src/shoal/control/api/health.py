@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from shoal.base.metrics import CONTENT_TYPE, Metrics, exposition
+from shoal.base.metrics import Metrics, metrics_page
 from shoal.control.api.access import from_this_machine
 from shoal.control.database.engine import Database, Databases
 from shoal.errors import ApiError
@@ -44,7 +44,8 @@ class Health:
         return json_answer({"ready": ready, "checks": checks}, 200 if ready else 503, headers)
 
     async def metrics(self, request: RestRequest) -> RestAnswer:
-        return RestAnswer(exposition(self._metrics), media=CONTENT_TYPE)
+        body, media = metrics_page(self._metrics, accept=request.header("accept") or "")
+        return RestAnswer(body, media=media)
 
 
 async def _state(database: Database) -> str:
