@@ -23,6 +23,7 @@ from shoal.navigator.manager.rows import (
     RowsChanged,
     SessionEnded,
     StoredCluster,
+    StoredOption,
     StoredRow,
     StoredToken,
 )
@@ -247,6 +248,18 @@ async def test_tokens_are_kept_replaced_and_seen_by_other_processes(backend: Bac
             assert await other.tokens() == [token]
         finally:
             await other.close()
+
+
+async def test_options_are_kept_per_cluster_and_replaced_whole(backend: Backend) -> None:
+    async with opened(backend) as rows:
+        await rows.replace_options("", {"sync.interval_s": "10", "namespaces.exclude": "kube-*"})
+        await rows.replace_options("east", {"sync.interval_s": "5"})
+    async with opened(backend) as rows:
+        found = [StoredOption("", "namespaces.exclude", "kube-*"), StoredOption("", "sync.interval_s", "10"),
+                 StoredOption("east", "sync.interval_s", "5")]  # fmt: skip
+        assert await rows.options() == found
+        await rows.replace_options("", {})
+        assert await rows.options() == found[2:]
 
 
 async def test_there_is_one_manager_per_postgresql(postgres_url: str) -> None:

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from shoal.base.clock import RealClock
-from shoal.errors import Conflict, NotFound, ServiceUnavailable, Timeout
+from shoal.errors import BadRequest, Conflict, NotFound, ServiceUnavailable, Timeout
 from shoal.navigator.manager.postgres import PostgresRows
 from shoal.navigator.manager.rows import ClusterRemoved, StoredWrite
 from shoal.navigator.manager.sqlite import SqliteRows
@@ -267,6 +267,43 @@ async def test_a_cluster_with_an_edge_is_forgotten_only_together_with_its_tokens
             await other.verify()
         with pytest.raises(NotFound):
             await manager.admin.forget("east")
+
+
+async def test_options_are_checked_kept_and_sent_to_the_edges_that_they_concern(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
+        async with running_manager(tmp_path) as running, running.edge("east") as east, running.edge("west") as west:
+            options = running.manager.options
+            await east.until(lambda: len(east.options) == 1 and not east.options[0].values)
+            await west.until(lambda: len(west.options) == 1)
+            await options.change("", {"sync.interval_s": "20"}, ())
+            await east.until(lambda: len(east.options) == 2)
+            await options.change("east", {"sync.interval_s": "10"}, ())
+            await east.until(lambda: len(east.options) == 3)
+            await west.until(lambda: len(west.options) == 2)
+            assert dict(east.options[-1].values) == {"sync.interval_s": "10"}
+            assert dict(west.options[-1].values) == {"sync.interval_s": "20"}
+            wrong: list[tuple[str, dict[str, str]]] = [
+                ("east", {"sync.interval_s": "soon"}), ("", {"sync.min_interval_s": "15"}), ("", {"join": "x"}),
+            ]  # fmt: skip
+            for cluster, values in wrong:  # the second goes with 20 of all, but not with 10 of east
+                with pytest.raises(BadRequest, match=next(iter(values)).rpartition(".")[2]):
+                    await options.change(cluster, values, ())
+            with pytest.raises(BadRequest, match="is not set"):
+                await options.change("west", {}, ["sync.interval_s"])
+            with pytest.raises(NotFound):
+                await options.change("north", {"sync.interval_s": "10"}, ())
+            assert len(east.options) == 3
+            taken = pb.OptionsTaken(
+                revision=east.options[-1].revision, error="no", settings={"sync.interval_s": "30.0"}
+            )
+            east.send("options_taken", taken)
+            await eventually(lambda: options.edge("east").error == "no")
+            assert not options.edge("east").taken and not options.edge("west").taken
+        async with running_manager(tmp_path) as running, running.edge("east") as east:
+            await east.until(lambda: bool(east.options))
+            assert dict(east.options[0].values) == {"sync.interval_s": "10"}
+            east.send("options_taken", pb.OptionsTaken(revision=east.options[0].revision))
+            await eventually(lambda: running.manager.options.edge("east").taken)
 
 
 async def test_a_cluster_is_claimed_with_a_token_that_is_bound_to_it(tmp_path: Path) -> None:

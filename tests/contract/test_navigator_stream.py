@@ -84,6 +84,7 @@ class Line:
             StreamDeps(
                 machine=self.machine, join=lambda: read_join_file(path),
                 claim=lambda: Claim(edge="e1", cluster="east", metadata={}, software="test"), requests=self.requests,
+                take_options=lambda revision, values: None,
                 config=config, metrics=self.metrics, clock=clock or RealClock(), random=lambda: 0.5,
             )
         )  # fmt: skip

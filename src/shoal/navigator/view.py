@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -75,6 +75,35 @@ class ClusterAdmin(Protocol):
     async def forget(self, cluster: str, *, revoke: bool = False) -> None:
         """Remove a cluster; the history keeps it. ``NotFound``; ``Conflict`` while an edge is connected, unless
         ``revoke``, which also revokes the tokens of its edges."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeState:
+    """The edge of a cluster, and its options."""
+
+    cluster: str
+    edge: str
+    connected: bool
+    options: Mapping[str, str]  # stored for this cluster
+    taken: bool  # the edge uses them, and those of all
+    error: str  # why it refused them
+    settings: Mapping[str, str]  # the values that the edge uses now; empty when it has not said
+
+
+class EdgeAdmin(Protocol):
+    """Reads and changes the options of edges."""
+
+    def for_all(self) -> Mapping[str, str]: ...
+
+    def edges(self) -> list[EdgeState]:
+        """By cluster."""
+
+    def edge(self, cluster: str) -> EdgeState:
+        """``NotFound`` when there is no such cluster."""
+
+    async def change(self, cluster: str, put: Mapping[str, str], remove: Iterable[str]) -> None:
+        """Of one cluster, or of all edges with an empty name. ``BadRequest`` when an option or its value is wrong; then
+        nothing changes."""
 
 
 class Fleet(Protocol):

@@ -127,6 +127,7 @@ class SimulatedEdge:
     resyncs: list[str] = field(default_factory=list)
     requests: list[pb.Request] = field(default_factory=list)
     cancels: list[str] = field(default_factory=list)
+    options: list[pb.Options] = field(default_factory=list)
     _outgoing: asyncio.Queue[pb.EdgeMessage | None] = field(default_factory=asyncio.Queue)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
@@ -237,6 +238,8 @@ class SimulatedEdge:
                 self.requests.append(said.value)
             case "cancel":
                 self.cancels.append(said.value.id)
+            case "options":
+                self.options.append(said.value)
             case "keep_alive":
                 if not self.silent:
                     self.send("keep_alive", said.value)

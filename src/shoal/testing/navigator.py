@@ -68,6 +68,7 @@ class ManagerModel:
     resyncs: int = 0
     verifications: int = 0
     largest_bytes: int = 0
+    options_taken: list[pb.OptionsTaken] = field(default_factory=list)
     _transfers: dict[str, tuple[int, int, dict[str, bytes]]] = field(default_factory=dict)  # kind → sync, chunk, rows
     _forgot: bool = False  # rows were lost here: digests may differ until the next verification
 
@@ -118,6 +119,9 @@ class ManagerModel:
                 back: Oneof[Literal["keep_alive"], pb.KeepAlive] = Oneof("keep_alive", said.value)
                 return [pb.ManagerMessage(body=back)]
             case "reply":
+                return []
+            case "options_taken":
+                self.options_taken.append(said.value)
                 return []
             case "identification":
                 raise AssertionError("a second identification")

@@ -13,13 +13,14 @@ from typing import Any
 
 import orjson
 
-from shoal.errors import ApiError, Conflict, Expired, ServiceUnavailable
+from shoal.errors import ApiError, BadRequest, ConfigError, Conflict, Expired, NotFound, ServiceUnavailable
 from shoal.kube.objects import Obj
 from shoal.navigator.digest import fingerprint
+from shoal.navigator.edge.options import check_options
 from shoal.navigator.manager.index import terms
 from shoal.navigator.model import Cluster, Freshness, Row
 from shoal.navigator.summaries import Summary, summarize
-from shoal.navigator.view import Moment, View
+from shoal.navigator.view import EdgeState, Moment, View
 
 AT_S = 1_800_000_000.0
 
@@ -158,6 +159,40 @@ class MemoryFleet:
 
     def deployments(self) -> Iterator[Obj]:
         return iter(self.items)
+
+
+@dataclass
+class MemoryOptions:
+    """Implements ``EdgeAdmin`` over a view: every edge takes its options at once."""
+
+    view: MemoryView
+    stored: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def for_all(self) -> Mapping[str, str]:
+        return self.stored.get("", {})
+
+    def edges(self) -> list[EdgeState]:
+        return [self.edge(each.name) for each in self.view.clusters()]
+
+    def edge(self, cluster: str) -> EdgeState:
+        found = self.view.cluster(cluster)
+        if found is None:
+            raise NotFound(f"cluster {cluster!r} not found")
+        own = self.stored.get(cluster, {})
+        return EdgeState(
+            cluster=cluster, edge=found.edge, connected=True, options=own, taken=True, error="",
+            settings={"sync.interval_s": "30.0", **self.for_all(), **own},
+        )  # fmt: skip
+
+    async def change(self, cluster: str, put: Mapping[str, str], remove: Iterable[str]) -> None:
+        if cluster:
+            self.edge(cluster)
+        wanted = {name: value for name, value in {**self.stored.get(cluster, {}), **put}.items() if name not in remove}
+        try:
+            check_options(wanted)
+        except ConfigError as error:
+            raise BadRequest(str(error)) from None
+        self.stored[cluster] = wanted
 
 
 @dataclass

@@ -65,6 +65,35 @@ async def test_the_manager_follows_a_cluster_also_after_a_restart(tmp_path: Path
                 assert cluster is not None and (cluster.epoch, cluster.region) == (2, "eu")
 
 
+async def test_options_of_an_edge_change_while_it_runs_and_survive_restarts_of_both(tmp_path: Path) -> None:
+    async with local_server() as server:
+        client = client_of(server)
+        places = ("shop", "other")
+        await istio.create(
+            client, *(istio.namespace(each) for each in places), *(istio.service(each, "web") for each in places)
+        )
+
+        def services(manager: Manager) -> set[str]:
+            return {row.key for row in manager.view.rows("services", cluster="east")}
+
+        async with running_manager(tmp_path) as running:
+            port, join, manager = running.port, await running.join_file(tmp_path), running.manager
+            async with running_edge(client, join, edge="e1"):
+                await eventually(lambda: services(manager) >= {"shop/web", "other/web"})
+                await manager.options.change("east", {"namespaces.include": "shop", "sync.interval_s": "6"}, ())
+                await eventually(lambda: services(manager) == {"shop/web"})
+                await eventually(lambda: manager.options.edge("east").taken)
+                assert manager.options.edge("east").settings["sync.interval_s"] == "6.0"
+                assert manager.clusters.known["east"].interval_s == 6.0 and manager.clusters.known["east"].epoch == 1
+        async with running_manager(tmp_path, port=port) as running, running_edge(client, join, edge="e1") as edge:
+            manager = running.manager
+            await eventually(lambda: "east" in manager.clusters.known and manager.options.edge("east").taken)
+            await eventually(lambda: services(manager) == {"shop/web"} and freshness(manager) is Freshness.HEALTHY)
+            await manager.options.change("east", {}, ["namespaces.include"])
+            await eventually(lambda: services(manager) >= {"shop/web", "other/web"})
+            assert edge.config.sync.interval_s == 6.0
+
+
 async def change(server: LocalServer, name: str, turn: str) -> None:
     answer = await server.call(
         "PATCH", f"/api/v1/namespaces/shop/pods/{name}", {"metadata": {"labels": {"turn": turn}}},

@@ -165,7 +165,7 @@ async def navigator(folder: Path) -> AsyncIterator[Subject]:
     world = answers_world.the_world()
     api = make_api(
         lambda: world.view, world.history, world.edges, world.fleet, authenticate=answers_world.authenticate,
-        clock=answers_world.WorldClock(), changes=world.changes, admin=world.admin, metrics=Metrics(),
+        clock=answers_world.WorldClock(), changes=world.changes, admin=world.admin, options=world.options, metrics=Metrics(),
     )  # fmt: skip
     check = "/api/v1/checks/mine"
     yield Subject(

@@ -22,6 +22,7 @@ from shoal.app.config import LOOPBACK
 from shoal.app.processes import run_until_signal, say_ready, start_logs, stop_when_stdin_ends
 from shoal.app.settings import EDGE, NAVIGATOR, read_settings
 from shoal.cli.apps import new_app
+from shoal.cli.navigator.edges import app as edges_app
 from shoal.cli.navigator.forget import forget
 
 app = new_app("Run the navigator, the live view of all clusters.", group=True)
@@ -173,3 +174,4 @@ def manager(
 
 app.command("forget")(forget)
 app.add_typer(token_app, name="token")
+app.add_typer(edges_app, name="edges")

@@ -56,8 +56,8 @@ async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_read
 
         api = make_api(
             lambda: manager.view, manager.history, manager.edges, fleet, authenticate=authenticate, clock=clock,
-            changes=manager.changes, admin=manager.admin, checks=FileChecks(config.dir / "checks.json"),
-            metrics=PROCESS, new_id=ids.new_uid, version=__version__,
+            changes=manager.changes, admin=manager.admin, options=manager.options,
+            checks=FileChecks(config.dir / "checks.json"), metrics=PROCESS, new_id=ids.new_uid, version=__version__,
         )  # fmt: skip
         health = health_app(lambda: (True, {}), lambda: manager.ready, PROCESS)
 

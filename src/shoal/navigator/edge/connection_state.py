@@ -40,6 +40,7 @@ class ConnectionState:
         self.statuses: dict[str, None] = {}  # kinds whose new status was not sent yet
         self.replies: deque[pb.Reply] = deque()
         self.echoes: deque[pb.KeepAlive] = deque()
+        self.options_taken: pb.OptionsTaken | None = None  # not sent yet
         self.replied = False  # whether the last message was a part of an answer
         # time
         self.interval_s = interval_s

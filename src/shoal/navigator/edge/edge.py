@@ -18,7 +18,7 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all
 from shoal.client import Client, TransportError
-from shoal.errors import ApiError
+from shoal.errors import ApiError, ConfigError
 from shoal.navigator.edge.calls.reading import ProxyCalls
 from shoal.navigator.edge.config import EdgeConfig, EdgeJoinFile
 from shoal.navigator.edge.identity import ClusterIdentity, identify
@@ -36,6 +36,7 @@ from shoal.navigator.edge.stream import EdgeStream, StreamDeps
 from shoal.navigator.edge.watching import Watching
 from shoal.navigator.model import KINDS
 from shoal.reconcile.keys import ObjectKey
+from shoal.wire.navigator.v1 import navigator_pb as pb
 
 log = get_logger("navigator.edge")
 
@@ -89,6 +90,7 @@ class Edge:
         config, clock = parts.config, parts.clock
         self._own = config  # without the manager's options
         self._options: dict[str, str] = {}
+        self._revision = 0  # of the options that the manager sent last
         self.config = config
         self.machine = EdgeMachine(KINDS, sync=config.sync, connection=config.connection)
         self._identity: ClusterIdentity | None = None
@@ -108,7 +110,8 @@ class Edge:
         self._pool = RequestPool(answers, config.requests, parts.metrics, clock=clock)
         self.stream = EdgeStream(
             StreamDeps(
-                machine=self.machine, join=parts.join, claim=self._claim, requests=self._pool, config=config.connection,
+                machine=self.machine, join=parts.join, claim=self._claim, requests=self._pool,
+                take_options=self._on_options, config=config.connection,
                 metrics=parts.metrics, clock=clock, random=parts.random,
             )
         )  # fmt: skip
@@ -118,6 +121,23 @@ class Edge:
         """Take the settings of the process, which were read again. ``ConfigError`` when they do not go with the
         manager's options; then nothing changes."""
         self._take(own, self._options)
+        self._tell_taken("")
+
+    def _on_options(self, revision: int, options: Mapping[str, str]) -> None:
+        self._revision = revision
+        try:
+            self.take_options(options)
+        except ConfigError as error:
+            log.error("the manager's options were not taken", reason=str(error))
+            self._tell_taken(str(error))
+        else:
+            self._tell_taken("")
+
+    def _tell_taken(self, error: str) -> None:
+        if self._revision:
+            settings = shown_options(self.config)
+            self.machine.options_taken(pb.OptionsTaken(revision=self._revision, error=error, settings=settings))
+            self.stream.wake()
 
     def take_options(self, options: Mapping[str, str]) -> None:
         """Take the manager's options instead of those before. ``ConfigError`` when one is wrong; then nothing

@@ -15,6 +15,7 @@ Body = (
     | Oneof[Literal["verification"], pb.Verification]
     | Oneof[Literal["reply"], pb.Reply]
     | Oneof[Literal["keep_alive"], pb.KeepAlive]
+    | Oneof[Literal["options_taken"], pb.OptionsTaken]
 )
 
 
@@ -45,6 +46,11 @@ def reply(value: pb.Reply) -> Body:
 
 def keep_alive(value: pb.KeepAlive) -> Body:
     made: Oneof[Literal["keep_alive"], pb.KeepAlive] = Oneof("keep_alive", value)
+    return made
+
+
+def options_taken(value: pb.OptionsTaken) -> Body:
+    made: Oneof[Literal["options_taken"], pb.OptionsTaken] = Oneof("options_taken", value)
     return made
 
 

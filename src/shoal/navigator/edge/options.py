@@ -5,6 +5,7 @@ the manager stores for one edge or for all, which win over them. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from shoal.base.settings import text_of, value_of, with_values
 from shoal.errors import ConfigError
@@ -50,6 +51,11 @@ def with_options(config: EdgeConfig, options: Mapping[str, str]) -> EdgeConfig:
         if name not in RUN_TIME:
             raise ConfigError(f"{name} is not an option of edges; use one of: {', '.join(RUN_TIME)}")
     return with_values(config, options, "option of the manager")
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Raise ``ConfigError`` unless an edge whose own settings are the defaults would take them."""
+    with_options(EdgeConfig(join=Path("unset")), options)
 
 
 def shown_options(config: EdgeConfig) -> dict[str, str]:

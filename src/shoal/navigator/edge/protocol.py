@@ -77,7 +77,15 @@ class Stop:
     id: str
 
 
-Command = Accept | Reject | Run | Stop
+@dataclass(frozen=True, slots=True)
+class TakeOptions:
+    """Take these settings, and answer with ``options_taken``."""
+
+    revision: int
+    values: Mapping[str, str]
+
+
+Command = Accept | Reject | Run | Stop | TakeOptions
 
 
 class EdgeMachine:
@@ -203,9 +211,16 @@ class EdgeMachine:
             case "keep_alive":
                 if not link.answered(said.value.at_ms):
                     link.echoes.append(said.value)
+            case "options":
+                return [TakeOptions(said.value.revision, dict(said.value.values))]
             case _:
                 assert_never(said)
         return []
+
+    def options_taken(self, taken: pb.OptionsTaken) -> None:
+        """Tell the manager; without a connection it sends the options again with the next one."""
+        if self._link is not None:
+            self._link.options_taken = taken
 
     def reply(self, reply: pb.Reply) -> None:
         """Send a part of an answer. Without a connection it is dropped: the manager does not wait for it any more."""
@@ -245,7 +260,7 @@ class EdgeMachine:
         times = [link.dead_s(self._connection)]
         if self.phase == "live":
             times += [link.verify_s, link.keep_alive_s(self._connection)]
-            if link.replies or link.echoes:
+            if link.replies or link.echoes or link.options_taken is not None:
                 times.append(now_s)
             if len(link.unacknowledged) < WINDOW:
                 if self._has_changes(link):
@@ -262,6 +277,9 @@ class EdgeMachine:
     def _next_body(self, link: ConnectionState, now_s: float, now_ms: int) -> Body | None:
         if link.echoes:
             return messages.keep_alive(link.echoes.popleft())
+        if link.options_taken is not None:
+            taken, link.options_taken = link.options_taken, None
+            return messages.options_taken(taken)
         link.replied = not link.replied
         if link.replies and link.replied:  # parts of answers and the state take turns
             return messages.reply(link.replies.popleft())

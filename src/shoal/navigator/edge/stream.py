@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol, assert_never
@@ -25,7 +25,7 @@ from shoal.base.tasks import wait_first
 from shoal.errors import ApiError, Forbidden, ServiceUnavailable, ShoalError, Unauthorized
 from shoal.navigator.edge.config import ConnectionConfig, EdgeJoinFile
 from shoal.navigator.edge.metrics import EdgeMetrics
-from shoal.navigator.edge.protocol import Accept, Claim, Command, EdgeMachine, Reject, Run, Stop
+from shoal.navigator.edge.protocol import Accept, Claim, Command, EdgeMachine, Reject, Run, Stop, TakeOptions
 from shoal.wire.navigator.v1 import navigator_pb as pb
 
 log = get_logger("navigator.edge.stream")
@@ -69,6 +69,7 @@ class StreamDeps:
     join: Callable[[], EdgeJoinFile]
     claim: Callable[[], Claim]
     requests: RequestAnswerer
+    take_options: Callable[[int, Mapping[str, str]], None]  # by revision; answers through the machine
     config: ConnectionConfig
     metrics: EdgeMetrics
     clock: Clock
@@ -215,6 +216,8 @@ class EdgeStream:
                 self._deps.requests.start(request, self._reply)
             case Stop(id_):
                 self._deps.requests.cancel(id_)
+            case TakeOptions(revision, values):
+                self._deps.take_options(revision, values)
             case _:
                 assert_never(command)
 

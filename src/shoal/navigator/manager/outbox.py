@@ -21,6 +21,7 @@ class Outbox:
         self._first: deque[pb.ManagerMessage] = deque()  # acceptance and requests, in order
         self._received = 0
         self._resync: dict[str, None] = {}
+        self._options: pb.Options | None = None
         self._echo: pb.KeepAlive | None = None
         self._probe: pb.KeepAlive | None = None
         self._refused: ClaimRefused | None = None
@@ -44,6 +45,10 @@ class Outbox:
 
     def resync(self, kinds: Iterable[str]) -> None:
         self._resync.update(dict.fromkeys(kinds))
+        self._wake.set()
+
+    def options(self, options: pb.Options) -> None:
+        self._options = options
         self._wake.set()
 
     def echo(self, alive: pb.KeepAlive) -> None:
@@ -85,6 +90,9 @@ class Outbox:
     def _take(self) -> pb.ManagerMessage | None:
         if self._first:
             return self._first.popleft()
+        if self._options is not None:
+            options, self._options = self._options, None
+            return _message("options", options)
         if self._received:
             sequence, self._received = self._received, 0
             return _message("received", pb.Received(sequence=sequence))

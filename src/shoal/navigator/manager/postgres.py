@@ -8,7 +8,7 @@ the database crashes while the manager runs on, rows must not be missing that th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import asyncpg
@@ -34,6 +34,7 @@ from shoal.navigator.manager.rows import (
     RowsChanged,
     SessionEnded,
     StoredCluster,
+    StoredOption,
     StoredRow,
     StoredSession,
     StoredToken,
@@ -282,6 +283,18 @@ class PostgresRows:
                 "previous_until_ms = excluded.previous_until_ms",
                 *token_values(token),
             )
+
+        await self._write(work)
+
+    async def options(self) -> list[StoredOption]:
+        found = await self._select("SELECT cluster, name, value FROM nav_options ORDER BY cluster, name")
+        return [StoredOption(*values) for values in found]
+
+    async def replace_options(self, cluster: str, options: Mapping[str, str]) -> None:
+        async def work(connection: asyncpg.Connection) -> None:
+            await connection.execute("DELETE FROM nav_options WHERE cluster = $1", cluster)
+            values = [(cluster, name, value) for name, value in options.items()]
+            await connection.executemany("INSERT INTO nav_options (cluster, name, value) VALUES ($1, $2, $3)", values)
 
         await self._write(work)
 

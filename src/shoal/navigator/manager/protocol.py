@@ -106,7 +106,14 @@ class Echo:
     at_ms: int
 
 
-Step = Write | Delivered | Echo | ClaimRefused | None
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The edge has taken the manager's options, or refused them."""
+
+    said: pb.OptionsTaken
+
+
+Step = Write | Delivered | Echo | Taken | ClaimRefused | None
 
 
 @dataclass(slots=True)
@@ -141,14 +148,13 @@ def identified(message: pb.EdgeMessage | None) -> Identified | ClaimRefused:
         return _not_identified(f"metadata: must have at most {_MOST_METADATA} entries")
     if any(len(name) + len(value) > _METADATA_LENGTH for name, value in said.metadata.items()):
         return _not_identified(f"metadata: an entry may not be longer than {_METADATA_LENGTH} characters")
-    interval_s = said.interval_seconds if isfinite(said.interval_seconds) else 0.0
     return Identified(
         cluster=said.cluster,
         edge=message.edge,
         metadata=dict(said.metadata),
         software=_CONTROL.sub(" ", said.software[:_METADATA_LENGTH]),
         kinds=tuple(dict.fromkeys(said.kinds)),
-        interval_s=min(_INTERVAL_S[1], max(_INTERVAL_S[0], interval_s or _DEFAULT_INTERVAL_S)),
+        interval_s=_within(said.interval_seconds),
         max_message_bytes=said.max_message_bytes,
     )
 
@@ -238,8 +244,12 @@ class EdgeSession:
                 return Delivered(reply)
             case Oneof(field="keep_alive", value=pb.KeepAlive() as alive):
                 return self._keep_alive(alive)
+            case Oneof(field="options_taken", value=pb.OptionsTaken() as taken):
+                return self._taken(taken)
             case _:
-                raise _Invalid("a message must be a state, a delta, a verification, a reply or a keep-alive")
+                raise _Invalid(
+                    "a message must be a state, a delta, a verification, a reply, a keep-alive or the options taken"
+                )
 
     def _state(self, state: pb.ClusterState) -> Write:
         transfer = self._transfer(state)
@@ -310,6 +320,23 @@ class EdgeSession:
         self._echoed_ms = alive.at_ms
         return Echo(alive.at_ms)
 
+    @staticmethod
+    def _taken(taken: pb.OptionsTaken) -> Taken:
+        """Limited like everything that an edge says about itself."""
+        if len(taken.settings) > _MOST_METADATA:
+            raise _Invalid(f"options taken: must have at most {_MOST_METADATA} settings")
+        settings = {name[:_METADATA_LENGTH]: value[:_ERROR_LENGTH] for name, value in taken.settings.items()}
+        error = _CONTROL.sub(" ", taken.error[:_ERROR_LENGTH])
+        return Taken(pb.OptionsTaken(revision=taken.revision, error=error, settings=settings))
+
+    @staticmethod
+    def interval_s(settings: Mapping[str, str], before_s: float) -> float:
+        """The interval of an edge whose settings have changed."""
+        try:
+            return _within(float(settings["sync.interval_s"]))
+        except (KeyError, ValueError):
+            return before_s
+
     # parts
 
     def _write(self, changes: Mapping[tuple[str, str], bytes | None], checks: Sequence[_Check] = ()) -> Write:
@@ -370,6 +397,12 @@ class EdgeSession:
         if kind not in self._kinds:
             raise _Invalid(f"kind {kind[:80]!r} was not named in the identification")
         return kind
+
+
+def _within(interval_s: float) -> float:
+    """An interval that staleness can be judged by."""
+    known = interval_s if isfinite(interval_s) else 0.0
+    return min(_INTERVAL_S[1], max(_INTERVAL_S[0], known or _DEFAULT_INTERVAL_S))
 
 
 def _key(key: str) -> str:

@@ -73,6 +73,14 @@ class StoredToken:
     previous_until_ms: int = 0
 
 
+class StoredOption(NamedTuple):
+    """An option of the edge of a cluster, or of all edges where ``cluster`` is empty."""
+
+    cluster: str
+    name: str
+    value: str
+
+
 # Writes, which are committed together
 
 
@@ -169,6 +177,13 @@ class Rows(Protocol):
 
     async def save_token(self, token: StoredToken) -> None:
         """Insert or replace it by id; durable also after a power cut."""
+
+    async def options(self) -> list[StoredOption]:
+        """By cluster and name."""
+
+    async def replace_options(self, cluster: str, options: Mapping[str, str]) -> None:
+        """Store the options of a cluster, or of all with an empty name, instead of those before; durable also after a
+        power cut."""
 
 
 def to_signed(fingerprint: int) -> int:

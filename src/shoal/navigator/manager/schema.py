@@ -38,6 +38,11 @@ SQLITE: Sequence[tuple[str, ...]] = (
             previous_digest TEXT NOT NULL, previous_until_ms INTEGER NOT NULL
         ) STRICT""",
     ),
+    (
+        """CREATE TABLE nav_options (
+            cluster TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (cluster, name)
+        ) STRICT, WITHOUT ROWID""",
+    ),
 )
 
 POSTGRES: Sequence[tuple[str, ...]] = (
@@ -71,6 +76,12 @@ POSTGRES: Sequence[tuple[str, ...]] = (
             id text PRIMARY KEY, kind text NOT NULL, cluster text NOT NULL, digest text NOT NULL UNIQUE,
             created_ms bigint NOT NULL, expires_ms bigint NOT NULL, revoked_ms bigint NOT NULL,
             previous_digest text NOT NULL, previous_until_ms bigint NOT NULL
+        )""",
+    ),
+    (
+        """CREATE TABLE nav_options (
+            cluster text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, value text NOT NULL,
+            PRIMARY KEY (cluster, name)
         )""",
     ),
 )

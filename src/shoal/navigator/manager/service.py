@@ -8,7 +8,7 @@ goes through ``_lost`` once, and the cluster's last known state stays.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, assert_never
 
 from connectrpc.code import Code
@@ -25,8 +25,9 @@ from shoal.navigator.manager.edges import EdgeLinks
 from shoal.navigator.manager.index import Index
 from shoal.navigator.manager.metrics import ManagerMetrics
 from shoal.navigator.manager.objects import InvalidRow, make_rows
+from shoal.navigator.manager.options import EdgeOptions
 from shoal.navigator.manager.outbox import Outbox
-from shoal.navigator.manager.protocol import Delivered, Echo, EdgeSession, Identified, Write, identified
+from shoal.navigator.manager.protocol import Delivered, Echo, EdgeSession, Identified, Taken, Write, identified
 from shoal.navigator.manager.registry import ClaimRefused, ClaimRegistry, RejectionReason
 from shoal.navigator.manager.row_writer import RowWriter, StaleEpoch
 from shoal.navigator.manager.rows import ClusterClaimed, ClusterHeard, RowsChanged, SessionEnded, StoredToken
@@ -63,6 +64,7 @@ class ManagerCalls(ManagerService):
         row_writer: RowWriter,
         links: EdgeLinks,
         tokens: NavigatorTokens,
+        options: EdgeOptions,
         config: ManagerConfig,
         metrics: ManagerMetrics,
         *,
@@ -75,6 +77,7 @@ class ManagerCalls(ManagerService):
         self._row_writer = row_writer
         self._links = links
         self._tokens = tokens
+        self._options = options
         self._config = config
         self._metrics = metrics
         self._clock = clock
@@ -83,6 +86,7 @@ class ManagerCalls(ManagerService):
         self._holding: dict[str, _Stream] = {}  # by cluster
         self._stopping = False
         tokens.changed = self.check_tokens
+        options.send = self.send_options
 
     @property
     def connected(self) -> int:
@@ -98,6 +102,13 @@ class ManagerCalls(ManagerService):
         for stream in list(self._streams):
             if stream.token is not None and not self._tokens.works(stream.token.id):
                 self._refuse(stream, ClaimRefused(RejectionReason.BAD_TOKEN, "the token was revoked or has expired"))
+
+    def send_options(self, clusters: Iterable[str]) -> None:
+        """Send their options to the edges of these clusters, as far as they are connected."""
+        for cluster in clusters:
+            stream = self._holding.get(cluster)
+            if stream is not None and stream.session is not None:
+                stream.outbox.options(self._options.of(cluster))
 
     def end_all(self) -> None:
         """The process stops: edges reconnect to the next manager."""
@@ -186,6 +197,8 @@ class ManagerCalls(ManagerService):
         stream.known, stream.session = known, session
         self._links.connected(claim.cluster, stream.outbox)
         stream.outbox.accept(session.accepted(self._name, self._config.max_message_bytes))
+        self._options.connected(claim.cluster)
+        stream.outbox.options(self._options.of(claim.cluster))
         self._heard(stream)
         self._watch(stream)
         self._metrics.claims.labels("granted").inc()
@@ -207,6 +220,10 @@ class ManagerCalls(ManagerService):
                 stream.outbox.echo(pb.KeepAlive(at_ms=at_ms))
             case Delivered(reply):
                 self._links.deliver(stream.outbox, reply)
+            case Taken(said):
+                self._options.taken(session.cluster, said)
+                if stream.known is not None:
+                    stream.known.interval_s = session.interval_s(said.settings, stream.known.interval_s)
             case Write():
                 await self._store(stream, session, step)
             case _:

@@ -12,7 +12,7 @@ import asyncio
 import os
 import sqlite3
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +40,7 @@ from shoal.navigator.manager.rows import (
     RowsChanged,
     SessionEnded,
     StoredCluster,
+    StoredOption,
     StoredRow,
     StoredSession,
     StoredToken,
@@ -239,6 +240,18 @@ class SqliteRows:
                 f"INSERT OR REPLACE INTO nav_tokens ({TOKEN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 token_values(token),
             )
+
+        await self._write(work, durable=True)
+
+    async def options(self) -> list[StoredOption]:
+        found = await self._select("SELECT cluster, name, value FROM nav_options ORDER BY cluster, name")
+        return [StoredOption(*values) for values in found]
+
+    async def replace_options(self, cluster: str, options: Mapping[str, str]) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM nav_options WHERE cluster = ?", (cluster,))
+            values = [(cluster, name, value) for name, value in options.items()]
+            connection.executemany("INSERT INTO nav_options (cluster, name, value) VALUES (?, ?, ?)", values)
 
         await self._write(work, durable=True)
 

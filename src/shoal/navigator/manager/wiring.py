@@ -4,7 +4,7 @@ manager = Manager(rows, clock=…, new_id=…)
 await manager.open()                 # tables, then everything into memory
 app = manager.app                    # for a listener, beside the REST application
 await manager.run()                  # until cancelled; streams end with it
-manager.view, manager.changes, manager.history, manager.edges, manager.admin, manager.tokens
+manager.view, manager.changes, manager.history, manager.edges, manager.options, manager.admin, manager.tokens
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from shoal.navigator.manager.index import Index
 from shoal.navigator.manager.live import LiveView
 from shoal.navigator.manager.metrics import ManagerMetrics
 from shoal.navigator.manager.objects import make_row
+from shoal.navigator.manager.options import EdgeOptions
 from shoal.navigator.manager.registry import ClaimRegistry
 from shoal.navigator.manager.retention import RetentionLoop
 from shoal.navigator.manager.row_writer import RowWriter
@@ -76,13 +77,15 @@ class Manager:
             rows, self.index, self.registry, counts, clock=clock, grown=grown, changed=self.changes.notify
         )
         self.tokens = NavigatorTokens(rows, clock=clock, new_id=new_id)
+        self.options = EdgeOptions(rows, self.clusters)
         self.edges = EdgeLinks(config, counts, clock=clock, new_id=new_id)
         self.view = LiveView(self.index, self.clusters, rows, clock=clock)
         self.history = ManagerHistory(self.index, self.clusters, rows, clock=clock, retention_s=config.retention_s)
         self.admin = ClusterForgetter(self.registry, self.clusters, self.row_writer, self.tokens)
         self.keeper = RetentionLoop(rows, self.row_writer, self.clusters, self.admin, config, counts, clock=clock)
         self.calls = ManagerCalls(
-            self.registry, self.clusters, self.index, self.row_writer, self.edges, self.tokens, config, counts,
+            self.registry, self.clusters, self.index, self.row_writer, self.edges, self.tokens, self.options, config,
+            counts,
             clock=clock, name=name,
         )  # fmt: skip
         self.app: Application = ManagerServiceASGIApplication(
@@ -100,6 +103,7 @@ class Manager:
             await self._rows.prepare(round(self._clock.wall_s() * 1000))
             await self._load()
             await self.tokens.refresh()
+            await self.options.load()
         except BaseException:
             await self._rows.close()
             raise

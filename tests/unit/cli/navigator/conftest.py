@@ -44,7 +44,7 @@ def served() -> Iterator[Served]:
     async def serve() -> None:
         api = make_api(
             lambda: world.view, world.history, world.edges, world.fleet, authenticate=authenticate,
-            clock=WorldClock(), changes=world.changes, admin=world.admin, metrics=Metrics(),
+            clock=WorldClock(), changes=world.changes, admin=world.admin, options=world.options, metrics=Metrics(),
         )  # fmt: skip
         listener = AsgiListener(api, listening)
 

@@ -20,7 +20,7 @@ ROOT = "/api/v1"
 def an_api(world: World) -> RestApi[Caller, Caller]:
     return make_api(
         lambda: world.view, world.history, world.edges, world.fleet, authenticate=authenticate, clock=WorldClock(),
-        changes=world.changes, admin=world.admin, metrics=Metrics(), new_id=lambda: "id-1", version="1.2.3",
+        changes=world.changes, admin=world.admin, options=world.options, metrics=Metrics(), new_id=lambda: "id-1", version="1.2.3",
     )  # fmt: skip
 
 

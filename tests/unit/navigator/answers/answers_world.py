@@ -17,7 +17,16 @@ from shoal.navigator.change_signal import ChangeSignal
 from shoal.navigator.connections import CallEndpoint, LatencyHistogram, ServiceConnection, connections_json
 from shoal.navigator.model import Freshness
 from shoal.navigator.view import Moment
-from shoal.testing.views import AT_S, MemoryAdmin, MemoryEdges, MemoryFleet, MemoryHistory, MemoryView, a_cluster
+from shoal.testing.views import (
+    AT_S,
+    MemoryAdmin,
+    MemoryEdges,
+    MemoryFleet,
+    MemoryHistory,
+    MemoryOptions,
+    MemoryView,
+    a_cluster,
+)
 from shoal.wire.navigator.v1.navigator_pb import ClusterEvents, PodLogs, ProxyConfig, ServiceConnections
 
 TOKEN, READER = "writes", "reads"
@@ -140,6 +149,9 @@ class World:
     edges: MemoryEdges = field(default_factory=MemoryEdges)
     fleet: MemoryFleet = field(default_factory=MemoryFleet)
     changes: ChangeSignal = field(default_factory=lambda: ChangeSignal(WorldClock()))
+
+    def __post_init__(self) -> None:
+        self.options = MemoryOptions(self.view)
 
     @property
     def admin(self) -> MemoryAdmin:

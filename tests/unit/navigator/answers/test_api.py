@@ -79,7 +79,17 @@ def test_all_references_of_the_description_resolve(ask: Client) -> None:
 
 
 def test_reading_paths_take_a_moment(ask: Client) -> None:
-    live = {"/logs", "/events", "/proxy-config", "/graph", "/history", "/kinds", "/checks"}
+    live = {
+        "/logs",
+        "/events",
+        "/proxy-config",
+        "/graph",
+        "/history",
+        "/kinds",
+        "/checks",
+        "/edges",
+        "/edges/{cluster}",
+    }
     for method, path, described in operations(ask):
         takes = "at" in {each["name"] for each in described["parameters"]}
         reads = method == "GET" and not path.startswith(f"{ROOT}/watch/")
@@ -370,7 +380,7 @@ def test_requests_are_counted_by_resource_and_result() -> None:
     metrics, world = Metrics(), the_world()
     api = make_api(
         lambda: world.view, world.history, world.edges, world.fleet, authenticate=authenticate, clock=WorldClock(),
-        changes=world.changes, admin=world.admin, metrics=metrics,
+        changes=world.changes, admin=world.admin, options=world.options, metrics=metrics,
     )  # fmt: skip
     with Client(world, api) as ask:
         ask(f"{ROOT}/clusters")

@@ -243,3 +243,23 @@ class CheckResult(SavedCheck, kw_only=True):
 class CheckResults(Struct):
     items: list[CheckResult]
     ok: bool
+
+
+class Edge(Struct, frozen=True, kw_only=True):
+    cluster: str
+    edge: str
+    connected: bool
+    options: Annotated[dict[str, str], Meta(description="Stored for this cluster")]
+    taken: Annotated[bool, Meta(description="The edge uses them, and those of all edges")]
+    error: Annotated[str, Meta(description="Why the edge has refused its options; empty: it has not")]
+    settings: Annotated[dict[str, str], Meta(description="The values that the edge uses now, if it is connected")]
+
+
+class Edges(Struct, frozen=True, kw_only=True):
+    options: Annotated[dict[str, str], Meta(description="Options of all edges; those of one cluster win over them")]
+    items: list[Edge]
+
+
+class OptionsWritten(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    set: Annotated[dict[str, str], Meta(description="Options to set: `sync.interval_s`: `10`")] = {}
+    unset: Annotated[list[str], Meta(description="Names of options to remove")] = []

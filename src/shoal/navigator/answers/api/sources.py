@@ -14,7 +14,7 @@ from shoal.navigator.answers.checks import CheckStore
 from shoal.navigator.answers.fleet import Deployments, read_deployments
 from shoal.navigator.change_signal import ChangeSignal
 from shoal.navigator.model import Cluster, Freshness
-from shoal.navigator.view import ClusterAdmin, Edges, Fleet, History, View
+from shoal.navigator.view import ClusterAdmin, EdgeAdmin, Edges, Fleet, History, View
 
 ROOT = "/api/v1"
 
@@ -31,6 +31,7 @@ class Sources:
     clock: Clock
     changes: ChangeSignal
     admin: ClusterAdmin
+    options: EdgeAdmin
 
     async def seen(self, at: str) -> View:
         """The view that a request asks for: now, or at a moment. ``Expired`` for a moment before the first data, whose

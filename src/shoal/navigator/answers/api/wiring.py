@@ -11,13 +11,14 @@ from shoal.base.ids import Ids
 from shoal.base.metrics import PROCESS, Metrics
 from shoal.errors import Forbidden, InternalError, Invalid, Unauthorized
 from shoal.navigator.answers.api.analysis import Analysis
+from shoal.navigator.answers.api.edges import EdgeOperations
 from shoal.navigator.answers.api.live import Live
 from shoal.navigator.answers.api.sources import Sources
 from shoal.navigator.answers.api.state import State
 from shoal.navigator.answers.api.watching import Watching
 from shoal.navigator.answers.checks import CheckStore, MemoryChecks
 from shoal.navigator.change_signal import ChangeSignal
-from shoal.navigator.view import ClusterAdmin, Edges, Fleet, History, View
+from shoal.navigator.view import ClusterAdmin, EdgeAdmin, Edges, Fleet, History, View
 from shoal.rest.api import RestApi, RestApiDeps, RestMetrics
 from shoal.rest.openapi import ApiDescription
 from shoal.rest.request import RestRequest
@@ -37,7 +38,7 @@ All clusters in one view: query objects, services, workloads, the mesh, and thei
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The bearer of a token. ``may_write``: may save and remove checks, and forget clusters."""
+    """The bearer of a token. ``may_write``: may save and remove checks, forget clusters, and set options of edges."""
 
     name: str
     may_write: bool = True
@@ -57,6 +58,7 @@ def make_api(
     clock: Clock,
     changes: ChangeSignal,
     admin: ClusterAdmin,
+    options: EdgeAdmin,
     checks: CheckStore | None = None,
     metrics: Metrics = PROCESS,
     new_id: Callable[[], str] | None = None,
@@ -66,12 +68,14 @@ def make_api(
     are kept; in memory by default. ``end_streams`` must be called before the process stops."""
     counted = RestMetrics(metrics, "navigator")
     streams = RestStreams(authenticate, clock, counted.streams, owner="the navigator")
-    sources = Sources(view, history, edges, fleet, MemoryChecks() if checks is None else checks, clock, changes, admin)
+    saved = MemoryChecks() if checks is None else checks
+    sources = Sources(view, history, edges, fleet, saved, clock, changes, admin, options)
     state, analysis = State(sources), Analysis(sources)
     operations = [
         *state.operations(),
         *Live(sources, streams).operations(),
         *analysis.operations(),
+        *EdgeOperations(sources).operations(),
         *Watching(sources, state, analysis, streams).operations(),
     ]
     deps = RestApiDeps(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from protobuf import DescFile, Oneof
 
 
-_EdgeMessageFields: TypeAlias = Literal["edge", "epoch", "sequence", "sent_at_ms", "identification", "state", "delta", "verification", "reply", "keep_alive"]
+_EdgeMessageFields: TypeAlias = Literal["edge", "epoch", "sequence", "sent_at_ms", "identification", "state", "delta", "verification", "reply", "keep_alive", "options_taken"]
 
 class EdgeMessage(Message[_EdgeMessageFields]):
     """
@@ -68,7 +68,7 @@ class EdgeMessage(Message[_EdgeMessageFields]):
             epoch: int = 0,
             sequence: int = 0,
             sent_at_ms: int = 0,
-            body: Oneof[Literal["identification"], Identification] | Oneof[Literal["state"], ClusterState] | Oneof[Literal["delta"], ClusterDelta] | Oneof[Literal["verification"], Verification] | Oneof[Literal["reply"], Reply] | Oneof[Literal["keep_alive"], KeepAlive] | None = None,
+            body: Oneof[Literal["identification"], Identification] | Oneof[Literal["state"], ClusterState] | Oneof[Literal["delta"], ClusterDelta] | Oneof[Literal["verification"], Verification] | Oneof[Literal["reply"], Reply] | Oneof[Literal["keep_alive"], KeepAlive] | Oneof[Literal["options_taken"], OptionsTaken] | None = None,
         ) -> None:
             pass
 
@@ -76,9 +76,9 @@ class EdgeMessage(Message[_EdgeMessageFields]):
         epoch: int
         sequence: int
         sent_at_ms: int
-        body: Oneof[Literal["identification"], Identification] | Oneof[Literal["state"], ClusterState] | Oneof[Literal["delta"], ClusterDelta] | Oneof[Literal["verification"], Verification] | Oneof[Literal["reply"], Reply] | Oneof[Literal["keep_alive"], KeepAlive] | None
+        body: Oneof[Literal["identification"], Identification] | Oneof[Literal["state"], ClusterState] | Oneof[Literal["delta"], ClusterDelta] | Oneof[Literal["verification"], Verification] | Oneof[Literal["reply"], Reply] | Oneof[Literal["keep_alive"], KeepAlive] | Oneof[Literal["options_taken"], OptionsTaken] | None
 
-_ManagerMessageFields: TypeAlias = Literal["accepted", "rejected", "received", "resync", "request", "cancel", "keep_alive"]
+_ManagerMessageFields: TypeAlias = Literal["accepted", "rejected", "received", "resync", "request", "cancel", "keep_alive", "options"]
 
 class ManagerMessage(Message[_ManagerMessageFields]):
     """
@@ -100,11 +100,11 @@ class ManagerMessage(Message[_ManagerMessageFields]):
         def __init__(
             self,
             *,
-            body: Oneof[Literal["accepted"], Accepted] | Oneof[Literal["rejected"], Rejected] | Oneof[Literal["received"], Received] | Oneof[Literal["resync"], ResyncRequest] | Oneof[Literal["request"], Request] | Oneof[Literal["cancel"], Cancel] | Oneof[Literal["keep_alive"], KeepAlive] | None = None,
+            body: Oneof[Literal["accepted"], Accepted] | Oneof[Literal["rejected"], Rejected] | Oneof[Literal["received"], Received] | Oneof[Literal["resync"], ResyncRequest] | Oneof[Literal["request"], Request] | Oneof[Literal["cancel"], Cancel] | Oneof[Literal["keep_alive"], KeepAlive] | Oneof[Literal["options"], Options] | None = None,
         ) -> None:
             pass
 
-        body: Oneof[Literal["accepted"], Accepted] | Oneof[Literal["rejected"], Rejected] | Oneof[Literal["received"], Received] | Oneof[Literal["resync"], ResyncRequest] | Oneof[Literal["request"], Request] | Oneof[Literal["cancel"], Cancel] | Oneof[Literal["keep_alive"], KeepAlive] | None
+        body: Oneof[Literal["accepted"], Accepted] | Oneof[Literal["rejected"], Rejected] | Oneof[Literal["received"], Received] | Oneof[Literal["resync"], ResyncRequest] | Oneof[Literal["request"], Request] | Oneof[Literal["cancel"], Cancel] | Oneof[Literal["keep_alive"], KeepAlive] | Oneof[Literal["options"], Options] | None
 
 _IdentificationFields: TypeAlias = Literal["cluster", "metadata", "software", "kinds", "interval_seconds", "max_message_bytes"]
 
@@ -1064,6 +1064,92 @@ class KeepAlive(Message[_KeepAliveFields]):
 
         at_ms: int
 
+_OptionsFields: TypeAlias = Literal["revision", "values"]
+
+class Options(Message[_OptionsFields]):
+    """
+    Settings of this edge that the manager stores; they replace those sent before and win over the edge's own. Sent after
+    Accepted and whenever they change.
+
+    ```proto
+    message shoal.navigator.v1.Options
+    ```
+
+    Attributes:
+        revision:
+            ```proto
+            uint64 revision = 1;
+            ```
+        values:
+            "sync.interval_s": "10"; see shoal.navigator.edge.options
+
+            ```proto
+            map<string, string> values = 2;
+            ```
+    """
+
+    __slots__ = ("revision", "values")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            revision: int = 0,
+            values: dict[str, str] | None = None,
+        ) -> None:
+            pass
+
+        revision: int
+        values: dict[str, str]
+
+_OptionsTakenFields: TypeAlias = Literal["revision", "error", "settings"]
+
+class OptionsTaken(Message[_OptionsTakenFields]):
+    """
+    The edge has taken the options, or has refused them all and goes on as before. Sent as the answer to Options, and when
+    the edge's own settings have changed.
+
+    ```proto
+    message shoal.navigator.v1.OptionsTaken
+    ```
+
+    Attributes:
+        revision:
+            ```proto
+            uint64 revision = 1;
+            ```
+        error:
+            empty: taken
+
+            ```proto
+            string error = 2;
+            ```
+        settings:
+            all that may change, as they are now
+
+            ```proto
+            map<string, string> settings = 3;
+            ```
+    """
+
+    __slots__ = ("revision", "error", "settings")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            revision: int = 0,
+            error: str = "",
+            settings: dict[str, str] | None = None,
+        ) -> None:
+            pass
+
+        revision: int
+        error: str
+        settings: dict[str, str]
+
 class RejectionCode(Enum):
     """
     ```proto
@@ -1119,7 +1205,7 @@ class RejectionCode(Enum):
 
 
 _DESC = file_desc(
-    b'\n"shoal/navigator/v1/navigator.proto\x12\x12shoal.navigator.v1"\xf6\x03\n\x0bEdgeMessage\x12\x12\n\x04edge\x18\x01 \x01(\tR\x04edge\x12\x14\n\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1a\n\x08sequence\x18\x03 \x01(\x04R\x08sequence\x12\x1c\n\nsent_at_ms\x18\x04 \x01(\x03R\x08sentAtMs\x12L\n\x0eidentification\x18\x05 \x01(\x0b2".shoal.navigator.v1.IdentificationH\x00R\x0eidentification\x128\n\x05state\x18\x06 \x01(\x0b2 .shoal.navigator.v1.ClusterStateH\x00R\x05state\x128\n\x05delta\x18\x07 \x01(\x0b2 .shoal.navigator.v1.ClusterDeltaH\x00R\x05delta\x12F\n\x0cverification\x18\x08 \x01(\x0b2 .shoal.navigator.v1.VerificationH\x00R\x0cverification\x121\n\x05reply\x18\t \x01(\x0b2\x19.shoal.navigator.v1.ReplyH\x00R\x05reply\x12>\n\nkeep_alive\x18\n \x01(\x0b2\x1d.shoal.navigator.v1.KeepAliveH\x00R\tkeepAliveB\x06\n\x04body"\xb8\x03\n\x0eManagerMessage\x12:\n\x08accepted\x18\x01 \x01(\x0b2\x1c.shoal.navigator.v1.AcceptedH\x00R\x08accepted\x12:\n\x08rejected\x18\x02 \x01(\x0b2\x1c.shoal.navigator.v1.RejectedH\x00R\x08rejected\x12:\n\x08received\x18\x03 \x01(\x0b2\x1c.shoal.navigator.v1.ReceivedH\x00R\x08received\x12;\n\x06resync\x18\x04 \x01(\x0b2!.shoal.navigator.v1.ResyncRequestH\x00R\x06resync\x127\n\x07request\x18\x05 \x01(\x0b2\x1b.shoal.navigator.v1.RequestH\x00R\x07request\x124\n\x06cancel\x18\x06 \x01(\x0b2\x1a.shoal.navigator.v1.CancelH\x00R\x06cancel\x12>\n\nkeep_alive\x18\x07 \x01(\x0b2\x1d.shoal.navigator.v1.KeepAliveH\x00R\tkeepAliveB\x06\n\x04body"\xbe\x02\n\x0eIdentification\x12\x18\n\x07cluster\x18\x01 \x01(\tR\x07cluster\x12L\n\x08metadata\x18\x02 \x03(\x0b20.shoal.navigator.v1.Identification.MetadataEntryR\x08metadata\x12\x1a\n\x08software\x18\x03 \x01(\tR\x08software\x12\x14\n\x05kinds\x18\x04 \x03(\tR\x05kinds\x12)\n\x10interval_seconds\x18\x05 \x01(\x01R\x0fintervalSeconds\x12*\n\x11max_message_bytes\x18\x06 \x01(\x04R\x0fmaxMessageBytes\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01"\x9a\x01\n\x08Accepted\x12\x14\n\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n\x07manager\x18\x02 \x01(\tR\x07manager\x12*\n\x11max_message_bytes\x18\x03 \x01(\x04R\x0fmaxMessageBytes\x122\n\x04held\x18\x04 \x03(\x0b2\x1e.shoal.navigator.v1.KindDigestR\x04held"\x8b\x01\n\x08Rejected\x125\n\x04code\x18\x01 \x01(\x0e2!.shoal.navigator.v1.RejectionCodeR\x04code\x12\x18\n\x07message\x18\x02 \x01(\tR\x07message\x12.\n\x13retry_after_seconds\x18\x03 \x01(\x01R\x11retryAfterSeconds"&\n\x08Received\x12\x1a\n\x08sequence\x18\x01 \x01(\x04R\x08sequence"?\n\x03Row\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n\x04data\x18\x03 \x01(\x0cR\x04data"\x81\x02\n\x0cClusterState\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n\x04sync\x18\x02 \x01(\x04R\x04sync\x12\x14\n\x05chunk\x18\x03 \x01(\rR\x05chunk\x12\x12\n\x04last\x18\x04 \x01(\x08R\x04last\x12+\n\x04rows\x18\x05 \x03(\x0b2\x17.shoal.navigator.v1.RowR\x04rows\x126\n\x06digest\x18\x06 \x01(\x0b2\x1e.shoal.navigator.v1.KindDigestR\x06digest\x12:\n\x08statuses\x18\x07 \x03(\x0b2\x1e.shoal.navigator.v1.KindStatusR\x08statuses"u\n\x06Change\x12+\n\x03put\x18\x01 \x01(\x0b2\x17.shoal.navigator.v1.RowH\x00R\x03put\x124\n\x06remove\x18\x02 \x01(\x0b2\x1a.shoal.navigator.v1.RowKeyH\x00R\x06removeB\x08\n\x06change".\n\x06RowKey\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n\x03key\x18\x02 \x01(\tR\x03key"\xba\x01\n\x0cClusterDelta\x124\n\x07changes\x18\x01 \x03(\x0b2\x1a.shoal.navigator.v1.ChangeR\x07changes\x128\n\x07digests\x18\x02 \x03(\x0b2\x1e.shoal.navigator.v1.KindDigestR\x07digests\x12:\n\x08statuses\x18\x03 \x03(\x0b2\x1e.shoal.navigator.v1.KindStatusR\x08statuses"\x84\x01\n\x0cVerification\x128\n\x07digests\x18\x01 \x03(\x0b2\x1e.shoal.navigator.v1.KindDigestR\x07digests\x12:\n\x08statuses\x18\x02 \x03(\x0b2\x1e.shoal.navigator.v1.KindStatusR\x08statuses"N\n\nKindDigest\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n\x05count\x18\x02 \x01(\x04R\x05count\x12\x16\n\x06digest\x18\x03 \x01(\x06R\x06digest"g\n\nKindStatus\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n\x05error\x18\x03 \x01(\tR\x05error\x12\x19\n\x08since_ms\x18\x04 \x01(\x03R\x07sinceMs"%\n\rResyncRequest\x12\x14\n\x05kinds\x18\x01 \x03(\tR\x05kinds"\xce\x02\n\x07Request\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12)\n\x10deadline_seconds\x18\x02 \x01(\x01R\x0fdeadlineSeconds\x121\n\x04logs\x18\x03 \x01(\x0b2\x1b.shoal.navigator.v1.PodLogsH\x00R\x04logs\x12;\n\x06events\x18\x04 \x01(\x0b2!.shoal.navigator.v1.ClusterEventsH\x00R\x06events\x12D\n\x0cproxy_config\x18\x05 \x01(\x0b2\x1f.shoal.navigator.v1.ProxyConfigH\x00R\x0bproxyConfig\x12J\n\x0bconnections\x18\x06 \x01(\x0b2&.shoal.navigator.v1.ServiceConnectionsH\x00R\x0bconnectionsB\x06\n\x04what"\xe4\x01\n\x07PodLogs\x12\x1c\n\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n\x03pod\x18\x02 \x01(\tR\x03pod\x12\x1c\n\tcontainer\x18\x03 \x01(\tR\tcontainer\x12\x12\n\x04tail\x18\x04 \x01(\x03R\x04tail\x12\x16\n\x06follow\x18\x05 \x01(\x08R\x06follow\x12\x1a\n\x08previous\x18\x06 \x01(\x08R\x08previous\x12\x1e\n\ntimestamps\x18\x07 \x01(\x08R\ntimestamps\x12#\n\rsince_seconds\x18\x08 \x01(\x03R\x0csinceSeconds"U\n\rClusterEvents\x12\x1c\n\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n\x04name\x18\x03 \x01(\tR\x04name"O\n\x0bProxyConfig\x12\x1c\n\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n\x03pod\x18\x02 \x01(\tR\x03pod\x12\x10\n\x03raw\x18\x03 \x01(\x08R\x03raw"~\n\x12ServiceConnections\x12\x19\n\x08start_ms\x18\x01 \x01(\x03R\x07startMs\x12\x15\n\x06end_ms\x18\x02 \x01(\x03R\x05endMs\x12\x1c\n\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x18\n\x07service\x18\x04 \x01(\tR\x07service"m\n\x05Reply\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n\x04part\x18\x02 \x01(\x0cR\x04part\x12\x12\n\x04last\x18\x03 \x01(\x08R\x04last\x12\x14\n\x05error\x18\x04 \x01(\tR\x05error\x12\x16\n\x06reason\x18\x05 \x01(\tR\x06reason"\x18\n\x06Cancel\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id" \n\tKeepAlive\x12\x13\n\x05at_ms\x18\x01 \x01(\x03R\x04atMs*\x92\x02\n\rRejectionCode\x12\x1e\n\x1aREJECTION_CODE_UNSPECIFIED\x10\x00\x12+\n\'REJECTION_CODE_ACTIVE_CONNECTION_EXISTS\x10\x01\x12\'\n#REJECTION_CODE_RECENT_DISCONNECTION\x10\x02\x12\x1c\n\x18REJECTION_CODE_BAD_TOKEN\x10\x03\x12\x1e\n\x1aREJECTION_CODE_STALE_EPOCH\x10\x04\x12)\n%REJECTION_CODE_INVALID_IDENTIFICATION\x10\x05\x12"\n\x1eREJECTION_CODE_INVALID_MESSAGE\x10\x062d\n\x0eManagerService\x12R\n\x07Connect\x12\x1f.shoal.navigator.v1.EdgeMessage\x1a".shoal.navigator.v1.ManagerMessage(\x010\x01b\x06proto3',
+    b'\n"shoal/navigator/v1/navigator.proto\x12\x12shoal.navigator.v1"\xbf\x04\n\x0bEdgeMessage\x12\x12\n\x04edge\x18\x01 \x01(\tR\x04edge\x12\x14\n\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1a\n\x08sequence\x18\x03 \x01(\x04R\x08sequence\x12\x1c\n\nsent_at_ms\x18\x04 \x01(\x03R\x08sentAtMs\x12L\n\x0eidentification\x18\x05 \x01(\x0b2".shoal.navigator.v1.IdentificationH\x00R\x0eidentification\x128\n\x05state\x18\x06 \x01(\x0b2 .shoal.navigator.v1.ClusterStateH\x00R\x05state\x128\n\x05delta\x18\x07 \x01(\x0b2 .shoal.navigator.v1.ClusterDeltaH\x00R\x05delta\x12F\n\x0cverification\x18\x08 \x01(\x0b2 .shoal.navigator.v1.VerificationH\x00R\x0cverification\x121\n\x05reply\x18\t \x01(\x0b2\x19.shoal.navigator.v1.ReplyH\x00R\x05reply\x12>\n\nkeep_alive\x18\n \x01(\x0b2\x1d.shoal.navigator.v1.KeepAliveH\x00R\tkeepAlive\x12G\n\roptions_taken\x18\x0b \x01(\x0b2 .shoal.navigator.v1.OptionsTakenH\x00R\x0coptionsTakenB\x06\n\x04body"\xf1\x03\n\x0eManagerMessage\x12:\n\x08accepted\x18\x01 \x01(\x0b2\x1c.shoal.navigator.v1.AcceptedH\x00R\x08accepted\x12:\n\x08rejected\x18\x02 \x01(\x0b2\x1c.shoal.navigator.v1.RejectedH\x00R\x08rejected\x12:\n\x08received\x18\x03 \x01(\x0b2\x1c.shoal.navigator.v1.ReceivedH\x00R\x08received\x12;\n\x06resync\x18\x04 \x01(\x0b2!.shoal.navigator.v1.ResyncRequestH\x00R\x06resync\x127\n\x07request\x18\x05 \x01(\x0b2\x1b.shoal.navigator.v1.RequestH\x00R\x07request\x124\n\x06cancel\x18\x06 \x01(\x0b2\x1a.shoal.navigator.v1.CancelH\x00R\x06cancel\x12>\n\nkeep_alive\x18\x07 \x01(\x0b2\x1d.shoal.navigator.v1.KeepAliveH\x00R\tkeepAlive\x127\n\x07options\x18\x08 \x01(\x0b2\x1b.shoal.navigator.v1.OptionsH\x00R\x07optionsB\x06\n\x04body"\xbe\x02\n\x0eIdentification\x12\x18\n\x07cluster\x18\x01 \x01(\tR\x07cluster\x12L\n\x08metadata\x18\x02 \x03(\x0b20.shoal.navigator.v1.Identification.MetadataEntryR\x08metadata\x12\x1a\n\x08software\x18\x03 \x01(\tR\x08software\x12\x14\n\x05kinds\x18\x04 \x03(\tR\x05kinds\x12)\n\x10interval_seconds\x18\x05 \x01(\x01R\x0fintervalSeconds\x12*\n\x11max_message_bytes\x18\x06 \x01(\x04R\x0fmaxMessageBytes\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01"\x9a\x01\n\x08Accepted\x12\x14\n\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n\x07manager\x18\x02 \x01(\tR\x07manager\x12*\n\x11max_message_bytes\x18\x03 \x01(\x04R\x0fmaxMessageBytes\x122\n\x04held\x18\x04 \x03(\x0b2\x1e.shoal.navigator.v1.KindDigestR\x04held"\x8b\x01\n\x08Rejected\x125\n\x04code\x18\x01 \x01(\x0e2!.shoal.navigator.v1.RejectionCodeR\x04code\x12\x18\n\x07message\x18\x02 \x01(\tR\x07message\x12.\n\x13retry_after_seconds\x18\x03 \x01(\x01R\x11retryAfterSeconds"&\n\x08Received\x12\x1a\n\x08sequence\x18\x01 \x01(\x04R\x08sequence"?\n\x03Row\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n\x04data\x18\x03 \x01(\x0cR\x04data"\x81\x02\n\x0cClusterState\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n\x04sync\x18\x02 \x01(\x04R\x04sync\x12\x14\n\x05chunk\x18\x03 \x01(\rR\x05chunk\x12\x12\n\x04last\x18\x04 \x01(\x08R\x04last\x12+\n\x04rows\x18\x05 \x03(\x0b2\x17.shoal.navigator.v1.RowR\x04rows\x126\n\x06digest\x18\x06 \x01(\x0b2\x1e.shoal.navigator.v1.KindDigestR\x06digest\x12:\n\x08statuses\x18\x07 \x03(\x0b2\x1e.shoal.navigator.v1.KindStatusR\x08statuses"u\n\x06Change\x12+\n\x03put\x18\x01 \x01(\x0b2\x17.shoal.navigator.v1.RowH\x00R\x03put\x124\n\x06remove\x18\x02 \x01(\x0b2\x1a.shoal.navigator.v1.RowKeyH\x00R\x06removeB\x08\n\x06change".\n\x06RowKey\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n\x03key\x18\x02 \x01(\tR\x03key"\xba\x01\n\x0cClusterDelta\x124\n\x07changes\x18\x01 \x03(\x0b2\x1a.shoal.navigator.v1.ChangeR\x07changes\x128\n\x07digests\x18\x02 \x03(\x0b2\x1e.shoal.navigator.v1.KindDigestR\x07digests\x12:\n\x08statuses\x18\x03 \x03(\x0b2\x1e.shoal.navigator.v1.KindStatusR\x08statuses"\x84\x01\n\x0cVerification\x128\n\x07digests\x18\x01 \x03(\x0b2\x1e.shoal.navigator.v1.KindDigestR\x07digests\x12:\n\x08statuses\x18\x02 \x03(\x0b2\x1e.shoal.navigator.v1.KindStatusR\x08statuses"N\n\nKindDigest\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n\x05count\x18\x02 \x01(\x04R\x05count\x12\x16\n\x06digest\x18\x03 \x01(\x06R\x06digest"g\n\nKindStatus\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n\x05error\x18\x03 \x01(\tR\x05error\x12\x19\n\x08since_ms\x18\x04 \x01(\x03R\x07sinceMs"%\n\rResyncRequest\x12\x14\n\x05kinds\x18\x01 \x03(\tR\x05kinds"\xce\x02\n\x07Request\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12)\n\x10deadline_seconds\x18\x02 \x01(\x01R\x0fdeadlineSeconds\x121\n\x04logs\x18\x03 \x01(\x0b2\x1b.shoal.navigator.v1.PodLogsH\x00R\x04logs\x12;\n\x06events\x18\x04 \x01(\x0b2!.shoal.navigator.v1.ClusterEventsH\x00R\x06events\x12D\n\x0cproxy_config\x18\x05 \x01(\x0b2\x1f.shoal.navigator.v1.ProxyConfigH\x00R\x0bproxyConfig\x12J\n\x0bconnections\x18\x06 \x01(\x0b2&.shoal.navigator.v1.ServiceConnectionsH\x00R\x0bconnectionsB\x06\n\x04what"\xe4\x01\n\x07PodLogs\x12\x1c\n\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n\x03pod\x18\x02 \x01(\tR\x03pod\x12\x1c\n\tcontainer\x18\x03 \x01(\tR\tcontainer\x12\x12\n\x04tail\x18\x04 \x01(\x03R\x04tail\x12\x16\n\x06follow\x18\x05 \x01(\x08R\x06follow\x12\x1a\n\x08previous\x18\x06 \x01(\x08R\x08previous\x12\x1e\n\ntimestamps\x18\x07 \x01(\x08R\ntimestamps\x12#\n\rsince_seconds\x18\x08 \x01(\x03R\x0csinceSeconds"U\n\rClusterEvents\x12\x1c\n\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n\x04name\x18\x03 \x01(\tR\x04name"O\n\x0bProxyConfig\x12\x1c\n\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n\x03pod\x18\x02 \x01(\tR\x03pod\x12\x10\n\x03raw\x18\x03 \x01(\x08R\x03raw"~\n\x12ServiceConnections\x12\x19\n\x08start_ms\x18\x01 \x01(\x03R\x07startMs\x12\x15\n\x06end_ms\x18\x02 \x01(\x03R\x05endMs\x12\x1c\n\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x18\n\x07service\x18\x04 \x01(\tR\x07service"m\n\x05Reply\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n\x04part\x18\x02 \x01(\x0cR\x04part\x12\x12\n\x04last\x18\x03 \x01(\x08R\x04last\x12\x14\n\x05error\x18\x04 \x01(\tR\x05error\x12\x16\n\x06reason\x18\x05 \x01(\tR\x06reason"\x18\n\x06Cancel\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id" \n\tKeepAlive\x12\x13\n\x05at_ms\x18\x01 \x01(\x03R\x04atMs"\xa1\x01\n\x07Options\x12\x1a\n\x08revision\x18\x01 \x01(\x04R\x08revision\x12?\n\x06values\x18\x02 \x03(\x0b2\'.shoal.navigator.v1.Options.ValuesEntryR\x06values\x1a9\n\x0bValuesEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01"\xc9\x01\n\x0cOptionsTaken\x12\x1a\n\x08revision\x18\x01 \x01(\x04R\x08revision\x12\x14\n\x05error\x18\x02 \x01(\tR\x05error\x12J\n\x08settings\x18\x03 \x03(\x0b2..shoal.navigator.v1.OptionsTaken.SettingsEntryR\x08settings\x1a;\n\rSettingsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*\x92\x02\n\rRejectionCode\x12\x1e\n\x1aREJECTION_CODE_UNSPECIFIED\x10\x00\x12+\n\'REJECTION_CODE_ACTIVE_CONNECTION_EXISTS\x10\x01\x12\'\n#REJECTION_CODE_RECENT_DISCONNECTION\x10\x02\x12\x1c\n\x18REJECTION_CODE_BAD_TOKEN\x10\x03\x12\x1e\n\x1aREJECTION_CODE_STALE_EPOCH\x10\x04\x12)\n%REJECTION_CODE_INVALID_IDENTIFICATION\x10\x05\x12"\n\x1eREJECTION_CODE_INVALID_MESSAGE\x10\x062d\n\x0eManagerService\x12R\n\x07Connect\x12\x1f.shoal.navigator.v1.EdgeMessage\x1a".shoal.navigator.v1.ManagerMessage(\x010\x01b\x06proto3',
     [],
     {
         "EdgeMessage": EdgeMessage,
@@ -1145,6 +1231,8 @@ _DESC = file_desc(
         "Reply": Reply,
         "Cancel": Cancel,
         "KeepAlive": KeepAlive,
+        "Options": Options,
+        "OptionsTaken": OptionsTaken,
         "RejectionCode": RejectionCode,
     },
 )

@@ -1,0 +1,69 @@
+"""Paths about edges: their options, and the settings that they use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.errors import BadRequest, Forbidden, NotFound, ServiceUnavailable
+from shoal.navigator.answers.api import bodies
+from shoal.navigator.answers.api.sources import ROOT, Sources
+from shoal.navigator.view import EdgeState
+from shoal.rest.operations import Operation, RestCall
+
+Json = dict[str, Any]
+
+
+class EdgeOperations:
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def operations(self) -> list[Operation]:
+        one = f"{ROOT}/edges/{{cluster}}"
+        changing = (BadRequest, Forbidden, NotFound, ServiceUnavailable)
+        return [
+            Operation(
+                method="GET", path=f"{ROOT}/edges", id="listEdges", tag="edges", handler=self.edges,
+                summary="All edges, with their options and the settings that they use", answers={200: bodies.Edges},
+            ),
+            Operation(
+                method="PATCH", path=f"{ROOT}/edges", id="changeOptionsOfAllEdges", tag="edges", needs="write",
+                summary="Set and remove options of all edges", handler=self.change_all, answers={200: bodies.Edges},
+                errors=changing,
+            ),
+            Operation(
+                method="GET", path=one, id="getEdge", tag="edges", handler=self.edge, answers={200: bodies.Edge},
+                summary="The edge of one cluster", errors=(NotFound,),
+            ),
+            Operation(
+                method="PATCH", path=one, id="changeOptionsOfEdge", tag="edges", needs="write",
+                summary="Set and remove options of the edge of one cluster", handler=self.change,
+                answers={200: bodies.Edge}, errors=changing,
+            ),
+        ]  # fmt: skip
+
+    async def edges(self, call: RestCall[Any]) -> Json:
+        options = self._sources.options
+        return {"options": dict(options.for_all()), "items": [_edge_json(each) for each in options.edges()]}
+
+    async def edge(self, call: RestCall[Any]) -> Json:
+        return _edge_json(self._sources.options.edge(call.path["cluster"]))
+
+    async def change_all(self, call: RestCall[Any], body: bodies.OptionsWritten) -> Json:
+        await self._sources.options.change("", body.set, body.unset)
+        return await self.edges(call)
+
+    async def change(self, call: RestCall[Any], body: bodies.OptionsWritten) -> Json:
+        await self._sources.options.change(call.path["cluster"], body.set, body.unset)
+        return await self.edge(call)
+
+
+def _edge_json(edge: EdgeState) -> Json:
+    return {
+        "cluster": edge.cluster,
+        "edge": edge.edge,
+        "connected": edge.connected,
+        "options": dict(edge.options),
+        "taken": edge.taken,
+        "error": edge.error,
+        "settings": dict(edge.settings),
+    }
