@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import orjson
 
@@ -10,6 +10,9 @@ from shoal.base.asgi_common import Application, Receive, Scope, Send, answer
 from shoal.base.metrics import Metrics, metrics_page
 
 Check = Callable[[], tuple[bool, dict[str, str]]]
+
+_LOOPBACK = ("127.", "::1", "::ffff:127.")
+_BY_PROXY = frozenset({b"forwarded", b"x-forwarded-for", b"via"})
 
 HEALTH_PATHS = frozenset({"/livez", "/readyz", "/healthz"})
 
@@ -37,3 +40,23 @@ def health_app(
             await answer(send, 404, orjson.dumps({"error": {"code": "not_found", "message": f"try {known}"}}))
 
     return app
+
+
+def mostly_local(app: Application, may: Callable[[str], Awaitable[bool]] | None = None) -> Application:
+    """Other machines can read only whether it is healthy; with ``may``, those with a bearer token that it accepts can
+    read everything."""
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope.get("headers") or ())
+        local = (scope.get("client") or ("",))[0].startswith(_LOOPBACK) and not _BY_PROXY & headers.keys()
+        if scope["path"] in HEALTH_PATHS or local:
+            await app(scope, receive, send)
+            return
+        scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        if may is not None and scheme.lower() == "bearer" and await may(token.strip()):
+            await app(scope, receive, send)
+            return
+        fix = "only for this machine" if may is None else "only for this machine, or with a token"
+        await answer(send, 403, orjson.dumps({"error": {"code": "forbidden", "message": fix}}))
+
+    return guarded

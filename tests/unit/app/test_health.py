@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shoal.app.health import health_app
+from shoal.app.health import health_app, mostly_local
 from shoal.base.metrics import PROCESS, Metrics
 
 
-async def page(app: Any, path: str) -> tuple[int, bytes]:
+async def page(app: Any, path: str, peer: str = "127.0.0.1", **headers: str) -> tuple[int, bytes]:
     found: dict[str, Any] = {}
 
     async def send(message: Any) -> None:
         found.update(message)
 
-    await app({"type": "http", "path": path, "headers": []}, None, send)
+    sent = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    await app({"type": "http", "path": path, "headers": sent, "client": (peer, 1)}, None, send)
     return found["status"], found["body"]
 
 
@@ -34,3 +35,17 @@ async def test_metrics_have_the_process_and_each_family_once() -> None:
     assert b"c_total 1.0" in body and body.count(b"# TYPE process_resident_memory_bytes") == 1
     _, body = await page(health_app(lambda: (True, {}), lambda: (True, {}), PROCESS), "/metrics")
     assert body.count(b"# TYPE process_resident_memory_bytes") == 1
+
+
+async def test_other_machines_read_health_and_need_a_token_for_the_rest() -> None:
+    async def may(token: str) -> bool:
+        return token == "good"
+
+    whole = health_app(lambda: (True, {}), lambda: (True, {}), Metrics())
+    for app, with_token in ((mostly_local(whole), 403), (mostly_local(whole, may), 200)):
+        assert (await page(app, "/readyz", "10.0.0.7"))[0] == 200
+        assert (await page(app, "/metrics"))[0] == 200
+        assert (await page(app, "/metrics", "10.0.0.7"))[0] == 403
+        assert (await page(app, "/metrics", "127.0.0.1", x_forwarded_for="10.0.0.7"))[0] == 403
+        assert (await page(app, "/metrics", "10.0.0.7", authorization="Bearer bad"))[0] == 403
+        assert (await page(app, "/metrics", "10.0.0.7", authorization="Bearer good"))[0] == with_token

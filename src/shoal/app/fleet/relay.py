@@ -13,9 +13,9 @@ from random import Random
 from shoal import __version__
 from shoal.app.fleet.config import RelaySettings
 from shoal.app.fleet.control import by_path
-from shoal.app.health import HEALTH_PATHS, health_app
+from shoal.app.health import health_app, mostly_local
 from shoal.app.pki import Pki
-from shoal.base.asgi import Application, Receive, Scope, Send, Tls, answer, serving
+from shoal.base.asgi import Tls, serving
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
 from shoal.base.metrics import PROCESS
@@ -56,20 +56,6 @@ async def run_relay(config: RelaySettings, stop: asyncio.Event, on_ready: Callab
             await stop.wait()
 
     await wait_first(served(), relay.run())
-
-
-def mostly_local(app: Application) -> Application:
-    """Other machines can read only whether it is healthy."""
-
-    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        host = (scope.get("client") or ("",))[0]
-        if scope["path"] in HEALTH_PATHS or host.startswith(("127.", "::1")):
-            await app(scope, receive, send)
-        else:
-            error = {"code": "forbidden", "message": "only for this machine"}
-            await answer(send, 403, json.dumps({"error": error}).encode())
-
-    return guarded
 
 
 def read_token_file(path: Path) -> tuple[str, str]:

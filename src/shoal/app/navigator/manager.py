@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from shoal import __version__
-from shoal.app.health import HEALTH_PATHS, health_app
+from shoal.app.health import HEALTH_PATHS, health_app, mostly_local
 from shoal.app.navigator.config import ManagerProcessConfig
 from shoal.app.navigator.fleet import ControlFleet
 from shoal.app.pki import Pki
@@ -59,7 +59,11 @@ async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_read
             changes=manager.changes, admin=manager.admin, options=manager.options,
             checks=FileChecks(config.dir / "checks.json"), metrics=PROCESS, new_id=ids.new_uid, version=__version__,
         )  # fmt: skip
-        health = health_app(lambda: (True, {}), lambda: manager.ready, PROCESS)
+
+        async def may_read(text: str) -> bool:
+            return await authenticate(text) is not None
+
+        health = mostly_local(health_app(lambda: (True, {}), lambda: manager.ready, PROCESS), may_read)
 
         async def served() -> None:
             app = by_path(manager.app, health, api)

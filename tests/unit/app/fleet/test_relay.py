@@ -30,7 +30,7 @@ def test_a_token_file_holds_the_token_or_is_the_join_file(tmp_path: Path) -> Non
 )  # fmt: skip
 async def test_other_machines_may_only_read_the_readiness_of_a_relay(path: str, host: str, status: int) -> None:
 
-    from shoal.app.fleet.relay import mostly_local
+    from shoal.app.health import mostly_local
     from shoal.base.asgi import answer
 
     sent: list[dict[str, object]] = []
