@@ -13,6 +13,7 @@ from shoal.apiserver.user import User
 from shoal.app import components
 from shoal.app.cluster import serving
 from shoal.app.config import ClusterOptions, opened_config
+from shoal.app.simulated import simulated_nodes
 from shoal.base.clock import FakeClock, RealClock
 from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
@@ -20,6 +21,8 @@ from shoal.client import Client, builtin
 from shoal.client.transport import Transport
 from shoal.controllers.nodelifecycle.config import NodeLifecycleConfig
 from shoal.errors import NotFound
+from shoal.node.config import NodeSettings
+from shoal.scheduler.config import profiles_of
 from shoal.testing.servers import local_server
 from shoal.testing.waiting import eventually
 
@@ -83,3 +86,48 @@ async def test_a_silent_node_is_lost_after_the_time_that_is_set(tmp_path: Path) 
             await eventually(lost, timeout_s=30.0)
 
         await components.run_all([components.controllers(deps)], until_lost())
+
+
+async def test_profiles_of_the_scheduler_and_settings_of_nodes(tmp_path: Path) -> None:
+    clock = RealClock()
+    settings = NodeSettings(
+        labels=("disk=ssd",), taints=("gpu=yes:NoSchedule",), cpu="3", memory="2Gi", disk="9Gi", pods=7
+    )
+    async with local_server() as server:
+
+        def connect(user: str) -> Client:
+            return Client(cast(Transport, server.transport), clock=clock, field_manager=user)
+
+        deps = components.ComponentDeps(
+            connect=connect, clock=clock, ids=Ids(), random=Random(1), metrics=Metrics(), identity="test",
+            volumes=tmp_path, profiles=profiles_of(["batch -TaintToleration NodeResourcesFit=9"]),
+        )  # fmt: skip
+        pods, nodes = (connect(ADMIN).of(builtin(plural)) for plural in ("pods", "nodes"))
+        for name, scheduler in (("by-default", "default-scheduler"), ("by-batch", "batch"), ("by-none", "none")):
+            spec = {"schedulerName": scheduler, "containers": [{"name": "c", "image": "i"}]}
+            await pods.create({"metadata": {"name": name}, "spec": spec}, "default")
+
+        async def placed() -> bool:
+            return bool((await pods.get("by-batch", "default"))["spec"].get("nodeName"))
+
+        async def refused() -> bool:
+            status = (await pods.get("by-default", "default"))["status"]
+            return any("untolerated taint" in each.get("message", "") for each in status.get("conditions") or ())
+
+        async def told() -> bool:
+            found = (await server.get("/api/v1/namespaces/default/events"))["items"]
+            return ("Scheduled", "batch") in {(each["reason"], each.get("reportingComponent")) for each in found}
+
+        async def until_decided() -> None:
+            for question in (placed, refused, told):
+                await eventually(question, timeout_s=30.0)
+
+        await components.run_all(
+            [components.scheduler(deps), simulated_nodes(deps, 1, None, settings)], until_decided()
+        )
+        node = await nodes.get("node-1")
+        assert node["metadata"]["labels"]["disk"] == "ssd"
+        assert {"key": "gpu", "value": "yes", "effect": "NoSchedule"} in node["spec"]["taints"]
+        wanted = {"cpu": "3", "memory": "2Gi", "ephemeral-storage": "9Gi", "pods": "7"}
+        assert node["status"]["capacity"] == node["status"]["allocatable"] == wanted
+        assert not (await pods.get("by-none", "default"))["status"].get("conditions")

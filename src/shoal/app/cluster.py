@@ -144,6 +144,7 @@ def _deps(config: ClusterConfig, connect: Connect, clock: Clock, ids: Ids, metri
         election=config.election,
         lock=config.lock,
         lifecycle=config.node_lifecycle,
+        profiles=config.profiles,
     )
 
 
@@ -154,14 +155,14 @@ def _nodes(config: ClusterConfig, deps: ComponentDeps, stack: AsyncExitStack) ->
         from shoal.app.simulated import SimulatedNodeKeys, simulated_nodes
 
         keys = SimulatedNodeKeys(config.dir, lambda: Pki(config.pki_dir, now=deps.clock.now())) if own else None
-        return [simulated_nodes(deps, config.nodes, keys)]
+        return [simulated_nodes(deps, config.nodes, keys, config.node)]
     from shoal.app.nodes import NodeDeps, end_pods, local_nodes
     from shoal.app.runtimes import runtimes_of
 
     network = _network(config)
     assert network is not None
     pki = Pki(config.pki_dir, now=deps.clock.now())
-    shared = NodeDeps(config.dir, network, pki, runtimes_of(config, network))
+    shared = NodeDeps(config.dir, network, pki, runtimes_of(config, network), config.node)
     if own:
         stack.push_async_callback(end_pods, deps, shared, config.nodes)
     return local_nodes(deps, shared, config.nodes)

@@ -35,7 +35,7 @@ from shoal.reconcile import (
     RecorderConfig,
     ResyncConfig,
 )
-from shoal.scheduler.config import DEFAULT_SCHEDULER
+from shoal.scheduler.config import DEFAULT_SCHEDULER, Profile, SchedulerConfig
 from shoal.scheduler.wiring import build as build_scheduler
 
 log = get_logger("components")
@@ -62,6 +62,7 @@ class ComponentDeps:
     resync: ResyncConfig | None = None  # None: caches are not compared with the server
     election: ElectionConfig = ElectionConfig()
     lifecycle: NodeLifecycleConfig = NodeLifecycleConfig()
+    profiles: tuple[Profile, ...] = (Profile(),)
     lock: str = ""  # URL of the Redis with the locks of elected components; empty: Leases
 
 
@@ -148,7 +149,7 @@ def scheduler(deps: ComponentDeps) -> Component:
     def wire(manager: Manager, events: EventRecorder) -> None:
         build_scheduler(
             manager, clock=deps.clock, random=deps.random.random, metrics=deps.metrics,
-            events=events.named(DEFAULT_SCHEDULER),
+            events=events.named(DEFAULT_SCHEDULER), config=SchedulerConfig(profiles=deps.profiles),
         )  # fmt: skip
 
     return Component("kube-scheduler", SCHEDULER, deps, wire)

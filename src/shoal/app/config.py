@@ -30,7 +30,9 @@ from shoal.app.ports import choose_port
 from shoal.base.settings import setting
 from shoal.controllers.nodelifecycle.config import NodeLifecycleConfig
 from shoal.errors import ConfigError
+from shoal.node.config import NodeSettings
 from shoal.reconcile import ElectionConfig
+from shoal.scheduler.config import Profile, profiles_of
 
 DEFAULT_PORT = 6443
 LOOPBACK = "127.0.0.1"
@@ -101,6 +103,7 @@ class ClusterConfig:
     event_ttl_s: float = 3600.0  # how long Events are kept after their last write
     extra_hosts: tuple[str, ...] = ()  # further names and addresses in the server's certificate
     nodes: int = 0
+    node: NodeSettings = NodeSettings()  # of all these nodes
     runtime: str = "process"  # container runtime of these nodes
     docker_socket: str = ""  # path or unix:// address of the engine; empty: DOCKER_HOST, then the usual places
     pause_image: str = ""  # image of the pause containers; empty: built by the runtime
@@ -112,6 +115,7 @@ class ClusterConfig:
     lock: str = ""  # URL of the Redis that elects scheduler and controllers; empty: Leases do
     election: ElectionConfig = ElectionConfig()
     node_lifecycle: NodeLifecycleConfig = NodeLifecycleConfig()
+    profiles: tuple[Profile, ...] = (Profile(),)  # of the scheduler
     resync_s: float = 600.0  # period in which components compare their caches with the server; 0: never
     health_host: str = LOOPBACK
     health_port: int = 0  # of health and metrics, where this process has no API server; 0: none
@@ -234,6 +238,7 @@ class ClusterOptions:
     host: str = setting(LOOPBACK, doc="address the API server listens on")
     store: str = setting("", doc="sqlite:///PATH, postgresql://USER@HOST/DATABASE or memory://; default SQLite in dir")
     nodes: int | None = setting(None, doc="number of nodes; default 1, or 0 for an additional server of a cluster")
+    node: NodeSettings = setting(NodeSettings(), doc="labels, taints and capacity of the nodes of this process")
     runtime: str = setting("", doc="how pods run: process (the default), docker or simulated")
     docker_socket: str = setting("", doc="container engine socket, for runtime docker")
     pause_image: str = setting("", doc="image of the pause container, for runtime docker; default: Shoal builds one")
@@ -251,6 +256,9 @@ class ClusterOptions:
     election: ElectionConfig = setting(ElectionConfig(), doc="times of leader election; the same for all candidates")
     node_lifecycle: NodeLifecycleConfig = setting(
         NodeLifecycleConfig(), doc="when the controllers count a node as lost, and how fast they evict its pods"
+    )
+    scheduler_profiles: tuple[str, ...] = setting(
+        (), doc="further schedulerNames, each with what differs from the default: NAME [-PLUGIN] [PLUGIN=WEIGHT]"
     )
     service_cidr: str = setting(
         "",
@@ -288,6 +296,7 @@ def refuse_what_is_not_built(options: ClusterOptions) -> None:
     if options.lock:
         check_lock_url(options.lock, without_password(options.lock))
     _check_service_cidr(options)
+    _check_node_labels(options.node)
     own = "apiserver" in options.components or not options.components.strip(", ")
     if own and (options.server or options.kubeconfig):
         raise ConfigError(
@@ -342,6 +351,7 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         components=components,
         extra_hosts=options.tls_san,
         nodes=options.nodes if options.nodes is not None else 0 if options.credentials else 1,
+        node=options.node,
         runtime=options.runtime or "process",
         docker_socket=options.docker_socket,
         pause_image=options.pause_image,
@@ -353,6 +363,7 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         lock=options.lock,
         election=options.election,
         node_lifecycle=options.node_lifecycle,
+        profiles=profiles_of(options.scheduler_profiles),
         service_cidr=options.service_cidr or SERVICE_CIDR,
         event_ttl_s=options.event_ttl_s,
         resync_s=options.resync_s,
@@ -362,6 +373,19 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         flow=options.flow,
         audit=_audit(options),
     )
+
+
+def _check_node_labels(node: NodeSettings) -> None:
+    if not node.labels:
+        return
+    from shoal.apiserver.admission.builtin.node_restriction import is_forbidden_label
+
+    for key, _ in node.label_pairs():
+        if is_forbidden_label(key):
+            raise ConfigError(
+                f"node.labels has {key!r}: a node may not give itself this label of Kubernetes; use another prefix, "
+                "or kubectl label node"
+            )
 
 
 def _credentials(options: ClusterOptions) -> Path | None:

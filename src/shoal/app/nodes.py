@@ -14,7 +14,7 @@ from shoal.app.runtimes import LocalRuntimes, root_of
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.node.agent import NodeAgentDeps
-from shoal.node.config import NodeConfig
+from shoal.node.config import NodeConfig, NodeSettings
 from shoal.node.node_object import MachineInfo
 from shoal.node.proxy import wiring as proxy
 from shoal.node.proxy.config import ProxyConfig
@@ -40,6 +40,7 @@ class NodeDeps:
     network: Network
     pki: Pki
     runtimes: LocalRuntimes
+    settings: NodeSettings = NodeSettings()
 
 
 def local_nodes(deps: ComponentDeps, shared: NodeDeps, count: int) -> list[Component]:
@@ -88,7 +89,11 @@ def _node(deps: ComponentDeps, shared: NodeDeps, name: str, address: str) -> Com
             manager=manager, runtime=runtime, recorder=events, machine=_machine(), clock=deps.clock,
             random=deps.random.random,
         )  # fmt: skip
-        config = NodeConfig(name=name, root=root, addresses=(address,), port=_PORT)
+        own = shared.settings
+        config = NodeConfig(
+            name=name, root=root, addresses=(address,), port=_PORT, labels=own.label_pairs(), taints=own.taint_list(),
+            cpu=own.cpu, memory=own.memory, disk=own.disk, pods=own.pods,
+        )  # fmt: skip
         add_node(config, parts, kubelet_context(keys, shared.pki.ca_cert))
 
     return Component("kubelet", f"{NODE}{name}", deps, wire, elected=False)

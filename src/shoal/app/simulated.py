@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from shoal.app.pki import Pki, kubelet_context
 from shoal.base.files import write_private
 from shoal.base.http1.server import ContextOf
 from shoal.base.logs import get_logger
+from shoal.node.config import NodeSettings
 from shoal.node.simulated import FleetConfig, SimulatedFleet
 from shoal.node.simulated.server import FleetEndpoints, FleetServer
 from shoal.reconcile import EventRecorder, Manager
@@ -41,15 +42,20 @@ class SimulatedNodeKeys:
     pki: Callable[[], Pki]
 
 
-def simulated_nodes(deps: ComponentDeps, count: int, keys: SimulatedNodeKeys | None) -> Component:
+def simulated_nodes(
+    deps: ComponentDeps, count: int, keys: SimulatedNodeKeys | None, settings: NodeSettings
+) -> Component:
     """``count`` nodes. Without ``keys``, for an API server elsewhere, their addresses lead nowhere."""
+    amounts = {name: text for name in ("cpu", "memory", "disk") if (text := getattr(settings, name))}
+    base = FleetConfig(
+        nodes=count, labels=settings.label_pairs(), taints=settings.taint_list(), pods=settings.pods, **amounts
+    )
 
     def wire(manager: Manager, events: EventRecorder) -> None:
         opened = None if keys is None else listening(keys.folder / _PORT_FILE)
-        config = FleetConfig(nodes=count)
+        config = base
         if opened is not None:
-            port = opened.getsockname()[1]
-            config = FleetConfig(nodes=count, node_network=NODE_NETWORK, kubelet_port=port)
+            config = replace(base, node_network=NODE_NETWORK, kubelet_port=opened.getsockname()[1])
         fleet = SimulatedFleet(manager, config, clock=deps.clock, events=events.named(KUBELET))
         if keys is not None and opened is not None:
             server = FleetServer(fleet, clock=deps.clock)

@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.errors import ConfigError
+from shoal.kube.names import is_label_value, is_qualified_name
+from shoal.kube.quantity import parse
 
 _TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_AMOUNTS = {"cpu": "4 or 1500m", "memory": "8Gi", "disk": "50Gi"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,59 @@ class Taint:
     key: str
     value: str = ""
     effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """What the nodes of a process have in common, as users write it: plain texts, for files, variables and flags."""
+
+    labels: tuple[str, ...] = field(default=(), metadata={"doc": "labels of the nodes, each KEY=VALUE"})
+    taints: tuple[str, ...] = field(
+        default=(), metadata={"doc": "taints that new nodes register with, each KEY=VALUE:EFFECT or KEY:EFFECT"}
+    )
+    cpu: str = field(default="", metadata={"doc": "CPUs of each node, such as 4 or 1500m; default: the machine's"})
+    memory: str = field(default="", metadata={"doc": "memory of each node, such as 8Gi; default: the machine's"})
+    disk: str = field(default="", metadata={"doc": "ephemeral storage of each node; default: the disk's"})
+    pods: int = field(default=110, metadata={"doc": "largest number of pods on a node"})
+
+    def __post_init__(self) -> None:
+        self.label_pairs()
+        self.taint_list()
+        for name in ("cpu", "memory", "disk"):
+            text = getattr(self, name)
+            try:
+                good = not text or parse(text).mantissa > 0
+            except ValueError:
+                good = False
+            if not good:
+                raise ConfigError(f"node.{name} is {text!r}: use an amount above 0, such as {_AMOUNTS[name]}")
+        if self.pods < 1:
+            raise ConfigError(f"node.pods is {self.pods}: use 1 or more")
+
+    def label_pairs(self) -> tuple[tuple[str, str], ...]:
+        made = []
+        for text in self.labels:
+            key, equals, value = text.partition("=")
+            faults = [*is_qualified_name(key), *is_label_value(value)] if equals else ["it has no ="]
+            if faults:
+                raise ConfigError(f"node.labels has {text!r}: {faults[0]}; use KEY=VALUE, such as disk=ssd")
+            made.append((key, value))
+        return tuple(made)
+
+    def taint_list(self) -> tuple[Taint, ...]:
+        made = []
+        for text in self.taints:
+            pair, _, effect = text.rpartition(":")
+            key, _, value = pair.partition("=")
+            faults = [*is_qualified_name(key), *is_label_value(value)]
+            if effect not in _TAINT_EFFECTS:
+                faults = [f"the effect must be {', '.join(_TAINT_EFFECTS[:-1])} or {_TAINT_EFFECTS[-1]}"]
+            if faults:
+                raise ConfigError(
+                    f"node.taints has {text!r}: {faults[0]}; use KEY=VALUE:EFFECT, such as gpu=yes:NoSchedule"
+                )
+            made.append(Taint(key, value, effect))
+        return tuple(made)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
-from shoal.node.config import NodeConfig
+from shoal.node.config import NodeConfig, Taint
 from shoal.node.resources import minus
 from shoal.node.runtime.model import Image, RuntimeInfo
 
@@ -80,7 +80,7 @@ def new_node(config: NodeConfig, info: RuntimeInfo, status: Obj) -> Obj:
     annotations = {"volumes.kubernetes.io/controller-managed-attach-detach": "true", **dict(config.annotations)}
     spec: Obj = {}
     if config.taints:
-        spec["taints"] = [_taint(each.key, each.value, each.effect) for each in config.taints]
+        spec["taints"] = [taint_object(each) for each in config.taints]
     if config.provider_id:
         spec["providerID"] = config.provider_id
     if config.pod_cidr:
@@ -89,8 +89,8 @@ def new_node(config: NodeConfig, info: RuntimeInfo, status: Obj) -> Obj:
     return {"apiVersion": "v1", "kind": "Node", "metadata": about, "spec": spec, "status": status}
 
 
-def _taint(key: str, value: str, effect: str) -> Obj:
-    return {"key": key, "effect": effect} | ({"value": value} if value else {})
+def taint_object(taint: Taint) -> Obj:
+    return {"key": taint.key, "effect": taint.effect} | ({"value": taint.value} if taint.value else {})
 
 
 def node_status(

@@ -36,12 +36,19 @@ class Actions:
         self._volumes = volumes
         self._clock = clock
         self._events = events
+        self._named: dict[str, EventRecorder] = {}  # by schedulerName
         self._storage_changed = asyncio.Event()
+
+    def _events_of(self, scheduler: str) -> EventRecorder:
+        known = self._named.get(scheduler)
+        if known is None:
+            known = self._named[scheduler] = self._events.named(scheduler)
+        return known
 
     async def bind(self, pod: PodInfo, node: str) -> None:
         key = pod.key
         await self._pods.bind(key.name, node, key.namespace, uid=pod.uid)
-        self._events.record(
+        self._events_of(pod.shape.scheduler).record(
             pod.obj, EventType.NORMAL, "Scheduled", f"Successfully assigned {key.namespace}/{key.name} to {node}",
             action="Binding", kind="Pod",
         )  # fmt: skip
@@ -51,7 +58,7 @@ class Actions:
     async def report(self, pod: PodInfo, reason: str, message: str, nominated: str | None) -> None:
         """Write why a pod has no node to an event and to its condition. ``nominated`` None leaves the nomination
         unchanged."""
-        self._events.record(
+        self._events_of(pod.shape.scheduler).record(
             pod.obj, EventType.WARNING, "FailedScheduling", messages.shortened(message), action="Scheduling", kind="Pod"
         )
         status: Obj = {}
@@ -101,7 +108,7 @@ class Actions:
             await self._pods.delete(victim.key.name, victim.key.namespace, uid=victim.uid)
         except NotFound:
             return  # already deleted
-        self._events.record(
+        self._events_of(scheduler).record(
             victim.obj, EventType.NORMAL, "Preempted", f"Preempted by pod {pod.uid} on node {node}",
             action="Preempting", kind="Pod",
         )  # fmt: skip

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from shoal.errors import ConfigError
+from shoal.kube.names import is_dns1123_subdomain
 from shoal.scheduler.model import FILTERS, SCORES
 
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -76,6 +78,52 @@ class Profile:
             return nodes
         percentage = self.percentage_of_nodes_to_score or max(50 - nodes // 125, _MIN_PERCENTAGE)
         return max(nodes * percentage // 100, _MIN_FEASIBLE)
+
+
+def parse_profile(text: str) -> Profile:
+    """A profile as settings write it: ``NAME`` and what differs from the default, separated by spaces.
+
+    ``-PLUGIN`` turns a plugin off and ``-*`` all of them, ``PLUGIN`` turns one on, ``PLUGIN=WEIGHT`` sets the weight of
+    its score, and ``percentage=N`` how many of the nodes are searched."""
+    name, *words = text.split() or [""]
+    known = {*FILTERS, *SCORES}
+    weights, disabled, percentage = dict(WEIGHTS), set[str](), 0
+    if is_dns1123_subdomain(name):
+        raise _bad(text, f"{name!r} is no name of a scheduler")
+    for word in words:
+        plugin, equals, number = word.removeprefix("-").partition("=")
+        if equals and not (number.isascii() and number.isdigit()):
+            raise _bad(text, f"{word!r} has no whole number")
+        if plugin == "percentage" and equals:
+            percentage = int(number)
+        elif word == "-*":
+            disabled |= known
+        elif plugin not in known or (equals and (plugin not in SCORES or word.startswith("-"))):
+            near = get_close_matches(plugin, SCORES if equals else known, n=1)
+            raise _bad(text, f"{word!r} names no plugin" + (f"; did you mean {near[0]}?" if near else ""))
+        elif word.startswith("-"):
+            disabled.add(plugin)
+        else:
+            disabled.discard(plugin)
+            if equals:
+                weights[plugin] = int(number)
+    return Profile(name=name, weights=weights, disabled=frozenset(disabled), percentage_of_nodes_to_score=percentage)
+
+
+def profiles_of(texts: Sequence[str]) -> tuple[Profile, ...]:
+    """The profiles of a cluster: those given, and the default scheduler's unless it is among them."""
+    given = [parse_profile(text) for text in texts]
+    names = [each.name for each in given]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"scheduler_profiles has {name!r} more than once: give each scheduler name once")
+    return tuple(given) if DEFAULT_SCHEDULER in names else (Profile(), *given)
+
+
+def _bad(text: str, problem: str) -> ConfigError:
+    return ConfigError(
+        f'scheduler_profiles has {text!r}: {problem}; use for example "batch NodeResourcesFit=5 -ImageLocality"'
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

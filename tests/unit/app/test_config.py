@@ -14,8 +14,10 @@ from shoal.app.config import (
     opened_config,
     without_password,
 )
+from shoal.app.settings import CLUSTER, read_settings
 from shoal.controllers.nodelifecycle.config import NodeLifecycleConfig
 from shoal.errors import ConfigError
+from shoal.node.config import NodeSettings
 
 
 def test_without_flags_it_is_a_whole_cluster_on_sqlite_in_the_directory(tmp_path: Path) -> None:
@@ -158,6 +160,27 @@ def test_service_range_event_retention_and_node_lifecycle_can_be_set(tmp_path: P
     assert (config.service_ip, config.event_ttl_s, config.node_lifecycle) == ("10.50.0.1", 60.0, lifecycle)
     with pytest.raises(ConfigError, match=r"event_ttl_s is 0: use more than 0"):
         checked_config(ClusterOptions(dir=tmp_path, event_ttl_s=0))
+
+
+def test_nodes_and_scheduler_profiles_come_from_file_variables_and_flags(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text('scheduler_profiles: ["batch -ImageLocality"]\nnode: {labels: [disk=ssd], cpu: "2", pods: 30}\n')
+    environ = {"SHOAL_CLUSTER_NODE__TAINTS": "gpu=yes:NoSchedule,old:NoExecute", "SHOAL_CLUSTER_NODE__CPU": "3"}
+    flags = {"dir": tmp_path, "node.memory": "4Gi"}
+    config = checked_config(read_settings(CLUSTER, flags, file=file, home=tmp_path, environ=environ))
+    assert [profile.name for profile in config.profiles] == ["default-scheduler", "batch"]
+    assert config.node == NodeSettings(
+        labels=("disk=ssd",), taints=("gpu=yes:NoSchedule", "old:NoExecute"), cpu="3", memory="4Gi", pods=30
+    )
+
+
+def test_a_label_that_nodes_may_not_set_is_refused(tmp_path: Path) -> None:
+    def labelled(text: str) -> ClusterOptions:
+        return ClusterOptions(dir=tmp_path, node=NodeSettings(labels=(text,)))
+
+    with pytest.raises(ConfigError, match=r"node.labels has 'kubernetes.io/role': a node may not give itself"):
+        checked_config(labelled("kubernetes.io/role=db"))
+    assert checked_config(labelled("topology.kubernetes.io/zone=a")).node.labels
 
 
 def test_nodes_on_this_machine_refuse_a_service_range_that_is_not_theirs(tmp_path: Path) -> None:

@@ -45,6 +45,16 @@ def start(
     nodes: Annotated[
         int | None, typer.Option(help="number of nodes; default 1, or 0 for an additional server of a cluster")
     ] = None,
+    node_label: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="label of the nodes; may be repeated")
+    ] = None,
+    node_taint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE:EFFECT", help="taint that new nodes register with; may be repeated"),
+    ] = None,
+    node_cpu: Annotated[str | None, typer.Option(help="CPUs of each node; default: the machine's")] = None,
+    node_memory: Annotated[str | None, typer.Option(help="memory of each node; default: the machine's")] = None,
+    node_pods: Annotated[int | None, typer.Option(help="largest number of pods on a node; default 110")] = None,
     runtime: Annotated[
         str | None,
         typer.Option(
@@ -105,6 +115,14 @@ def start(
     node_grace: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="a node without a heartbeat for this long is lost; default 50"),
+    ] = None,
+    scheduler_profile: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help='another schedulerName and what differs, such as "batch NodeResourcesFit=5 -ImageLocality"; may be '
+            "repeated",
+        ),
     ] = None,
     service_cidr: Annotated[
         str | None,
@@ -171,9 +189,11 @@ def start(
         "components": components, "server": server, "kubeconfig": kubeconfig, "join": join, "edge": edge,
         "sharding": sharding, "lock": lock, "election.lease_s": election_lease,
         "election.renew_deadline_s": election_renew_deadline, "election.retry_s": election_retry,
+        "node.labels": _list(node_label), "node.taints": _list(node_taint), "node.cpu": node_cpu,
+        "node.memory": node_memory, "node.pods": node_pods, "scheduler_profiles": _list(scheduler_profile),
         "node_lifecycle.grace_s": node_grace, "service_cidr": service_cidr, "event_ttl_s": event_ttl,
         "resync_s": resync, "health_host": health_host, "health_port": health_port,
-        "tls_san": tuple(tls_san) if tls_san else None, "anonymous_auth": anonymous_auth,
+        "tls_san": _list(tls_san), "anonymous_auth": anonymous_auth,
         "flow.max_requests_in_flight": max_requests_inflight,
         "flow.max_mutating_requests_in_flight": max_mutating_requests_inflight,
         "flow.requests_per_second": requests_per_second, "flow.flow_requests_per_second": _twice(requests_per_second),
@@ -192,6 +212,10 @@ def start(
         from shoal.app.cluster import run_cluster
 
         run(run_cluster(opened))
+
+
+def _list(values: list[str] | None) -> tuple[str, ...] | None:
+    return tuple(values) if values else None
 
 
 def _twice(limit: float | None) -> float | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
 from shoal.errors import ConfigError
+from shoal.node.config import Taint
 from shoal.node.simulated.model import Behaviour
 
 _MANY_NODES = 1000
@@ -20,6 +21,7 @@ class FleetConfig:
     first: int = 1  # number of the first node
     zones: tuple[str, ...] = ()  # given to the nodes in turn
     labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[Taint, ...] = ()
     cpu: str = "16"
     memory: str = "64Gi"
     disk: str = "200Gi"

@@ -18,6 +18,7 @@ from shoal.kube.objects import Obj
 from shoal.kube.schema import kubernetes_version
 from shoal.kube.times import format_micro_time, format_time
 from shoal.node.limits import each_limited
+from shoal.node.node_object import taint_object
 from shoal.node.simulated.addresses import Addresses
 from shoal.node.simulated.config import FleetConfig
 from shoal.node.simulated.model import DOWN_ANNOTATION, NODE_LABEL, NODE_LABEL_VALUE
@@ -162,9 +163,12 @@ class Nodes:
         }  # fmt: skip
         if zones:
             labels["topology.kubernetes.io/zone"] = zones[(number - self._config.first) % len(zones)]
+        spec: Obj = {"podCIDR": self._addresses.network(number), "podCIDRs": [self._addresses.network(number)]}
+        if self._config.taints:
+            spec["taints"] = [taint_object(each) for each in self._config.taints]
         return {
             "metadata": {"name": name, "labels": labels},
-            "spec": {"podCIDR": self._addresses.network(number), "podCIDRs": [self._addresses.network(number)]},
+            "spec": spec,
             "status": self._status({}, name, self._addresses.node(number)),
         }
 

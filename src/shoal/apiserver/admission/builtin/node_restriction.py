@@ -278,10 +278,11 @@ def _node(node: str, admission: Admission) -> None:
 def _forbidden_labels(new: Obj, old: Obj) -> str:
     """The changed labels that a node may not set because they influence scheduling, as messages list them."""
     changed = {label for label in new.keys() | old.keys() if new.get(label) != old.get(label)}
-    return ", ".join(sorted(label for label in changed if _is_forbidden(label)))
+    return ", ".join(sorted(label for label in changed if is_forbidden_label(label)))
 
 
-def _is_forbidden(label: str) -> bool:
+def is_forbidden_label(label: str) -> bool:
+    """Whether a node may not set this label on itself."""
     domain = label.partition("/")[0] if "/" in label else ""
     if _within(domain, (_RESTRICTED,)):
         return True
