@@ -22,6 +22,7 @@ from shoal.control.service.metrics import ServiceMetrics
 from shoal.krane.metrics import KraneMetrics
 from shoal.navigator.edge.metrics import EdgeMetrics
 from shoal.navigator.manager.metrics import ManagerMetrics
+from shoal.node.server.metrics import KubeletMetrics
 from shoal.reconcile.metrics import ReconcileMetrics
 from shoal.reconcile.resync import ResyncMetrics
 from shoal.rest.api import RestMetrics
@@ -66,6 +67,7 @@ SECTIONS: dict[str, Callable[[Metrics], list[MetricDescription]]] = {
     "Scheduler": _defined(SchedulerMetrics),
     "Controllers, service proxy and shard manager": _defined(ReconcileMetrics),
     "Caches of scheduler, controllers and nodes": _defined(ResyncMetrics),
+    "Node": _defined(KubeletMetrics),
     "Agent (krane)": _defined(KraneMetrics),
     "Control plane": _defined(ServiceMetrics, lambda metrics: RestMetrics(metrics, "control")),
     "Relay": _defined(RelayMetrics),

@@ -338,6 +338,11 @@ async def test_statistics_and_pods(tmp_path: Path) -> None:
         assert found["pods"][0]["containers"][0]["memory"]["workingSetBytes"] == 5 << 20
         text = (await kubelet.get("/metrics/resource"))[1].decode()
         assert 'container_memory_working_set_bytes{container="c",namespace="default",pod="a"} 5242880' in text
+        text = (await kubelet.get("/metrics"))[1].decode()
+        assert 'kubelet_node_name{node="node-1"} 1.0' in text and "process_resident_memory_bytes" in text
+        assert (
+            "kubelet_running_pods 1.0" in text and 'kubelet_running_containers{container_state="running"} 1.0' in text
+        )
         pods = json.loads((await kubelet.get("/pods"))[1])
         assert [each["metadata"]["name"] for each in pods["items"]] == ["a"]
         assert (await kubelet.get("/nothing"))[0] == 404

@@ -262,6 +262,7 @@ async def test_the_fleet_answers_for_each_of_its_nodes() -> None:
         assert summary["node"]["cpu"]["usageNanoCores"] == 300_000_000
         assert [each["podRef"]["name"] for each in summary["pods"]] == ["a"]
         assert b'pod="b"' in await get("/metrics/resource", "172.16.0.2")
+        assert b"kubelet_running_pods 1.0" in await get("/metrics")
         assert await get("/containerLogs/default/a/c")
 
 

@@ -1,6 +1,6 @@
 """The endpoints of one node: what kubelet serves to the API server.
 
-/healthz · /pods · /stats/summary · /metrics/resource
+/healthz · /pods · /stats/summary · /metrics · /metrics/resource
 /containerLogs/{namespace}/{pod}/{container}
 /exec|attach/{namespace}/{pod}[/{uid}]/{container}      WebSocket
 /portForward/{namespace}/{pod}[/{uid}]                  WebSocket
@@ -15,6 +15,7 @@ import orjson
 from shoal.base import websocket
 from shoal.base.clock import Clock
 from shoal.base.http1.server import Http1Server, ServerRequest
+from shoal.base.metrics import metrics_page
 from shoal.errors import BadRequest, InternalError, NotFound
 from shoal.node.agent import NodeAgent
 from shoal.node.containers import find, newest
@@ -31,6 +32,7 @@ from shoal.node.runtime.model import (
     StartFailure,
 )
 from shoal.node.server import logs, stats
+from shoal.node.server.metrics import kubelet_metrics
 from shoal.node.server.sessions import accept, copy_session, forward
 
 _JSON = "application/json"
@@ -62,6 +64,8 @@ class NodeServer:
                 await self._pods(request)
             case ("stats", "summary"):
                 await self._summary(request)
+            case ("metrics",):
+                await self._own_metrics(request)
             case ("metrics", "resource"):
                 await self._metrics(request)
             case ("containerLogs", namespace, pod, container):
@@ -96,6 +100,11 @@ class NodeServer:
             self._rates, memory_bytes=memory, disk=disk_usage(self._agent.config.root), now=self._clock.wall_s(),
         )  # fmt: skip
         await request.answer(200, orjson.dumps(body), _JSON)
+
+    async def _own_metrics(self, request: ServerRequest) -> None:
+        views = (worker.view.containers if worker.view is not None else () for worker in self._agent.workers)
+        found = kubelet_metrics(self._agent.config.name, ((one.phase for one in each) for each in views))
+        await request.answer(200, *metrics_page(found, accept=request.headers.get("accept", "")))
 
     async def _metrics(self, request: ServerRequest) -> None:
         pods = {worker.uid: worker.pod for worker in self._agent.workers}

@@ -15,10 +15,12 @@ import orjson
 from shoal.base import websocket
 from shoal.base.clock import Clock
 from shoal.base.http1.server import ContextOf, Http1Server, ServerRequest
+from shoal.base.metrics import metrics_page
 from shoal.base.tasks import cancel_all
 from shoal.errors import BadRequest, NotFound
 from shoal.kube import quantity
 from shoal.node.server import stats
+from shoal.node.server.metrics import kubelet_metrics
 from shoal.node.server.service import API_SERVER
 from shoal.node.server.sessions import accept
 from shoal.node.simulated.fleet import SimulatedFleet
@@ -60,6 +62,8 @@ class FleetServer:
                 await request.answer(200, orjson.dumps(body), _JSON)
             case ("stats", "summary"):
                 await self._summary(request)
+            case ("metrics",):
+                await self._own_metrics(request)
             case ("metrics", "resource"):
                 await self._metrics(request)
             case ("containerLogs", namespace, pod, container):
@@ -97,6 +101,14 @@ class FleetServer:
             now=self._clock.wall_s(),
         )  # fmt: skip
         await request.answer(200, orjson.dumps(body), _JSON)
+
+    async def _own_metrics(self, request: ServerRequest) -> None:
+        node = self._node(request).name
+        statuses = ((pod.get("status") or {}).get("containerStatuses") or () for pod in self._fleet.pods_of(node))
+        states = (("running" for one in each if "running" in (one.get("state") or {})) for each in statuses)
+        await request.answer(
+            200, *metrics_page(kubelet_metrics(node, states), accept=request.headers.get("accept", ""))
+        )
 
     async def _metrics(self, request: ServerRequest) -> None:
         node = self._node(request)
