@@ -101,7 +101,9 @@ class Controller:
         self._random = random
         self._new_id = new_id
         self._config = config or ControllerConfig()
-        self.queue: WorkQueue[ObjectKey] = WorkQueue(clock=clock, limit=self._config.limit)
+        self.queue: WorkQueue[ObjectKey] = WorkQueue(
+            clock=clock, limit=self._config.limit, waits=metrics.queued_s.labels(name)
+        )
         self._caches: list[Cache] = []  # all must be synced before work starts
         self._roots: list[Cache] = []  # their keys are the controller's keys
         self._requeues: dict[Callable[[], Iterable[ObjectKey]], None] = {}  # whose keys a resync wants reconciled

@@ -29,6 +29,9 @@ class ReconcileMetrics:
         self.duration_s = metrics.histogram(
             "workqueue_work_duration_seconds", "How long one reconcile takes.", ("name",)
         )
+        self.queued_s = metrics.histogram(
+            "workqueue_queue_duration_seconds", "How long a key waits for a worker.", ("name",)
+        )
         self.depth = metrics.gauge("workqueue_depth", "Keys that wait for a worker.", ("name",))
         self.adds = metrics.counter("workqueue_adds_total", "Keys that were queued.", ("name",))
         self.retries = metrics.counter(

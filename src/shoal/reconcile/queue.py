@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from shoal.base.backoff import Backoff
 from shoal.base.bounded import Closed
 from shoal.base.clock import Clock, Timer
+from shoal.base.metrics import Distribution
 from shoal.errors import ConfigError
 
 K = TypeVar("K", bound=Hashable)
@@ -84,8 +85,11 @@ class WorkQueue(Generic[K]):
       - a key of ``_dirty`` is in ``_queue`` or in ``_processing``.
     """
 
-    def __init__(self, *, clock: Clock, limit: RateLimit | None = None) -> None:
+    def __init__(self, *, clock: Clock, limit: RateLimit | None = None, waits: Distribution | None = None) -> None:
+        """``waits`` observes the seconds from the adding of a key until a worker takes it."""
         limit = limit or RateLimit()
+        self._waits = waits
+        self._since: dict[K, float] = {}  # when a dirty key was added, if that is observed
         self._clock = clock
         self._backoff = limit.backoff
         self._bucket = TokenBucket(limit.rate, limit.burst, clock=clock) if limit.rate else None
@@ -123,6 +127,8 @@ class WorkQueue(Generic[K]):
             return
         self.adds += 1
         self._dirty.add(key)
+        if self._waits is not None:
+            self._since[key] = self._clock.monotonic()
         self._idle.clear()
         if key not in self._processing:
             self._queue.append(key)
@@ -171,18 +177,20 @@ class WorkQueue(Generic[K]):
             self._changed.clear()
             await self._changed.wait()
         # no await from here on: a cancelled consumer has taken nothing
-        key = self._queue.popleft()
-        self._dirty.discard(key)
-        self._processing.add(key)
-        return key
+        return self._take_first()
 
     def take(self, wanted: Callable[[K], bool]) -> K | None:
         """The next key if there is one and it is ``wanted``; call ``done`` with it. For consumers that batch keys."""
         if not self._queue or not wanted(self._queue[0]):
             return None
+        return self._take_first()
+
+    def _take_first(self) -> K:
         key = self._queue.popleft()
         self._dirty.discard(key)
         self._processing.add(key)
+        if self._waits is not None:
+            self._waits.observe(self._clock.monotonic() - self._since.pop(key))
         return key
 
     def done(self, key: K) -> None:
@@ -191,6 +199,7 @@ class WorkQueue(Generic[K]):
         if key in self._dirty:
             if self._closed and not self._draining:
                 self._dirty.discard(key)
+                self._since.pop(key, None)
             else:
                 self._queue.append(key)
                 self._changed.set()
@@ -209,6 +218,7 @@ class WorkQueue(Generic[K]):
         if not drain:
             self._dirty.difference_update(self._queue)
             self._queue.clear()
+            self._since.clear()
         if not self._queue and not self._processing:
             self._idle.set()
         self._changed.set()

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shoal.base.bounded import Closed
 from shoal.base.clock import FakeClock
+from shoal.base.metrics import Distribution
 from shoal.reconcile.queue import RateLimit, TokenBucket, WorkQueue
 
 
@@ -223,3 +224,23 @@ class QueueMachine(RuleBasedStateMachine):
 
 QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestQueueMachine = QueueMachine.TestCase
+
+
+async def test_the_wait_of_a_key_ends_when_a_worker_takes_it() -> None:
+    clock, waits = FakeClock(), Distribution((1.0, 10.0))
+    queue: WorkQueue[str] = WorkQueue(clock=clock, waits=waits)
+    queue.add("a")
+    await clock.advance(5)
+    queue.add("a")  # it is there already: its time counts from the first
+    assert await queue.get() == "a"
+    assert (waits.counts, waits.total) == ([0, 1, 0], 5.0)
+    queue.add("a")  # while it is processed
+    await clock.advance(20)
+    queue.done("a")
+    assert queue.take(lambda _: True) == "a"
+    assert (waits.counts, waits.total) == ([0, 1, 1], 25.0)
+    queue.done("a")
+    queue.add("b")
+    queue.shut_down()
+    queue.add("b")
+    assert sum(waits.counts) == 2
