@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import cast
 
 import uvicorn
+import zttp
 from uvicorn.protocols.http.auto_zttp_impl import AutoZttpProtocol
 from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
@@ -44,6 +45,15 @@ class Tls:
 class _Http2(ZttpH2Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast(asyncio.Transport, CoalescingTransport(transport, self.loop)))
+
+    def handle_request(self, event: zttp.Request) -> None:
+        """A request whose headers end its stream has no body: zttp tells it in the request and sends no further event,
+        for which uvicorn would wait."""
+        super().handle_request(event)
+        if event.end_stream:
+            cycle = self.cycles[event.stream_id]
+            cycle.more_body = False
+            cycle.message_event.set()
 
 
 class _Protocol(AutoZttpProtocol):

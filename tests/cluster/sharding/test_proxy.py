@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from shoal.app.demo.websites import GROUP, VERSION, definition
+from shoal.app.kubectl import kubectl_word
 from shoal.app.ports import any_free
 from shoal.app.sharding.proxy import run_proxy
 from shoal.base.clock import RealClock
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, builtin, connect, load
 from shoal.errors import Conflict, Expired, MethodNotAllowed, NotFound, Unauthorized
-from shoal.sharding.model import Move, MovePhase, SlotEntry, epoch_of, slot_label
+from shoal.sharding.model import Move, MovePhase, SlotEntry, epoch_of, slot_label, slot_of
 from shoal.sharding.worker import WorkerConfig
 from shoal.testing.servers import server_process
 from shoal.testing.sharding import CONFIG, SlotWorld
@@ -311,3 +312,35 @@ async def test_an_unmodified_kopf_operator_is_sharded_three_ways(tmp_path: Path)
             await comes({**wanted, "s0": "b"})
     finally:
         operators.stop()
+
+
+def kubectl(kubeconfig: Path, *words: str, text: str = "") -> str:
+    """What kubectl prints, or its error as an exception."""
+    environ = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent)}
+    command = [*kubectl_word().split(), *words, "--request-timeout=20s"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, env=environ, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("way", ["--server-side=false", "--server-side"])
+async def test_kubectl_apply_creates_and_changes_objects_through_the_proxy(tmp_path: Path, way: str) -> None:
+    async with a_world(tmp_path) as world:
+        kubeconfig = await world.proxy("a")
+        await world.give("a", 5, 1)
+
+        async def apply(page: str) -> str:
+            text = f"apiVersion: {GROUP}/{VERSION}\nkind: Website\nmetadata: {{name: new}}\nspec: {{page: {page}}}\n"
+            return await asyncio.to_thread(kubectl, kubeconfig, "apply", way, "-f", "-", text=text)
+
+        assert "new" in await apply("one")
+        made = await world.sites.get("new", "default")
+        assert made["spec"]["page"] == "one"
+        assert slot_of(made, CONFIG) is None, "any shard may create an object; the manager assigns its slot"
+        await world.sites.patch("new", {"metadata": {"labels": {slot_label(CONFIG): "1"}}}, "default")
+        assert "new" in await apply("two")
+        changed = await world.sites.get("new", "default")
+        assert (changed["spec"]["page"], epoch_of(changed, CONFIG), slot_of(changed, CONFIG)) == ("two", 5, 1)
+        listed = await asyncio.to_thread(kubectl, kubeconfig, "get", "websites", "-o", "name")
+        assert "new" in listed
+        assert "page" in await asyncio.to_thread(kubectl, kubeconfig, "explain", "website.spec")
