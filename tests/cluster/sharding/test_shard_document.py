@@ -19,7 +19,7 @@ from shoal.app.kubectl import kubectl_word
 from shoal.app.ports import any_free
 from shoal.base.asgi import serving
 from shoal.base.clock import RealClock
-from shoal.client import Client, ResourceClient, connect, load
+from shoal.client import Client, ResourceClient, Scope, builtin, connect, load
 from shoal.crds.shard import GROUP, VERSION
 from shoal.errors import NotFound
 from shoal.kube.objects import Obj
@@ -71,6 +71,17 @@ async def processed(client: Client, count: int) -> list[Obj]:
     phases = Counter((it.get("status") or {}).get("phase") for it in found)
     assert phases == {"Processed": count}, phases
     return found
+
+
+async def ranges_agree(client: Client, shard: str) -> bool:
+    """Whether hashRange is one of the ranges that the shard has."""
+    spec = (await client.of(INSTANCES).get(shard, NAMESPACE))["spec"]
+    assert spec["hashRange"] in spec["hashRanges"], spec["hashRange"]
+    return True
+
+
+async def no_pods(client: Client) -> bool:
+    return not (await client.of(builtin("pods")).list(Scope(namespace=NAMESPACE))).items
 
 
 @asynccontextmanager
@@ -143,6 +154,12 @@ async def test_the_documents_shardinstance_joins_the_documents_shardconfig_besid
             await eventually(shown, timeout_s=60.0)
             found = await eventually(lambda: processed(client, 30), timeout_s=60.0)
             assert "shard-001" in {it["status"]["processedBy"] for it in found}
+
+            await kubectl_apply(server.kubeconfig, INSTANCE)  # again: its hashRange is not the shard's
+            await eventually(lambda: ranges_agree(client, "shard-001"), timeout_s=20.0)
+            await client.of(CONFIGS).delete(NAME, NAMESPACE)
+            # workers do not wait out their grace period of 30 s for slots that no manager will move
+            await eventually(lambda: no_pods(client), timeout_s=20.0)
 
 
 class Hook:

@@ -294,12 +294,13 @@ class ShardManager:
             )
 
     async def _write_ranges(self, instance: ObservedInstance, slots: list[int]) -> Obj:
+        """Also where a user has set them, for example by applying a file again."""
         ranges = arcs(slots)
+        widest = largest(ranges)
         spec: InstanceSpec = instance.spec
-        if ranges == spec.hash_ranges:
+        if (widest, ranges) == (spec.hash_range, spec.hash_ranges):
             return instance.obj
         kept = {k: v for k, v in instance.obj["spec"].items() if k not in ("hashRange", "hashRanges")}
-        widest = largest(ranges)
         if widest is not None:
             kept |= {"hashRange": written(widest), "hashRanges": [written(each) for each in ranges]}
         return await self._writers.instances.replace({**instance.obj, "spec": kept})

@@ -109,7 +109,7 @@ class Worker:
 
     @property
     def spec(self) -> ConfigSpec | None:
-        """The ShardConfig as last seen."""
+        """The ShardConfig as last seen; None before that and once it is deleted."""
         return self._spec
 
     def listen(self, changed: Callable[[], None]) -> None:
@@ -254,7 +254,7 @@ class Worker:
         """Hand over all slots, within the grace period of the ShardConfig."""
         self.lease.leaving = True
         self.lease.renew_soon()
-        if self._machine.empty:
+        if self._machine.empty or self._spec is None:
             return
         self._emptied.clear()
         emptied = asyncio.create_task(self._emptied.wait(), name="worker/emptied")
@@ -267,7 +267,9 @@ class Worker:
     # changes
 
     def _config_changed(self, change: Change) -> None:
-        if change.new is None:
+        if change.new is None:  # no manager will move the slots: a worker that is leaving need not wait for it
+            self._spec = None
+            self._emptied.set()
             return
         spec = read_config(change.new)
         self.lease.timing = LeaseTiming(lease_s=spec.lease_s, heartbeat_s=min(spec.heartbeat_s, spec.lease_s / 3))
