@@ -97,6 +97,22 @@ async def kubectl_apply(kubeconfig: str, text: str) -> None:
     await asyncio.to_thread(subprocess.run, command, input=text.encode(), check=True, env=environ)
 
 
+async def workers_are_ready(kubeconfig: str, client: Client, handled: int) -> bool:
+    """Their pods pass their probes, and their metrics count what they have done."""
+    count = 0.0
+    for pod in (await client.of(builtin("pods")).list(Scope(namespace=NAMESPACE))).items:
+        about, (container,) = pod["metadata"], pod["spec"]["containers"]
+        assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys()
+        assert [it["status"] for it in pod["status"]["conditions"] if it["type"] == "Ready"] == ["True"]
+        page = f"/api/v1/namespaces/{NAMESPACE}/pods/{about['name']}:8080/proxy/metrics"
+        command = [*kubectl_word().split(), "--kubeconfig", kubeconfig, "get", "--raw", page]
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+        (line,) = (line for line in done.stdout.splitlines() if line.startswith("shard_worker_handled_total "))
+        count += float(line.split()[1])
+    assert count >= handled, count
+    return True
+
+
 async def test_the_documents_shardconfig_alone_processes_a_thousand_resources(tmp_path: Path) -> None:
     with cluster(tmp_path) as server:
         async with connected(server.kubeconfig) as client:
@@ -121,6 +137,7 @@ async def test_the_documents_shardconfig_alone_processes_a_thousand_resources(tm
                 return True
 
             await eventually(shown, timeout_s=20.0)
+            await eventually(lambda: workers_are_ready(server.kubeconfig, client, OBJECTS), timeout_s=30.0)
             status = (await client.of(CONFIGS).get(NAME, NAMESPACE))["status"]
             conditions = {it["type"]: (it["status"], it["reason"]) for it in status["conditions"]}
             assert conditions["Ready"] == ("True", "AllSlotsOwned"), status
