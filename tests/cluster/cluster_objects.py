@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import copy
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -15,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from shoal.app.pki import Pki
 from shoal.kube.objects import Obj
 from shoal.kube.resources import BUILTIN, Resource
 from shoal.kube.schema import Type, type_of_kind
@@ -69,6 +72,12 @@ def _signing_request() -> str:
     return base64.b64encode(request.public_bytes(serialization.Encoding.PEM)).decode()
 
 
+@cache
+def _authority() -> str:
+    with TemporaryDirectory() as folder:
+        return Pki(Path(folder), now=datetime.now(UTC)).ensure_ca().cert.read_text()
+
+
 def resources() -> list[Resource]:
     """Every built-in resource that clients can create objects of."""
     return [r for r in BUILTIN if r.stored and "create" in r.verbs]
@@ -91,6 +100,8 @@ def example(api_version: str, kind: str) -> Obj:
     metadata.pop("uid", None)
     if kind == "CertificateSigningRequest":
         obj["spec"]["request"] = _signing_request()
+    if kind == "ClusterTrustBundle":
+        obj["spec"]["trustBundle"] = _authority()
     return obj
 
 

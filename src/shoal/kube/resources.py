@@ -419,6 +419,13 @@ def _access() -> Iterator[Resource]:
             _status("CertificateSigningRequest"),
         ),
     )
+    yield Resource(
+        group="certificates.k8s.io",
+        version="v1",
+        plural="clustertrustbundles",
+        kind="ClusterTrustBundle",
+        namespaced=False,
+    )
 
 
 def _extension() -> Iterator[Resource]:

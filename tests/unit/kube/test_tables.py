@@ -496,6 +496,8 @@ COUNTS = {"used": {"pods": "1", "limits.cpu": "2"}, "hard": {"pods": "10", "limi
             ["x", "5m", "s", "u", "60m", "Approved,Issued"],
         ),
         ("CertificateSigningRequest", obj({}), ["x", "5m", "<none>", "", "<none>", "Pending"]),
+        ("ClusterTrustBundle", obj({"signerName": "s/x"}), ["x", "s/x"]),
+        ("ClusterTrustBundle", obj({}), ["x", "<none>"]),
         ("ValidatingWebhookConfiguration", obj(webhooks=[{}, {}]), ["x", 2, "5m"]),
         ("MutatingWebhookConfiguration", obj(), ["x", 0, "5m"]),
         (

@@ -1,7 +1,7 @@
 """Permissions to approve, sign and request certificates: admission of certificate signing requests.
 
-A guard of the store key ``certificatesigningrequests.certificates.k8s.io``. ``approve`` and ``sign`` are verbs on the
-virtual resource ``signers``, by the signer's full name or by its domain with ``/*``.
+Guards of ``certificatesigningrequests`` and ``clustertrustbundles``. ``approve``, ``sign`` and ``attest`` are verbs on
+the virtual resource ``signers``, by the signer's full name or by its domain with ``/*``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from shoal.apiserver.user import User
 from shoal.errors import Forbidden
 from shoal.kube.objects import Obj
 
-_GROUP, _PLURAL = "certificates.k8s.io", "certificatesigningrequests"
+_GROUP, _PLURAL, _BUNDLES = "certificates.k8s.io", "certificatesigningrequests", "clustertrustbundles"
+TRUST_BUNDLES = f"{_BUNDLES}.{_GROUP}"
 
 
 def certificate_guard(authorizer: Authorizer) -> Callable[[Call, Obj, Obj | None], None]:
@@ -30,6 +31,18 @@ def certificate_guard(authorizer: Authorizer) -> Callable[[Call, Obj, Obj | None
             check_approval(call.user, authorizer, new, old)
         elif subresource == "status":
             check_signing(call.user, authorizer, new, old)
+
+    return guard
+
+
+def trust_bundle_guard(authorizer: Authorizer) -> Callable[[Call, Obj, Obj | None], None]:
+    """The guard for writes of ClusterTrustBundles: a user needs ``attest`` on the signer that a bundle is for."""
+
+    def guard(call: Call, new: Obj, old: Obj | None) -> None:
+        signer = _signer(new)
+        if signer and (old is None or new.get("spec") != old.get("spec")):
+            if not _may(call.user, authorizer, "attest", signer):
+                raise _refused(new, f'user not permitted to attest for signerName "{signer}"', _BUNDLES)
 
     return guard
 
@@ -79,9 +92,9 @@ def _signer(csr: Obj) -> str:
     return (csr.get("spec") or {}).get("signerName") or ""
 
 
-def _refused(csr: Obj, why: str) -> Forbidden:
-    name = csr["metadata"].get("name") or ""
+def _refused(obj: Obj, why: str, plural: str = _PLURAL) -> Forbidden:
+    name = obj["metadata"].get("name") or ""
     return Forbidden(
-        f'{_PLURAL}.{_GROUP} "{name}" is forbidden: {why}',
-        details={"name": name, "group": _GROUP, "kind": _PLURAL},
+        f'{plural}.{_GROUP} "{name}" is forbidden: {why}',
+        details={"name": name, "group": _GROUP, "kind": plural},
     )

@@ -157,6 +157,7 @@ _ROLES: Final[dict[str, tuple[str, ...]]] = {
         "create authorization.k8s.io selfsubjectaccessreviews,selfsubjectrulesreviews",
         "create authentication.k8s.io selfsubjectreviews",
     ),
+    "system:cluster-trust-bundle-discovery": ("read certificates.k8s.io clustertrustbundles",),
     "system:public-info-viewer": ("url get /livez,/readyz,/healthz,/version,/version/",),
     "system:aggregate-to-admin": (
         "create authorization.k8s.io localsubjectaccessreviews",
@@ -239,6 +240,7 @@ _CLUSTER_BINDINGS: Final = {
     "system:monitoring": "Group system:monitoring",
     "system:node": "",  # nodes are authorized by name, not by group
     "system:node-proxier": "User system:kube-proxy",
+    "system:cluster-trust-bundle-discovery": "Group system:serviceaccounts",
     "system:public-info-viewer": "Group system:authenticated,Group system:unauthenticated",
     "system:service-account-issuer-discovery": "Group system:serviceaccounts",
     "system:volume-scheduler": "User system:kube-scheduler",

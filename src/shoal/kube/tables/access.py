@@ -36,6 +36,10 @@ def _binding(obj: Obj, now: float) -> Cells:
     ]
 
 
+def _trust_bundle(obj: Obj, now: float) -> Cells:
+    return [name(obj), spec(obj).get("signerName") or NONE]
+
+
 def _signing_request(obj: Obj, now: float) -> Cells:
     wanted = spec(obj)
     expiration = wanted.get("expirationSeconds")
@@ -150,6 +154,9 @@ PRINTERS: Final = {
             column("Condition", "State of the request."),
         ],
         _signing_request,
+    ),
+    ("certificates.k8s.io", "ClusterTrustBundle"): Printer(
+        [NAME, column("SignerName", "Signer whose certificates these authorities verify.")], _trust_bundle
     ),
     (_ADMISSION, "MutatingWebhookConfiguration"): _WEBHOOKS,
     (_ADMISSION, "ValidatingWebhookConfiguration"): _WEBHOOKS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -274,3 +275,56 @@ def test_a_certificate_is_set_once_and_only_on_the_status_path(csr: dict[str, An
 
 def test_requests_are_selected_by_their_signer(csr: dict[str, Any]) -> None:
     assert RULES.selectable["spec.signerName"](csr) == "shop.example/people"
+
+
+# --- ClusterTrustBundle
+
+BUNDLES = rules_for("certificates.k8s.io", "v1", "ClusterTrustBundle")
+
+
+def authority(*, ca: bool = True) -> str:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "roots")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+    made = made.add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+    return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+def bundle(text: str, name: str = "roots", signer: str = "") -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"trustBundle": text, **({"signerName": signer} if signer else {})}}
+
+
+def bundle_faults(obj: dict[str, Any]) -> list[str]:
+    return [str(error) for error in BUNDLES.validate_create(obj)]
+
+
+def test_a_bundle_holds_certificates_of_authorities() -> None:
+    one, two = authority(), authority()
+    assert bundle_faults(bundle(f"comment\n{one}\nmore\n{two}")) == []
+    omitted = "spec.trustBundle: Invalid value: <value omitted>: "
+    cases = {
+        "": "at least one trust anchor must be provided",
+        one + authority(ca=False): "entry 1 does not have the CA bit set",
+        one.replace("CERTIFICATE", "PUBLIC KEY"): "entry 0 has bad block type: PUBLIC KEY",
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n": "entry 0 does not parse as X.509",
+        one.replace("-----\n", "-----\nkey: value\n\n", 1): "entry 0 has PEM block headers",
+        one + two + one: "duplicate trust anchor (indices [0 2])",
+    }
+    for text, fault in cases.items():
+        (found,) = bundle_faults(bundle(text))
+        assert found.replace('"', "") == (omitted + fault).replace('"', "")
+    assert "may not be more than 1048576 bytes" in bundle_faults(bundle("x" * 1_048_577))[0]
+
+
+def test_the_name_of_a_bundle_begins_with_its_signer() -> None:
+    text = authority()
+    assert bundle_faults(bundle(text, "shop.example:web:roots", "shop.example/web")) == []
+    (found,) = bundle_faults(bundle(text, "roots", "shop.example/web"))
+    assert "ClusterTrustBundle for signerName shop.example/web must be named with prefix shop.example:web:" in found
+    (found,) = bundle_faults(bundle(text, "shop.example:web:roots"))
+    assert 'ClusterTrustBundle without signer name must not have ":" in its name' in found
+    old = bundle("not parsed again", "shop.example:web:roots", "shop.example/web")
+    assert BUNDLES.validate_update(old, old) == []
+    new = bundle("not parsed again", "shop.example:db:roots", "shop.example/db")
+    assert any("field is immutable" in str(error) for error in BUNDLES.validate_update(new, old))
