@@ -71,10 +71,16 @@ class Exchange:
         if self.answer is None:
             self._stop_waiting()
             self.coroutine.close()
-        elif isinstance(self.answer, LongResponse):
-            self.answer.on_sent()
-        elif not isinstance(self.answer, Response):
-            self.answer.on_closed()
+        else:
+            discard(self.answer)
+
+
+def discard(answer: Answer) -> None:
+    """The answer will not be sent: release what it holds."""
+    if isinstance(answer, LongResponse):
+        answer.on_sent()
+    elif not isinstance(answer, Response):
+        answer.on_closed()
 
 
 _DONE: Any = object()  # a finished future for a bare yield

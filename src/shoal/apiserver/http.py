@@ -19,8 +19,8 @@ from contextlib import suppress
 
 import httptools
 
-from shoal.apiserver.exchange import Exchange
-from shoal.apiserver.framing import Handover, Heads, framing
+from shoal.apiserver.exchange import Exchange, discard
+from shoal.apiserver.framing import Handover, Heads, Progress, framing
 from shoal.apiserver.messages import (
     Answer,
     Handler,
@@ -42,7 +42,8 @@ __all__ = ("Answer", "Handler", "HttpLimits", "HttpServer", "Request", "Response
 
 LAST_CHUNK = b"0\r\n\r\n"
 SWEEP_S = 1.0
-SLICE = 256 * 1024  # a long body is handed to the transport in pieces, so that other connections are served in between
+# Output goes to the transport in pieces: its TLS buffer grows to the largest one and never shrinks (decision 0004).
+SLICE = 32 * 1024
 PIECE = 16 * 1024  # input is parsed in pieces of this size: between them a connection can be made to wait
 _OVERFLOW = 256  # connections over the limit that stay open until their error is sent
 _OVERFLOW_S = 2.0
@@ -115,10 +116,10 @@ class HttpConnection(asyncio.Protocol):
     """One client connection. Requests are answered in order; a stream holds the connection until it ends."""
 
     __slots__ = (
-        "_address", "_body", "_busy_since", "_closes_after_stream", "_exchanges", "_handover", "_headers", "_held",
-        "_in_headers", "_incoming", "_long", "_parser", "_pending_body", "_pending_in", "_reading", "_refused_at",
-        "_size", "_stalled_since", "_stalled_size", "_stream", "_target", "_too_large", "_unframed", "_unread",
-        "_unwanted", "_upgrading", "client", "peer_certificate", "server", "transport", "writable",
+        "_address", "_body", "_busy_since", "_closes_after_stream", "_closing", "_exchanges", "_handover", "_headers",
+        "_held", "_in_headers", "_incoming", "_long", "_parser", "_pending_body", "_pending_in", "_progress",
+        "_reading", "_refused_at", "_size", "_stream", "_target", "_too_large", "_unframed", "_unread", "_unwanted",
+        "_upgrading", "client", "peer_certificate", "server", "transport", "writable",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -129,8 +130,9 @@ class HttpConnection(asyncio.Protocol):
         self._exchanges: deque[Exchange] = deque()
         self._stream: ResponseStream | None = None
         self._closes_after_stream = False
+        self._closing = False  # once the pending body is out
         self._unframed = False  # the stream goes to a client that knows no chunks
-        self._pending_body: deque[bytes | memoryview] = deque()  # slices of a long body not yet handed to the transport
+        self._pending_body: deque[bytes | memoryview] = deque()  # of an answer, not yet handed to the transport
         self._long: LongResponse | None = None  # the answer to notify when its body is sent, if any
         self._unread: deque[bytes] = deque()  # came in while this connection had to wait
         self._target = b""
@@ -145,8 +147,7 @@ class HttpConnection(asyncio.Protocol):
         self._busy_since = 0.0  # start of an unfinished request, or of idling when negative
         self._held = False  # not read from for a while: its client ignored Retry-After
         self._refused_at = -1e9
-        self._stalled_since = 0.0  # when the client last read from its response
-        self._stalled_size = 0
+        self._progress = Progress()
         self._incoming: IncomingBody | None = None  # of the request that is being read, if its body is handed on
         self._upgrading = False  # input after the last request is not HTTP
         self._handover: Handover | None = None  # the owner of this connection after an upgrade
@@ -247,7 +248,7 @@ class HttpConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.writable = True
-        self._stalled_size = 0
+        self._progress.restart()
         self._write_pending()
         if self._stream is not None:
             self._stream.on_writable()
@@ -416,10 +417,8 @@ class HttpConnection(asyncio.Protocol):
             self._answer(answer, request)
             if self._busy_since == 0.0:
                 self._busy_since = -self.server.tick
-        elif isinstance(answer, LongResponse):
-            answer.on_sent()
-        elif not isinstance(answer, Response):
-            answer.on_closed()
+        else:
+            discard(answer)
 
     # -- answering -----------------------------------------------------------------------------------------------
 
@@ -477,26 +476,32 @@ class HttpConnection(asyncio.Protocol):
             if request.method != "HEAD":
                 self._pending_body.extend(parts)
                 self._write_pending()
-        if not request.keep_alive and not self._pending_body:
-            transport.close()
+        if not request.keep_alive:
+            self._close_when_sent()
+
+    def _close_when_sent(self) -> None:
+        self._closing = True
+        if not self._pending_body and self.transport is not None:
+            self.transport.close()
 
     def _write_pending(self) -> None:
         """Hand long bodies over slice by slice while the client keeps up."""
-        pending = self._pending_body
+        pending, transport = self._pending_body, self.transport
         if not pending:
             return
-        transport = self.transport
         while pending and self.writable and transport is not None:
             part = pending.popleft()
             if len(part) > SLICE:
                 view = memoryview(part)
-                for start in range(len(part), 0, -SLICE):
-                    pending.appendleft(view[max(0, start - SLICE) : start])
-                continue
+                pending.appendleft(view[SLICE:])
+                part = view[:SLICE]
             transport.write(part)
         if not pending:
             self._sent()
-            self.server.loop.call_soon(self.flush_answers)
+            if self._closing and transport is not None:
+                transport.close()
+            else:
+                self.server.loop.call_soon(self.flush_answers)
 
     def _begin_stream(self, stream: ResponseStream, request: Request, old: bool) -> None:
         transport = self.transport
@@ -520,19 +525,26 @@ class HttpConnection(asyncio.Protocol):
         self._handover.begin(self.server.head(upgrade), unread)
 
     def write(self, data: bytes) -> None:
-        """Sink: one already framed piece of the current stream."""
-        if self.transport is not None:
-            self.transport.write(unframed(data) if self._unframed else data)
+        """Sink: one already framed piece of the current stream. A client that is behind costs no copy of it: all
+        watchers of a group are given the same bytes."""
+        if self._unframed:
+            data = unframed(data)
+        if len(data) <= SLICE and self.writable:
+            if self.transport is not None:
+                self.transport.write(data)
+        else:
+            self._pending_body.append(data)
+            self._write_pending()
 
     def end(self) -> None:
         """Sink: the current stream is complete."""
         if self._stream is None or self.transport is None:
             return
-        self._stream = None
         if not self._unframed:
-            self.transport.write(LAST_CHUNK)
+            self.write(LAST_CHUNK)
+        self._stream = None
         if self.server.stopping or self._closes_after_stream:
-            self.transport.close()
+            self._close_when_sent()
         else:
             self._busy_since = 0.0
             self.server.loop.call_soon(self.flush_answers)
@@ -560,8 +572,8 @@ class HttpConnection(asyncio.Protocol):
             self.end()
         elif self._handover is not None:
             self._handover.hang_up()
-        elif not self._exchanges and not self._pending_body and self.transport is not None:
-            self.transport.close()
+        elif not self._exchanges:
+            self._close_when_sent()
 
     def abort(self) -> None:
         if self.transport is not None:
@@ -578,20 +590,11 @@ class HttpConnection(asyncio.Protocol):
         if self._handover is not None or isinstance(self._stream, Relay):
             return  # paused by their clients, which may show one page of it for an hour
         if self._stream is not None or self._pending_body or not self.writable:
-            self._enforce_reading(now)
+            waiting = 0 if self.transport is None else self.transport.get_write_buffer_size()
+            if self._progress.stalled_s(waiting, now) > self.server.limits.reader_timeout_s:
+                self.abort()
         elif not self._exchanges and self._busy_since != 0.0 and self._reading:
             since, limits = self._busy_since, self.server.limits
             late = now - since > limits.header_timeout_s if since > 0 else now + since > limits.idle_timeout_s
             if late:
                 self.abort()
-
-    def _enforce_reading(self, now: float) -> None:
-        """Close the connection of a client that does not read its response."""
-        if self.transport is None:
-            return
-        size = self.transport.get_write_buffer_size()
-        if size == 0 or size != self._stalled_size:
-            self._stalled_since = now
-        elif now - self._stalled_since > self.server.limits.reader_timeout_s:
-            self.abort()
-        self._stalled_size = size

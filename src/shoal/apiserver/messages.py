@@ -39,7 +39,7 @@ class HttpLimits:
     pipelined: int = 16  # requests waiting behind one that is being answered; more pauses reading
     request_timeout_s: float = 60.0  # until an answer begins; a client may ask for less with ``timeout=``
     reader_timeout_s: float = 60.0  # without the client reading from its response
-    buffered_bytes: int = 1024 * 1024  # written but not taken by the client; more makes streams and bodies wait
+    buffered_bytes: int = 32 * 1024  # written but not taken by the client; more makes streams and bodies wait
     connections: int = 16_384
     connections_per_address: int = 8_192
 

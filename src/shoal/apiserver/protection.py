@@ -15,7 +15,6 @@ from shoal.apiserver.audit.event import AuditTrail
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
 from shoal.apiserver.context import Core
 from shoal.apiserver.flow.gate import FlowGate, FlowMatch
-from shoal.apiserver.http import SLICE
 from shoal.apiserver.messages import Answer, LongResponse, RefusedRequest, Request, Response, header_lines
 from shoal.apiserver.negotiate import Query
 from shoal.apiserver.paths import ResourcePath
@@ -28,6 +27,7 @@ _RBAC = tuple(
 )
 _MAX_REASONS = 10_000
 # long-running subresources: they take no seats
+_LONG_BYTES = 256 * 1024  # of a list that counts as being served until it is sent
 _LASTING = frozenset({"log", "exec", "attach", "portforward", "proxy"})
 _UNKNOWN_HOLD_S = 0.1  # for clients that keep sending unknown credentials
 
@@ -112,7 +112,7 @@ class Protection:
 
     def until_sent(self, context: RequestContext, answer: Answer) -> Answer:
         """A long list keeps its seats until its client has taken it: until then it is in memory."""
-        if not isinstance(answer, Response) or not isinstance(answer.body, bytes) or len(answer.body) <= SLICE:
+        if not isinstance(answer, Response) or not isinstance(answer.body, bytes) or len(answer.body) <= _LONG_BYTES:
             return answer
         assert context.match is not None
         context.inside = False

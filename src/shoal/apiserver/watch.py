@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 _TICK_S = 1.0
 _ADDED, _MODIFIED, _DELETED = b"ADDED", b"MODIFIED", b"DELETED"
 _TYPES = {EventType.ADDED: _ADDED, EventType.MODIFIED: _MODIFIED, EventType.DELETED: _DELETED}
-_CATCH_UP = 500  # events encoded at a time for a watcher that is behind
+_CATCH_UP = 16  # events encoded at a time for a watcher that is behind
+_CONVERTED = 500  # the same where a webhook converts them: one call for all
+_PART_BYTES = 32 * 1024  # about as much is encoded at a time for one watcher: it may be one of thousands
 
 Encode = Callable[[bytes, Entry, bytes, int], bytes]  # (type, entry, bytes of the object, revision) -> one line
 
@@ -118,7 +120,7 @@ class Watcher:
         self.initial_end = initial_end  # the bookmark that closes the initial events is still owed
         self.timeout_s = timeout_s
         self.next_bookmark = 0.0
-        self._initial: Sequence[Entry] = initial
+        self._initial: Iterator[Entry] | None = iter(initial) if initial else None
         self._sink: Sink | None = None
         self._cursor: Watch | None = None
         self._converting: asyncio.Task[None] | None = None
@@ -135,23 +137,35 @@ class Watcher:
         sink = self._sink
         if sink is None or self in self.group.live or self._converting is not None:
             return
-        while self._initial and sink.writable:
-            part, self._initial = self._initial[:_CATCH_UP], self._initial[_CATCH_UP:]
-            group = self.group
-            sink.write(frame(b"".join(group.encode(_ADDED, e, e.value, e.revision) for e in part)))
-        if self._initial:
-            return
+        while self._initial is not None:
+            if not sink.writable:
+                return
+            self._write_initial(sink, self._initial)
         if self.initial_end:
             self.initial_end = False
             sink.write(frame(self.hub.bookmark(self.group, self.revision, initial_end=True)))
         self._catch_up(sink)
 
+    def _write_initial(self, sink: Sink, entries: Iterator[Entry]) -> None:
+        """The next part of the initial objects."""
+        encode, lines, size = self.group.encode, [], 0
+        for entry in entries:
+            lines.append(encode(_ADDED, entry, entry.value, entry.revision))
+            size += len(lines[-1])
+            if size >= _PART_BYTES:
+                break
+        else:
+            self._initial = None
+        if lines:
+            sink.write(frame(b"".join(lines)))
+
     def _catch_up(self, sink: Sink) -> None:
         try:
             if self._cursor is None:
                 self._cursor = self.hub.core.store.watch(self.group.served.key, self.revision)
+            limit = _CATCH_UP if self.group.served.converter is None else _CONVERTED
             while sink.writable:
-                events = self._cursor.take(_CATCH_UP)
+                events = self._cursor.take(limit)
                 if not events:
                     self._cursor.close()
                     self._cursor = None
