@@ -45,8 +45,7 @@ lint: setup ## format and lint, without changing anything
 
 .PHONY: chaos
 chaos: setup ## the tests that break things on purpose
-	$(PYTEST) tests/chaos
-	$(PYTEST) -m chaos tests
+	@failed=0; $(PYTEST) tests/chaos || failed=1; $(PYTEST) -m chaos tests || failed=1; exit $$failed
 
 .PHONY: bench
 bench: setup ## benchmarks as ratios to what the machine can do; fails when one is short

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -240,3 +241,17 @@ def test_sleeps_and_private_names_are_found(tmp_path: Path) -> None:
     )
     assert list(sleeps(path)) == [("test_a", 4), ("D.e", 9)]
     assert sorted(private_names(path)) == [(1, "_b"), (5, "c._hidden")]
+
+
+@pytest.mark.parametrize(("failing", "expected"), [("", 0), ("tests/chaos", 2), ("-m chaos tests", 2)])
+def test_both_parts_of_make_chaos_run_and_either_makes_it_fail(tmp_path: Path, failing: str, expected: int) -> None:
+    """The first part once failed for weeks, and nobody saw whether the second part passed."""
+    runs = tmp_path / "runs"
+    stand_in = tmp_path / "pytest"
+    stand_in.write_text(f'#!/bin/sh\necho "$*" >> {runs}\n[ "$*" != "{failing}" ]\n')
+    stand_in.chmod(0o755)
+    done = subprocess.run(
+        ["make", "-C", str(ROOT), "--old-file=setup", "chaos", f"PYTEST={stand_in}"], capture_output=True, check=False
+    )
+    assert runs.read_text().splitlines() == ["tests/chaos", "-m chaos tests"]
+    assert done.returncode == expected, done.stderr

@@ -30,12 +30,14 @@ class Writer(threading.Thread):
         self.refused = 0
 
     def run(self) -> None:
+        client = Client(self.server)
         try:
-            client = Client(self.server)
             for number in range(1_000_000):
                 self._write(client, f"{self.prefix}-{number % 10}", number)
         except GONE:
             return
+        finally:
+            client.close()
 
     def _write(self, client: Client, key: str, number: int) -> None:
         body = {"metadata": {"name": key}, "data": {"n": str(number), "fill": "x" * 2000}}

@@ -47,6 +47,7 @@ NEGATIVE: Final = "must be greater than or equal to 0"
 NOT_POSITIVE: Final = "must be greater than zero"
 NOT_INTEGER: Final = "must be an integer"
 ANNOTATIONS_LIMIT_BYTES: Final = 256 * 1024
+NAME_LIMIT_BYTES: Final = 2048  # a database indexes name, namespace and resource together: at most 2500 bytes
 PROTOCOLS: Final = frozenset({"TCP", "UDP", "SCTP"})
 CONDITION_STATUSES: Final = frozenset({"True", "False", "Unknown"})
 
@@ -63,8 +64,14 @@ def label_name(name: str) -> list[str]:
 
 
 def path_segment_name(name: str) -> list[str]:
-    """For kinds whose name only has to be a path segment of a URL: no ``/`` and no ``%``."""
-    return list(is_path_segment_name(name))
+    """For kinds whose name only has to be a path segment of a URL: no ``/`` and no ``%``.
+
+    Kubernetes has no limit on the length of these names. Here they are stored in an index, which has one.
+    """
+    faults = list(is_path_segment_name(name))
+    if len(name if name.isascii() else name.encode()) > NAME_LIMIT_BYTES:
+        faults.append(f"must be no more than {NAME_LIMIT_BYTES} bytes")
+    return faults
 
 
 # --- metadata

@@ -9,7 +9,7 @@ import pytest
 from shoal.kube.kinds import GENERIC, checks, rules_for
 from shoal.kube.kinds.checks import validate_metadata, validate_metadata_update
 from shoal.kube.objects import Obj
-from shoal.kube.resources import BUILTIN
+from shoal.kube.resources import BUILTIN, Resource
 
 META: Obj = {"name": "a", "namespace": "b"}
 OWNER: Obj = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u"}
@@ -92,6 +92,24 @@ def test_names_follow_the_rule_of_their_kind() -> None:
     ]
     assert faults({**META, "generateName": "A-a-"}, name_errors=checks.label_name)[0].startswith(
         "metadata.generateName: "
+    )
+
+
+@pytest.mark.parametrize("resource", BUILTIN, ids=lambda each: each.qualified)
+def test_the_name_of_every_kind_has_an_upper_bound_that_the_store_can_index(resource: Resource) -> None:
+    rules = rules_for(resource.group, resource.version, resource.kind)
+    for name in ("a" * 2100, "é" * 1050):
+        found = faults(
+            {"name": name, **({"namespace": "n" * 63} if resource.namespaced else {})},
+            namespaced=resource.namespaced, name_errors=rules.name_errors,
+        )  # fmt: skip
+        assert found and all(text.startswith("metadata.name: ") for text in found)
+
+
+def test_long_names_within_the_bound_are_accepted() -> None:
+    assert faults({**META, "name": "a:" + "é" * 1023}, name_errors=checks.path_segment_name) == []
+    assert faults({**META, "name": "a:b" + "é" * 1023}, name_errors=checks.path_segment_name)[0].endswith(
+        "must be no more than 2048 bytes"
     )
 
 
