@@ -85,7 +85,9 @@ class ClusterServer:
             random=random,
         )
         self.loader = Loader(databases, self.hub.index, self.directory, sealer, counts, cache_bytes=config.cache_bytes)
-        self.reports = Reports(databases, self.hub.index, self.reported, config, counts, consequences, clock=clock)
+        self.reports = Reports(
+            databases, self.directory, self.hub.index, self.reported, config, counts, consequences, clock=clock
+        )
         calls = self._calls = ClusterCalls(
             self.hub, self.agents, self.loader, self.reports, config, counts, clock=clock, random=random
         )

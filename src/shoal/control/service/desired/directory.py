@@ -92,6 +92,7 @@ class Directory:
         self._by_id: dict[str, ClusterFacts] = {}
         self._regions: dict[str, RegionFacts] = {}  # by id
         self._agents: dict[Place, AgentFacts] = {}
+        self._seen: dict[Place, int] = {}  # epochs in reports, where they are newer than those that were issued
         self._read: dict[str, _ReadCluster] = {}  # by id
         self._read_at = float("-inf")  # when the last reading began
         self._places = asyncio.Lock()
@@ -116,7 +117,7 @@ class Directory:
     def epoch(self, place: Place) -> int:
         """The newest epoch of a place as far as known; 0 before its first."""
         agent = self._agents.get(place)
-        return agent.epoch if agent is not None else 0
+        return max(agent.epoch if agent is not None else 0, self._seen.get(place, 0))
 
     def public_key(self, place: Place) -> bytes:
         agent = self._agents.get(place)
@@ -132,7 +133,8 @@ class Directory:
             found = await ask(_JOINED, {"since": self._since_ms})
         for row in found:
             place = Place(row.cluster_id, row.shard)
-            if row.epoch > self.epoch(place) or place not in self._agents:
+            known = self._agents.get(place)
+            if known is None or row.epoch > known.epoch:
                 facts = AgentFacts(row.epoch, row.agent, row.public_key, row.joined_at, row.confirmed_deletes)
                 self.saw_agent(place, facts)
         self._since_ms = began_ms - _OVERLAP_MS
@@ -144,6 +146,13 @@ class Directory:
         self._agents[place] = facts
         if known is None or facts.epoch > known.epoch:
             self.joined(place, facts.epoch)
+
+    def saw_epoch(self, place: Place, epoch: int) -> None:
+        """A database has a report of this epoch, or the epoch was issued elsewhere: who has an older one is fenced, and
+        the next who joins gets a newer one."""
+        if epoch > self.epoch(place):
+            self._seen[place] = epoch
+            self.joined(place, epoch)
 
     def saw_confirmation(self, place: Place, confirmed_deletes: str) -> None:
         agent = self._agents.get(place)

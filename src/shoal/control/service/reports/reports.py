@@ -22,17 +22,19 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.plain import listed
+from shoal.control.database.rows import RowQuery
 from shoal.control.database.tables import Sentinel
 from shoal.control.database.transaction import DesiredObject, Tx
 from shoal.control.domain import gateways
 from shoal.control.service.agents.agents import Member
 from shoal.control.service.agents.auth import Caller
 from shoal.control.service.config import ServiceConfig
+from shoal.control.service.desired.directory import Directory
 from shoal.control.service.desired.index import DesiredIndex
 from shoal.control.service.desired.reported import Reported
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.control.service.reports import rows as report_rows
-from shoal.control.service.reports.rows import News, ReportedRow, report_statements, update_values
+from shoal.control.service.reports.rows import News, PlaceEpoch, ReportedRow, report_statements, update_values
 from shoal.control.service.stream.opened import fenced
 from shoal.errors import ServiceUnavailable
 from shoal.sync.fingerprint import fingerprint
@@ -41,6 +43,7 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 
 After = Callable[[Tx, set[str]], Awaitable[None]]
 Report = pb.DeploymentReport | pb.SentinelReport
+_Epochs = dict[Place, int]
 
 _WAITING = 20  # times ``report_batch``: more reports than that are refused
 _MAX_KEY = 96
@@ -90,6 +93,7 @@ class Reports:
     def __init__(
         self,
         databases: Databases,
+        directory: Directory,
         index: DesiredIndex,
         reported: Reported,
         config: ServiceConfig,
@@ -99,6 +103,7 @@ class Reports:
         clock: Clock,
     ) -> None:
         self._databases = databases
+        self._directory = directory
         self._index = index
         self._reported = reported
         self._config = config
@@ -166,8 +171,9 @@ class Reports:
         self._metrics.report_batch.observe(len(batch))
         outcome = _Outcome()
         try:
+            allowed = await self._allowed(batch, outcome) if len(self._databases.all) > 1 else batch
             for database in self._databases.all:
-                await self._commit_in(database, batch, outcome)
+                allowed = await self._commit_in(database, allowed, outcome)
         except ServiceUnavailable as error:
             _fail(batch, ConnectError(Code.UNAVAILABLE, str(error)))
             return
@@ -186,17 +192,32 @@ class Reports:
             if not request.done.done():
                 request.done.set_result(request.unknown(outcome.known))
 
-    async def _commit_in(self, database: Database, batch: list[_Request], outcome: _Outcome) -> None:
-        wheres = {where for request in batch for where in request.wheres() if self._may_be_in(database, where)}
+    async def _allowed(self, batch: list[_Request], outcome: _Outcome) -> list[_Request]:
+        """Before anything is stored: without the requests that some database would refuse."""
+        seen: _Epochs = {}
+        for database in self._databases.all:
+            wheres = self._wheres(database, batch)
+            async with database.moment() as ask:
+                if database is self._databases.fleet:
+                    _note(seen, await ask(*_epochs_of(batch, database.dialect)))
+                if wheres:
+                    _note(seen, await ask(report_statements(database.dialect).seen, {"rows": _keys(wheres)}))
+        return self._unfenced(batch, seen, outcome)
+
+    async def _commit_in(self, database: Database, batch: list[_Request], outcome: _Outcome) -> list[_Request]:
+        """Store what belongs to a database; returns the requests that are not fenced.
+
+        The epochs are read while no other report can be stored in this database, so a report of a newer epoch is
+        stored after the last one of an older epoch, in every database."""
+        wheres = self._wheres(database, batch)
         if not wheres:
-            return
+            return batch
         correlation = batch[0].caller.correlation if len(batch) == 1 else ""
         trace = batch[0].caller.trace if len(batch) == 1 else ""
         done = _Outcome()
         async with database.transaction(actor="agents", trace=trace, correlation=correlation, short=True) as tx:
-            if database is self._databases.fleet:
-                batch = await self._unfenced(tx, batch, done)
             rows = await _read_rows(tx, wheres)
+            batch = self._unfenced(batch, await self._epochs(tx, database, batch, rows.values()), done)
             writer = _Writer(tx, rows, done)
             for request in batch:
                 writer.take(request)
@@ -214,6 +235,7 @@ class Reports:
         outcome.news += done.news
         outcome.fenced += done.fenced
         outcome.sentinels += done.sentinels
+        return batch
 
     async def _sentinels(self, tx: Tx, writer: _Writer) -> list[str]:
         """Let gateways become ready, and count which did."""
@@ -224,19 +246,32 @@ class Reports:
         after = await _deploy_statuses(tx, ids)
         return [_sentinel_outcome(before.get(id_, ""), after.get(id_, "")) for id_ in sorted(ids)]
 
+    def _wheres(self, database: Database, batch: list[_Request]) -> set[tuple[Place, str]]:
+        return {where for request in batch for where in request.wheres() if self._may_be_in(database, where)}
+
     def _may_be_in(self, database: Database, where: tuple[Place, str]) -> bool:
         entry = self._index.of(where[0], stream_of(where[1])).entries.get(where[1])
         return entry is None or entry.database == database.name
 
-    async def _unfenced(self, tx: Tx, batch: list[_Request], outcome: _Outcome) -> list[_Request]:
-        """Without those whose place has a newer epoch by now."""
-        clusters = {request.member.place.cluster for request in batch}
-        asked = await tx.ask(report_statements(tx.dialect).epochs, {"ids": listed(sorted(clusters))})
-        epochs = {Place(row.cluster_id, row.shard): row.epoch for row in asked}
+    async def _epochs(self, tx: Tx, database: Database, batch: list[_Request], rows: Iterable[ReportedRow]) -> _Epochs:
+        """The newest epoch of each place: of those that the fleet's database issued, and those that reported here."""
+        seen: _Epochs = {}
+        if database is self._databases.fleet:
+            _note(seen, await tx.ask(*_epochs_of(batch, tx.dialect)))
+        else:
+            async with self._databases.fleet.moment() as ask:
+                _note(seen, await ask(*_epochs_of(batch, self._databases.fleet.dialect)))
+        _note(seen, (PlaceEpoch(row.cluster_id, row.shard, row.report_epoch) for row in rows))
+        return seen
+
+    def _unfenced(self, batch: list[_Request], seen: _Epochs, outcome: _Outcome) -> list[_Request]:
+        """Without those whose place has a newer epoch by now. The directory learns of it, so that the next join is
+        above what any database has seen."""
         kept = []
         for request in batch:
-            newest = epochs.get(request.member.place, 0)
+            newest = seen.get(request.member.place, 0)
             if request.member.epoch < newest:
+                self._directory.saw_epoch(request.member.place, newest)
                 outcome.fenced.append((request, newest))
             else:
                 kept.append(request)
@@ -353,10 +388,25 @@ class _Writer:
             )  # fmt: skip
 
 
+def _epochs_of(batch: list[_Request], dialect: str) -> tuple[RowQuery[PlaceEpoch], dict[str, Any]]:
+    """The question for the epochs that the places of a batch were given last."""
+    clusters = {request.member.place.cluster for request in batch}
+    return report_statements(dialect).epochs, {"ids": listed(sorted(clusters))}
+
+
+def _note(seen: _Epochs, found: Iterable[PlaceEpoch]) -> None:
+    for row in found:
+        place = Place(row.cluster_id, row.shard)
+        seen[place] = max(seen.get(place, 0), row.epoch)
+
+
+def _keys(wheres: set[tuple[Place, str]]) -> str:
+    return listed([[place.cluster, place.shard, stream_of(key), key] for place, key in sorted(wheres)])
+
+
 async def _read_rows(tx: Tx, wheres: set[tuple[Place, str]]) -> dict[tuple[Place, str], ReportedRow]:
-    asked = [[place.cluster, place.shard, stream_of(key), key] for place, key in sorted(wheres)]
     found: dict[tuple[Place, str], ReportedRow] = {}
-    for row in await tx.ask(report_statements(tx.dialect).rows, {"rows": listed(asked)}):
+    for row in await tx.ask(report_statements(tx.dialect).rows, {"rows": _keys(wheres)}):
         found[Place(row.cluster_id, row.shard), row.key] = row.with_documents()
     return found
 

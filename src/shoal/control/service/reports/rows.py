@@ -234,6 +234,7 @@ _INSTANCE_NUMBERS = ("restarts", "exit_code", "cpu_millicores", "memory_mib", "s
 class ReportStatements:
     epochs: RowQuery[PlaceEpoch]  # ids of clusters
     rows: RowQuery[ReportedRow]  # rows: ``DESIRED_KEY``
+    seen: RowQuery[PlaceEpoch]  # rows: ``DESIRED_KEY``; the epochs of their last reports
     update: TextClause  # rows: ``update_values``
     instances: RowQuery[InstanceId]  # rows: [workspace, deployment, cluster, shard]
     upsert: TextClause  # rows: ``instance_values``
@@ -268,6 +269,11 @@ def _build(dialect: str) -> ReportStatements:
     return ReportStatements(
         epochs=RowQuery(f"SELECT cluster_id, shard, epoch FROM agents WHERE cluster_id IN ({ids})", PlaceEpoch),
         rows=desired_by_key(dialect, ReportedRow),
+        seen=RowQuery(
+            f"SELECT desired.cluster_id, desired.shard, desired.report_epoch AS epoch FROM {source} "
+            f"JOIN desired ON {place}",
+            PlaceEpoch,
+        ),
         update=text(f"UPDATE desired SET {', '.join(settings)} FROM {source} WHERE {place}"),
         instances=RowQuery(
             f"SELECT i.cluster_id, i.uid FROM {source} JOIN instances AS i ON i.workspace_id = {words(0)} "
