@@ -261,9 +261,18 @@ class Expired(ApiError):
 
 
 class TooLarge(ApiError):
-    """The body is over the limit."""
+    """The body, or the object that it makes, is over the limit."""
 
     reason, code = "RequestEntityTooLarge", 413
+
+    @classmethod
+    def of(cls, resource: str, group: str, name: str, size: int, limit: int) -> TooLarge:
+        """The error of an object that would be too large once stored."""
+        return cls(
+            f'{qualified(resource, group)} "{name}" would have {size} bytes as stored, the limit is {limit} bytes: '
+            "remove something from it, or split it into several objects",
+            details=_named(resource, group, name),
+        )
 
 
 class UnsupportedMediaType(ApiError):

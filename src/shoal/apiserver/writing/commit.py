@@ -22,11 +22,12 @@ from shoal.apiserver.shapes import Shape
 from shoal.apiserver.writing.identity import generated_name, give_identity
 from shoal.apiserver.writing.model import Author, Retry, Write
 from shoal.apiserver.writing.ownership import own_all
-from shoal.errors import Conflict
+from shoal.errors import Conflict, TooLarge
 from shoal.kube.objects import Obj
 from shoal.kube.ownership import managed
 from shoal.store import At, Delete, Entry, Key, Op, Put, Require, RequirementFailed
 
+MAX_OBJECT_BYTES = 3 * 1024 * 1024  # as stored, which is JSON; patches can make more of it than a request's body
 NAME_ATTEMPTS = 8
 CHARGE_ATTEMPTS = 50  # other servers may charge the same quota
 
@@ -51,6 +52,7 @@ class Committer:
                 extra = effects.on_create(obj)
             if write.options.dry_run:
                 check_dry_run(store, storage, obj)
+                self._check_size(write, len(orjson.dumps(obj)))
                 if charged and admission is not None:
                     admission.charge(obj)
                 return write.shown()
@@ -61,6 +63,8 @@ class Committer:
                 if storage.converter is None
                 else await self.converted(storage, obj, key)
             )
+            if len(op.value) > MAX_OBJECT_BYTES:
+                self._check_size(write, len(op.value))
             ops, requires = [op, *extra.ops], [*create_requires(storage, key), *extra.requires, *fenced]
             try:
                 if charged and admission is not None:
@@ -92,6 +96,8 @@ class Committer:
         if write.options.dry_run:
             if charged and admission is not None:
                 admission.charge(new)
+            if not gone:
+                self._check_size(write, len(orjson.dumps(new)))
             return write.shown()
         op: Op
         if gone:
@@ -102,6 +108,8 @@ class Committer:
                 if storage.converter is None
                 else await self.converted(storage, new, entry.key)
             )
+            if len(op.value) > MAX_OBJECT_BYTES:
+                self._check_size(write, len(op.value))
         ops, requires = [op, *extra.ops], unchanged(entry, extra, write.call)
         try:
             if charged and admission is not None:
@@ -114,6 +122,14 @@ class Committer:
             new["metadata"]["resourceVersion"] = str(entries[0].revision)
             return write.shown()
         return entries[0] if storage.converter is None else await storage.converter.entry(storage, entries[0])
+
+    def _check_size(self, write: Write, size: int) -> None:
+        """Refuse an object over the limit, unless it was larger: one that is too large must be able to shrink."""
+        before = None if write.entry is None else self._core.store.get(write.entry.key)  # not converted, as ``size``
+        if size <= MAX_OBJECT_BYTES or before is not None and size <= len(before.value) - len(str(before.revision)):
+            return
+        resource, name = write.storage.resource, write.new["metadata"]["name"]
+        raise TooLarge.of(resource.plural, resource.group, name, size, MAX_OBJECT_BYTES)
 
     async def _commit_charged(
         self, admission: AdmissionPass, obj: Obj, ops: Sequence[Op], requires: Sequence[Require]
