@@ -91,7 +91,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "krane": (
         "cache config drift election heartbeats identity metrics model protocol unsealing",
-        "inbox joining key_state labels session stream",
+        "guard inbox joining key_state labels session stream",
         "context objects",
         "actual deployments following working",
         "reports resync sentinels",

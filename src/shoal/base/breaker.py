@@ -54,12 +54,6 @@ class Breaker:
         """Close the breaker: the dependency is known to work from another source."""
         self._failures, self._opened_at = 0, None
 
-    def failed(self) -> None:
-        """Count a failure that another source reported."""
-        self._failures += 1
-        if self._opened_at is None and self._failures >= self._threshold:
-            self._opened_at = self._clock.monotonic()
-
     def __enter__(self) -> None:
         state = self.state
         if state is BreakerState.OPEN or (state is BreakerState.HALF_OPEN and self._probing):

@@ -23,6 +23,7 @@ from shoal.errors import ApiError, Forbidden, Unauthorized
 from shoal.krane.cache import Cache, CacheOwner, Offload
 from shoal.krane.config import JoinFile, KraneConfig
 from shoal.krane.controller import Controller, ControllerDeps, DeploymentController, SentinelController
+from shoal.krane.guard import Guard
 from shoal.krane.identity import Home, KeyPair
 from shoal.krane.metrics import KraneMetrics
 from shoal.krane.model import ControlPlane, Fenced, MakeHandlers, Owner
@@ -67,6 +68,7 @@ class Agent:
         self._key = KeyPair(b"", b"")
         self._session = self._new_session()
         self._leading = False
+        self._guard = Guard("agent", clock=deps.clock, limits=deps.config.limits)
         self._refused = ""  # why the control plane did not let us join, or answer a heartbeat
         self._heard_s: float | None = None  # when it last did
         self.controllers: dict[StreamKind, Controller] = {}
@@ -77,6 +79,7 @@ class Agent:
         self._home.prepare()
         self._key = self._home.key_pair()
         metrics, elector = self._deps.metrics, self._deps.elector
+        metrics.breaker.follow(lambda: self._guard.number, "agent")
         metrics.leading.follow(lambda: float(self._leading))
         metrics.epoch.follow(lambda: float(self._session.epoch if self._leading else 0))
         backoff = Backoff(base_s=2.0, cap_s=300.0, floor_s=0.1)
@@ -144,8 +147,10 @@ class Agent:
         backoff = Backoff(base_s=limits.reconnect_base_s, cap_s=limits.reconnect_cap_s, floor_s=0.02)
         failures = 0
         while True:
+            await self._guard.until_allowed()
             try:
-                answer = await self._deps.plane.join(request)
+                with self._guard.calling():
+                    answer = await self._deps.plane.join(request)
             except ApiError as error:
                 failures += 1
                 if str(error) != self._refused:
@@ -157,6 +162,12 @@ class Agent:
             return answer
 
     async def _send_heartbeat(self, session: AgentSession) -> None:
+        counts = self._deps.metrics.heartbeats
+        if any(controller.connected.is_set() for controller in self.controllers.values()):
+            self._guard.heard()  # a stream was opened since the last heartbeat
+        if self._guard.paused:
+            counts.labels("paused").inc()
+            return
         asked_s = self._clock.monotonic()
         for controller in self.controllers.values():
             controller.connected.clear()  # what happens from here on is for the next heartbeat
@@ -166,9 +177,9 @@ class Agent:
             sentinels=self._state(StreamKind.SENTINELS),
             software=self._deps.software,
         )
-        counts = self._deps.metrics.heartbeats
         try:
-            answer = await self._deps.plane.heartbeat(request)
+            with self._guard.calling():
+                answer = await self._deps.plane.heartbeat(request)
         except Fenced:
             counts.labels("fenced").inc()
             session.end()
@@ -291,7 +302,7 @@ class Agent:
             "fleet": self._home.fleet,
             "leading": self._leading,
             "epoch": self._session.epoch,
-            "controlPlane": {"secondsSinceAnswer": heard, "reason": self._refused},
+            "controlPlane": {"secondsSinceAnswer": heard, "reason": self._refused, "breaker": self._guard.state},
             "controllers": {str(stream): controller.status() for stream, controller in self.controllers.items()},
         }
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from shoal.base.backoff import Backoff
-from shoal.base.breaker import Breaker
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import Logger
 from shoal.client import TransportError
-from shoal.errors import ApiError, BadRequest, Forbidden, NotFound, ServiceUnavailable, Unauthorized
+from shoal.errors import ApiError, ServiceUnavailable
 from shoal.krane.cache import Cache
 from shoal.krane.config import Limits
+from shoal.krane.guard import Guard
 from shoal.krane.inbox import Inbox
 from shoal.krane.key_state import KeyState
 from shoal.krane.metrics import KraneMetrics
@@ -24,22 +24,6 @@ from shoal.krane.session import AgentSession
 from shoal.sync.brake import DeletionBrake
 from shoal.sync.keys import NAMESPACED, StreamKind, split_key
 from shoal.wire.fleet.v1 import cluster_pb as pb
-
-ANSWERS = (NotFound, BadRequest, Forbidden, Unauthorized)  # errors that only a working control plane gives
-
-
-class _AlreadyCounted(BaseException):
-    """A failure that has been counted with another call; like a cancelled one it says nothing to the breaker."""
-
-    def __init__(self, error: ApiError) -> None:
-        self.error = error
-
-
-@dataclass(slots=True)
-class Outage:
-    """When a call to the control plane failed last, on the monotonic clock."""
-
-    noticed_s: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +38,7 @@ class ControllerContext:
     inbox: Inbox
     key_state: KeyState
     brake: DeletionBrake
-    breaker: Breaker
+    guard: Guard
     applier: Applier
     observer: Observer
     limits: Limits
@@ -62,7 +46,6 @@ class ControllerContext:
     clock: Clock
     random: Callable[[], float]
     log: Logger
-    outage: Outage = field(default_factory=Outage)
 
     async def ask(self, key: str) -> pb.Item:
         """What is desired of one key now; ``NotFound`` when the control plane does not know it."""
@@ -72,27 +55,13 @@ class ControllerContext:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Around a call of the control plane: through the circuit breaker. An answer counts as success, whatever it
-        says; calls that were under way together and fail together, because one connection broke, count as one."""
-        began_s = self.clock.monotonic()
-        answer: ApiError
+        """Around a call of the control plane, guarded by the circuit breaker. A fenced one ends the session."""
         try:
-            with self.breaker:
-                try:
-                    yield
-                    return
-                except ANSWERS as error:
-                    answer = error
-                except ApiError as error:
-                    if began_s <= self.outage.noticed_s:
-                        raise _AlreadyCounted(error) from None
-                    self.outage.noticed_s = self.clock.monotonic()
-                    raise
-        except _AlreadyCounted as same:
-            raise same.error from None
-        if isinstance(answer, Fenced):
+            with self.guard.calling():
+                yield
+        except Fenced:
             self.session.end()
-        raise answer
+            raise
 
     async def live(self) -> dict[str, Live]:
         """The objects of this agent in the cluster; ``ServiceUnavailable`` when they cannot be listed."""

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from shoal.base.breaker import Breaker, BreakerState
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all, run_all
@@ -27,6 +26,7 @@ from shoal.krane.cache import Cache
 from shoal.krane.config import Limits
 from shoal.krane.context import ControllerContext
 from shoal.krane.following import Follower
+from shoal.krane.guard import Guard
 from shoal.krane.inbox import Inbox
 from shoal.krane.key_state import Applied, KeyState
 from shoal.krane.metrics import KraneMetrics
@@ -43,7 +43,6 @@ from shoal.sync.versions import BadCursor, Version, read_cursor
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 _HELD_SHOWN = 100
-_BREAKER_NUMBER = {BreakerState.CLOSED: 0.0, BreakerState.HALF_OPEN: 1.0, BreakerState.OPEN: 2.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +199,7 @@ class Controller(ABC):
         return pb.ControllerState(
             cursor=self.version_last_seen,
             connection=self._follower.state,
-            breaker=str(context.breaker.state),
+            breaker=context.guard.state,
             objects=len(context.machine.desired),
             buffered=inbox.depth,
             retrying=len(inbox) - inbox.depth,
@@ -216,7 +215,7 @@ class Controller(ABC):
             "connection": self._follower.state,
             "reason": self._follower.reason,
             "cursor": self.version_last_seen,
-            "breaker": str(context.breaker.state),
+            "breaker": context.guard.state,
             "observeOnly": context.machine.observe_only,
             "objects": len(context.machine.desired),
             "buffered": inbox.depth,
@@ -273,12 +272,7 @@ class Controller(ABC):
             inbox=Inbox(clock=deps.clock, limit=limits.buffer),
             key_state=KeyState(),
             brake=DeletionBrake(),
-            breaker=Breaker(
-                f"control plane ({self.stream})",
-                clock=deps.clock,
-                threshold=limits.breaker_threshold,
-                open_s=limits.breaker_open_s,
-            ),
+            guard=Guard(self.stream, clock=deps.clock, limits=limits),
             applier=deps.handlers.applier,
             observer=deps.handlers.observer,
             limits=limits,
@@ -297,7 +291,7 @@ class Controller(ABC):
         metrics.lag_s.follow(lambda: context.inbox.lag_s, name)
         metrics.unreported.follow(lambda: self._reporter.pending, name)
         metrics.connected.follow(lambda: float(self._follower.state == "watching"), name)
-        metrics.breaker.follow(lambda: _BREAKER_NUMBER[context.breaker.state], name)
+        metrics.breaker.follow(lambda: context.guard.number, name)
         metrics.version.follow(lambda: _newest(self.version_last_seen), name)
 
 

@@ -15,7 +15,7 @@ from typing import Literal, assert_never
 
 from shoal.base.tasks import run_all
 from shoal.errors import ApiError, BadRequest, Forbidden, NotFound, ServiceUnavailable, Unauthorized
-from shoal.krane.context import ANSWERS, ControllerContext
+from shoal.krane.context import ControllerContext
 from shoal.krane.model import Fenced, Live
 from shoal.krane.protocol import Command, FindAbsent, Save, Send, Sync, Take, is_removal
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -106,6 +106,7 @@ class Follower:
         failures = 0
         while True:
             await context.session.joined.wait()
+            await context.guard.until_allowed()
             welcomed = False
             try:
                 async with aclosing(self._events()) as events:
@@ -149,20 +150,10 @@ class Follower:
             self._outgoing = None
 
     async def _first(self, events: AsyncIterator[pb.WatchEvent]) -> pb.WatchEvent:
-        """The first message. The breaker hears of it but does not keep us from trying: the supervisor has pauses of its
-        own, and a welcome is the best news that the control plane is back."""
-        breaker = self._context.breaker
-        try:
+        with self._context.calling():
             first = await anext(events, None)
             if first is None:
                 raise ServiceUnavailable("the control plane ended the stream before it began")
-        except ANSWERS:
-            breaker.succeeded()
-            raise
-        except ApiError:
-            breaker.failed()
-            raise
-        breaker.succeeded()
         return first
 
     def _welcomed(self, welcome: pb.Welcome) -> None:

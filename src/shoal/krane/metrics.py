@@ -45,7 +45,9 @@ class KraneMetrics:
         self.lag_s = gauge("shoal_krane_lag_seconds", "Age of the oldest key that is not applied.", _C)
         self.unreported = gauge("shoal_krane_unreported_keys", "Keys whose report is not delivered.", _C)
         self.connected = gauge("shoal_krane_connected", "1 while the stream is up.", _C)
-        self.breaker = gauge("shoal_krane_breaker_state", "0 closed, 1 half-open, 2 open.", _C)
+        self.breaker = gauge(
+            "shoal_krane_breaker_state", "0 closed, 1 half-open, 2 open; `agent`: of joining and heartbeats.", _C
+        )
         self.version = gauge("shoal_krane_version_last_seen", "The newest number of the cursor that is durable.", _C)
         self.epoch = gauge("shoal_krane_epoch", "The epoch this agent acts under; 0: none.")
         self.leading = gauge("shoal_krane_leading", "1 while this agent acts, 0 while it stands by.")

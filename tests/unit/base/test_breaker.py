@@ -81,11 +81,8 @@ async def test_cancellation_neither_opens_nor_closes_it(clock: FakeClock) -> Non
     succeed(breaker)
 
 
-def test_what_was_found_out_in_another_way_opens_and_closes_it_too(clock: FakeClock) -> None:
-    breaker = Breaker("db", clock=clock, threshold=3, open_s=10)
-    for _ in range(3):
-        assert breaker.state is BreakerState.CLOSED
-        breaker.failed()
+def test_what_was_found_out_in_another_way_closes_it_too(clock: FakeClock) -> None:
+    breaker = opened(clock)
     assert breaker.state is BreakerState.OPEN
     breaker.succeeded()
     assert breaker.state is BreakerState.CLOSED

@@ -30,6 +30,8 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 
 JOIN = JoinFile(url="https://127.0.0.1:1", token="t", cluster="c1", region="eu", shard="default", ca="pem")
 
+LIMITS = Limits(report_gather_s=0)
+
 
 class MemoryLock:
     """A record shared by candidates."""
@@ -74,7 +76,13 @@ class World:
         self.owners: list[Owner] = []
 
     def agent(
-        self, name: str, *, elect: bool = False, plane: FakePlane | None = None, metrics: Metrics | None = None
+        self,
+        name: str,
+        *,
+        elect: bool = False,
+        plane: FakePlane | None = None,
+        metrics: Metrics | None = None,
+        limits: Limits = LIMITS,
     ) -> Agent:
         elector = None
         if elect:
@@ -82,7 +90,7 @@ class World:
             elector = Elector(self.lock, name, clock=self.clock, random=lambda: 0.5, config=times)
         return Agent(
             AgentDeps(
-                config=KraneConfig(join=Path("join.json"), dir=self.path / name, limits=Limits(report_gather_s=0)),
+                config=KraneConfig(join=Path("join.json"), dir=self.path / name, limits=limits),
                 join=JOIN,
                 plane=plane or self.plane,
                 handlers=self.handlers,
@@ -234,6 +242,46 @@ async def test_two_agents_set_up_alike_do_not_take_the_shard_from_each_other_all
     async with world.running(world.agent("a1")), world.running(world.agent("a2")):
         await world.clock.advance(3600)
         assert 5 < world.plane.epoch < 80  # they do, but rarely
+
+
+async def test_joining_pauses_while_the_breaker_is_open(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.plane.error = ServiceUnavailable("away")
+    async with world.running(world.agent("a1")) as agent:
+        await world.clock.advance(3)  # five tries: at 0, 0.25, 0.75, 1.75 and 3.75 s
+        assert world.plane.attempts == 5 and agent.status()["controlPlane"]["breaker"] == "open"
+        await world.clock.advance(9)
+        assert world.plane.attempts == 5
+        await world.clock.advance(1)
+        assert world.plane.attempts == 6  # one tests whether it is back
+        world.plane.error = None
+        await world.clock.advance(11)
+        assert agent.status()["epoch"] == 1 and agent.status()["controlPlane"]["breaker"] == "closed"
+
+
+async def test_heartbeats_pause_while_the_breaker_is_open_and_come_at_once_after_a_reconnect(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    beats: list[float] = []
+    failing = False
+
+    async def counted(request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
+        beats.append(world.clock.monotonic())
+        if failing:
+            raise ServiceUnavailable("away")
+        return pb.HeartbeatResponse()
+
+    world.plane.heartbeat = counted  # type: ignore[method-assign]
+    agent = world.agent("a1", limits=Limits(report_gather_s=0, breaker_open_s=600))
+    async with world.running(agent):
+        await world.clock.advance(5)
+        beats.clear()
+        failing = True
+        await world.clock.advance(100)
+        assert len(beats) == 5 and agent.status()["controlPlane"]["breaker"] == "open"
+        failing = False
+        world.plane.cut()
+        await world.clock.advance(2)
+        assert len(beats) > 5 and agent.status()["controlPlane"]["breaker"] == "closed"
 
 
 async def test_without_the_control_plane_a_restarted_agent_keeps_the_cached_state(tmp_path: Path) -> None:

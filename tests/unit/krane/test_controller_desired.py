@@ -250,20 +250,11 @@ async def test_the_breaker_opens_after_failures_stays_open_for_its_time_and_clos
         plane.cut()
         await rig.clock.advance(10)
         assert rig.controller.state().breaker == "open"
-        opened_s = rig.clock.monotonic()
         rig.cluster.available["deployment/a"] = 0
         rig.cluster.tell("deployment/a")
-        calls = 0
-
-        async def counted(stream: StreamKind, request: object) -> pb.ReportResponse:
-            nonlocal calls
-            calls += 1
-            raise ServiceUnavailable("away")
-
-        real, plane.report = plane.report, counted  # type: ignore[method-assign, assignment]
+        before = plane.attempts
         await rig.clock.advance(120)
-        assert 3 <= calls <= (rig.clock.monotonic() - opened_s) / 10 + 1  # a probe each time it is half-open
-        plane.report = real  # type: ignore[method-assign]
+        assert 6 <= plane.attempts - before <= 12  # one call, a report or the stream, each time it is half-open
         plane.error = None
         await rig.clock.advance(40)
         assert rig.controller.state().breaker == "closed"
