@@ -46,9 +46,9 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "base": (
         # tools without dependencies inside the package
-        "asgi_common backoff bounded bounded_cache clock coalescing exposition fair_lock files ids proxies spdy tracing "
+        "asgi_common backoff bounded bounded_cache clock coalescing exposition fair_lock ids proxies spdy tracing "
         "websocket",
-        "breaker deadline http2 logs metrics tasks",  # tools that need the clock or another tool
+        "breaker deadline files http2 logs metrics tasks",  # tools that need the clock, ids or another tool
         "asgi connect http1 settings stdlib_logs",  # servers, clients and settings of a process
     ),
     "cli": (

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from arch_source import ROOT, calls, modules, tree
+from arch_source import ROOT, calls, modules, nodes, tree
 
 MAX_LINES = 600
 # Modules that may be longer, each with the reason.
@@ -119,3 +119,35 @@ def test_every_runtime_dependency_is_explained() -> None:
     page = (ROOT / "docs" / "decisions" / "0002-dependencies.md").read_text()
     names = [re.split(r"[<>=\[;]", dependency)[0] for dependency in project["dependencies"]]
     assert not [name for name in names if f"| {name} |" not in page]
+
+
+# Modules that rename files themselves, each with the reason.
+RENAMES = {
+    "shoal.base.files": "the helper",
+    "shoal.apiserver.audit.files": "puts a full log aside",
+    "shoal.app.children": "puts a full log aside",
+    "shoal.krane.cache": "puts a file that cannot be used aside",
+    "shoal.node.runtime.process.shim.log": "puts a full log aside",
+    "shoal.node.runtime.process.shim.main": "imports nothing of ours, to start fast; its folder is its own",
+    "shoal.store.copy_sqlite": "renames a database that SQLite has written",
+}
+
+
+def test_files_are_replaced_by_one_helper() -> None:
+    """It syncs the folder, and its temporary names cannot be guessed."""
+    renaming = {
+        module.name: f"{module.shown}:{call.lineno}"
+        for module in modules()
+        if re.search(r"^(import os|from pathlib import)", module.path.read_text(), re.MULTILINE)
+        for awaited in [{each.value for each in nodes(module.path, ast.Await)}]  # of a cluster's client
+        for call in nodes(module.path, ast.Call)
+        if isinstance(call.func, ast.Attribute)
+        and not call.keywords
+        and call not in awaited
+        and (
+            (call.func.attr in ("replace", "rename") and len(call.args) == 1)  # of a Path; of a str it has two
+            or ast.unparse(call.func) in ("os.replace", "os.rename", "shutil.move")
+        )
+    }
+    assert not [shown for name, shown in renaming.items() if name not in RENAMES]
+    assert set(RENAMES) <= set(renaming), "RENAMES names modules that do not rename by now"

@@ -7,14 +7,15 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-from shoal.base.files import PRIVATE_FILE, make_private_dirs
+from shoal.base.files import PRIVATE_FILE, own_private_dir
 from shoal.errors import ConfigError
 
 
 def make_private_dir(path: Path) -> None:
-    """Create ``path``, and what is missing above it, for its owner only; existing directories are left as they are."""
+    """Create the state directory ``path``, and what is missing above it, for its owner only; an existing one is closed
+    to others. Raise ConfigError if it cannot be made or belongs to another user."""
     try:
-        make_private_dirs(path)
+        own_private_dir(path)
     except OSError as error:
         raise ConfigError(f"dir is {str(path)!r}: {error.strerror}; choose another with --dir") from None
     if not os.access(path, os.W_OK | os.X_OK):

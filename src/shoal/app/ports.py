@@ -6,7 +6,7 @@ import secrets
 import socket
 from pathlib import Path
 
-from shoal.base.files import make_private_dirs
+from shoal.base.files import make_private_dirs, write_private
 from shoal.errors import ConfigError
 
 _TRIES = 200
@@ -53,7 +53,7 @@ def choose_port(asked: int | None, *, host: str, default: int, remembered: Path)
     port = _pick(asked, host, default, remembered)
     if _read(remembered) != port:
         make_private_dirs(remembered.parent)
-        remembered.write_text(f"{port}\n")
+        write_private(remembered, f"{port}\n".encode())
     return port
 
 

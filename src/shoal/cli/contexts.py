@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shoal.base.files import make_private_dirs, write_private
+from shoal.base.files import own_private_dir, write_private
 from shoal.errors import ConfigError
 
 FILE = "config.yaml"
@@ -139,7 +139,7 @@ def write_contexts(home: Path, contexts: Contexts) -> None:
         for each in contexts.known.values()
     ]
     text = yaml.safe_dump({"current": contexts.current, "contexts": listed}, sort_keys=False)
-    make_private_dirs(home)
+    own_private_dir(home, f"SHOAL_HOME is {str(home)!r}")
     write_private(home / FILE, text.encode())
 
 

@@ -22,7 +22,7 @@ from zlib import crc32
 
 import orjson
 
-from shoal.base.files import make_private_dirs
+from shoal.base.files import make_private_dirs, write_private
 from shoal.base.logs import get_logger
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -184,19 +184,8 @@ class Cache:
     def _replace(self, content: bytes) -> None:
         self.close()
         make_private_dirs(self.path.parent)
-        fresh = self.path.with_suffix(".new")
-        with suppress(FileNotFoundError):
-            fresh.unlink()
-        file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        try:
-            _write_all(file, content)
-            os.fsync(file)
-            os.replace(fresh, self.path)
-            _sync_folder(self.path.parent)
-        except BaseException:
-            os.close(file)
-            raise
-        self._file, self._size = file, len(content)
+        write_private(self.path, content)
+        self._file, self._size = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC), len(content)
 
     def _append(self, content: bytes) -> None:
         assert self._file is not None
@@ -271,11 +260,3 @@ def _write_all(file: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(file, view) :]
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from shoal.base.files import make_private_dirs, write_private
+from shoal.base.files import own_private_dir, write_private
 from shoal.base.logs import get_logger
 from shoal.errors import ConfigError
 from shoal.sync.primitives import primitives
@@ -34,8 +34,7 @@ class Home:
 
     def prepare(self) -> None:
         try:
-            make_private_dirs(self.path)
-            self.path.chmod(0o700)
+            own_private_dir(self.path)
         except OSError as error:
             raise ConfigError(f"dir is {str(self.path)!r}: {error.strerror}") from None
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from shoal.base.asgi import serving
 from shoal.base.clock import Clock
+from shoal.base.files import own_private_dir
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all, run_all
@@ -364,7 +365,7 @@ def _bootstrap(config: SentinelConfig, folder: Path) -> Bootstrap:
 def _folder(config: SentinelConfig) -> Iterator[Path]:
     """The folder for sockets; a temporary one is removed at the end."""
     if config.directory is not None:
-        config.directory.mkdir(parents=True, exist_ok=True)
+        own_private_dir(config.directory)
         yield config.directory
         return
     place = tempfile.gettempdir()

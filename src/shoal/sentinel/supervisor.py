@@ -20,6 +20,7 @@ import orjson
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
+from shoal.base.files import write_private
 from shoal.base.logs import get_logger
 from shoal.errors import ConfigError
 from shoal.sentinel.admin import Admin
@@ -96,7 +97,7 @@ class Supervisor:
         self._stopping.set()
 
     async def run(self) -> None:
-        self._config.write_bytes(orjson.dumps(bootstrap(self._wanted)))
+        write_private(self._config, orjson.dumps(bootstrap(self._wanted)), durable=False)
         crashes = 0
         while not self._stopping.is_set():
             started = self._clock.monotonic()

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from shoal.base.files import close_to_others, sync_dir
 from shoal.errors import ConfigError, ShoalError
 from shoal.store.control import Control
 from shoal.store.copy_model import UNFINISHED, CopyHead, Row, pieces
@@ -117,8 +118,8 @@ class SqliteTarget:
     async def begin(self, unfinished: str) -> None:
         with _explained(self._url):
             self._remove_work()
+            close_to_others(self._work)
             connection = self._connection = sqlite3.connect(self._work, isolation_level=None)
-            self._work.chmod(0o600)
             for pragma in (*FILE_PRAGMAS, "journal_mode=OFF", "synchronous=OFF", "cache_size=-65536"):
                 connection.execute(f"PRAGMA {pragma}").fetchall()
             connection.executescript(SCHEMA)
@@ -157,7 +158,7 @@ class SqliteTarget:
             self._old_log.unlink(missing_ok=True)
             os.replace(self._work, self._path)
             self._handed_over = True
-            _sync(self._path.parent)
+            sync_dir(self._path.parent)
 
     async def activate(self) -> None:
         with _explained(self._url):

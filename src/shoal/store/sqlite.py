@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import orjson
 
+from shoal.base.files import close_to_others
 from shoal.base.ids import Ids
 from shoal.errors import ConfigError, ShoalError
 from shoal.store.control import ControlSocket
@@ -486,6 +487,7 @@ def set_frozen(connection: sqlite3.Connection, reason: str) -> None:
 def connect(path: Path) -> sqlite3.Connection:
     if sqlite3.sqlite_version_info < (3, 38):
         raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old for store {path}; 3.38 or newer is needed")
+    close_to_others(path)
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         for pragma in _PRAGMAS:

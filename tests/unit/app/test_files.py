@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from shoal.app.files import DirectoryLock, holder_of, make_private_dir
-from shoal.base.files import write_private
 from shoal.errors import ConfigError
 
 HOLD = """
@@ -17,16 +17,6 @@ import sys; from pathlib import Path; from shoal.app.files import DirectoryLock
 with DirectoryLock(Path(sys.argv[1])):
     print("held", flush=True); sys.stdin.read()
 """
-
-
-def test_a_private_file_is_readable_by_its_owner_only_and_replaced_whole(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    path.write_text("old and longer")
-    path.chmod(0o644)
-    write_private(path, b"new")
-    assert path.read_bytes() == b"new"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert [p.name for p in tmp_path.iterdir()] == ["f"]
 
 
 def test_another_process_sees_the_holder_of_the_lock_until_it_is_killed(tmp_path: Path) -> None:
@@ -58,3 +48,13 @@ def test_missing_parents_of_a_private_directory_are_private_too(tmp_path: Path) 
     made = [tmp_path / "home", tmp_path / "home" / "clusters", tmp_path / "home" / "clusters" / "eu-1"]
     assert [path.stat().st_mode & 0o777 for path in made] == [0o700] * 3
     assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
+    theirs = Path("/usr")
+    if os.geteuid() == 0:
+        theirs = tmp_path / "theirs"
+        theirs.mkdir()
+        os.chown(theirs, 12345, 12345)
+    with pytest.raises(ConfigError, match=r"dir is '.*': it belongs to user"):
+        make_private_dir(theirs)

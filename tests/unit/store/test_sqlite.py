@@ -28,6 +28,26 @@ def test_writes_are_synced_in_full_and_the_file_can_shrink(tmp_path: Path) -> No
     assert asked == {"journal_mode": "wal", "synchronous": 2, "auto_vacuum": 2}
 
 
+async def test_only_the_owner_can_read_the_store_and_an_older_open_one_is_closed(tmp_path: Path) -> None:
+    def modes() -> dict[str, int]:
+        return {found.name: found.stat().st_mode & 0o777 for found in tmp_path.glob("store.db*")}
+
+    path = tmp_path / "store.db"
+    store = LogStore(SqliteJournal(path, no_attrs))
+    await store.start()
+    await store.commit([put("a")])
+    made = modes()
+    await store.stop()
+    assert {"store.db", "store.db-wal"} <= set(made)
+    assert set(made.values()) == {0o600}
+    path.chmod(0o644)  # as earlier versions left it
+    store = LogStore(SqliteJournal(path, no_attrs))
+    await store.start()
+    await store.commit([put("a")])
+    assert set(modes().values()) == {0o600}
+    await store.stop()
+
+
 async def test_rows_left_by_a_crash_between_dropping_and_deleting_go_at_the_next_start(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     store = LogStore(SqliteJournal(path, no_attrs))

@@ -18,6 +18,7 @@ from pathlib import Path
 from shoal.app.config import LOOPBACK, local_hosts, local_url, without_password
 from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.ports import choose_port
+from shoal.base.files import make_private_dirs
 from shoal.base.settings import setting
 from shoal.errors import ConfigError
 from shoal.navigator.manager.config import ManagerConfig
@@ -113,5 +114,5 @@ def _database_lock(config: ManagerProcessConfig) -> DirectoryLock | nullcontext[
     path = Path(config.database.removeprefix("sqlite:///"))
     if not config.database.startswith("sqlite:") or path.parent == config.dir:
         return nullcontext()
-    make_private_dir(path.parent)
+    make_private_dirs(path.parent)  # may be a directory that others use too; the file is private
     return DirectoryLock(Path(f"{path}.navigator.lock"))

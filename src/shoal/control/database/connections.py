@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from shoal.base.files import make_private_dirs
+from shoal.base.files import close_to_others, make_private_dirs
 from shoal.control.database import failures, sqlite
 from shoal.errors import ConfigError
 
@@ -95,9 +94,9 @@ def _sqlite(name: str, path: Path, patience: DatabaseTimeouts) -> Engines:
 
 
 def create_file(path: Path) -> None:
-    """A file for SQLite that only its owner can read: keys are in it. Its companions take its mode."""
+    """A file for SQLite that only its owner can read: keys are in it."""
     make_private_dirs(path.parent)
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    close_to_others(path)
 
 
 def server_settings(name: str, patience: DatabaseTimeouts) -> dict[str, str]:

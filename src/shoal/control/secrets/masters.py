@@ -15,14 +15,14 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from os import urandom
 from pathlib import Path
 from typing import Protocol
 
-from shoal.base.ids import RandomBytes, new_token
+from shoal.base.files import create_private, write_private
+from shoal.base.ids import RandomBytes
 from shoal.base.logs import get_logger
 from shoal.errors import ConfigError, ServiceUnavailable, ShoalError
 from shoal.sync.sealing import KEY_BYTES, new_key, unwrap_key, wrap_key
@@ -251,12 +251,12 @@ class FileKeys:
 
     def _create(self) -> None:
         """Of several who do this at the same moment one makes the key, and all of them use it."""
-        with _written(self._path, _line(new_key(self._random_bytes))) as temporary:
-            try:
-                os.link(temporary, self._path)
-            except FileExistsError:
-                return
-        _log.info("a master key was created; keep a copy of it in a safe place", path=str(self._path))
+        try:
+            created = create_private(self._path, _line(new_key(self._random_bytes)))
+        except OSError as error:
+            raise self._unwritable(error) from None
+        if created:
+            _log.info("a master key was created; keep a copy of it in a safe place", path=str(self._path))
 
     def _add(self) -> None:
         """One at a time: a key that another process adds at the same moment must not be lost."""
@@ -265,11 +265,16 @@ class FileKeys:
             fcntl.flock(folder, fcntl.LOCK_EX)
             self._read()  # the existing keys must be valid before they are kept
             known = self._path.read_bytes()
-            with _written(self._path, _line(new_key(self._random_bytes)) + known) as temporary:
-                os.replace(temporary, self._path)
-            os.fsync(folder)
+            write_private(self._path, _line(new_key(self._random_bytes)) + known)
+        except OSError as error:
+            raise self._unwritable(error) from None
         finally:
             os.close(folder)
+
+    def _unwritable(self, error: OSError) -> ConfigError:
+        return ConfigError(
+            f"master_key is 'file:{self._path}': {error.strerror}; choose a directory that can be written"
+        )
 
 
 class CombinedKeys:
@@ -313,23 +318,3 @@ class CombinedKeys:
 
 def _line(key: bytes) -> bytes:
     return base64.b64encode(key) + b"\n"
-
-
-@contextmanager
-def _written(path: Path, content: bytes) -> Iterator[Path]:
-    """A file beside ``path`` that is on disk and private; removed at the end if it is still there."""
-    temporary = path.with_name(f".{path.name}.{new_token(8)}")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigError(
-            f"master_key is 'file:{path}': {error.strerror}; choose a directory that can be written"
-        ) from None
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        yield temporary
-    finally:
-        temporary.unlink(missing_ok=True)

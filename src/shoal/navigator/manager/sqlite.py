@@ -9,7 +9,6 @@ wait for a busy event loop each time. Rows are read in the same way.
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from shoal.base.files import make_private_dirs
+from shoal.base.files import close_to_others, make_private_dirs
 from shoal.errors import BadRequest, ConfigError, ServiceUnavailable
 from shoal.navigator.manager import schema
 from shoal.navigator.manager.encoding import (
@@ -383,7 +382,7 @@ def _json(value: Any) -> str:
 
 def _open(path: Path) -> sqlite3.Connection:
     make_private_dirs(path.parent)
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    close_to_others(path)
     connection = _connect(path, "journal_mode = WAL", "synchronous = NORMAL")
     try:
         _migrate(connection, path)

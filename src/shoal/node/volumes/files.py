@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from shoal.base.files import PRIVATE_FILE, link_to
 from shoal.node.volumes.content import File, Files
 
 _DATA = "..data"
@@ -30,12 +31,13 @@ def write(folder: Path, files: Files, stamp: str, *, group: int | None = None) -
     for path, file in files.items():
         target = inner / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.data)
+        with open(target, "wb", opener=_private) as written:
+            written.write(file.data)
         target.chmod(file.mode)
         if group is not None:
             set_group(target, group)
     old = os.readlink(folder / _DATA) if (folder / _DATA).is_symlink() else ""
-    _link(folder, inner.name)
+    link_to(folder / _DATA, inner.name)
     _link_names(folder, {path.split("/", 1)[0] for path in files})
     if old:
         shutil.rmtree(folder / old, ignore_errors=True)
@@ -65,13 +67,6 @@ def _current(folder: Path) -> Files | None:
     return found
 
 
-def _link(folder: Path, target: str) -> None:
-    temporary = folder / "..data_tmp"
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(target)
-    temporary.rename(folder / _DATA)
-
-
 def _link_names(folder: Path, names: Iterable[str]) -> None:
     """Create the missing links and remove those without a file."""
     wanted = set(names)
@@ -81,6 +76,10 @@ def _link_names(folder: Path, names: Iterable[str]) -> None:
     for name in wanted:
         if not (folder / name).is_symlink():
             (folder / name).symlink_to(f"{_DATA}/{name}")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_EXCL, PRIVATE_FILE)  # until its mode is set, a Secret is its owner's alone
 
 
 def set_group(path: Path, group: int) -> None:

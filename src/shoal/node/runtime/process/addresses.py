@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal.base.files import create_private, link_to, make_private_dirs, own_private_dir, write_private
 from shoal.errors import ConfigError
 from shoal.node.runtime.model import CreateFailure
 
@@ -75,20 +76,12 @@ class Network:
         """Assign an address or block to a node if it is free. Return whether the node has it."""
         path = self.folder / "addresses" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        mine = path.with_name(f".{name}.{os.getpid()}")
-        mine.write_text(node)
-        try:
-            os.link(mine, path)  # atomic
-        except FileExistsError:
-            return path.read_text() == node
-        finally:
-            mine.unlink()
-        return True
+        return create_private(path, node.encode()) or path.read_text() == node
 
 
 def claim_network(folder: Path, *, registry: Path | None = None) -> Network:
     """The network of the cluster in ``folder``; the first call chooses it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_dirs(folder)
     folder = folder.resolve()
     with _registry(registry or Path(tempfile.gettempdir()) / f"shoal-networks-{os.getuid()}") as known:
         number = _number_of(folder)
@@ -101,17 +94,15 @@ def claim_network(folder: Path, *, registry: Path | None = None) -> Network:
                 )
         else:
             number = _free_number(folder, known)
-            written = folder / f"{_FILE}.new"
-            written.write_text(f"127.{number}.0.0/16\n")
-            written.rename(folder / _FILE)
-        _remember(known / str(number), folder)
+            write_private(folder / _FILE, f"127.{number}.0.0/16\n".encode())
+        link_to(known / str(number), folder)
     return Network(number, folder)
 
 
 @contextmanager
 def _registry(path: Path) -> Iterator[Path]:
     """The registry of all clusters' networks, locked."""
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    own_private_dir(path, f"the list of clusters' networks is {str(path)!r}")
     lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -164,12 +155,6 @@ def _busy_numbers() -> set[int]:
         if address[0] == 127:
             found.add(address[1])
     return found
-
-
-def _remember(link: Path, folder: Path) -> None:
-    fresh = link.with_name(f".{link.name}.{os.getpid()}")
-    fresh.symlink_to(folder)
-    fresh.replace(link)
 
 
 class PodAddresses:

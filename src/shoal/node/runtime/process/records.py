@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from shoal.base.files import write_private
 from shoal.node.runtime.model import Container, ContainerPhase, ExitReason, Sandbox, SandboxSpec
 from shoal.node.runtime.process.shim import processes
 
@@ -58,10 +59,8 @@ class ProcessIdentity:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Replace a file atomically."""
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.write_bytes(data)
-    fresh.replace(path)
+    """Replace a file atomically. No process that it describes outlives a power failure."""
+    write_private(path, data, durable=False)
 
 
 def save_sandbox(folder: Path, kept: KeptSandbox) -> None:
@@ -71,7 +70,7 @@ def save_sandbox(folder: Path, kept: KeptSandbox) -> None:
 def load_sandboxes(folder: Path) -> list[KeptSandbox]:
     found = []
     for path in sorted(folder.iterdir()):
-        if path.suffix != ".new":
+        if not path.name.startswith("."):  # those are being written
             found.append(msgspec.json.decode(path.read_bytes(), type=KeptSandbox))
     return found
 

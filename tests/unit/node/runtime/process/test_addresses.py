@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -38,6 +39,17 @@ def test_a_network_that_another_cluster_has_is_refused_with_both_folders(tmp_pat
     with pytest.raises(ConfigError) as caught:
         claim_network(tmp_path / "copy", registry=registry)
     assert str(tmp_path / "a") in str(caught.value) and str(tmp_path / "copy") in str(caught.value)
+
+
+def test_a_list_of_networks_that_another_user_prepared_is_refused(tmp_path: Path) -> None:
+    registry = Path("/usr")
+    if os.geteuid() == 0:
+        registry = tmp_path / "registry"
+        registry.mkdir(mode=0o777)
+        os.chown(registry, 12345, 12345)
+    with pytest.raises(ConfigError, match=r"list of clusters' networks is .* belongs to user"):
+        claim_network(tmp_path / "cluster", registry=registry)
+    assert not list(registry.glob("lock"))
 
 
 def test_a_file_that_names_no_network_is_refused(tmp_path: Path) -> None:
