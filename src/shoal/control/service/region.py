@@ -297,8 +297,19 @@ class _Relay:
                 waiting.append(number)
                 continue
             driver.resume()
-            driver.run()
+            try:
+                driver.run()
+            except Exception as error:
+                self._failed(number, error)
         self._ready.update(dict.fromkeys(waiting))
+
+    def _failed(self, number: int, error: Exception) -> None:
+        """End one channel, as a stream of its own would end; the relay's other places go on."""
+        place = self._channels[number].session.place
+        _log.error("the stream of a place behind a relay failed", place=str(place), error=error)
+        self._unsubscribe(number)
+        ended = rpb.ChannelEnded(channel=number, code=Code.INTERNAL.value, message="the stream failed: connect again")
+        self._say("channel_ended", ended)
 
     def _load(
         self, place: Place, keys: tuple[str, ...], done: Callable[[Found], None], *, urgent: bool

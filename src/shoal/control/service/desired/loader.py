@@ -164,11 +164,7 @@ class Loader:
             asked = [where for where in rest if (known := before[where]) is None or known.database == database.name]
             if not asked:
                 continue
-            try:
-                results = await self._read(database, asked)
-            except ShoalError as error:
-                _log.warning("desired state cannot be read now", database=database.name, error=str(error))
-                results = dict.fromkeys(asked, Failure.LATER)
+            results = await self._try_to_read(database, asked)
             for where, result in results.items():
                 rest.discard(where)
                 self._count(result)
@@ -188,6 +184,23 @@ class Loader:
     def _count(self, result: Result) -> None:
         name = "gone" if result is None else result.value if isinstance(result, Failure) else "read"
         self._counts[name].inc()
+
+    async def _try_to_read(self, database: Database, asked: list[Where]) -> dict[Where, Result]:
+        """As ``_read``; what cannot be read is tried again later. An unexpected error is that of one key: each is then
+        read alone, so that the others do not wait for ever."""
+        try:
+            return await self._read(database, asked)
+        except ShoalError as error:
+            _log.warning("desired state cannot be read now", database=database.name, error=str(error))
+        except Exception as error:
+            if len(asked) > 1:
+                results: dict[Where, Result] = {}
+                for where in asked:
+                    results |= await self._try_to_read(database, [where])
+                return results
+            place, key = asked[0]
+            _log.error("reading desired state failed", key=key, place=str(place), error=error)
+        return dict.fromkeys(asked, Failure.LATER)
 
     async def _read(self, database: Database, asked: list[Where]) -> dict[Where, Result]:
         """What of ``asked`` is in this database."""

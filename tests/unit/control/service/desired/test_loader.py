@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 from sqlalchemy import select
 
 from shoal.base.clock import FakeClock
@@ -19,6 +20,7 @@ from shoal.control.database import tables
 from shoal.control.database.engine import Database, Databases
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import Actor, Sealed
+from shoal.control.service.desired import loader
 from shoal.control.service.desired.directory import AgentFacts, Directory
 from shoal.control.service.desired.index import DesiredEntry, DesiredIndex
 from shoal.control.service.desired.loader import Loader, Result
@@ -185,3 +187,25 @@ async def test_an_agent_that_takes_over_is_not_sent_what_was_wrapped_for_the_one
         for wrapped in (b"adata key", b"bdata key"):
             loaded = (await bench.load(place, key))[key]
             assert isinstance(loaded, Loaded) and wrapped in loaded.data
+
+
+async def test_a_key_that_fails_for_an_unknown_reason_is_tried_later_and_the_others_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_bench(tmp_path) as bench:
+        place = await bench.prepare()
+        app = f"deployment/{(await bench.one(tables.Deployment)).id}"
+        read = loader.desired_rows
+
+        async def failing(ask: Any, statements: Any, asked: list[Any]) -> Any:
+            if (place, "deployment/bad") in asked:
+                raise RuntimeError("a fault of this row")
+            return await read(ask, statements, asked)
+
+        monkeypatch.setattr(loader, "desired_rows", failing)
+        answer: asyncio.Future[dict[str, Result]] = asyncio.get_running_loop().create_future()
+        bench.loader.request(place, [app, "deployment/bad"], answer.set_result)
+        async with asyncio.timeout(10):
+            found = await answer
+        assert isinstance(found[app], Loaded) and found["deployment/bad"] is Failure.LATER
+        assert isinstance((await bench.load(place, app))[app], Loaded), "the loader goes on"
