@@ -6,6 +6,7 @@ import asyncio
 import base64
 import os
 import shutil
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -18,10 +19,11 @@ import pytest
 from fake_kubelet import FakeKubelet, fake_kubelet
 
 from shoal.apiserver.context import ServerConfig
-from shoal.apiserver.node_access import KUBELET_CLIENT, KUBELET_CLIENT_GROUP, NodesConfig
+from shoal.apiserver.node_access import NodesConfig
 from shoal.app.credentials import Access, render_kubeconfig
 from shoal.app.pki import Pki, server_context
 from shoal.base.websocket import Decoder, Opcode
+from shoal.kube.kinds.bootstrap_rbac import KUBELET_CLIENT, KUBELET_CLIENT_GROUP
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import parse
 from shoal.testing.servers import ADMIN_TOKEN, LocalServer, local_server
@@ -556,6 +558,36 @@ async def test_a_proxy_does_not_lead_into_the_servers_own_machine(tmp_path: Path
         for path in ("/api/v1/namespaces/default/pods/p:6443/proxy/", "/api/v1/nodes/n1/proxy/healthz"):
             reply = await ask(cluster, "GET", path)
             assert reply.status == 400 and b"address not allowed" in reply.body
+
+
+async def test_the_address_that_was_checked_is_the_one_that_is_dialled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that leads to an allowed address when it is checked, and into the machine when it is resolved again."""
+    answers = iter(["127.9.0.1"])
+    resolve = socket.getaddrinfo
+
+    def changing(host: Any, *rest: Any, **more: Any) -> Any:
+        return resolve(next(answers, "127.0.0.1") if host == "n2.example" else host, *rest, **more)
+
+    async with bounded_cluster(tmp_path, loopback=("127.9.0.0/16",)) as cluster:
+        inside = await _http_server(_page)
+        port = inside.sockets[0].getsockname()[1]
+        endpoint = {"kubeletEndpoint": {"Port": cluster.kubelet.port}}
+        addresses = [{"type": "InternalDNS", "address": "n2.example"}]
+        node = {"metadata": {"name": "n2"}, "status": {"addresses": addresses, "daemonEndpoints": endpoint}}
+        await cluster.server.post("/api/v1/nodes", node)
+        monkeypatch.setattr(socket, "getaddrinfo", changing)
+        reply = await ask(cluster, "GET", f"/api/v1/nodes/http:n2:{port}/proxy/x")
+        assert reply.status == 503 and b"dial tcp 127.9.0.1:" in reply.body
+        inside.close()
+
+
+async def test_the_kubelet_is_shown_a_certificate_that_gives_no_right_but_to_kubelets(tmp_path: Path) -> None:
+    async with bounded_cluster(tmp_path) as cluster:
+        as_client = {"impersonate-user": KUBELET_CLIENT, "impersonate-group": KUBELET_CLIENT_GROUP}
+        assert (await ask(cluster, "GET", "/api/v1/namespaces/kube-system/secrets", **as_client)).status == 403
+        assert (await ask(cluster, "GET", "/api/v1/nodes/n1/proxy/healthz", **as_client)).status == 200
 
 
 # -- rights and admission ------------------------------------------------------------------------------------------

@@ -9,10 +9,6 @@ from pathlib import Path
 
 from shoal.errors import ConfigError
 
-# the API server's identity for kubelets: the common name and the administrators' group of its client certificate
-KUBELET_CLIENT = "kube-apiserver-kubelet-client"
-KUBELET_CLIENT_GROUP = "system:masters"
-
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 

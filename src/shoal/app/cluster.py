@@ -20,7 +20,7 @@ from shoal.apiserver.authn.service import Authority
 from shoal.apiserver.context import ServerConfig
 from shoal.apiserver.front_proxy import CLIENT_NAME, FrontProxyConfig
 from shoal.apiserver.http import HttpLimits
-from shoal.apiserver.node_access import KUBELET_CLIENT, KUBELET_CLIENT_GROUP, NodesConfig
+from shoal.apiserver.node_access import NodesConfig
 from shoal.apiserver.registry import Registry
 from shoal.apiserver.server import ApiServer
 from shoal.app.config import ClusterConfig
@@ -37,6 +37,7 @@ from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
 from shoal.base.tasks import wait_first
 from shoal.client import load
+from shoal.kube.kinds.bootstrap_rbac import KUBELET_CLIENT, KUBELET_CLIENT_GROUP
 from shoal.store import open_store
 
 if TYPE_CHECKING:

@@ -38,6 +38,9 @@ from shoal.testing.waiting import eventually
 PODS = "/api/v1/namespaces/default/pods"
 
 
+API_SERVER_NAMES = (API_SERVER.common_name, API_SERVER.organization)
+
+
 class Authority:
     """Certificates for both sides."""
 
@@ -68,9 +71,10 @@ class Authority:
         text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         (self._folder / f"{name}.key").write_bytes(text)
 
-    def context(self, name: str, *, server: bool = False) -> ssl.SSLContext:
+    def context(self, name: str, *groups: str, server: bool = False) -> ssl.SSLContext:
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+        subject = x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self._write(name, self._sign(subject, key.public_key()), key)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
         context.load_cert_chain(self._folder / f"{name}.crt", self._folder / f"{name}.key")
@@ -182,7 +186,7 @@ async def a_kubelet(folder: Path) -> AsyncIterator[tuple[Kubelet, Authority]]:
         endpoints = NodeServer(agent, clock=clock)
         port = await endpoints.listen("127.0.0.1", 0, authority.context("node", server=True))
         try:
-            yield Kubelet(server, port, authority.context(API_SERVER), clock, agent), authority
+            yield Kubelet(server, port, authority.context(*API_SERVER_NAMES), clock, agent), authority
         finally:
             await endpoints.close()
             manager.stop()
@@ -199,8 +203,10 @@ async def kubelet_alone(tmp_path: Path) -> AsyncIterator[Kubelet]:
 async def test_only_the_api_server_is_let_in(tmp_path: Path) -> None:
     async with a_kubelet(tmp_path) as (kubelet, authority):
         assert await kubelet.get("/healthz") == (200, b"ok")
-        kubelet.tls = authority.context("somebody")
-        assert (await kubelet.get("/healthz"))[0] == 403
+        user, group = API_SERVER_NAMES
+        for names in (("somebody",), (user,), (user, "dev"), ("somebody", group), (user, group, "dev"), (group, user)):
+            kubelet.tls = authority.context(*names)
+            assert (await kubelet.get("/healthz"))[0] == 403, names
         kubelet.tls = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
         with pytest.raises((ssl.SSLError, ConnectionError, ValueError)):
             await kubelet.get("/healthz")

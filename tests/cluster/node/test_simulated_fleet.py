@@ -271,7 +271,7 @@ async def test_one_socket_serves_every_node_with_a_certificate_for_its_address(t
     pki.ensure_ca()
 
     def client(name: str) -> ssl.SSLContext:
-        pair = pki.ensure_client(name, name)
+        pair = pki.ensure_client(name, name, ["shoal:kubelet-api-admins"])
         context = ssl.create_default_context(cafile=pki.ca_cert)
         context.load_cert_chain(pair.cert, pair.key)
         return context

@@ -6,11 +6,10 @@ the virtual resource ``signers``, by the signer's full name or by its domain wit
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 
-from shoal.apiserver.authn.signers import API_CLIENT
-from shoal.apiserver.authz.authorizer import MASTERS, Attributes, Authorizer
+from shoal.apiserver.authn.signers import API_CLIENT, CertificateRequest, reserved_name
+from shoal.apiserver.authz.authorizer import Attributes, Authorizer
 from shoal.apiserver.context import Call
 from shoal.apiserver.user import User
 from shoal.errors import Forbidden
@@ -66,19 +65,16 @@ def check_signing(user: User, authorizer: Authorizer, new: Obj, old: Obj) -> Non
 
 
 def check_subject(user: User, authorizer: Authorizer, new: Obj, old: Obj | None) -> None:
-    """Reject requests to the client signer for the administrators' group, whatever the user's permissions."""
+    """Reject requests to the client signer for the administrators' group and for the API server's own names, whatever
+    the user's permissions."""
     if _signer(new) != API_CLIENT:
         return
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
     try:
-        request = x509.load_pem_x509_csr(base64.b64decode(new["spec"].get("request") or ""))
-    except (ValueError, TypeError):
+        request = CertificateRequest(new)
+    except (LookupError, ValueError, TypeError):
         raise _refused(new, "failed to parse CSR") from None
-    groups = [item.value for item in request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
-    if MASTERS in groups:
-        raise _refused(new, f"use of {API_CLIENT} signer with {MASTERS} group is not allowed")
+    if reserved := reserved_name(request.common_names, request.organizations):
+        raise _refused(new, f"use of {API_CLIENT} signer with {reserved} is not allowed")
 
 
 def _may(user: User, authorizer: Authorizer, verb: str, signer: str) -> bool:

@@ -6,12 +6,15 @@ Pure except for the serial number. A request that breaks its signer's rules gets
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from shoal.apiserver.authz.authorizer import MASTERS
+from shoal.kube.kinds.bootstrap_rbac import KUBELET_CLIENT as API_SERVER_USER
+from shoal.kube.kinds.bootstrap_rbac import KUBELET_CLIENT_GROUP
 from shoal.kube.objects import Obj
 
 if TYPE_CHECKING:
@@ -70,11 +73,14 @@ class CertificateRequest:
         return [str(item.value) for item in self.parsed.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
 
     @cached_property
-    def common_name(self) -> str:
+    def common_names(self) -> list[str]:
         from cryptography.x509.oid import NameOID
 
-        names = self.parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        return str(names[-1].value) if names else ""
+        return [str(item.value) for item in self.parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+
+    @property
+    def common_name(self) -> str:
+        return self.common_names[-1] if self.common_names else ""
 
     @cached_property
     def alternatives(self) -> x509.SubjectAlternativeName | None:
@@ -96,7 +102,18 @@ class CertificateRequest:
 # --- which requests a signer takes
 
 
+def reserved_name(names: Iterable[str], groups: Iterable[str]) -> str:
+    """The name or group of a subject that no request may have, since the server's own certificates have it or it gives
+    every right; empty without one."""
+    for group in groups:
+        if group in (MASTERS, KUBELET_CLIENT_GROUP):
+            return f"{group} group"
+    return next((f"user {name}" for name in names if name == API_SERVER_USER), "")
+
+
 def _client_fault(request: CertificateRequest) -> str:
+    if reserved := reserved_name(request.common_names, request.organizations):
+        return f"{reserved} is not allowed"
     for usage in request.usages:
         if usage not in _OPTIONAL_OF_CLIENTS and usage != "client auth":
             return f"invalid usage for client certificate: {usage}"

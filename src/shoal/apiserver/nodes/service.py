@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -266,14 +267,15 @@ class NodeAccess:
 
     async def _node_endpoint(self, call: Call, asked: locate.ProxiedName) -> Endpoint:
         kubelet = await self.kubelet(asked.name)
-        host = kubelet.host
-        if not locate.is_address(host):
-            found = await asyncio.get_running_loop().getaddrinfo(host, None)
-            host = str(found[0][4][0])
-        locate.check_address(host, self._loopback)
-        if asked.port in ("", str(kubelet.port)):
-            return kubelet
-        return self._endpoint(asked.scheme, kubelet.host, asked.port)
+        address = name = kubelet.host
+        if not locate.is_address(name):
+            found = await asyncio.get_running_loop().getaddrinfo(name, None)
+            address = str(found[0][4][0])
+        locate.check_address(address, self._loopback)
+        if asked.port not in ("", str(kubelet.port)):
+            kubelet = self._endpoint(asked.scheme, name, asked.port)
+        # what was checked is what is dialled: the name may lead elsewhere when it is resolved again
+        return replace(kubelet, host=address, server_name=name)
 
 
 async def _refusal(backend: Backend, head: Head, name: str) -> Exception:

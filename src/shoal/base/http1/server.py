@@ -120,6 +120,22 @@ class ServerRequest:
         return "\r\n".join([*lines, "", ""]).encode()
 
 
+@dataclass(frozen=True, slots=True)
+class ClientIdentity:
+    """The subject that a client's certificate must have: this name and this organization, and no other of either."""
+
+    common_name: str
+    organization: str
+
+    def is_of(self, writer: asyncio.StreamWriter) -> bool:
+        """Whether the client at the other end has shown such a certificate."""
+        subject = (writer.get_extra_info("peercert") or {}).get("subject", ())
+        pairs = [pair for part in subject for pair in part]
+        names = [value for name, value in pairs if name == "commonName"]
+        organizations = [value for name, value in pairs if name == "organizationName"]
+        return names == [self.common_name] and organizations == [self.organization]
+
+
 DEFAULT_SERVER_LIMITS = ServerLimits()
 
 Handler = Callable[[ServerRequest], Awaitable[None]]
@@ -155,14 +171,14 @@ class _Parsing:
 
 
 class Http1Server:
-    """Serves one handler. With ``allowed``, only clients whose certificate has one of these names are accepted."""
+    """Serves one handler. With ``allowed``, only the client whose certificate has these names is accepted."""
 
     def __init__(
         self,
         handler: Handler,
         *,
         clock: Clock,
-        allowed: frozenset[str] | None = None,
+        allowed: ClientIdentity | None = None,
         limits: ServerLimits = DEFAULT_SERVER_LIMITS,
     ) -> None:
         self._handler = handler
@@ -290,7 +306,7 @@ class Http1Server:
                 return b""
 
     async def _answer(self, request: ServerRequest) -> None:
-        if self._allowed is not None and client_name(request.writer) not in self._allowed:
+        if self._allowed is not None and not self._allowed.is_of(request.writer):
             await request.answer(403, b"Forbidden")
             return
         try:
@@ -312,13 +328,3 @@ class Http1Server:
 async def _refuse(writer: asyncio.StreamWriter, status: HTTPStatus) -> None:
     writer.write(f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode())
     await writer.drain()
-
-
-def client_name(writer: asyncio.StreamWriter) -> str:
-    """The common name of the client's certificate; empty without one."""
-    certificate = writer.get_extra_info("peercert") or {}
-    for part in certificate.get("subject", ()):
-        for name, value in part:
-            if name == "commonName":
-                return str(value)
-    return ""

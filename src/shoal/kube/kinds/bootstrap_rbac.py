@@ -229,11 +229,17 @@ _LABELLED: Final[dict[str, tuple[str, ...]]] = {
     "system:aggregated-metrics-reader": ("admin", "edit", "view"),
 }
 
+# The API server as a client of kubelets: user and group of its certificate. The group gives no right but to kubelets,
+# and no other certificate of the cluster's authority has either name.
+KUBELET_CLIENT: Final = "kube-apiserver-kubelet-client"
+KUBELET_CLIENT_GROUP: Final = "shoal:kubelet-api-admins"
+
 _CLUSTER_BINDINGS: Final = {
     "cluster-admin": "Group system:masters",
     "system:basic-user": "Group system:authenticated",
     "system:discovery": "Group system:authenticated",
     "system:kube-controller-manager": "User system:kube-controller-manager",
+    "system:kubelet-api-admin": f"Group {KUBELET_CLIENT_GROUP}",
     "system:kube-dns": "ServiceAccount kube-dns",
     "system:kube-scheduler": "User system:kube-scheduler",
     "shoal:simulated-nodes": "User shoal:simulated-nodes",

@@ -14,9 +14,10 @@ import orjson
 
 from shoal.base import websocket
 from shoal.base.clock import Clock
-from shoal.base.http1.server import Http1Server, ServerRequest
+from shoal.base.http1.server import ClientIdentity, Http1Server, ServerRequest
 from shoal.base.metrics import metrics_page
 from shoal.errors import BadRequest, InternalError, NotFound
+from shoal.kube.kinds.bootstrap_rbac import KUBELET_CLIENT, KUBELET_CLIENT_GROUP
 from shoal.node.agent import NodeAgent
 from shoal.node.containers import find, newest
 from shoal.node.pods.worker import PodWorker
@@ -36,13 +37,13 @@ from shoal.node.server.metrics import kubelet_metrics
 from shoal.node.server.sessions import accept, copy_session, forward
 
 _JSON = "application/json"
-API_SERVER = "kube-apiserver-kubelet-client"
+API_SERVER = ClientIdentity(KUBELET_CLIENT, KUBELET_CLIENT_GROUP)
 
 
 class NodeServer:
     """Serves one agent. ``listen`` opens its port, ``close`` ends all sessions."""
 
-    def __init__(self, agent: NodeAgent, *, clock: Clock, allowed: frozenset[str] = frozenset({API_SERVER})) -> None:
+    def __init__(self, agent: NodeAgent, *, clock: Clock, allowed: ClientIdentity = API_SERVER) -> None:
         self._agent = agent
         self._clock = clock
         self._https = Http1Server(self.handle, clock=clock, allowed=allowed)

@@ -14,7 +14,7 @@ import orjson
 
 from shoal.base import websocket
 from shoal.base.clock import Clock
-from shoal.base.http1.server import ContextOf, Http1Server, ServerRequest
+from shoal.base.http1.server import ClientIdentity, ContextOf, Http1Server, ServerRequest
 from shoal.base.metrics import metrics_page
 from shoal.base.tasks import cancel_all
 from shoal.errors import BadRequest, NotFound
@@ -34,9 +34,7 @@ _NOTHING_THERE = "this pod is simulated: there is nothing to connect to"
 class FleetServer:
     """Serves all nodes of a fleet."""
 
-    def __init__(
-        self, fleet: SimulatedFleet, *, clock: Clock, allowed: frozenset[str] = frozenset({API_SERVER})
-    ) -> None:
+    def __init__(self, fleet: SimulatedFleet, *, clock: Clock, allowed: ClientIdentity = API_SERVER) -> None:
         self._fleet = fleet
         self._clock = clock
         self._https = Http1Server(self.handle, clock=clock, allowed=allowed)

@@ -14,7 +14,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from shoal.apiserver.authn.signer import CertificateSigner
-from shoal.apiserver.authn.signers import Authority, life_of
+from shoal.apiserver.authn.signers import FAULTS, Authority, CertificateRequest, life_of
 from shoal.apiserver.user import User
 from shoal.testing.waiting import eventually
 
@@ -191,6 +191,23 @@ async def test_no_certificate_is_signed_for_the_administrators_group() -> None:
                 'certificatesigningrequests.certificates.k8s.io "up" is forbidden: use of '
                 "kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"
             )
+
+
+async def test_no_certificate_is_signed_for_the_names_that_kubelets_trust() -> None:
+    user, group = "kube-apiserver-kubelet-client", "shoal:kubelet-api-admins"
+    async with bounded_server() as server:
+        for name, groups, named in (
+            (user, (), f"user {user}"), (user, ("dev",), f"user {user}"), ("mallory", (group,), f"{group} group"),
+        ):  # fmt: skip
+            csr = a_csr("up", CLIENT, CLIENT_USAGES, new_request(name, groups)[0])
+            why = (await server.ask("POST", REQUESTS, csr)).refused(403)
+            assert why.endswith(f"use of kubernetes.io/kube-apiserver-client signer with {named} is not allowed")
+
+
+def test_a_request_for_these_names_that_is_stored_already_is_not_signed() -> None:
+    for name, groups in (("kube-apiserver-kubelet-client", ()), ("mallory", ("system:masters",))):
+        csr = a_csr("up", CLIENT, CLIENT_USAGES, new_request(name, groups)[0])
+        assert FAULTS[CLIENT](CertificateRequest(csr)).endswith("is not allowed")
 
 
 APPROVAL = {

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from shoal.base.clock import Clock, FakeClock, RealClock
-from shoal.base.http1.server import Http1Server, ServerLimits, ServerRequest
+from shoal.base.http1.server import ClientIdentity, Http1Server, ServerLimits, ServerRequest
 from shoal.errors import NotFound
 from shoal.testing.waiting import eventually
 
@@ -40,7 +40,7 @@ async def _pieces() -> AsyncIterator[bytes]:
 
 @asynccontextmanager
 async def serving(
-    *, clock: Clock | None = None, limits: ServerLimits | None = None, allowed: frozenset[str] | None = None
+    *, clock: Clock | None = None, limits: ServerLimits | None = None, allowed: ClientIdentity | None = None
 ) -> AsyncIterator[int]:
     server = Http1Server(handle, clock=clock or RealClock(), allowed=allowed, limits=limits or ServerLimits())
     port = await server.listen(HOST, 0)
@@ -159,6 +159,6 @@ async def test_more_connections_than_allowed_are_refused() -> None:
         writer.close()
 
 
-async def test_only_clients_with_an_allowed_name_get_further() -> None:
-    async with serving(allowed=frozenset({"kube-apiserver"})) as port:
+async def test_only_a_client_with_the_allowed_names_gets_further() -> None:
+    async with serving(allowed=ClientIdentity("kube-apiserver", "masters")) as port:
         assert (await ask(port, closing("/x"))).startswith(b"HTTP/1.1 403 Forbidden\r\n")
