@@ -128,6 +128,41 @@ async def test_buckets_count_by_identifier_and_are_one_for_all_methods() -> None
             )
 
 
+@pytest.mark.parametrize("scope", ["local", "strict"])
+async def test_a_limit_counts_ipv6_clients_by_their_network_and_ipv4_clients_by_their_address(scope: str) -> None:
+    """Whoever has one IPv6 address has its whole /64, and so could take a new bucket for every request."""
+    async with asyncio.timeout(300):
+        counts: dict[str, int] = {}
+
+        async def count(request: Any, context: Any) -> rls_pb2.RateLimitResponse:
+            who = request.descriptors[0].entries[-1].value
+            counts[who] = counts.get(who, 0) + 1
+            return rls_pb2.RateLimitResponse(overall_code=2 if counts[who] > 2 else 1)
+
+        asks = ("envoy.service.ratelimit.v3.RateLimitService", "ShouldRateLimit", count)
+        limit = {"limit": 2, "window": 3600, "scope": scope, "identifier": {"remoteIp": {}}}
+        async with (
+            service(*asks, rls_pb2.RateLimitRequest, rls_pb2.RateLimitResponse) as (path, _),
+            guarded(
+                policy("l", rateLimit=limit),
+                settings=Settings(trusted_hops=1, limits_socket=path, limits_timeout_s=20.0),
+            ) as gw,
+        ):
+            cases = [
+                ("2001:db8:0:1::1", 200),
+                ("2001:db8:0:1::2", 200),
+                ("2001:db8:0:1:ffff:ffff:ffff:ffff", 429),
+                ("2001:db8:0:2::1", 200),
+                ("203.0.113.1", 200),
+                ("203.0.113.1", 200),
+                ("203.0.113.1", 429),
+                ("203.0.113.2", 200),
+            ]
+            for client, status in cases:
+                got = await gw.get("a.example", headers={"x-forwarded-for": client})
+                assert got.status_code == status, client
+
+
 async def test_a_limit_of_the_cluster_is_shared_out_between_replicas_and_outlives_other_changes() -> None:
     async with asyncio.timeout(300):
         own = ServiceKey("sentinel", "gateway")

@@ -30,6 +30,7 @@ STRICT, STRICT_OPEN = "strict", "strict_open"
 DOMAIN = "shoal"
 _MAX = 2**32 - 1
 _COUNTED_AT_ONCE = 10_000  # values of an identifier with a bucket of their own; the oldest is forgotten
+_NETWORK_OF_A_CLIENT = 64  # bits of an IPv6 address
 _PERCENT = 100.0
 _Action: TypeAlias = route_pb2.RateLimit.Action
 
@@ -106,7 +107,9 @@ def _identifier(policy: GatewayPolicy, limit: RateLimitRule, policies: Sequence[
         for step in where[1:]:
             made.metadata.metadata_key.path.add(key=step)
         return made
-    return _Action(remote_address=_Action.RemoteAddress())
+    # A client with one IPv6 address has its whole /64; with a bucket for each address it would have no limit.
+    mask = _Action.MaskedRemoteAddress(v6_prefix_mask_len=wrappers_pb2.UInt32Value(value=_NETWORK_OF_A_CLIENT))
+    return _Action(masked_remote_address=mask)
 
 
 def buckets(name: str, limited: Sequence[tuple[GatewayPolicy, Sequence[GatewayPolicy]]]) -> local_pb2.LocalRateLimit:
@@ -125,7 +128,7 @@ def buckets(name: str, limited: Sequence[tuple[GatewayPolicy, Sequence[GatewayPo
         assert policy.spec is not None and policy.spec.rate_limit is not None
         limit = policy.spec.rate_limit
         entry = ratelimit_pb2.RateLimitDescriptor.Entry
-        who = "remote_address" if limit.identifier.remote_ip is not None else "by"
+        who = "masked_remote_address" if limit.identifier.remote_ip is not None else "by"
         made.rate_limits.append(_counted(policy, policies))
         made.descriptors.add(
             entries=[entry(key="policy", value=limit_id(policy, policies)), entry(key=who)],
