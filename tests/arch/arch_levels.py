@@ -109,7 +109,9 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "ownership quota",
     ),
     "navigator": (
-        "change_signal connections digest model summaries",
+        "change_signal connections digest model summary_base",
+        "route_summaries",
+        "summaries",
         "edge istio view",
         "answers manager",
     ),

@@ -73,6 +73,29 @@ def test_the_graph_shows_the_calls_of_the_demo_without_a_prometheus(environment:
     assert "web" in asked("shoal mesh graph web", environment).stdout
 
 
+def items_of(query: str, environment: dict[str, str]) -> list[dict[str, object]]:
+    ran = asked(f"shoal query {shlex.quote(query)} -o json", environment)
+    assert ran.returncode == 0, ran.stderr
+    found: list[dict[str, object]] = json.loads(ran.stdout)
+    return found
+
+
+@pytest.mark.xdist_group("shoal up")
+def test_events_routes_and_apps_of_the_demo_can_be_queried(environment: dict[str, str]) -> None:
+    """Every query is asked until it has the answer of both regions: edges are a moment behind."""
+
+    def answered(query: str, **expected: object) -> None:
+        def has_both() -> bool:
+            items = [each for each in items_of(query, environment) if expected.items() <= each.items()]
+            return {each["cluster"] for each in items} >= {"eu-1", "us-1"}
+
+        eventually_blocking(has_both, timeout_s=_SEEN_S, every_s=0.2, what=query)
+
+    answered("apps where app = 'web' and ready", project="welcome", environment="production", replicas=2)
+    answered("routes where host = 'welcome.localhost'", kind="SentinelRoute", path=["/"])
+    answered("events where reason = 'Scheduled' and object_kind = 'Pod'", type="Normal")
+
+
 @pytest.mark.xdist_group("shoal up")
 def test_the_error_of_an_invalid_query_points_to_the_mistake(environment: dict[str, str]) -> None:
     ran = asked("shoal query 'pods where imag ~ x'", environment)

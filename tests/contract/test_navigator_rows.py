@@ -11,6 +11,7 @@ import pytest
 
 from shoal.errors import ConfigError
 from shoal.navigator.digest import fingerprint
+from shoal.navigator.manager import schema
 from shoal.navigator.manager.postgres import PostgresRows
 from shoal.navigator.manager.protocol import Put
 from shoal.navigator.manager.rows import (
@@ -28,7 +29,7 @@ from shoal.navigator.manager.rows import (
     StoredToken,
 )
 from shoal.navigator.manager.sqlite import SqliteRows
-from shoal.navigator.model import KindStatus
+from shoal.navigator.model import KINDS, KindStatus
 from shoal.testing.databases import shared_postgres
 
 DAY_MS = 86_400_000
@@ -200,6 +201,19 @@ async def test_retention_deletes_ended_rows_and_keeps_current_ones(backend: Back
         )
         assert {row.data for row in await everything(rows.load())} == {b"3", b"old"}
         assert len(await rows.sessions(before_ms)) == 1, "a session that goes on is not old"
+
+
+async def test_the_history_of_events_can_be_deleted_earlier_than_that_of_other_kinds(backend: Backend) -> None:
+    assert schema.IS_TRANSIENT == f"kind = '{next(name for name, kind in KINDS.items() if kind.transient)}'"
+    assert sum(kind.transient for kind in KINDS.values()) == 1
+    async with opened(backend) as rows:
+        await rows.commit([ClusterClaimed(cluster(1))])
+        await rows.commit([RowsChanged("east", NOW_MS, (put("a/1", kind="events"), put("a/1")), ())])
+        await rows.commit([RowsChanged("east", NOW_MS + 10, (), (("events", "a/1"), ("pods", "a/1")))])
+        assert await rows.expire(NOW_MS + 5, transient=True) == 0
+        assert await rows.expire(NOW_MS + 11, transient=True) == 1
+        assert await rows.expire(NOW_MS + 11, transient=True) == 0
+        assert [row.kind for row in await everything(rows.past(NOW_MS))] == ["pods"]
 
 
 async def test_sessions_show_which_edge_held_a_cluster_and_when(backend: Backend) -> None:

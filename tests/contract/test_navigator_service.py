@@ -190,6 +190,24 @@ async def test_an_answer_without_a_pending_request_is_counted_and_the_stream_con
             assert not edge.ended and len(names(running.manager)) == 2
 
 
+async def test_events_leave_the_history_before_other_objects(tmp_path: Path) -> None:
+    config, kinds = replace(QUICK, event_retention_s=0.001), ("pods", "events")
+    async with asyncio.timeout(60), running_manager(tmp_path, config=config) as running:
+        async with running.edge("east", kinds=kinds) as edge:
+            for kind in kinds:
+                await edge.sync(kind, pods(1))
+            before_s = running.manager.view.at_s
+            for kind in kinds:
+                await edge.change(kind, {"default/p0": None})
+
+            async def left() -> list[int]:
+                await running.manager.keeper.sweep()
+                past = await running.manager.history.at(before_s)
+                return [len(list(past.rows(kind))) for kind in kinds]
+
+            await eventually(left, until=[1, 0].__eq__)
+
+
 async def test_after_a_disconnect_the_last_known_state_stays_with_its_age_until_it_expires(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with running_manager(tmp_path, config=replace(QUICK, forget_after_s=600.0)) as running:

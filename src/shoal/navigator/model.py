@@ -18,6 +18,7 @@ class ReportedKind:
     namespaced: bool = True
     istio: bool = False
     optional: bool = False  # a cluster may not serve it: discovery looks for it
+    transient: bool = False  # its objects come and go by themselves: bounded, and not searched or compared unasked
 
 
 _ISTIO_NET = ("v1", "v1beta1", "v1alpha3")
@@ -48,6 +49,17 @@ KINDS: Mapping[str, ReportedKind] = {
             optional=True,
         ),
         ReportedKind(name="shardinstances", kind="ShardInstance", group="shard.io", optional=True),
+        ReportedKind(name="events", kind="Event", transient=True),
+        ReportedKind(name="ingresses", kind="Ingress", group="networking.k8s.io", optional=True),
+        ReportedKind(
+            name="httproutes",
+            kind="HTTPRoute",
+            group="gateway.networking.k8s.io",
+            versions=("v1", "v1beta1"),
+            optional=True,
+        ),
+        ReportedKind(name="sentinelroutes", kind="SentinelRoute", group="sentinel.shoal.dev", optional=True),
+        ReportedKind(name="sentinelpolicies", kind="SentinelPolicy", group="sentinel.shoal.dev", optional=True),
         _istio("virtualservices", "VirtualService", "networking", _ISTIO_NET),
         _istio("destinationrules", "DestinationRule", "networking", _ISTIO_NET),
         _istio("gateways", "Gateway", "networking", _ISTIO_NET),
@@ -61,6 +73,10 @@ KINDS: Mapping[str, ReportedKind] = {
         CONTROL_PLANE_CONFIG,
     )
 }
+
+
+LASTING: tuple[str, ...] = tuple(kind.name for kind in KINDS.values() if not kind.transient)
+"""Kinds that are searched and compared when a user names none."""
 
 
 class Freshness(StrEnum):

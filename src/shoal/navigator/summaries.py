@@ -18,13 +18,15 @@ import msgspec
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import ZERO, Quantity
 from shoal.kube.quantity import parse as parse_quantity
-
-
-class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Fields of every kind."""
-
-    labels: Mapping[str, str] = {}
-    created_at: str = ""
+from shoal.navigator.route_summaries import (
+    PolicySummary,
+    RouteSummary,
+    http_route,
+    ingress,
+    sentinel_policy,
+    sentinel_route,
+)
+from shoal.navigator.summary_base import EMPTY, SHARED_MOST, Summary, shared_labels, texts
 
 
 class ContainerSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -120,6 +122,17 @@ class ShardSummary(Summary, frozen=True, kw_only=True, gc=False):
     objects: int = 0
 
 
+class EventSummary(Summary, frozen=True, kw_only=True, gc=False):
+    type: str = ""  # Normal, Warning
+    reason: str = ""
+    message: str = ""  # its beginning
+    object: str = ""  # "Pod/web-6f7-x"
+    object_namespace: str = ""
+    count: int = 1
+    seen_at: str = ""  # last time
+    source: str = ""  # the component that reports it
+
+
 class IstioSummary(Summary, frozen=True, kw_only=True, gc=False):
     """Enough to find it; the analysis reads the object."""
 
@@ -141,10 +154,8 @@ _REDIRECTED = "ambient.istio.io/redirection"
 _SERVICE_NAME = "kubernetes.io/service-name"
 _ZONE = "topology.kubernetes.io/zone"
 _GIB = 1 << 30
-_SHARED_MOST = 65536  # beyond it sharing begins anew: what is in use stays in use, what is not can go
+_MESSAGE = 256  # characters of an event's message that stay in memory
 
-_EMPTY: Mapping[str, str] = {}
-_labels: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
 _containers: dict[tuple[ContainerSummary, ...], tuple[ContainerSummary, ...]] = {}
 
 
@@ -166,7 +177,7 @@ def proxy_of(obj: Obj) -> str:
     controllers write on pods. A container that merely looks like a proxy does not make one.
     """
     metadata = obj.get("metadata") or {}
-    return _proxy(obj.get("spec") or {}, metadata.get("labels") or _EMPTY, metadata.get("annotations") or _EMPTY)
+    return _proxy(obj.get("spec") or {}, metadata.get("labels") or EMPTY, metadata.get("annotations") or EMPTY)
 
 
 def _proxy(spec: Obj, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
@@ -207,7 +218,7 @@ def _proxy_container(spec: Obj) -> Obj | None:
 
 def _pod(obj: Obj) -> Summary:
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
-    labels = metadata.get("labels") or _EMPTY
+    labels = metadata.get("labels") or EMPTY
     ready, reason = False, status.get("reason") or ""
     for condition in status.get("conditions") or ():
         type_ = condition["type"]
@@ -216,7 +227,7 @@ def _pod(obj: Obj) -> Summary:
         elif type_ == "PodScheduled" and condition["status"] != "True" and not reason:
             reason = condition.get("reason") or ""
     return PodSummary(
-        labels=_shared_labels(labels),
+        labels=shared_labels(labels),
         created_at=metadata.get("creationTimestamp") or "",
         phase=intern(status.get("phase") or ""),
         reason=intern(reason),
@@ -226,7 +237,7 @@ def _pod(obj: Obj) -> Summary:
         owner=_owner(metadata),
         service_account=intern(spec.get("serviceAccountName") or ""),
         containers=_container_summaries(spec, status),
-        proxy=_proxy(spec, labels, metadata.get("annotations") or _EMPTY),
+        proxy=_proxy(spec, labels, metadata.get("annotations") or EMPTY),
         deleting="deletionTimestamp" in metadata,
     )
 
@@ -247,7 +258,7 @@ def _container_summaries(spec: Obj, status: Obj) -> tuple[ContainerSummary, ...]
             if each.get("restartPolicy") == "Always":
                 found.append(_container(each, states.get(each["name"])))
     made = tuple(found)
-    if len(_containers) >= _SHARED_MOST:
+    if len(_containers) >= SHARED_MOST:
         _containers.clear()
     return _containers.setdefault(made, made)
 
@@ -274,7 +285,7 @@ def _service(obj: Obj) -> Summary:
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     ingress = ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     return ServiceSummary(
-        labels=_shared_labels(metadata.get("labels")),
+        labels=shared_labels(metadata.get("labels")),
         created_at=metadata.get("creationTimestamp") or "",
         type=intern(spec.get("type") or "ClusterIP"),
         cluster_ip=spec.get("clusterIP") or "",
@@ -283,7 +294,7 @@ def _service(obj: Obj) -> Summary:
             *(each.get("ip") or each.get("hostname") or "" for each in ingress),
         ),
         external_name=spec.get("externalName") or "",
-        selector=_shared_labels(spec.get("selector")),
+        selector=shared_labels(spec.get("selector")),
         ports=tuple(_service_port(each) for each in spec.get("ports") or ()),
     )
 
@@ -300,9 +311,9 @@ def _service_port(port: Obj) -> PortSummary:
 
 def _slice(obj: Obj) -> Summary:
     metadata = obj["metadata"]
-    labels = metadata.get("labels") or _EMPTY
+    labels = metadata.get("labels") or EMPTY
     return SliceSummary(
-        labels=_shared_labels(labels),
+        labels=shared_labels(labels),
         created_at=metadata.get("creationTimestamp") or "",
         service=intern(labels.get(_SERVICE_NAME) or ""),
         ports=tuple(
@@ -319,8 +330,8 @@ def _slice(obj: Obj) -> Summary:
 
 
 def _endpoint(endpoint: Obj) -> EndpointSummary:
-    conditions = endpoint.get("conditions") or _EMPTY
-    target = endpoint.get("targetRef") or _EMPTY
+    conditions = endpoint.get("conditions") or EMPTY
+    target = endpoint.get("targetRef") or EMPTY
     ready = conditions.get("ready") is not False  # unknown counts as ready, as for every consumer of slices
     serving = conditions.get("serving")
     return EndpointSummary(
@@ -336,12 +347,12 @@ def _endpoint(endpoint: Obj) -> EndpointSummary:
 
 def _node(obj: Obj) -> Summary:
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
-    labels = metadata.get("labels") or _EMPTY
+    labels = metadata.get("labels") or EMPTY
     conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
     addresses = {each["type"]: each["address"] for each in status.get("addresses") or ()}
-    capacity, allocatable = _amounts(status.get("capacity") or _EMPTY), _amounts(status.get("allocatable") or _EMPTY)
+    capacity, allocatable = _amounts(status.get("capacity") or EMPTY), _amounts(status.get("allocatable") or EMPTY)
     return NodeSummary(
-        labels=_shared_labels(labels),
+        labels=shared_labels(labels),
         created_at=metadata.get("creationTimestamp") or "",
         ready=conditions.get("Ready") == "True",
         unschedulable=bool(spec.get("unschedulable")),
@@ -376,7 +387,7 @@ def _deployment(obj: Obj) -> Summary:
     template = (spec.get("template") or {}).get("spec") or {}
     replicas = spec.get("replicas")
     return DeploymentSummary(
-        labels=_shared_labels(metadata.get("labels")),
+        labels=shared_labels(metadata.get("labels")),
         created_at=metadata.get("creationTimestamp") or "",
         replicas=1 if replicas is None else int(replicas),
         ready=int(status.get("readyReplicas") or 0),
@@ -389,7 +400,7 @@ def _autoscaler(obj: Obj) -> Summary:
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     target, least = spec.get("scaleTargetRef") or {}, spec.get("minReplicas")
     return AutoscalerSummary(
-        labels=_shared_labels(metadata.get("labels")),
+        labels=shared_labels(metadata.get("labels")),
         created_at=metadata.get("creationTimestamp") or "",
         target=intern(f"{target['kind']}/{target['name']}") if target else "",
         least=1 if least is None else int(least),
@@ -402,7 +413,7 @@ def _autoscaler(obj: Obj) -> Summary:
 def _shard(obj: Obj) -> Summary:
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     return ShardSummary(
-        labels=_shared_labels(metadata.get("labels")),
+        labels=shared_labels(metadata.get("labels")),
         created_at=metadata.get("creationTimestamp") or "",
         config=intern(spec.get("config") or ""),
         phase=intern(status.get("phase") or ""),
@@ -413,15 +424,35 @@ def _shard(obj: Obj) -> Summary:
     )
 
 
+def _event(obj: Obj) -> Summary:
+    """Of either API: core and events.k8s.io use other names for the same."""
+    metadata, series = obj["metadata"], obj.get("series") or {}
+    about = obj.get("involvedObject") or obj.get("regarding") or {}
+    created_at = metadata.get("creationTimestamp") or ""
+    seen_at = series.get("lastObservedTime") or obj.get("lastTimestamp") or obj.get("deprecatedLastTimestamp")
+    return EventSummary(
+        labels=shared_labels(metadata.get("labels")),
+        created_at=created_at,
+        type=intern(obj.get("type") or ""),
+        reason=intern(obj.get("reason") or ""),
+        message=str(obj.get("message") or obj.get("note") or "")[:_MESSAGE],
+        object=f"{about.get('kind') or ''}/{about.get('name') or ''}" if about else "",
+        object_namespace=intern(about.get("namespace") or ""),
+        count=int(series.get("count") or obj.get("count") or obj.get("deprecatedCount") or 1),
+        seen_at=seen_at or obj.get("eventTime") or created_at,
+        source=intern((obj.get("source") or {}).get("component") or obj.get("reportingComponent") or ""),
+    )
+
+
 def _istio(hosts: Callable[[Obj], Iterable[Any]], selector: Callable[[Obj], Any]) -> Callable[[Obj], Summary]:
     def make(obj: Obj) -> Summary:
         metadata, spec = obj["metadata"], obj.get("spec") or {}
         return IstioSummary(
-            labels=_shared_labels(metadata.get("labels")),
+            labels=shared_labels(metadata.get("labels")),
             created_at=metadata.get("creationTimestamp") or "",
-            hosts=_texts(hosts(spec)),
-            gateways=_texts(spec.get("gateways")),
-            selector=_shared_labels(selector(spec)),
+            hosts=texts(hosts(spec)),
+            gateways=texts(spec.get("gateways")),
+            selector=shared_labels(selector(spec)),
         )
 
     return make
@@ -447,33 +478,15 @@ def _match_labels(spec: Obj) -> Any:
     return (spec.get("selector") or {}).get("matchLabels")
 
 
-def _texts(values: Any) -> tuple[str, ...]:
-    if isinstance(values, str):
-        raise TypeError("a string instead of a list")
-    return tuple(intern(each) for each in values or ())
-
-
-def _shared_labels(labels: Mapping[str, str] | None) -> Mapping[str, str]:
-    if not labels:
-        return _EMPTY
-    key = tuple(labels.items())
-    found = _labels.get(key)
-    if found is None:
-        if len(_labels) >= _SHARED_MOST:
-            _labels.clear()
-        found = _labels[key] = {intern(name): intern(value) for name, value in key}
-    return found
-
-
 def _plain(obj: Obj, summary: type[Summary]) -> Summary:
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         return summary()
     created_at = metadata.get("creationTimestamp")
     try:
-        labels = _shared_labels(metadata.get("labels"))
+        labels = shared_labels(metadata.get("labels"))
     except (AttributeError, TypeError):
-        labels = _EMPTY
+        labels = EMPTY
     return summary(labels=labels, created_at=created_at if isinstance(created_at, str) else "")
 
 
@@ -485,6 +498,11 @@ _MAKERS: Mapping[str, Callable[[Obj], Summary]] = {
     "deployments": _deployment,
     "horizontalpodautoscalers": _autoscaler,
     "shardinstances": _shard,
+    "events": _event,
+    "ingresses": ingress,
+    "httproutes": http_route,
+    "sentinelroutes": sentinel_route,
+    "sentinelpolicies": sentinel_policy,
     "virtualservices": _istio(_hosts, lambda _: None),
     "destinationrules": _istio(lambda spec: (spec["host"],), _workload_selector("matchLabels")),
     "gateways": _istio(_hosts_of("servers"), lambda spec: spec.get("selector")),
@@ -506,5 +524,8 @@ SUMMARY_OF: Mapping[str, type[Summary]] = {
     "deployments": DeploymentSummary,
     "horizontalpodautoscalers": AutoscalerSummary,
     "shardinstances": ShardSummary,
+    "events": EventSummary,
+    **dict.fromkeys(("ingresses", "httproutes", "sentinelroutes"), RouteSummary),
+    "sentinelpolicies": PolicySummary,
 }
 """Summaries by kind; other kinds have only the common fields."""

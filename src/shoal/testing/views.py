@@ -19,7 +19,8 @@ from shoal.navigator.digest import fingerprint
 from shoal.navigator.edge.options import check_options
 from shoal.navigator.manager.index import terms
 from shoal.navigator.model import Cluster, Freshness, Row
-from shoal.navigator.summaries import Summary, summarize
+from shoal.navigator.summaries import summarize
+from shoal.navigator.summary_base import Summary
 from shoal.navigator.view import EdgeState, Moment, View
 
 AT_S = 1_800_000_000.0

@@ -16,10 +16,10 @@ from shoal.base.clock import RealClock
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, Scope, Unreachable, builtin
 from shoal.client.transport import Transport
-from shoal.crds import shard
+from shoal.crds import sentinel, shard
 from shoal.errors import BadRequest, Forbidden
 from shoal.navigator.edge import rbac
-from shoal.navigator.edge.config import NamespaceConfig, RequestConfig
+from shoal.navigator.edge.config import EventsConfig, NamespaceConfig, RequestConfig
 from shoal.navigator.edge.discovery import KindDiscovery
 from shoal.navigator.model import KINDS
 from shoal.reconcile.cache import ChangeType
@@ -98,18 +98,49 @@ def a_shard() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def some_routes() -> tuple[dict[str, Any], ...]:
+    spec = {"environment": "e", "host": "a.test", "backends": []}
+    return (
+        {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "front", "namespace": "shop"},
+         "spec": {"defaultBackend": {"service": {"name": "front", "port": {"number": 80}}}}},
+        {"apiVersion": sentinel.API_VERSION, "kind": "SentinelRoute", "metadata": {"name": "r", "namespace": "shop"},
+         "spec": spec},
+        {"apiVersion": sentinel.API_VERSION, "kind": "SentinelPolicy", "metadata": {"name": "p", "namespace": "shop"},
+         "spec": {"environment": "e", "requestSize": {"maxBytes": 1}}},
+        {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+         "metadata": {"name": "front", "namespace": "shop"}, "spec": {"hostnames": ["a.test"]}},
+    )  # fmt: skip
+
+
+def definitions() -> list[dict[str, Any]]:
+    """Of all kinds that a cluster may lack."""
+    routes = istio.definition(KINDS["httproutes"])
+    routes["metadata"]["annotations"] = {"api-approved.kubernetes.io": "https://example.org"}
+    return [*shard.definitions(), *sentinel.definitions(), routes, *istio.istio_crds()]
+
+
+def an_event(name: str, second: int = 1) -> dict[str, Any]:
+    about = {"apiVersion": "v1", "kind": "Pod", "name": "front-0", "namespace": "shop"}
+    return {
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "shop"}, "reason": "BackOff",
+        "type": "Warning", "message": "back-off", "involvedObject": about,
+        "lastTimestamp": f"2026-01-02T03:04:{second:02}Z",
+    }  # fmt: skip
+
+
 async def synced(manager: RecordingManager) -> None:
     await manager.until(lambda: manager.model.verifications)
 
 
 async def test_all_objects_of_the_cluster_and_their_changes_are_reported() -> None:
     objects = (
-        *shard.definitions(),
-        *istio.istio_crds(),
+        *definitions(),
         *istio.control_plane(),
         *istio.shop(),
         an_autoscaler(),
         a_shard(),
+        *some_routes(),
+        an_event("front-0.1"),
     )
     async with world(*objects) as (admin, manager, edge, _):
         await synced(manager)
@@ -117,6 +148,11 @@ async def test_all_objects_of_the_cluster_and_their_changes_are_reported() -> No
         assert statuses_of(manager.model).keys() == KINDS.keys()
         assert manager.model.keys("horizontalpodautoscalers") == {"shop/front"}
         assert manager.model.keys("shardinstances") == {"shop/sites-1"}
+        assert [manager.model.keys(kind) for kind in ("ingresses", "sentinelroutes", "sentinelpolicies")] == [
+            {"shop/front"}, {"shop/r"}, {"shop/p"},
+        ]  # fmt: skip
+        assert manager.model.keys("httproutes") == {"shop/front"}
+        assert "shop/front-0.1" in manager.model.keys("events")
         assert manager.model.keys("virtualservices") == {"shop/front", "shop/ratings"}
         assert manager.model.object("virtualservices", "shop/front")["apiVersion"] == "networking.istio.io/v1"
         assert edge.readyz()[0]
@@ -129,6 +165,16 @@ async def test_all_objects_of_the_cluster_and_their_changes_are_reported() -> No
         await admin.of(builtin("pods")).delete("front-v1-0", "shop", grace_period_s=0)
         await manager.until(lambda: manager.model.keys("virtualservices") == {"shop/ratings"})
         await manager.until(lambda: not manager.model.keys("pods"))
+
+
+async def test_only_the_newest_events_are_reported_and_the_number_changes_while_the_edge_runs() -> None:
+    objects = [istio.namespace("shop"), *(an_event(f"front-0.{second}", second) for second in range(1, 6))]
+    async with world(*objects, events=EventsConfig(most=3)) as (admin, manager, edge, _):
+        await manager.until(lambda: manager.model.keys("events") == {f"shop/front-0.{each}" for each in (3, 4, 5)})
+        await admin.of(builtin("events")).delete("front-0.5", "shop")
+        await manager.until(lambda: manager.model.keys("events") == {f"shop/front-0.{each}" for each in (3, 4)})
+        edge.take_options({"events.most": "1"})
+        await manager.until(lambda: manager.model.keys("events") == {"shop/front-0.4"})
 
 
 async def test_the_control_plane_of_the_mesh_is_reported_with_its_configuration() -> None:
@@ -307,8 +353,7 @@ async def test_the_rights_of_an_edge_suffice_and_each_is_needed() -> None:
 
     async with local_server() as server, recording_manager() as manager:
         admin, _ = client_of(server)
-        definitions = (*shard.definitions(), *istio.istio_crds())
-        objects = (*definitions, *istio.control_plane(), *istio.shop(), *rbac.manifests(in_process=True))
+        objects = (*definitions(), *istio.control_plane(), *istio.shop(), *rbac.manifests(in_process=True))
         await istio.create(admin, *objects, istio.pod("shop", "front", "v1"))
         client, switch = client_of(server, ACCOUNT, GROUPS, old=True)
         async with running_edge(client, manager.join_file(), requests=RequestConfig()) as edge:
@@ -335,7 +380,7 @@ async def test_rights_in_some_namespaces_suffice_where_the_whole_cluster_may_not
     async with local_server() as server, recording_manager() as manager:
         admin, _ = client_of(server)
         await istio.create(
-            admin, *shard.definitions(), *istio.istio_crds(), *(istio.namespace(place) for place in places),
+            admin, *definitions(), *(istio.namespace(place) for place in places),
             *rbac.manifests(namespaces=places[:2]), *(istio.service(place, "web") for place in places),
         )  # fmt: skip
         client, switch = client_of(server, ACCOUNT, GROUPS)

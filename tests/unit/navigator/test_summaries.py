@@ -13,18 +13,20 @@ from shoal.navigator.summaries import (
     ContainerSummary,
     DeploymentSummary,
     EndpointSummary,
+    EventSummary,
     IstioSummary,
     NodeSummary,
     PodSummary,
     PortSummary,
     ServiceSummary,
     SliceSummary,
-    Summary,
     proxy_of,
     summarize,
 )
+from shoal.navigator.summary_base import Summary
 
 CREATED = "2026-01-02T03:04:05Z"
+SEEN = "2026-01-02T04:00:00Z"
 
 
 def a_pod(
@@ -36,6 +38,24 @@ def a_pod(
 
 def a_proxy(*arguments: str, **more: Any) -> dict[str, Any]:
     return {"name": "istio-proxy", "image": "istio/proxyv2:1.24.0", "args": list(arguments), **more}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "Warning", "reason": "BackOff", "message": "x" * 1000, "count": 7, "lastTimestamp": SEEN,
+         "involvedObject": {"kind": "Pod", "name": "web-1", "namespace": "shop"}, "source": {"component": "kubelet"}},
+        {"type": "Warning", "reason": "BackOff", "note": "x" * 1000, "reportingComponent": "kubelet",
+         "regarding": {"kind": "Pod", "name": "web-1", "namespace": "shop"},
+         "series": {"count": 7, "lastObservedTime": SEEN}, "eventTime": CREATED},
+    ],
+)  # fmt: skip
+def test_the_summary_of_an_event_is_the_same_for_both_apis_and_its_message_is_bounded(event: dict[str, Any]) -> None:
+    metadata = {"name": "web-1.17a", "namespace": "shop", "creationTimestamp": CREATED}
+    assert summarize("events", {"metadata": metadata, **event}) == EventSummary(
+        created_at=CREATED, type="Warning", reason="BackOff", message="x" * 256, object="Pod/web-1",
+        object_namespace="shop", count=7, seen_at=SEEN, source="kubelet",
+    )  # fmt: skip
 
 
 def test_the_summary_of_a_pod_has_its_queryable_fields() -> None:

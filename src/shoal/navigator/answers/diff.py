@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.navigator.model import KINDS, Row
+from shoal.navigator.model import LASTING, Row
 from shoal.navigator.view import View
 
 Json = dict[str, Any]
@@ -55,14 +55,14 @@ class DiffSide:
 
 
 async def diff_moments(before: View, after: View, scope: DiffScope, *, limit: int = MOST_READ) -> Json:
-    kinds = scope.kinds or tuple(KINDS)
+    kinds = scope.kinds or LASTING
     return await _diff(
         DiffSide(before, scope.cluster), DiffSide(after, scope.cluster), kinds, scope, limit, by_cluster=True
     )
 
 
 async def diff_clusters(view: View, left: str, right: str, scope: DiffScope, *, limit: int = MOST_READ) -> Json:
-    kinds = scope.kinds or tuple(name for name in KINDS if name not in OF_MACHINES)
+    kinds = scope.kinds or tuple(name for name in LASTING if name not in OF_MACHINES)
     return await _diff(DiffSide(view, left), DiffSide(view, right), kinds, scope, limit, by_cluster=False)
 
 

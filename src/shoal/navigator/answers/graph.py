@@ -25,7 +25,7 @@ from shoal.navigator.connections import (
     read_connections,
     summed,
 )
-from shoal.navigator.summaries import Summary
+from shoal.navigator.summary_base import Summary
 from shoal.navigator.view import Edges, View
 from shoal.wire.navigator.v1.navigator_pb import ServiceConnections
 

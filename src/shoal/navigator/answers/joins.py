@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal.navigator.answers.fleet import Deployments
 from shoal.navigator.answers.query.fields import TEMPLATE_HASH_LABEL
-from shoal.navigator.model import Cluster, Row
+from shoal.navigator.model import KINDS, Cluster, Row
 from shoal.navigator.summaries import NodeSummary, PodSummary, SliceSummary
 from shoal.navigator.view import View
 
@@ -125,4 +125,8 @@ _OF_CLUSTER: Mapping[str, Callable[[Cluster], Any]] = {
     "freshness_of": lambda cluster: str(cluster.freshness),
     "metadata_of": lambda cluster: cluster.metadata,
 }
-_FUNCTIONS: Mapping[str, Callable[..., Any]] = {"status_of": status_of, "workload_of": workload_of}
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "status_of": status_of,
+    "workload_of": workload_of,
+    "kind_of": lambda row: KINDS[row.kind].kind,
+}

@@ -13,7 +13,8 @@ from typing import Any
 
 from shoal.navigator.answers.query.fields import CLUSTERS
 from shoal.navigator.answers.query.run import cluster_row
-from shoal.navigator.model import KINDS, Cluster, Row
+from shoal.navigator.model import KINDS, LASTING, Cluster, Row
+from shoal.navigator.route_summaries import RouteSummary
 from shoal.navigator.summaries import (
     DeploymentSummary,
     IstioSummary,
@@ -21,8 +22,8 @@ from shoal.navigator.summaries import (
     PodSummary,
     ServiceSummary,
     SliceSummary,
-    Summary,
 )
+from shoal.navigator.summary_base import Summary
 from shoal.navigator.view import View
 
 MAX_WORDS = 8
@@ -57,9 +58,7 @@ def search(
     if not wanted or CLUSTERS in wanted:
         known = [each for each in view.clusters() if cluster in ("", each.name)]
         hits += [hit for each in known if (hit := _hit(cluster_row(each), words, {})) is not None]
-    for kind in KINDS:
-        if wanted and kind not in wanted:
-            continue
+    for kind in [each for each in KINDS if each in wanted] if wanted else LASTING:
         rows = list(view.rows(kind, cluster=cluster))
         labels: dict[int, dict[str, str]] = {}  # what is found in a set of labels; many rows share one
         likely = _LikelyPods(words, labels) if kind == "pods" else None
@@ -194,10 +193,10 @@ def _texts(row: Row) -> Iterable[tuple[str, str]]:
         case DeploymentSummary() as deployment:
             for image in deployment.images:
                 yield "image", image
-        case IstioSummary() as istio:
-            for host in istio.hosts:
+        case IstioSummary() | RouteSummary() as routed:
+            for host in routed.hosts:
                 yield "host", host
-            for gateway in istio.gateways:
+            for gateway in routed.gateways:
                 yield "gateway", gateway
         case Cluster() as cluster:
             yield "region", cluster.region

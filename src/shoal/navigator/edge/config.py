@@ -171,6 +171,17 @@ class CallsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventsConfig:
+    """The Kubernetes events that are reported."""
+
+    most: int = setting(2000, doc="largest number that is reported; beyond it the oldest go, warnings last; 0: none")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.most <= 100_000:
+            raise ConfigError(f"events.most is {self.most}: use 0 to 100000")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeConfig:
     """One edge. Durations are in seconds."""
 
@@ -185,6 +196,7 @@ class EdgeConfig:
     connection: ConnectionConfig = setting(ConnectionConfig(), doc="the stream to the manager")
     kubernetes: KubernetesConfig = setting(KubernetesConfig(), doc="reading the cluster")
     namespaces: NamespaceConfig = setting(NamespaceConfig(), doc="namespaces whose objects are reported")
+    events: EventsConfig = setting(EventsConfig(), doc="Kubernetes events")
     requests: RequestConfig = setting(RequestConfig(), doc="requests from the manager")
     calls: CallsConfig = setting(CallsConfig(), doc="the service graph from the counters of proxies")
 

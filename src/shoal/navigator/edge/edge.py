@@ -97,8 +97,8 @@ class Edge:
         self._unidentified = ""  # why the cluster is not known
         reports = _Reports(self.machine, clock)
         self.watching = Watching(
-            parts.client, reports, namespaces=config.namespaces, kubernetes=config.kubernetes, clock=clock,
-            random=parts.random, discovery_s=config.discovery_s,
+            parts.client, reports, namespaces=config.namespaces, kubernetes=config.kubernetes,
+            events=config.events, clock=clock, random=parts.random, discovery_s=config.discovery_s,
         )  # fmt: skip
         self.control_planes = ControlPlanes(
             parts.client, reports, self.watching.objects("deployments"), clock=clock, random=parts.random,
@@ -151,7 +151,7 @@ class Edge:
             return
         self.config = config
         self.machine.configure(config.sync, config.connection, self._deps.clock.monotonic())
-        self.watching.configure(config.namespaces, config.kubernetes, config.discovery_s)
+        self.watching.configure(config.namespaces, config.kubernetes, config.events, config.discovery_s)
         self.calls.configure(config.calls)
         self._proxies.admin_port = config.requests.envoy_admin_port
         self._pool.configure(config.requests)

@@ -32,6 +32,7 @@ RUN_TIME: tuple[str, ...] = (
     "namespaces.include",
     "namespaces.exclude",
     "namespaces.one_by_one",
+    "events.most",
     "requests.workers",
     "requests.waiting",
     "requests.followers",

@@ -36,10 +36,7 @@ def _reported(*, cluster: bool) -> list[Obj]:
 REPORT_RULES: tuple[Obj, ...] = tuple(_reported(cluster=True))
 NAMESPACED_RULES: tuple[Obj, ...] = tuple(_reported(cluster=False))
 
-REQUEST_RULES: tuple[Obj, ...] = (
-    _rule("", ("pods/log",), ("get",)),
-    _rule("", ("events",), ("list",)),
-)
+REQUEST_RULES: tuple[Obj, ...] = (_rule("", ("pods/log",), ("get",)),)
 
 FORWARD_RULES: tuple[Obj, ...] = (_rule("", ("pods/portforward",), ("create", "get")),)
 """For the configuration of proxies; servers ask for both verbs, or one of them, of a WebSocket."""

@@ -133,6 +133,18 @@ def _trim_shard(instance: Obj) -> None:
         instance["status"] = {name: value for name, value in status.items() if name not in changing}
 
 
+_OF_EVENTS = (
+    "action", "apiVersion", "count", "eventTime", "firstTimestamp", "involvedObject", "kind", "lastTimestamp",
+    "message", "metadata", "reason", "reportingComponent", "series", "source", "type",
+)  # fmt: skip
+
+
+def _trim_event(event: Obj) -> None:
+    """Without what nobody asks for: there are many of them."""
+    for name in [name for name in event if name not in _OF_EVENTS]:
+        del event[name]
+
+
 def _without(item: Obj, name: str) -> Obj:
     return {key: value for key, value in item.items() if key != name} if name in item else item
 
@@ -164,4 +176,5 @@ _TRIMS: dict[str, Callable[[Obj], None]] = {
     "nodes": _trim_node,
     "horizontalpodautoscalers": _trim_autoscaler,
     "shardinstances": _trim_shard,
+    "events": _trim_event,
 }

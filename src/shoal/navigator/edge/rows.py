@@ -1,11 +1,25 @@
-"""Keys and sizes of reported rows. Pure."""
+"""Reported rows: their keys and sizes, and what receives them. Pure."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import orjson
 
 TOO_LARGE = "navigator.shoal.dev/too-large"
 _ENVELOPE = 512  # of a row's message, beside kind, key and data
+
+
+class RowSink(Protocol):
+    """Receives rows and statuses."""
+
+    def put(self, kind: str, key: str, data: bytes) -> object: ...
+
+    def remove(self, kind: str, key: str) -> object: ...
+
+    def ready(self, kind: str) -> object: ...
+
+    def status(self, kind: str, state: str, error: str) -> object: ...
 
 
 def key_of(namespace: str, name: str) -> str:

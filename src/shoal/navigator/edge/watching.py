@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
@@ -18,13 +17,14 @@ from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all, run_all, wait_first
 from shoal.client import Client, ResourceType, Scope
 from shoal.errors import Forbidden, NotFound, Unauthorized
-from shoal.navigator.edge.config import KubernetesConfig, NamespaceConfig
+from shoal.navigator.edge.config import EventsConfig, KubernetesConfig, NamespaceConfig
 from shoal.navigator.edge.discovery import KindDiscovery
 from shoal.navigator.edge.kind_objects import KindObjects, ScopeObjects
 from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, MISSING
+from shoal.navigator.edge.newest import NewestRows
 from shoal.navigator.edge.reading import ROW, ReportedResource
 from shoal.navigator.edge.reporting import Namespaces
-from shoal.navigator.edge.rows import key_of
+from shoal.navigator.edge.rows import RowSink, key_of
 from shoal.navigator.edge.scopes import WatchScope, needs_list, scopes_of, watched_namespaces
 from shoal.navigator.model import CONTROL_PLANE_CONFIG, KINDS, ReportedKind
 from shoal.reconcile.cache import Change, ChangeType
@@ -36,18 +36,6 @@ log = get_logger("navigator.edge.watching")
 WATCHED: Mapping[str, ReportedKind] = {name: kind for name, kind in KINDS.items() if kind is not CONTROL_PLANE_CONFIG}
 _GONE_AFTER = 3  # looks that agree
 _NAMESPACES = "namespaces"
-
-
-class RowSink(Protocol):
-    """Receives rows and statuses."""
-
-    def put(self, kind: str, key: str, data: bytes) -> object: ...
-
-    def remove(self, kind: str, key: str) -> object: ...
-
-    def ready(self, kind: str) -> object: ...
-
-    def status(self, kind: str, state: str, error: str) -> object: ...
 
 
 class _Watched:
@@ -109,6 +97,7 @@ class Watching:
         *,
         namespaces: NamespaceConfig,
         kubernetes: KubernetesConfig,
+        events: EventsConfig,
         clock: Clock,
         random: Callable[[], float],
         discovery_s: float,
@@ -121,7 +110,8 @@ class Watching:
         self._kubernetes = kubernetes
         self._configured = asyncio.Event()  # replaced whenever the settings change
         self._other_retries = asyncio.Event()  # replaced whenever those of retries do
-        self._kinds = {name: _Watched(kind, rows) for name, kind in kinds.items()}
+        self._newest = {name: NewestRows(rows, events.most) for name, kind in kinds.items() if kind.transient}
+        self._kinds = {name: _Watched(kind, self._newest.get(name, rows)) for name, kind in kinds.items()}
         self._missing: frozenset[str] = frozenset()  # as last seen
         self._existing: set[str] = set()  # namespaces, when patterns choose among them
         optional = [kind for kind in kinds.values() if kind.optional]
@@ -135,12 +125,16 @@ class Watching:
         parts = {f"edge/{name}": self._watch(watched) for name, watched in self._kinds.items()}
         await run_all(parts | {"edge/discovery": self._discovery.run()})
 
-    def configure(self, namespaces: NamespaceConfig, kubernetes: KubernetesConfig, discovery_s: float) -> None:
+    def configure(
+        self, namespaces: NamespaceConfig, kubernetes: KubernetesConfig, events: EventsConfig, discovery_s: float
+    ) -> None:  # fmt: skip
         """Take other settings: watches begin and end as they demand, and kinds that were given up are read again."""
         if kubernetes != self._kubernetes:
             self._other_retries.set()
             self._other_retries = asyncio.Event()
         self._namespaces, self._kubernetes, self._discovery.every_s = namespaces, kubernetes, discovery_s
+        for name, newest in self._newest.items():
+            newest.configure(name, events.most)
         self._configured.set()
         self._configured = asyncio.Event()
         self._rescope()

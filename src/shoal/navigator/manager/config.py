@@ -18,6 +18,7 @@ class ManagerConfig:
 
     grace_s: float = setting(10.0, doc="after an edge is lost, how long its cluster is reserved for it")
     retention_s: float = setting(7 * _DAY_S, doc="how long the history is kept")
+    event_retention_s: float = setting(_DAY_S, doc="the same for Kubernetes events, of which there are many")
     forget_after_s: float = setting(30 * _DAY_S, doc="a cluster without an edge is removed after this time; 0: never")
     max_message_bytes: int = setting(4 * _MIB, doc="the largest message accepted from an edge")
     keep_alive_s: float = setting(15.0, doc="how often a silent edge is sent a ping")
@@ -35,7 +36,8 @@ class ManagerConfig:
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: use 0 or more seconds")
         for name in (
-            "retention_s", "keep_alive_s", "keep_alive_timeout_s", "identify_s", "heard_every_s", "guard_s", "sweep_s",
+            "retention_s", "event_retention_s", "keep_alive_s", "keep_alive_timeout_s", "identify_s", "heard_every_s",
+            "guard_s", "sweep_s",
         ):  # fmt: skip
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: use more than 0 seconds")

@@ -20,7 +20,7 @@ from shoal.navigator.manager.live import decoded
 from shoal.navigator.manager.objects import make_row
 from shoal.navigator.manager.rows import RowKey, Rows, StoredSession
 from shoal.navigator.model import Cluster, Freshness, KindStatus, Row
-from shoal.navigator.summaries import Summary
+from shoal.navigator.summary_base import Summary
 from shoal.navigator.view import Moment, View
 
 MOST_MOMENTS = 100_000

@@ -12,6 +12,7 @@ from sys import intern
 
 from shoal.navigator.digest import KindDigest
 from shoal.navigator.model import Row
+from shoal.navigator.route_summaries import RouteSummary
 from shoal.navigator.summaries import (
     DeploymentSummary,
     IstioSummary,
@@ -19,8 +20,8 @@ from shoal.navigator.summaries import (
     PodSummary,
     ServiceSummary,
     SliceSummary,
-    Summary,
 )
+from shoal.navigator.summary_base import Summary
 
 _Posting = str | tuple[str, ...] | set[str]
 _FEW = 24  # keys in a tuple: copying it is as fast as an insertion into a set, and it takes a sixth of the memory
@@ -256,8 +257,8 @@ def terms(row: Row) -> tuple[tuple[str, str], ...]:
             found = [("ip", node.address)]
         case DeploymentSummary() as deployment:
             found = [("image", image) for image in deployment.images]
-        case IstioSummary() as istio:
-            found = [("host", host) for host in istio.hosts]
+        case IstioSummary() | RouteSummary() as routed:
+            found = [("host", host) for host in routed.hosts]
         case _:
             return ()
     return tuple(dict.fromkeys(term for term in found if term[1]))

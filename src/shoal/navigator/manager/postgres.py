@@ -233,8 +233,11 @@ class PostgresRows:
             for cluster, kind, key, at_ms, data in found
         ]
 
-    async def expire(self, before_ms: int) -> int:
+    async def expire(self, before_ms: int, *, transient: bool = False) -> int:
         async def work(connection: asyncpg.Connection) -> int:
+            if transient:
+                delete = f"DELETE FROM nav_history WHERE until_ms < $1 AND {schema.IS_TRANSIENT}"
+                return _count(await connection.execute(delete, before_ms))
             ended = 0
             for name, first_ms in await _partitions(connection):
                 if first_ms + _DAY_MS <= before_ms:

@@ -51,8 +51,11 @@ class RetentionLoop:
         now_ms = round(self._clock.wall_s() * 1000)
         await self._rows.prepare(now_ms)
         await self._forget(now_ms)
-        before_ms = now_ms - round(self._config.retention_s * 1000)
-        while ended := await self._rows.expire(before_ms):
+        await self._expire(now_ms - round(self._config.retention_s * 1000))
+        await self._expire(now_ms - round(self._config.event_retention_s * 1000), transient=True)
+
+    async def _expire(self, before_ms: int, *, transient: bool = False) -> None:
+        while ended := await self._rows.expire(before_ms, transient=transient):
             self._metrics.expired.inc(ended)
             await self._clock.sleep(_PAUSE_S)
 

@@ -166,8 +166,9 @@ class Rows(Protocol):
     ) -> list[Moment]:
         """Changes and removals between the moments, both included, in order of time."""
 
-    async def expire(self, before_ms: int) -> int:
-        """Delete some intervals that ended before; returns their number. Call it again until that is 0."""
+    async def expire(self, before_ms: int, *, transient: bool = False) -> int:
+        """Delete some intervals that ended before, of all kinds or of transient ones; returns their number. Call it
+        again until that is 0."""
 
     async def prepare(self, now_ms: int) -> None:
         """Create partitions for new rows, where the database needs them."""

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+IS_TRANSIENT = "kind = 'events'"
+"""Of rows whose history is kept for a shorter time: those of the transient kinds of ``shoal.navigator.model``."""
+
 SQLITE: Sequence[tuple[str, ...]] = (
     (
         """CREATE TABLE nav_clusters (
@@ -43,6 +46,7 @@ SQLITE: Sequence[tuple[str, ...]] = (
             cluster TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (cluster, name)
         ) STRICT, WITHOUT ROWID""",
     ),
+    (f"CREATE INDEX nav_history_transient ON nav_history (until_ms) WHERE {IS_TRANSIENT}",),
 )
 
 POSTGRES: Sequence[tuple[str, ...]] = (
@@ -84,6 +88,7 @@ POSTGRES: Sequence[tuple[str, ...]] = (
             PRIMARY KEY (cluster, name)
         )""",
     ),
+    (f"CREATE INDEX nav_history_transient ON nav_history (until_ms) WHERE {IS_TRANSIENT}",),
 )
 
 VERSION_TABLE = "CREATE TABLE IF NOT EXISTS nav_schema (version INTEGER NOT NULL)"

@@ -212,12 +212,15 @@ class SqliteRows:
             for cluster, kind, key, at_ms, data in found
         ]
 
-    async def expire(self, before_ms: int) -> int:
+    async def expire(self, before_ms: int, *, transient: bool = False) -> int:
         def work(connection: sqlite3.Connection) -> int:
+            chosen = f"until_ms < ? AND {schema.IS_TRANSIENT}" if transient else "until_ms < ?"
             ended = connection.execute(
-                "DELETE FROM nav_history WHERE id IN (SELECT id FROM nav_history WHERE until_ms < ? LIMIT ?)",
+                f"DELETE FROM nav_history WHERE id IN (SELECT id FROM nav_history WHERE {chosen} LIMIT ?)",
                 (before_ms, _EXPIRED_ROWS),
             ).rowcount
+            if transient:
+                return ended
             ended += connection.execute(
                 "DELETE FROM nav_sessions WHERE ended_ms > 0 AND ended_ms < ?", (before_ms,)
             ).rowcount

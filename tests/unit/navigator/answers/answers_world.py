@@ -175,6 +175,26 @@ def the_world() -> World:
         view.put("us-2", "shardinstances", an_object(
             name, spec={"shardId": name, "config": "sites"},
             status={"phase": phase, "state": "Ready", "slots": slots, "assignedCount": 7}))  # fmt: skip
+    for reason, type_, ago_s in (("BackOff", "Warning", 30), ("Pulled", "Normal", 600)):
+        view.put("us-2", "events", an_object(
+            f"lonely-0.{reason.lower()}", "lab", type=type_, reason=reason, count=4, message=f"{reason} of lab:v9",
+            involvedObject={"kind": "Pod", "name": "lonely-0", "namespace": "lab"}, lastTimestamp=stamp(ago_s),
+            source={"component": "kubelet"}))  # fmt: skip
+    view.put("us-2", "ingresses", an_object("front", "lab", spec={"rules": [{"host": "lab.test", "http": {"paths": [
+        {"path": "/api", "backend": {"service": {"name": "api"}}}]}}]}))  # fmt: skip
+    view.put("us-2", "httproutes", an_object("front", "lab", spec={
+        "hostnames": ["lab.test"], "parentRefs": [{"name": "public"}],
+        "rules": [{"backendRefs": [{"name": "api", "namespace": "core"}]}]}))  # fmt: skip
+    view.put("us-2", "sentinelroutes", an_object("r-1", "sentinel", spec={
+        "environment": "env-1", "host": "demo.test", "tls": {"secret": "c"},
+        "backends": [{"deployment": "dep-3", "namespace": "demo", "service": "web"}]}))  # fmt: skip
+    view.put("us-2", "sentinelpolicies", an_object("p-1", "sentinel", spec={
+        "environment": "env-1", "order": 5, "rateLimit": {"limit": 3}, "routes": ["r-1"]}))  # fmt: skip
+    for number, (revision, replicas) in enumerate((("dep-2", 1), ("dep-3", 2))):
+        view.put("us-2", "deployments", an_object(
+            f"shopfront-{revision}", "zoo", spec={"replicas": replicas}, status={"readyReplicas": replicas},
+            metadata={"creationTimestamp": stamp(600 - number),
+                      "labels": {"shoal.dev/app": "app-1", "shoal.dev/deployment": revision}}))  # fmt: skip
     before = MemoryView(view.known, at_s=AT_S - 7200)
     before.put("eu-1", "pods", a_pod("web-1", image="reg.io/web:v0", labels={"app": "web"}, workload="web"))
     before.put("eu-1", "services", a_service("web"), a_service("gone"))

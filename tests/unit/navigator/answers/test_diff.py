@@ -48,6 +48,13 @@ async def test_clusters_are_compared_without_the_fields_that_clusters_write() ->
     ]
 
 
+async def test_events_are_compared_only_when_they_are_named() -> None:
+    before, after = MemoryView([a_cluster("a")]), MemoryView([a_cluster("a")])
+    after.put("a", "events", an_object("web.1", reason="BackOff"))
+    assert (await diff_moments(before, after, DiffScope()))["added"] == []
+    assert len((await diff_moments(before, after, DiffScope(kinds=("events",))))["added"]) == 1
+
+
 async def test_a_difference_that_is_too_large_is_marked_as_incomplete() -> None:
     view = MemoryView([a_cluster("a"), a_cluster("b")])
     view.put("a", "services", *(a_service(f"s{number}") for number in range(5)))

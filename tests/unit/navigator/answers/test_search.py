@@ -34,6 +34,12 @@ def test_every_word_must_be_found_somewhere() -> None:
     assert hits("web nothing-like-that") == hits("  ") == []
 
 
+def test_events_are_searched_only_when_they_are_named() -> None:
+    assert hits("lonely-0") == ["pods us-2/lonely-0"]
+    assert hits("lonely-0", kinds=["events"]) == ["events us-2/lonely-0.backoff", "events us-2/lonely-0.pulled"]
+    assert hits("demo.test") == ["sentinelroutes us-2/r-1"]
+
+
 def test_search_shows_the_matched_fields_and_the_total() -> None:
     found, total = done(search(WORLD.view, "v2 shop", kinds=["pods"], limit=1))
     assert total == 2

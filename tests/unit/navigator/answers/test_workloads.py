@@ -22,6 +22,7 @@ def test_workloads_have_their_pods_of_all_clusters_and_the_app_of_the_fleet() ->
     page = done(workloads(WORLD.view, fleet))
     assert [(each["kind"], each["name"]) for each in page.items] == [
         ("Pod", "lonely-0"), ("Deployment", "web"), ("Pod", "batch-7"),
+        ("Deployment", "shopfront-dep-2"), ("Deployment", "shopfront-dep-3"),
     ]  # fmt: skip
     found = done(workload(WORLD.view, fleet, "shop", "deployment", "web"))
     assert (found["kind"], found["app"], found["revisions"], found["pods"], found["ready"]) == (

@@ -15,6 +15,7 @@ from shoal.navigator.manager.config import ManagerConfig
     [
         {"grace_s": -1.0},
         {"retention_s": 0.0},
+        {"event_retention_s": 0.0},
         {"stale_intervals": 2.0},
         {"max_message_bytes": 10},
         {"guard_s": 5.0},

@@ -32,7 +32,7 @@ Columns = Callable[[Row], tuple[Any, ...]]
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MEMORY_MOST = 100_000
-BY_NAME = ("cluster", "namespace", "name")
+BY_NAME = ("cluster", "namespace", "name", "kind")
 
 
 def matching(where: Expr | None, joins: Mapping[str, Any], *, now_s: float) -> Matching:

@@ -13,7 +13,11 @@ from shoal.navigator.model import KINDS
 APP_LABELS = ("app.kubernetes.io/name", "app")
 """Labels that may name the app of an object, in order of precedence."""
 DEPLOYMENT_LABEL = "shoal.dev/deployment"
+APP_LABEL = "shoal.dev/app"  # its id
 TEMPLATE_HASH_LABEL = "pod-template-hash"
+CLUSTERS, APPS, ROUTES = "clusters", "apps", "routes"
+"""Kinds of queries that are no kind of object."""
+ROUTE_KINDS = ("sentinelroutes", "ingresses", "httproutes")
 
 _TEXT, _TEXTS, _NUMBER, _NUMBERS = FieldType.TEXT, FieldType.TEXTS, FieldType.NUMBER, FieldType.NUMBERS
 _BOOL, _AGE, _TIME, _MAP = FieldType.BOOL, FieldType.AGE, FieldType.TIME, FieldType.MAP
@@ -103,6 +107,23 @@ _COMMON = (
 
 _SELECTOR = QueryField(name="selector", type=_MAP, code="s.selector", help="selector.KEY")
 
+_REPLICAS = (
+    _flag("ready", "s.ready >= s.replicas", "whether all wanted replicas are ready"),
+    _number("replicas", "s.replicas", "number of wanted replicas"),
+    _number("ready_replicas", "s.ready", "number of ready replicas"),
+    _number("updated_replicas", "s.updated", "number of replicas of the newest template"),
+    _texts("image", "s.images", "images of its containers"),
+)
+
+_ROUTE = (
+    _text("kind", "kind_of(row)", "SentinelRoute, Ingress, HTTPRoute", needs="kind_of"),
+    _texts("host", "s.hosts", "hosts of the requests; * for all"),
+    _texts("path", "s.paths", "paths of the requests"),
+    _texts("backend", "s.backends", "services that take the requests: shop/web"),
+    _texts("gateway", "s.gateways", "gateways of an HTTPRoute, or the class of an Ingress"),
+    _flag("tls", "s.tls", "whether it has a certificate"),
+)
+
 _OWN: Mapping[str, tuple[QueryField, ...]] = {
     "pods": (
         _text("status", "status_of(s)", "status as kubectl shows it: Running, CrashLoopBackOff, Terminating",
@@ -154,12 +175,25 @@ _OWN: Mapping[str, tuple[QueryField, ...]] = {
         _number("allocatable_memory", "s.allocatable_memory", "GiB for pods"),
         _number("allocatable_pods", "s.allocatable_pods", "number of pods it takes"),
     ),
-    "deployments": (
-        _flag("ready", "s.ready >= s.replicas", "whether all wanted replicas are ready"),
-        _number("replicas", "s.replicas", "number of wanted replicas"),
-        _number("ready_replicas", "s.ready", "number of ready replicas"),
-        _number("updated_replicas", "s.updated", "number of replicas of the newest template"),
-        _texts("image", "s.images", "images of its containers"),
+    "deployments": _REPLICAS,
+    APPS: (*_REPLICAS, _number("revisions", "s.revisions", "revisions with replicas; 2 while a new one takes over")),
+    **dict.fromkeys((ROUTES, *ROUTE_KINDS), _ROUTE),
+    "sentinelpolicies": (
+        _text("type", "s.type", "keyAuth, jwt, rateLimit, firewall, requestSize, cors"),
+        _number("precedence", "s.order", "smaller numbers apply first"),
+        _flag("enabled", "s.enabled", "whether it applies"),
+        _texts("route", "s.routes", "routes that it applies to; none: all of its environment"),
+    ),
+    "events": (
+        _text("type", "s.type", "Normal, Warning"),
+        _text("reason", "s.reason", "BackOff, FailedScheduling, Unhealthy"),
+        _text("message", "s.message", "the first 256 characters of its message", repeats=False),
+        _text("object", "s.object", "what it is about: Pod/web-6f7-x", repeats=False),
+        _text("object_kind", "s.object.partition('/')[0]", "kind of that object"),
+        _text("object_name", "s.object.partition('/')[2]", "name of that object", repeats=False),
+        _number("times", "s.count", "how often it was seen"),
+        QueryField(name="seen", type=_AGE, code="s.seen_at", stamp=True, help="time since it was last seen: seen < 5m"),
+        _text("source", "s.source", "component that reported it"),
     ),
     "horizontalpodautoscalers": (
         _text("target", "s.target", "what it scales: Deployment/web"),
@@ -210,6 +244,11 @@ _COLUMNS: Mapping[str, str] = {
     "deployments": "cluster namespace name replicas ready_replicas updated_replicas image age",
     "horizontalpodautoscalers": "cluster namespace name target min max replicas desired age",
     "shardinstances": "cluster namespace name config phase state slots objects reason age",
+    "events": "cluster namespace seen type reason object times message",
+    APPS: "cluster project environment name revision replicas ready_replicas image age",
+    ROUTES: "cluster namespace kind name host path backend age",
+    **dict.fromkeys(ROUTE_KINDS, "cluster namespace name host path backend age"),
+    "sentinelpolicies": "cluster namespace name type precedence enabled route age",
     "clusters": "name region environment freshness edge heard failing",
 }
 _WORDS: Mapping[str, str] = {
@@ -220,6 +259,8 @@ _WORDS: Mapping[str, str] = {
     "sidecars": "sidecar", "envoyfilters": "envoyfilter", "peerauthentications": "peerauthentication pa",
     "requestauthentications": "requestauthentication ra", "authorizationpolicies": "authorizationpolicy ap",
     "wasmplugins": "wasmplugin", "istiocontrolplaneconfigs": "istiocontrolplaneconfig", "clusters": "cluster",
+    "events": "event ev", APPS: "app", ROUTES: "route", "ingresses": "ingress ing", "httproutes": "httproute",
+    "sentinelroutes": "sentinelroute", "sentinelpolicies": "sentinelpolicy policies policy",
 }  # fmt: skip
 
 
@@ -227,7 +268,10 @@ def _kind(name: str, fields: Iterable[QueryField]) -> QueryKind:
     columns = _COLUMNS.get(name, "cluster namespace name host gateway age")
     by_name = {field.name: field for field in fields}
     shown = tuple(column for column in columns.split() if column in by_name)
-    return QueryKind(name=name, fields=by_name, columns=shown, words=_words(_WORDS.get(name, "")))
+    reported = ROUTE_KINDS if name == ROUTES else (name,) if name in KINDS else ()
+    return QueryKind(
+        name=name, reported=reported, fields=by_name, columns=shown, words=_words(_WORDS.get(name, ""))
+    )  # fmt: skip
 
 
 def _fields_of(name: str) -> tuple[QueryField, ...]:
@@ -236,9 +280,8 @@ def _fields_of(name: str) -> tuple[QueryField, ...]:
     return (*_COMMON, *_ISTIO) if KINDS[name].istio and name != "istiocontrolplaneconfigs" else _COMMON
 
 
-CLUSTERS = "clusters"
 QUERY_KINDS: Mapping[str, QueryKind] = {
-    **{name: _kind(name, _fields_of(name)) for name in KINDS},
+    **{name: _kind(name, _fields_of(name)) for name in (*KINDS, APPS, ROUTES)},
     CLUSTERS: _kind(CLUSTERS, _CLUSTERS),
 }
 BY_WORD: Mapping[str, QueryKind] = {

@@ -62,9 +62,11 @@ class QueryField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryKind:
-    """A kind that can be queried, with its fields and its default columns."""
+    """A kind that can be queried, with its fields and its default columns. ``reported`` are the kinds whose rows it
+    has; none for one that is made of others."""
 
     name: str
+    reported: tuple[str, ...]
     fields: Mapping[str, QueryField]
     columns: tuple[str, ...]
     words: tuple[str, ...] = ()  # other names

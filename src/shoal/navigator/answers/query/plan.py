@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shoal.navigator.answers.query.fields import APP_LABELS, DEPLOYMENT_LABEL
+from shoal.navigator.answers.query.fields import APP_LABELS, DEPLOYMENT_LABEL, ROUTE_KINDS, ROUTES
 from shoal.navigator.answers.query.model import And, Compare, Expr, FieldRef, Not, Or, Query, Truth, refs_of
 from shoal.navigator.model import KINDS
 
@@ -51,9 +51,10 @@ class ByService:
 Lookup = ByKey | ByLabel | ByField | ByNamespace | ByService
 _RANK: tuple[type, ...] = (ByKey, ByService, ByLabel, ByField, ByNamespace)
 
-_OF_ISTIO = {"host": "host"}
+_BY_HOST = {"host": "host"}
 INDEXED: Mapping[str, Mapping[str, str]] = {
-    **{kind.name: _OF_ISTIO for kind in KINDS.values() if kind.istio},
+    **{kind.name: _BY_HOST for kind in KINDS.values() if kind.istio},
+    **dict.fromkeys((ROUTES, *ROUTE_KINDS), _BY_HOST),
     "pods": {"node": "node", "ip": "ip", "owner": "owner", "image": "image"},
     "services": {"cluster_ip": "ip", "external_ip": "ip"},
     "nodes": {"address": "ip"},
@@ -84,7 +85,8 @@ class QueryPlan:
 def plan(query: Query, deployments_of: DeploymentsOf) -> QueryPlan:
     parts = query.where.parts if isinstance(query.where, And) else (query.where,) if query.where is not None else ()
     of_clusters = [part for part in parts if all(ref.field.of_cluster for ref in refs_of(part))]
-    found = _lookups(query.where, query, deployments_of) if query.where is not None else None
+    where = query.where if query.kind.reported else None  # what is made of other kinds has no index
+    found = _lookups(where, query, deployments_of) if where is not None else None
     return QueryPlan(_all(of_clusters), found)
 
 

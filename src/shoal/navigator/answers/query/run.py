@@ -18,10 +18,11 @@ from typing import Any, Protocol
 import orjson
 
 from shoal.errors import BadRequest
+from shoal.navigator.answers.apps import app_rows
 from shoal.navigator.answers.fleet import Deployments
 from shoal.navigator.answers.joins import joins_for
 from shoal.navigator.answers.query.compiled import BY_NAME, Matching, columns, key_of, matching, order_key
-from shoal.navigator.answers.query.fields import CLUSTERS
+from shoal.navigator.answers.query.fields import APPS, CLUSTERS
 from shoal.navigator.answers.query.model import Expr, FieldRef, FieldType, Order, Query, QueryField, refs_of
 from shoal.navigator.answers.query.plan import ByField, ByKey, ByLabel, ByNamespace, ByService, Lookup, QueryPlan, plan
 from shoal.navigator.model import Cluster, Row
@@ -103,9 +104,12 @@ class Runner:
 
     def scan(self, query: Query) -> list[Row]:
         """Every row that matches, found without a plan: what plans are compared with."""
-        if query.kind.name == CLUSTERS:
-            return self._test(query)(cluster_row(each) for each in self._view.clusters())
-        return self._test(query)(self._view.rows(query.kind.name))
+        view, kind = self._view, query.kind.name
+        if kind == CLUSTERS:
+            return self._test(query)(cluster_row(each) for each in view.clusters())
+        if kind == APPS:
+            return self._test(query)(app_rows(view, self._fleet(), self._places("")))
+        return self._test(query)(row for each in query.kind.reported for row in view.rows(each))
 
     def _fleet(self) -> Deployments:
         if self._deployments is None:
@@ -127,15 +131,19 @@ class Runner:
         view, kind = self._view, query.kind.name
         if kind == CLUSTERS:
             yield [cluster_row(each) for each in clusters]
+        elif kind == APPS:
+            yield app_rows(view, self._fleet(), [each.name for each in clusters])
         elif made.lookups is None and made.of_clusters is None:
-            yield view.rows(kind)
+            for each in query.kind.reported:
+                yield view.rows(each)
         else:
             once = made.lookups is None or len(made.lookups) == 1
-            seen: set[tuple[str, str, str]] = set()
+            seen: set[tuple[str, ...]] = set()
             for place in [""] if made.of_clusters is None else [each.name for each in clusters]:
                 for lookup in made.lookups or (None,):
-                    rows = self._rows(kind, lookup, place)
-                    yield rows if once else _unseen(rows, seen)
+                    for reported in query.kind.reported:
+                        rows = self._rows(reported, lookup, place)
+                        yield rows if once else _unseen(rows, seen)
 
     def _rows(self, kind: str, lookup: Lookup | None, cluster: str) -> Iterable[Row]:
         """``cluster`` may be empty: all of them."""
@@ -239,7 +247,7 @@ def _ordered(query: Query) -> list[FieldRef]:
     return [each.ref for each in query.order if each.ref is not None]
 
 
-def _unseen(rows: Iterable[Row], seen: set[tuple[str, str, str]]) -> Iterator[Row]:
+def _unseen(rows: Iterable[Row], seen: set[tuple[str, ...]]) -> Iterator[Row]:
     for row in rows:
         key = _by_key(row)
         if key not in seen:
@@ -273,7 +281,7 @@ def _group_key(item: dict[str, Any], names: Sequence[str], order: Sequence[Order
 def _position(text: str, ordered: int) -> tuple[tuple[Any, ...], int]:
     try:
         done, place = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        if isinstance(done, int) and isinstance(place, list) and len(place) == ordered + 3:
+        if isinstance(done, int) and isinstance(place, list) and len(place) == ordered + len(BY_NAME):
             return tuple(place), done
     except (ValueError, TypeError, binascii.Error):
         pass

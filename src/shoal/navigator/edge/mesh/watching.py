@@ -18,8 +18,7 @@ from shoal.navigator.edge.kind_objects import KindObjects
 from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, SYNCED
 from shoal.navigator.edge.mesh.plan import Istiod, control_plane, istiod_of, mesh_config
 from shoal.navigator.edge.reading import ROW, MonitoredResource
-from shoal.navigator.edge.rows import key_of
-from shoal.navigator.edge.watching import RowSink
+from shoal.navigator.edge.rows import RowSink, key_of
 from shoal.navigator.model import CONTROL_PLANE_CONFIG
 from shoal.reconcile.cache import Change, ChangeType
 from shoal.reconcile.informer import Informer

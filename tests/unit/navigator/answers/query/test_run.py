@@ -98,6 +98,16 @@ V2 = ["eu-1/web-2", "us-1/web-1"]
         ("hpa where target = 'Deployment/web' and replicas < desired and max = 10", ["us-2/scaler"]),
         ("shardinstances where config = sites and phase != Running", ["us-2/sites-2"]),
         ("shi where slots > 500 and objects = 7", ["us-2/sites-1"]),
+        ("events where reason = 'BackOff' and seen < 1m", ["us-2/lonely-0.backoff"]),
+        ("events where object = 'Pod/lonely-0' and type = Normal and times = 4", ["us-2/lonely-0.pulled"]),
+        ("ev where object_kind = Pod and message ~ 'lab:v9' and seen > 5m", ["us-2/lonely-0.pulled"]),
+        ("ingresses where backend = 'lab/api' and path = '/api'", ["us-2/front"]),
+        ("routes where host = 'demo.test' and tls and backend = 'demo/web'", ["us-2/r-1"]),
+        ("routes where kind = HTTPRoute and gateway = 'lab/public' and backend = 'core/api'", ["us-2/front"]),
+        ("policies where type = rateLimit and precedence < 10 and route = 'r-1'", ["us-2/p-1"]),
+        ("apps where environment = live and ready and revision = 3 and revisions = 2", ["us-2/shopfront"]),
+        ("apps where name = shopfront and region = us and replicas = 3", ["us-2/shopfront"]),
+        ("apps where app = nothing", []),
         ("vs where host = web", ["eu-1/web", "us-1/web"]),
         ("clusters where region = us and freshness = healthy", ["us-1/us-1"]),
         ("clusters where heard > 1m", ["us-2/us-2"]),
@@ -108,6 +118,16 @@ def test_a_query_finds_the_expected_rows(text: str, expected: list[str]) -> None
     assert names(text) == expected
     assert {(row.cluster, row.name) for row in Runner(WORLD.view, lambda: read_deployments(WORLD.fleet)).scan(
         parse(text, now_s=AT_S))} == {tuple(each.split("/")) for each in expected}  # fmt: skip
+
+
+def test_routes_of_several_kinds_with_one_name_are_all_listed_over_pages() -> None:
+    runner = Runner(WORLD.view, lambda: read_deployments(WORLD.fleet))
+    for text in ("routes where host = 'lab.test'", "routes where name = front and namespace = lab"):
+        query = parse(f"{text} select kind, name", now_s=AT_S)
+        first = runner.run(query, QueryPage(1))
+        second = runner.run(query, QueryPage(1, first.position))
+        assert [each["kind"] for each in (*first.items, *second.items)] == ["HTTPRoute", "Ingress"]
+        assert (first.total, second.position) == (2, "")
 
 
 def test_kinds_that_a_cluster_lacks_are_not_failing() -> None:
