@@ -15,6 +15,8 @@ CALLED_FROM_OUTSIDE = {
     f"{_VERSIONS}.r0001_tables.upgrade": "alembic",
     f"{_VERSIONS}.r0002_gateways.down_revision": "alembic",
     f"{_VERSIONS}.r0002_gateways.upgrade": "alembic",
+    f"{_VERSIONS}.r0006_control_keys.down_revision": "alembic",
+    f"{_VERSIONS}.r0006_control_keys.upgrade": "alembic",
     "shoal.control.database.tables.Rollout": "a table of the database; being defined is its use",
     "shoal.node.runtime.process.shim.main.main": "the shim's own process",
     "shoal.base.clock.FakeClock": "stands beside the clock that it replaces; CONTRIBUTING gives it to all tests",

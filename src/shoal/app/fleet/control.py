@@ -82,8 +82,8 @@ async def sweep_forever(fleet: Fleet, tokens: ApiTokens, clock: Clock) -> None:
     """Do periodic work until cancelled."""
     while True:
         try:
-            await fleet.sweep()
             await tokens.save_used()
+            await fleet.sweep()
         except ServiceUnavailable as error:
             log.warning("the sweep is delayed: the database is unavailable", reason=str(error))
         except Exception as error:

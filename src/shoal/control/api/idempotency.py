@@ -21,6 +21,7 @@ from shoal.control.api.parameters import Call
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.tables import Idempotency
 from shoal.control.database.transaction import Tx
+from shoal.control.domain.fingerprints import FingerprintKeys
 from shoal.control.domain.model import Applied
 from shoal.control.domain.objects import workspace_of
 from shoal.errors import ApiError, BadRequest
@@ -46,10 +47,11 @@ class Remembered:
 class Answers:
     """The answers of the requests that carried a key."""
 
-    def __init__(self, databases: Databases) -> None:
+    def __init__(self, databases: Databases, fingerprints: FingerprintKeys) -> None:
         self._databases = databases
+        self._fingerprints = fingerprints
 
-    def keyed(self, call: Call, key: str | None, kind: str, document: Any) -> KeyedRequest | None:
+    async def keyed(self, call: Call, key: str | None, kind: str, document: Any) -> KeyedRequest | None:
         """The request with its key, if it carries one."""
         if key is None:
             return None
@@ -57,9 +59,12 @@ class Answers:
             raise BadRequest("Idempotency-Key must be 1 to 128 visible ASCII characters")
         workspace_id = call.caller.who.workspace_id
         database = self._databases.of(workspace_of(kind, workspace_id))
-        text = orjson.dumps([call.request.method, call.request.path, document], option=orjson.OPT_SORT_KEYS)
-        # a keyed digest, because the request may hold a secret that can be guessed
-        digest = hmac.new(database.signing_key, text, hashlib.sha256).hexdigest()
+        content = [call.request.method, call.request.path, document]
+        if kind == "Secret":  # values can be guessed, so their digest needs a key that is not in the database
+            digest = (await self._fingerprints.of(database)).digest(content)
+        else:
+            text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+            digest = hmac.new(database.signing_key, text, hashlib.sha256).hexdigest()
         return KeyedRequest(database, workspace_id, key, digest)
 
 

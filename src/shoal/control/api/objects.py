@@ -118,7 +118,7 @@ class Objects:
         self, kind: str, call: Call, query: DryRun, headers: IdempotencyKey, body: dict[str, Any]
     ) -> RestAnswer:
         placed = _placed(body, ref_of(call, kind))
-        keyed = None if query.dry_run else self._answers.keyed(call, headers.key, kind, body)
+        keyed = None if query.dry_run else await self._answers.keyed(call, headers.key, kind, body)
         if keyed is not None and (before := await keyed.answered()):
             return _replayed(before)
         also = keyed.remember(201) if keyed is not None else None

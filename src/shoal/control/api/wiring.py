@@ -72,7 +72,7 @@ def make_api(
     counted = RestMetrics(metrics, "control")
     streams = RestStreams(tokens.authenticate, clock, counted.streams, owner="the control plane")
     access = ApiAccess(databases, counted, operators)
-    objects = Objects(fleet, Answers(databases))
+    objects = Objects(fleet, Answers(databases, fleet.fingerprints))
     operations = [
         *Operations(fleet, databases, version=version).operations(),
         *Apply(fleet).operations(),

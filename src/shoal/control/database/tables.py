@@ -198,6 +198,16 @@ class Secret(_InEnvironment, Base):
     __table_args__ = (UniqueConstraint("workspace_id", "environment_id", "name"),)
 
 
+class ControlKey(Base):
+    """A key of the control plane itself, by its purpose."""
+
+    __tablename__ = "control_keys"
+    id: Mapped[str] = mapped_column(Key, primary_key=True)
+    data_key: Mapped[bytes]  # wrapped by the master key
+    master_key: Mapped[str] = mapped_column(String(64))  # which one
+    created_at: Mapped[int]
+
+
 class Region(_Named, Base):
     __tablename__ = "regions"
     platform: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")

@@ -19,6 +19,7 @@ from shoal.control.database.leftovers import forget_deleted_clusters
 from shoal.control.database.transaction import Tx
 from shoal.control.domain import entry, gateways, moves, readiness
 from shoal.control.domain.access import OPERATORS, authorize
+from shoal.control.domain.fingerprints import FingerprintKeys, upgrade_row
 from shoal.control.domain.infrastructure import ClusterHandler, RegionHandler, SentinelHandler
 from shoal.control.domain.kind_handlers import (
     ApiKeyHandler,
@@ -27,6 +28,7 @@ from shoal.control.domain.kind_handlers import (
     EnvironmentHandler,
     KindHandler,
     PolicyHandler,
+    PreparedSecret,
     ProjectHandler,
     RouteHandler,
     SecretHandler,
@@ -34,7 +36,17 @@ from shoal.control.domain.kind_handlers import (
 from shoal.control.domain.kinds.app import AppSpec
 from shoal.control.domain.kinds.credentials import SecretSpec
 from shoal.control.domain.kinds.places import ClusterSpec, SentinelSpec
-from shoal.control.domain.model import GROUP, Actor, Applied, Deleted, Diff, GatewayDefaults, ObjectRef, Sealed, Sealer
+from shoal.control.domain.model import (
+    GROUP,
+    Actor,
+    Applied,
+    Deleted,
+    Diff,
+    GatewayDefaults,
+    KeySealer,
+    ObjectRef,
+    Sealed,
+)
 from shoal.control.domain.objects import (
     TABLES,
     ObjectScope,
@@ -54,8 +66,7 @@ from shoal.control.domain.placement.facts import (
     read_infrastructure,
     read_sizes,
 )
-from shoal.control.domain.placement.model import ClusterFacts, PlacedLoad, PlacementRequest
-from shoal.control.domain.placement.plan import refusal
+from shoal.control.domain.placement.model import ClusterFacts, PlacedLoad
 from shoal.control.domain.plan import differences
 from shoal.control.domain.queries import Queries
 from shoal.control.domain.refusals import DocumentsRefused, NamedObject, needed_of, untried
@@ -68,7 +79,6 @@ from shoal.errors import (
     Conflict,
     Invalid,
     ServiceUnavailable,
-    invalid,
     not_found,
 )
 from shoal.sync.keys import Place
@@ -103,7 +113,7 @@ class Fleet(Queries):
         databases: Databases,
         clock: Clock,
         ids: Ids,
-        sealer: Sealer,
+        sealer: KeySealer,
         *,
         operators: Collection[str] = OPERATORS,
         gateways: GatewayDefaults = GatewayDefaults(),  # noqa: B008 - frozen
@@ -111,6 +121,7 @@ class Fleet(Queries):
         super().__init__(databases, clock)
         self._ids = ids
         self._sealer = sealer
+        self.fingerprints = FingerprintKeys(sealer)
         self._operators = frozenset(operators)
         self._gateways = gateways
 
@@ -128,9 +139,9 @@ class Fleet(Queries):
         must have, 0 that it must not exist. ``also`` is done in the same transaction."""
         document = doc if isinstance(doc, SpecDocument) else parse(doc)
         authorize(who, "apply", document.kind.name, self._operators)
-        sealed = await self._seal(document, dry_run=dry_run)
+        secret = await self._prepare(who, document, dry_run=dry_run)
         async with self._changing(who, document.kind.name, dry_run=dry_run) as work:
-            applied = await self._apply(work, who, document, sealed, if_match=if_match, create_only=create_only)
+            applied = await self._apply(work, who, document, secret, if_match=if_match, create_only=create_only)
             if also is not None and not dry_run:
                 await also(work.tx, applied)
         if document.kind.scope == "fleet" and applied.changed and not dry_run:
@@ -145,16 +156,16 @@ class Fleet(Queries):
         for position, document in enumerate(documents):
             database = self._databases.of(workspace_of(document.kind.name, who.workspace_id))
             parts.setdefault(database.name, []).append(position)
-        sealed = [await self._seal(each, dry_run=dry_run) for each in documents]
+        secrets = [await self._prepare(who, each, dry_run=dry_run) for each in documents]
         done: dict[int, Applied] = {}
         tried = [parts[name] for name in sorted(parts, key=lambda name: name != self._databases.fleet.name)]
         if len(tried) > 1 and not dry_run:
             elsewhere = {_named(documents[position]) for position in tried[0]}
-            await self._apply_part(who, documents, sealed, tried[1], elsewhere, dry_run=True)
+            await self._apply_part(who, documents, secrets, tried[1], elsewhere, dry_run=True)
         elsewhere = set()
         for part in tried:
             try:
-                done |= await self._apply_part(who, documents, sealed, part, elsewhere, dry_run=dry_run)
+                done |= await self._apply_part(who, documents, secrets, part, elsewhere, dry_run=dry_run)
             except DocumentsRefused as refused:
                 raise DocumentsRefused(refused.errors, {} if dry_run else done) from None
             elsewhere |= {_named(documents[position]) for position in part} if dry_run else set()
@@ -166,7 +177,7 @@ class Fleet(Queries):
         self,
         who: Actor,
         documents: Sequence[SpecDocument],
-        sealed: Sequence[Sealed | None],
+        secrets: Sequence[PreparedSecret | None],
         part: Sequence[int],
         elsewhere: Collection[NamedObject],
         *,
@@ -186,7 +197,7 @@ class Fleet(Queries):
                     work = self._work(first.tx, database, who.workspace_id)
                     try:
                         authorize(who, "apply", documents[position].kind.name, self._operators)
-                        done[position] = await self._apply(work, who, documents[position], sealed[position])
+                        done[position] = await self._apply(work, who, documents[position], secrets[position])
                         await work.flush()
                     except ServiceUnavailable:
                         raise
@@ -211,7 +222,7 @@ class Fleet(Queries):
         work: PendingWork,
         who: Actor,
         document: SpecDocument,
-        sealed: Sealed | None,
+        secret: PreparedSecret | None,
         *,
         if_match: int | None = None,
         create_only: bool = False,
@@ -219,8 +230,10 @@ class Fleet(Queries):
         within = await self._within(work, who, document)
         row = await find(work.session, who.workspace_id, document.ref, within)
         _check_version(document.ref, row, if_match, create_only=create_only)
+        if secret is not None and isinstance(row, tables.Secret):
+            upgrade_row(secret.key, row)
         await self._read_places(work, document, row)
-        return await self._write(work, who, ApplyRequest(doc=document, within=within, sealed=sealed), row)
+        return await self._write(work, who, ApplyRequest(doc=document, within=within, secret=secret), row)
 
     async def delete(
         self,
@@ -267,7 +280,7 @@ class Fleet(Queries):
             row, within = await get(work.session, who.workspace_id, ref)
             assert isinstance(row, tables.App)
             await self._read_facts(work, {region})
-            to = _target(await work.facts(region), row, region, cluster, shard)
+            to = moves.target(await work.facts(region), row, region, cluster, shard)
             found = work.infrastructure.region_named(region)
             assert found is not None
             moved = await moves.move_app(work, row, found.id, to)
@@ -363,6 +376,8 @@ class Fleet(Queries):
                     await readiness.sweep(tx, defaults=self._gateways)
             await entry.keep(database, self._sealer, round(self._clock.wall_s() * 1000), self._new_certificate_id)
         await self.place_waiting()
+        for database in self._databases.all:
+            await self.fingerprints.replace_old(database)
 
     def _new_certificate_id(self) -> str:
         return f"gwc_{self._ids.new_suffix(ID_LETTERS)}"
@@ -374,11 +389,13 @@ class Fleet(Queries):
         except AlreadyExists:
             return await self.get(who, ref)
 
-    async def _seal(self, document: SpecDocument, *, dry_run: bool) -> Sealed | None:
+    async def _prepare(self, who: Actor, document: SpecDocument, *, dry_run: bool) -> PreparedSecret | None:
         """Sealing may ask a server for keys, so it is done before the database is."""
         if not isinstance(document.spec, SecretSpec) or document.spec.values is None:
             return None
-        return Sealed(b"", b"", "") if dry_run else await self._sealer.seal(document.spec.values)
+        key = await self.fingerprints.of(self._databases.of(who.workspace_id))
+        sealed = Sealed(b"", b"", "") if dry_run else await self._sealer.seal(document.spec.values)
+        return PreparedSecret(sealed, key, key.of(document.spec.values))
 
     @asynccontextmanager
     async def _changing(
@@ -399,8 +416,8 @@ class Fleet(Queries):
 
     def _work(self, tx: Any, database: Database, workspace_id: str = "") -> PendingWork:
         return PendingWork(
-            tx=tx, new_suffix=self._ids.new_suffix, secret_key=database.signing_key, workspace_id=workspace_id,
-            database=database.name, gateways=self._gateways,
+            tx=tx, new_suffix=self._ids.new_suffix, workspace_id=workspace_id, database=database.name,
+            gateways=self._gateways,
         )  # fmt: skip
 
     async def _within(self, work: PendingWork, who: Actor, document: SpecDocument) -> ObjectScope:
@@ -575,26 +592,3 @@ def _kept(before: dict[str, Any] | None, stored: dict[str, Any]) -> dict[str, An
 
 def _outside(row: Row, within: ObjectScope) -> ObjectScope:
     return ObjectScope(within.project) if isinstance(row, tables.Environment) else within
-
-
-def _target(known: Sequence[ClusterFacts], app: tables.App, region: str, cluster: str, shard: str) -> Place:
-    """The place to move to, or why it cannot be."""
-    facts = next((each for each in known if each.name == cluster and each.region == region), None)
-    if facts is None:
-        raise Invalid.of("App", GROUP, app.name, [not_found("cluster", cluster)])
-    spec = read_app_spec(app.spec)
-    want = PlacementRequest(
-        region=region,
-        labels=spec.placement.labels,
-        cel=spec.placement.cel,
-        tolerations=spec.placement.tolerations,
-        app={"name": app.name, "project": "", "environment": "", "labels": app.labels},
-    )
-    why = refusal(want, facts)
-    if why:
-        raise Invalid.of("App", GROUP, app.name, [invalid("cluster", cluster, why)])
-    shards = [each for each in facts.shards if each.agent != "lost" and shard in ("", each.name)]
-    if not shards:
-        raise Invalid.of("App", GROUP, app.name, [not_found("shard", shard)])
-    chosen = min(shards, key=lambda each: (each.agent != "joined", each.deployments, each.name))
-    return Place(facts.id, chosen.name)

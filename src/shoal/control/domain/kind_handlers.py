@@ -5,18 +5,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import orjson
 from sqlalchemy import func, select
 
 from shoal.base.ids import new_token, token_digest
 from shoal.control.database import tables
 from shoal.control.domain import apps, gateways, namespaces
 from shoal.control.domain.fields import Reader
+from shoal.control.domain.fingerprints import FingerprintKey
 from shoal.control.domain.kinds.app import AppSpec
 from shoal.control.domain.kinds.credentials import ApiKeySpec, SecretSpec
 from shoal.control.domain.kinds.policy import PolicySpec
@@ -34,13 +32,22 @@ KEY_PREFIX = "shk_"
 KEY_SHOWN = 12  # letters of a key by which people recognise it
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedSecret:
+    """The values of a secret, as they are stored."""
+
+    sealed: Sealed
+    key: FingerprintKey
+    fingerprint: str
+
+
 @dataclass(slots=True, kw_only=True)
 class ApplyRequest:
     """One apply: the document, its project and environment, and the values prepared before the transaction."""
 
     doc: SpecDocument
     within: ObjectScope
-    sealed: Sealed | None = None
+    secret: PreparedSecret | None = None
     once: dict[str, Any] = field(default_factory=dict)  # goes into the answer and nowhere else
 
 
@@ -299,21 +306,21 @@ class SecretHandler(_InEnvironment):
     async def stored(self, work: PendingWork, request: ApplyRequest) -> dict[str, Any]:
         spec = cast(SecretSpec, request.doc.spec)
         found: dict[str, Any] = {"variables": list(spec.variables)}
-        if spec.values is not None:
-            found["fingerprint"] = fingerprint(spec.values, work.secret_key)
+        if request.secret is not None:
+            found["fingerprint"] = request.secret.fingerprint
         return found
 
     async def columns(self, work: PendingWork, request: ApplyRequest, row: Row | None, new_id: str) -> dict[str, Any]:
         found = await super().columns(work, request, row, new_id)
-        if request.sealed is None:
+        if request.secret is None:
             return found
         revision = row.revision + 1 if isinstance(row, tables.Secret) else 1
         return {
             **found,
             "revision": revision,
-            "ciphertext": request.sealed.ciphertext,
-            "data_key": request.sealed.data_key,
-            "master_key": request.sealed.master_key,
+            "ciphertext": request.secret.sealed.ciphertext,
+            "data_key": request.secret.sealed.data_key,
+            "master_key": request.secret.sealed.master_key,
         }
 
     async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:
@@ -353,11 +360,6 @@ class SecretHandler(_InEnvironment):
         if users and not cascade:
             raise _in_use(row, f"apps use it: {_some(users)}; change them first, or delete with cascade")
         return await super().delete(work, row, within, cascade=cascade)
-
-
-def fingerprint(values: dict[str, str], key: bytes) -> str:
-    """Tells two sets of values apart for who has the key, and says nothing about them to others."""
-    return hmac.digest(key, orjson.dumps(values, option=orjson.OPT_SORT_KEYS), hashlib.sha256).hex()
 
 
 async def _names(work: PendingWork, table: Any, environment_id: str) -> set[str]:

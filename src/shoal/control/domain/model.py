@@ -137,3 +137,13 @@ class Sealer(Protocol):
 
     async def rewrap(self, data_key: bytes, master_key: str, public_key: bytes) -> bytes:
         """The data key wrapped for the agent that holds the private half of ``public_key``."""
+
+
+class KeySealer(Sealer, Protocol):
+    """Also keeps keys of the control plane itself."""
+
+    async def wrap(self, key: bytes) -> tuple[bytes, str]:
+        """The key wrapped by a master key, and which one."""
+
+    async def unwrap(self, data_key: bytes, master_key: str) -> bytes:
+        """The key. Raises ``CannotOpen`` if no master key opens it."""

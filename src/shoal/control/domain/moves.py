@@ -31,9 +31,11 @@ from shoal.control.domain.apps import (
 from shoal.control.domain.model import GROUP
 from shoal.control.domain.objects import withins
 from shoal.control.domain.placement.facts import size_of
+from shoal.control.domain.placement.model import ClusterFacts, PlacementRequest
+from shoal.control.domain.placement.plan import refusal
 from shoal.control.domain.specs import read_app_spec
 from shoal.control.domain.work import PendingWork
-from shoal.errors import Invalid, invalid
+from shoal.errors import Invalid, invalid, not_found
 from shoal.sync.keys import Place
 
 
@@ -140,3 +142,26 @@ async def place_waiting(work: PendingWork) -> int:
 async def waiting_regions(session: AsyncSession) -> set[str]:
     """Ids of the regions in which something has nowhere to go."""
     return set(await session.scalars(select(Topology.region_id).where(Topology.cluster_id == "").distinct()))
+
+
+def target(known: Sequence[ClusterFacts], app: tables.App, region: str, cluster: str, shard: str) -> Place:
+    """The place to move to, or why it cannot be."""
+    facts = next((each for each in known if each.name == cluster and each.region == region), None)
+    if facts is None:
+        raise Invalid.of("App", GROUP, app.name, [not_found("cluster", cluster)])
+    spec = read_app_spec(app.spec)
+    want = PlacementRequest(
+        region=region,
+        labels=spec.placement.labels,
+        cel=spec.placement.cel,
+        tolerations=spec.placement.tolerations,
+        app={"name": app.name, "project": "", "environment": "", "labels": app.labels},
+    )
+    why = refusal(want, facts)
+    if why:
+        raise Invalid.of("App", GROUP, app.name, [invalid("cluster", cluster, why)])
+    shards = [each for each in facts.shards if each.agent != "lost" and shard in ("", each.name)]
+    if not shards:
+        raise Invalid.of("App", GROUP, app.name, [not_found("shard", shard)])
+    chosen = min(shards, key=lambda each: (each.agent != "joined", each.deployments, each.name))
+    return Place(facts.id, chosen.name)

@@ -38,7 +38,6 @@ class PendingWork:
     homes: dict[str, dict[str, str]] = field(default_factory=dict)  # environment → region → cluster, as read
     _facts: dict[str, list[ClusterFacts]] | None = None
     _wanted: list[DesiredObject] = field(default_factory=list)
-    secret_key: bytes = b""  # of fingerprints of secrets' values
 
     @property
     def session(self) -> AsyncSession:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from sqlalchemy import CursorResult, func, select, update
@@ -18,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.base.logs import get_logger
 from shoal.control.database.engine import Database, Databases
-from shoal.control.database.tables import FLEET, Environment, GatewayCertificate, Project, Secret
+from shoal.control.database.tables import FLEET, ControlKey, Environment, GatewayCertificate, Project, Secret
 from shoal.control.database.transaction import Tx
 from shoal.control.secrets.masters import UnknownMasterKey, Wrapped
 from shoal.control.secrets.sealer import EnvelopeSealer
@@ -57,7 +58,7 @@ class _Found:
     secret_id: str
     name: str  # project, environment and name
     wrapped: Wrapped
-    table: type[Secret] | type[GatewayCertificate] = Secret
+    table: type[Secret] | type[GatewayCertificate] | type[ControlKey] = Secret
 
 
 @dataclass(slots=True)
@@ -124,10 +125,13 @@ async def rotate_master(
 
 
 async def master_keys_in_use(databases: Databases) -> dict[str, int]:
-    """How many secrets are under each master key: one that is not here may be thrown away."""
+    """How many secrets are under each master key: one that is not here may be thrown away. None at all are under one
+    that only a key of the control plane still needs."""
     found: Counter[str] = Counter()
     for database in databases.all:
         async with database.reading() as session:
+            for key in await session.scalars(select(ControlKey.master_key)):
+                found[key] += 0
             for table in (Secret, GatewayCertificate):
                 counted = select(table.master_key, func.count().label("secrets")).group_by(table.master_key)
                 for row in await session.execute(counted):
@@ -145,6 +149,8 @@ async def _walk(walk: _Walk) -> None:
                 break
             after = page[-1].secret_id
             await _move(walk, page)
+    if walk.moved < walk.limit:
+        await _move_control_keys(walk)
 
 
 async def _page(session: AsyncSession, after: str, walk: _Walk) -> list[_Found]:
@@ -182,6 +188,20 @@ async def _certificates(session: AsyncSession, after: str, walk: _Walk) -> list[
     ]
 
 
+async def _move_control_keys(walk: _Walk) -> None:
+    """Keys of the control plane itself. One that cannot be opened is replaced when it is needed next."""
+    async with walk.database.reading() as session:
+        rows = list(await session.scalars(select(ControlKey).where(ControlKey.master_key != walk.current)))
+    for row in rows:
+        found = _Found(row.id, row.id, Wrapped(row.master_key, row.data_key), ControlKey)
+        try:
+            resealed = await walk.sealer.reseal(found.wrapped)
+        except (UnknownMasterKey, CannotOpen) as error:
+            _log.warning("a key of the control plane stays under its old master key", key=row.id, error=str(error))
+            continue
+        await walk.database.run(partial(_rewrite, found=found, resealed=resealed), actor=walk.actor)
+
+
 async def _move(walk: _Walk, page: Sequence[_Found]) -> None:
     ready: list[tuple[_Found, Wrapped]] = []
     away: ServiceUnavailable | None = None
@@ -212,20 +232,24 @@ async def _write(tx: Tx, ready: Sequence[tuple[_Found, Wrapped]], current: str) 
     """Only where the row is still as it was read. Takes no number: nothing changes for agents."""
     moved = 0
     for found, resealed in ready:
-        done = await tx.session.execute(
-            update(found.table)
-            .where(
-                found.table.id == found.secret_id,
-                found.table.data_key == found.wrapped.data_key,
-                found.table.master_key == found.wrapped.master_key,
-            )
-            .values(data_key=resealed.data_key, master_key=resealed.master_key)
-            .execution_options(synchronize_session=False)
-        )
-        moved += cast("CursorResult[Any]", done).rowcount
+        moved += await _rewrite(tx, found, resealed)
     if moved:
         tx.audit(
             workspace_id=FLEET, action="rotate", kind="MasterKey", object_id=current, name=current,
             diff=[{"path": "secrets", "before": 0, "after": moved}],
         )  # fmt: skip
     return moved
+
+
+async def _rewrite(tx: Tx, found: _Found, resealed: Wrapped) -> int:
+    done = await tx.session.execute(
+        update(found.table)
+        .where(
+            found.table.id == found.secret_id,
+            found.table.data_key == found.wrapped.data_key,
+            found.table.master_key == found.wrapped.master_key,
+        )
+        .values(data_key=resealed.data_key, master_key=resealed.master_key)
+        .execution_options(synchronize_session=False)
+    )
+    return cast("CursorResult[Any]", done).rowcount

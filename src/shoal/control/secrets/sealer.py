@@ -14,15 +14,15 @@ from os import urandom
 from shoal.base.clock import Clock, Timer
 from shoal.base.ids import RandomBytes
 from shoal.control.domain.model import Sealed
-from shoal.control.secrets.masters import MasterKeys, Wrapped
-from shoal.sync.sealing import new_key, seal_values, wrap_for
+from shoal.control.secrets.masters import MasterKeys, UnknownMasterKey, Wrapped
+from shoal.sync.sealing import CannotOpen, new_key, seal_values, wrap_for
 
 KEEP_S = 60.0
 KEEP_COUNT = 1000
 
 
 class EnvelopeSealer:
-    """Is a ``shoal.control.domain.model.Sealer``."""
+    """Is a ``shoal.control.domain.model.KeySealer``."""
 
     def __init__(
         self,
@@ -52,6 +52,17 @@ class EnvelopeSealer:
         return wrap_for(
             await self._unwrapped(Wrapped(master_key, data_key)), public_key, random_bytes=self._random_bytes
         )
+
+    async def wrap(self, key: bytes) -> tuple[bytes, str]:
+        """A key of the control plane itself under the master key that seals."""
+        wrapped = await self.masters.wrap(key)
+        return wrapped.data_key, wrapped.master_key
+
+    async def unwrap(self, data_key: bytes, master_key: str) -> bytes:
+        try:
+            return await self.masters.unwrap(Wrapped(master_key, data_key))
+        except UnknownMasterKey as error:
+            raise CannotOpen(str(error)) from error
 
     async def reseal(self, wrapped: Wrapped) -> Wrapped:
         """The same data key under the master key that seals now: what it encrypts stays as it is."""

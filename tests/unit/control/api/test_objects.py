@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +186,17 @@ async def test_the_same_key_and_request_is_done_once_and_answered_alike(tmp_path
         assert error_of(await world.editor("POST", f"{ENV}/apps", body, Idempotency_Key="k2")) == (409, "AlreadyExists")
         assert len(await world.rows(tables.Deployment)) == 1
         assert error_of(await world.editor("POST", f"{ENV}/apps", body, Idempotency_Key="a b"))[0] == 400
+
+
+async def test_the_stored_digest_of_a_request_with_a_secret_needs_a_key_that_is_not_stored(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        body = {"metadata": {"name": "db"}, "spec": {"values": {"PASSWORD": "hunter2"}}}
+        for _ in range(2):
+            assert (await world.editor("POST", f"{ENV}/secrets", body, Idempotency_Key="k")).status_code == 201
+        (row,) = await world.rows(tables.Idempotency)
+        text = orjson.dumps(["POST", f"{ENV}/secrets", body], option=orjson.OPT_SORT_KEYS)
+        guessed = hmac.new(world.databases.fleet.signing_key, text, hashlib.sha256).hexdigest()
+        assert len(row.request) == len(guessed) and row.request != guessed
 
 
 async def test_the_same_key_sent_many_times_at_once_creates_one_object(tmp_path: Path) -> None:

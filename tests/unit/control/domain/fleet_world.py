@@ -22,6 +22,7 @@ from shoal.control.domain import readiness
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import Actor, ObjectRef, Sealed
 from shoal.sync.keys import Place, key_of
+from shoal.sync.sealing import CannotOpen
 from shoal.testing.seeded import seeded_bytes
 
 ADMIN = Actor("default", "ann", "admin")
@@ -34,6 +35,7 @@ class PlainSealer:
 
     def __init__(self) -> None:
         self.sealed: list[dict[str, str]] = []
+        self.lost = False  # the master key of before
 
     async def seal(self, values: dict[str, str]) -> Sealed:
         self.sealed.append(values)
@@ -41,6 +43,18 @@ class PlainSealer:
 
     async def rewrap(self, data_key: bytes, master_key: str, public_key: bytes) -> bytes:
         return data_key
+
+    async def wrap(self, key: bytes) -> tuple[bytes, str]:
+        return self._swapped(key), f"master {self.lost}"
+
+    async def unwrap(self, data_key: bytes, master_key: str) -> bytes:
+        if master_key != f"master {self.lost}":
+            raise CannotOpen("the master key is lost")
+        return self._swapped(data_key)
+
+    @staticmethod
+    def _swapped(key: bytes) -> bytes:
+        return bytes(255 - byte for byte in key)
 
 
 def doc(kind: str, name: str, spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:

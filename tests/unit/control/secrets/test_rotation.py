@@ -116,6 +116,24 @@ async def test_every_secret_moves_and_agents_notice_nothing(tmp_path: Path) -> N
         assert await made.count(Change) == changes
 
 
+async def test_the_key_of_fingerprints_moves_too_and_the_same_values_are_still_the_same(tmp_path: Path) -> None:
+    async with world(tmp_path, 1) as made:
+        old = await keys(1).current()
+        done = await rotate_master(made.databases, sealing(2, 1), limit=1)
+        assert not done.complete and await master_keys_in_use(made.databases) == {done.master_key: 1, old: 0}, (
+            "is needed"
+        )
+        assert (await rotate_master(made.databases, sealing(2, 1))).complete
+        assert await master_keys_in_use(made.databases) == {done.master_key: 1}
+        before, position = (await made.rows())["s000"], await made.databases.fleet.position()
+        await made.put(sealing(2), "s000", "value 0")
+        after = (await made.rows())["s000"]
+        assert (after.revision, after.version, after.spec) == (before.revision, before.version, before.spec)
+        assert await made.databases.fleet.position() == position
+        await made.put(sealing(2), "s000", "another value")
+        assert (await made.rows())["s000"].revision == before.revision + 1
+
+
 async def test_the_certificates_of_gateways_move_too(tmp_path: Path) -> None:
     async with world(tmp_path, 1) as made:
         sealed = await sealing(1).seal({"tls.key": "private"})
