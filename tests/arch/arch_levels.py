@@ -90,7 +90,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "wiring",
     ),
     "krane": (
-        "cache config drift election heartbeats identity metrics model protocol unsealing",
+        "addresses cache config drift election heartbeats identity metrics model protocol unsealing",
         "guard inbox joining key_state labels session stream",
         "context objects",
         "actual deployments following working",

@@ -43,11 +43,13 @@ async def connection(
     cluster: str = "c1",
     token: str = "",
     url: str = "",
+    urls: tuple[str, ...] = (),
     times: Times | None = None,
     max_calls: int = 3000,
 ) -> AsyncIterator[Connection]:
     join = JoinFile(
-        url=url or control.url,
+        url=url or ("" if urls else control.url),
+        urls=urls,
         ca=control.ca.decode(),
         token=token or await control.agent_token("c1", "eu"),
         cluster=cluster,
@@ -226,6 +228,65 @@ async def test_a_peer_that_stops_answering_is_noticed_and_replaced(tmp_path: Pat
                 stream.result()
             proxy.heal()
             await patiently(lambda: plane.heartbeat(pb.HeartbeatRequest(identity=session.identity)))
+
+
+async def test_an_agent_goes_on_at_the_next_url_and_comes_back_to_the_first(tmp_path: Path) -> None:
+    async with (
+        control_plane(tmp_path / "control") as control,
+        TcpProxy(control.port) as first,
+        TcpProxy(control.port) as second,
+    ):
+        await control.add_cluster("c1", region="eu")
+        urls = (f"https://127.0.0.1:{first.port}", f"https://127.0.0.1:{second.port}")
+        async with connection(control, urls=urls, times=Times(call_s=5.0, idle_s=100.0, return_s=0.5)) as plane:
+            cluster = FakeCluster()
+            session = await _joined(plane)
+            controller = _controller(tmp_path, plane, session, cluster)
+            await controller.start()
+            await eventually(lambda: controller.state().connection == "watching", timeout_s=60)
+            assert second.connections == 0
+            first.refuse()
+            key = await control.deploy("c1", "web")
+            await eventually(lambda: key in cluster.objects, timeout_s=60)
+            assert second.connections > 0 and controller.state().breaker == "closed"
+            first.heal()
+
+            async def back() -> bool:
+                await plane.heartbeat(pb.HeartbeatRequest(identity=session.identity))
+                return first.connections > 0
+
+            await eventually(back, timeout_s=60)
+            await eventually(lambda: controller.state().connection == "watching", timeout_s=60)
+            second.refuse()
+            other = await control.deploy("c1", "other")
+            await eventually(lambda: other in cluster.objects, timeout_s=60)
+            first.refuse()
+            second.refuse()
+            with pytest.raises(ServiceUnavailable):
+                await plane.heartbeat(pb.HeartbeatRequest(identity=session.identity))
+            first.heal()
+            second.heal()
+            await controller.stop()
+
+
+async def test_a_control_plane_that_stops_answering_is_left_for_the_next(tmp_path: Path) -> None:
+    async with control_plane(tmp_path / "control") as control, TcpProxy(control.port) as first:
+        await control.add_cluster("c1", region="eu")
+        urls = (f"https://127.0.0.1:{first.port}", control.url)
+        async with connection(control, urls=urls, times=Times(call_s=2.0, idle_s=100.0)) as plane:
+            session = await patiently(lambda: _joined(plane))
+            first.mute()  # connections stay open, and nothing comes any more
+
+            async def answered() -> bool:
+                try:
+                    await plane.heartbeat(pb.HeartbeatRequest(identity=session.identity))
+                except Timeout:  # something came shortly before
+                    return False
+                return True
+
+            await eventually(answered, timeout_s=60)
+            assert first.held > 0
+            first.heal()
 
 
 async def test_a_stream_that_brings_nothing_for_too_long_is_given_up(tmp_path: Path) -> None:

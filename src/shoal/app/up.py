@@ -216,10 +216,14 @@ def _ensure_join_file(rest: Rest, path: Path, cluster: str, region: str) -> None
         held = json.loads(path.read_bytes())
         listed = {token["name"]: token for token in rest.get("/api/v1/tokens", kind="agent")["items"]}
         found = listed.get(f"agent-{cluster}")
-        if found is not None and not found.get("revoked") and held["url"] == rest.context.url:
+        good = found is not None and not found.get("revoked")
+        if good and rest.context.url in (held["url"], *held.get("urls", ())):
             return
-        if found is not None and not found.get("revoked"):
-            write_private(path, json.dumps({**held, "url": rest.context.url, "ca": rest.context.ca}).encode())
+        if good:
+            moved = {**held, "url": rest.context.url, "ca": rest.context.ca}
+            if "urls" in held:
+                moved["urls"] = [rest.context.url if url == held["url"] else url for url in held["urls"]]
+            write_private(path, json.dumps(moved).encode())
             return
     body = {"kind": "agent", "name": f"agent-{cluster}", "cluster": cluster, "region": region, "shard": SHARD}
     made = rest.request("POST", "/api/v1/tokens", body).body

@@ -43,6 +43,10 @@ class CallFailed(ShoalError):
         self.code = code
 
 
+class NoAnswer(CallFailed):
+    """The other side cannot be reached, or the connection broke before it had answered."""
+
+
 class Message(Protocol):
     def to_binary(self) -> bytes: ...
 
@@ -114,7 +118,7 @@ class ConnectClient:
                         _raise_error(content)
                         return
                     yield _decoded(answer, content)
-            raise CallFailed("unavailable", "the stream ended in the middle of a message")
+            raise NoAnswer("unavailable", "the stream ended in the middle of a message")
         except LinkError as error:
             raise _broken(error) from None
         finally:
@@ -215,5 +219,6 @@ def _parsed(content: bytes) -> dict[str, object]:
 
 
 def _broken(error: LinkError) -> CallFailed:
-    code = _RESETS.get(error.code, "internal") if isinstance(error, PeerReset) else "unavailable"
-    return CallFailed(code, str(error))
+    if isinstance(error, PeerReset):
+        return CallFailed(_RESETS.get(error.code, "internal"), str(error))
+    return NoAnswer("unavailable", str(error))

@@ -14,21 +14,34 @@ from shoal.errors import ConfigError
 class JoinFile:
     """Where the control plane is and who this agent is there. Keep it secret: it has the token."""
 
-    url: str = setting(doc="address of the control plane, https://HOST:PORT")
+    url: str = setting("", doc="address of the control plane, https://HOST:PORT; the first of several")
+    urls: tuple[str, ...] = setting(
+        (), doc="addresses of control planes or relays of the fleet, the preferred one first"
+    )
     token: str = setting(doc="bearer token of the agent")
     cluster: str = setting(doc="name of the cluster")
     region: str = setting(doc="region of the cluster")
     shard: str = setting("default", doc="name of the agent's shard of the cluster")
-    ca: str = setting("", doc="CA certificates of the control plane, PEM; needed for https")
+    ca: str = setting("", doc="CA certificates of all control planes and relays, PEM; needed for https")
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("https://", "http://")):
-            raise ConfigError(f"url is {self.url!r}: use https://HOST:PORT")
-        if self.url.startswith("https://") and not self.ca:
-            raise ConfigError("ca is not set: an https url needs the control plane's CA certificates")
+        if not self.addresses:
+            raise ConfigError("url is not set: use https://HOST:PORT, or urls for several")
+        for name, url in (("url" if url == self.url else "urls", url) for url in self.addresses):
+            if not url.startswith(("https://", "http://")):
+                raise ConfigError(f"{name} is {url!r}: use https://HOST:PORT")
+            if url.startswith("https://") and not self.ca:
+                raise ConfigError(
+                    f"ca is not set: {name} has {url}, and https needs the control plane's CA certificates"
+                )
         for name in ("token", "cluster", "region", "shard"):
             if not getattr(self, name):
                 raise ConfigError(f"{name} is empty in the join file: create a new one with shoal token create")
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All URLs, each once: ``url``, then ``urls``."""
+        return tuple(dict.fromkeys((*((self.url,) if self.url else ()), *self.urls)))
 
 
 def read_join_file(path: Path) -> JoinFile:
@@ -85,9 +98,10 @@ class KraneConfig:
     heartbeat_s: float = setting(10.0, doc="time between heartbeats, unless the control plane sets another")
     rpc_timeout_s: float = setting(10.0, doc="longest time a call to the control plane may take")
     idle_s: float = setting(100.0, doc="a stream without any message for this long is closed")
+    return_s: float = setting(300.0, doc="time between tries of the join file's first URL while another one is in use")
     limits: Limits = setting(Limits(), doc="of each of the two controllers")
 
     def __post_init__(self) -> None:
-        for name in ("heartbeat_s", "rpc_timeout_s", "idle_s"):
+        for name in ("heartbeat_s", "rpc_timeout_s", "idle_s", "return_s"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: use more than 0")

@@ -16,7 +16,7 @@ from typing import Literal, assert_never
 from shoal.base.tasks import run_all
 from shoal.errors import ApiError, BadRequest, Forbidden, NotFound, ServiceUnavailable, Unauthorized
 from shoal.krane.context import ControllerContext
-from shoal.krane.model import Fenced, Live
+from shoal.krane.model import Fenced, Live, NextAddress
 from shoal.krane.protocol import Command, FindAbsent, Save, Send, Sync, Take, is_removal
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -107,7 +107,7 @@ class Follower:
         while True:
             await context.session.joined.wait()
             await context.guard.until_allowed()
-            welcomed = False
+            welcomed = elsewhere = False
             try:
                 async with aclosing(self._events()) as events:
                     async for event in events:
@@ -130,8 +130,11 @@ class Follower:
                 self._lost("connecting", "refused", str(error))
             except ApiError as error:
                 self._lost("connecting", "unavailable", str(error))
+                elsewhere = isinstance(error, NextAddress)
             finally:
                 context.machine.disconnect()
+            if elsewhere and not welcomed:
+                continue
             failures = 1 if welcomed else failures + 1
             await context.clock.sleep(context.backoff().delay_s(failures, context.random))
 

@@ -10,13 +10,14 @@ from shoal.base.breaker import Breaker, BreakerState
 from shoal.base.clock import Clock
 from shoal.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized
 from shoal.krane.config import Limits
+from shoal.krane.model import NextAddress
 
 _ANSWERS = (NotFound, BadRequest, Forbidden, Unauthorized)  # errors that only a working control plane gives
 _NUMBER = {BreakerState.CLOSED: 0.0, BreakerState.HALF_OPEN: 1.0, BreakerState.OPEN: 2.0}
 
 
 class _AlreadyCounted(BaseException):
-    """A failure that has been counted with another call; like a cancelled one it says nothing to the breaker."""
+    """A failure that is counted with another call; like a cancelled one it says nothing to the breaker."""
 
     def __init__(self, error: ApiError) -> None:
         self.error = error
@@ -43,6 +44,8 @@ class Guard:
                     return
                 except _ANSWERS as error:
                     answer = error
+                except NextAddress as error:
+                    raise _AlreadyCounted(error) from None  # only all of them together are the control plane
                 except ApiError as error:
                     if began_s <= self._outage_s:
                         raise _AlreadyCounted(error) from None

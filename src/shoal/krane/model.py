@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from shoal.errors import Conflict, Forbidden
+from shoal.errors import Conflict, Forbidden, ServiceUnavailable
 from shoal.sync.keys import StreamKind
 from shoal.sync.versions import Version
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -25,6 +25,10 @@ class Newer(Conflict):
 
 class Fenced(Forbidden):
     """Another agent has this shard now: the epoch of this one is over, and it must not act any more."""
+
+
+class NextAddress(ServiceUnavailable):
+    """This control plane does not answer, and the join file has another one: try again without a pause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,8 @@ MakeHandlers = Callable[[Owner, bytes], dict[StreamKind, StreamHandlers]]
 
 class ControlPlane(Protocol):
     """The RPCs. ``Unauthorized`` for a token that is not (or no longer) good, ``Fenced`` for an old epoch, ``NotFound``
-    only when the control plane answered so; everything that may pass by itself is ``ServiceUnavailable``."""
+    only when the control plane answered so; everything that may pass by itself is ``ServiceUnavailable``. A call tries
+    every control plane of the join file; a stream tries one, and raises ``NextAddress`` when there is another."""
 
     async def join(self, request: pb.JoinRequest) -> pb.JoinResponse: ...
 

@@ -44,6 +44,11 @@ class FaultProxy:
         """The number of connections with data that are held back."""
         return self._held
 
+    @property
+    def connections(self) -> int:
+        """The number of open connections through the proxy."""
+        return len(self._writers) // 2
+
     async def _listen(self) -> asyncio.Server:
         raise NotImplementedError
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import orjson
 import pytest
 
+from shoal.base.files import write_private
+from shoal.cli.fleet.tokens import JoinAddresses, TokenOptions, create
+from shoal.cli.rest import Rest
 from shoal.testing.databases import shared_postgres
 from shoal.testing.fleet_recorder import FleetRecorder, marker_of
 from shoal.testing.fleets import Api, Balancer, LocalFleet, app
@@ -59,6 +64,39 @@ async def test_agents_of_a_control_plane_that_is_killed_go_on_at_another_from_th
                         partial(asyncio.to_thread, is_ready, api, name), timeout_s=WAIT_S, explain=fleet.logs
                     )
                 api.close()
+
+
+async def test_an_agent_whose_join_file_has_both_control_planes_goes_on_at_the_other(tmp_path: Path) -> None:
+    database = shared_postgres().create_database()
+    with LocalFleet(tmp_path, database=database) as fleet:
+        await asyncio.to_thread(fleet.start, {"eu-1": "eu"})
+        second = await asyncio.to_thread(fleet.add_control, "second")
+        api = fleet.connect(second)
+        wanted = JoinAddresses(urls=(f"https://127.0.0.1:{fleet.control_port}", f"https://127.0.0.1:{second}"))
+        options = TokenOptions(kind="agent", cluster="eu-1", region="eu", shard="default", addresses=wanted)
+        with closing(Rest(api.context)) as rest:
+            made = create(rest, options)
+            plain = create(rest, TokenOptions(kind="agent", cluster="eu-1", region="eu", name="another"))
+        # the second control plane has the URL of the first from its credentials
+        assert plain["join"]["urls"] == [f"https://127.0.0.1:{port}" for port in (second, fleet.control_port)]
+        write_private(tmp_path / "join-eu-1-default.json", orjson.dumps(made["join"]))
+        await asyncio.to_thread(fleet.start_agents, [("eu-1", "default")])
+        await asyncio.to_thread(api.put, app("a", {"eu": 1}, marker="0"))
+        await eventually(partial(asyncio.to_thread, is_ready, api, "a"), timeout_s=WAIT_S, explain=fleet.logs)
+        streams = partial(asyncio.to_thread, api.metric, "shoal_control_streams")
+        assert await streams() == 0, "the first is preferred"
+        await asyncio.to_thread(fleet.control.kill)
+        await asyncio.to_thread(api.put, app("a", {"eu": 2}, marker="1"))
+        await eventually(partial(asyncio.to_thread, has_replicas, api, 2), timeout_s=WAIT_S, explain=fleet.logs)
+        assert await streams() == 2
+        status = await asyncio.to_thread(fleet.agent_status, "eu-1-default")
+        breakers = [status["controlPlane"]["breaker"], *(each["breaker"] for each in status["controllers"].values())]
+        assert breakers == ["closed"] * 3
+        api.close()
+
+
+def has_replicas(api: Api, count: int) -> bool:
+    return [region["reported"]["ready"] for region in api.app_status("a")["regions"]] == [count]
 
 
 def syncs(fleet: LocalFleet) -> float:

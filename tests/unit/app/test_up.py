@@ -9,15 +9,17 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from shoal.app.children import StartFailed
 from shoal.app.commands.down import stop_all
 from shoal.app.files import DirectoryLock, holder_of
-from shoal.app.up import UpDeps, UpOptions, cluster_command, control_command, run_up
+from shoal.app.up import UpDeps, UpOptions, cluster_command, control_command, introduce, run_up
 from shoal.base.clock import FakeClock, RealClock
-from shoal.cli.contexts import current_context
+from shoal.cli.contexts import Context, current_context
+from shoal.cli.rest import Rest
 from shoal.errors import ConfigError, ShoalError
 from shoal.testing.waiting import eventually_blocking
 
@@ -49,6 +51,33 @@ def deps(control: str = CONTROL, cluster: str = CLUSTER) -> UpDeps:
         lambda rest, options: None,
         welcomes=False,
     )
+
+
+class JoinRest:
+    """A control plane that knows the agent's token."""
+
+    def __init__(self, url: str) -> None:
+        self.context = Context("up", url, "token", "ca")
+
+    def get(self, path: str, **query: str) -> dict[str, object]:
+        return {"items": [{"name": "agent-eu-1", "revoked": False}]}
+
+    def request(self, *request: object, **how: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_join_files_follow_the_control_plane_to_another_port_and_keep_their_other_urls(tmp_path: Path) -> None:
+    options = UpOptions(dir=tmp_path, regions=("eu",))
+    path = options.cluster_dir("eu") / "join.json"
+    path.parent.mkdir(parents=True)
+    one, two, other = "https://127.0.0.1:7400", "https://127.0.0.1:7401", "https://other.example:7400"
+    held = {"url": one, "urls": [one, other], "ca": "old", "token": "t"}
+    path.write_text(json.dumps(held))
+    introduce(cast(Rest, JoinRest(one)), options)
+    assert json.loads(path.read_bytes()) == held
+    introduce(cast(Rest, JoinRest(two)), options)
+    assert json.loads(path.read_bytes()) == {"url": two, "urls": [two, other], "ca": "ca", "token": "t"}
 
 
 def started(directory: Path) -> tuple[subprocess.Popen[str], list[str]]:

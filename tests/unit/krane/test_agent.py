@@ -381,6 +381,25 @@ def test_a_join_file_is_read_and_what_is_wrong_with_it_is_said(tmp_path: Path) -
         read_join_file(path)
 
 
+def test_a_join_file_has_one_url_or_several(tmp_path: Path) -> None:
+    path = tmp_path / "join.json"
+    rest = '"ca": "PEM", "token": "t", "cluster": "c1", "region": "eu"'
+    for urls, expected in (
+        ('"url": "https://a"', ("https://a",)),
+        ('"urls": ["https://a", "https://b"]', ("https://a", "https://b")),
+        ('"url": "https://a", "urls": ["https://a", "https://b"]', ("https://a", "https://b")),
+        ('"url": "https://b", "urls": ["https://a", "https://b"]', ("https://b", "https://a")),
+    ):
+        path.write_text("{" + urls + ", " + rest + "}")
+        assert read_join_file(path).addresses == expected
+    path.write_text('{"url": "https://a", "urls": ["b:1"], ' + rest + "}")
+    with pytest.raises(ConfigError, match="urls is 'b:1'"):
+        read_join_file(path)
+    path.write_text("{" + rest + "}")
+    with pytest.raises(ConfigError, match="url is not set"):
+        read_join_file(path)
+
+
 def test_settings_come_from_file_environment_and_flags(tmp_path: Path) -> None:
     file = tmp_path / "krane.yaml"
     file.write_text("join: /etc/join.json\ndir: /var/lib/krane\nlimits: {buffer: 50}\n")

@@ -59,6 +59,13 @@ def start(
         Path | None,
         typer.Option(help="file from `shoal control credentials export`, or state directory of another control plane"),
     ] = None,
+    join_url: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="URL in the join files of agents, the preferred one first; may be repeated; default: its own, then "
+            "those of the control planes that --credentials came from"
+        ),
+    ] = None,
     tls_san: CertificateNames = None,
     relay: Annotated[
         str | None, typer.Option(metavar="URL", help="run a region's relay of the control plane at this URL")
@@ -80,8 +87,9 @@ def start(
     flags: dict[str, Any] = {
         "dir": dir, "port": port, "host": host, "database": tuple(database) if database else None,
         "workspace": tuple(workspace) if workspace else None, "events": events, "master_key": master_key,
-        "credentials": credentials, "tls_san": tuple(tls_san) if tls_san else None, "relay": relay,
-        "token_file": token_file, "ca": ca, "log_level": log_level,
+        "credentials": credentials, "join_url": tuple(join_url) if join_url else None,
+        "tls_san": tuple(tls_san) if tls_san else None, "relay": relay, "token_file": token_file, "ca": ca,
+        "log_level": log_level,
     }  # fmt: skip
 
     def read() -> ControlOptions:
@@ -127,8 +135,8 @@ def export(
         Path | None, typer.Option(help="state directory of the control plane; default `control` in $SHOAL_HOME")
     ] = None,
 ) -> None:
-    """Write the CA, the administrator's token and the master key to a file, for another control plane on the same
-    database. The file gives full access to the fleet: keep it secret."""
+    """Write the CA, the administrator's token, the master key and the URLs of the fleet to a file, for another control
+    plane on the same database. The file gives full access to the fleet: keep it secret."""
     from shoal.app.fleet.credentials import export_credentials
 
     folder = dir.expanduser().absolute() if dir is not None else directory(None) / "control"

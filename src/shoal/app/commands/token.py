@@ -44,6 +44,18 @@ _Dir = Annotated[
     Path | None, typer.Option(help="state directory of a cluster, for its tokens; default: tokens of the control plane")
 ]
 _Which = Annotated[str, typer.Argument(metavar="NAME", help="name or id from `shoal token list`")]
+_Url = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--url",
+        help="for an agent: URL in its join file, of a control plane or relay; may be repeated, preferred first; "
+        "default: those of the control plane",
+    ),
+]
+_Ca = Annotated[
+    Path | None,
+    typer.Option("--ca", metavar="FILE", help="for an agent: CA certificates to add, for example a relay's"),
+]
 _To = Annotated[Path | None, typer.Option("--to", metavar="FILE", help="write it to a file that only you can read")]
 
 
@@ -59,6 +71,8 @@ def create(
     region: Annotated[str, typer.Option(help="region of that cluster, or of a relay")] = "",
     shard: Annotated[str, typer.Option(help="shard of an agent; default: the cluster's default shard")] = "",
     ttl: Annotated[str, typer.Option(help="lifetime, for example 24h or 7d; default: it does not expire")] = "",
+    url: _Url = None,
+    ca: _Ca = None,
     to: _To = None,
     user: Annotated[str, typer.Option(help="for a cluster: user name of the token")] = "",
     group: Annotated[list[str] | None, typer.Option(help="for a cluster: group of the user; may be repeated")] = None,
@@ -73,12 +87,15 @@ def create(
     if kind not in fleet.KINDS:
         raise ConfigError(f"kind is {kind!r}: use {', '.join(fleet.KINDS)}")
     if dir is not None or user or group or kubeconfig:
-        _only_of_the_fleet(kind=kind, role=role, workspace=workspace, cluster=cluster, region=region, shard=shard)
+        _only_of_the_fleet(
+            kind=kind, role=role, workspace=workspace, cluster=cluster, region=region, shard=shard,
+            url=" ".join(url or ()), ca=str(ca or ""),
+        )  # fmt: skip
         _deliver(_create_of_cluster(user, group or [], ttl, name, dir, kubeconfig=kubeconfig), to, "the token")
         return
     wanted = fleet.TokenOptions(
         kind=kind, name=name, role=role, workspace=workspace, cluster=cluster, region=region, shard=shard,
-        ttl_s=seconds_of("ttl", ttl) if ttl else 0,
+        ttl_s=seconds_of("ttl", ttl) if ttl else 0, addresses=_addresses(url, ca),
     )  # fmt: skip
     with opened(context) as session:
         made = fleet.create(session.rest, wanted)
@@ -121,14 +138,17 @@ def rotate(
     grace: Annotated[
         str, typer.Option(help="how long the old token stays valid, for example 10m; 0 to end it at once")
     ] = "1h",
+    url: _Url = None,
+    ca: _Ca = None,
     to: _To = None,
     context: ContextName = "",
 ) -> None:
     """Replace a token of the control plane and print the new one. It cannot be shown again. The old one stays valid for
     --grace."""
     grace_s = 0 if grace in ("0", "0s") else seconds_of("grace", grace)
+    addresses = _addresses(url, ca)
     with opened(context) as session:
-        made = fleet.rotate(session.rest, name, grace_s)
+        made = fleet.rotate(session.rest, name, grace_s, addresses)
     _deliver(fleet.once(made), to, fleet.what(made))
 
 
@@ -158,6 +178,14 @@ def cluster_directory(state: Path) -> Path:
 def lifetime(text: str) -> timedelta:
     """``24h``, ``7d``, ``1h30m``, ``600s``."""
     return timedelta(seconds=seconds_of("ttl", text))
+
+
+def _addresses(urls: list[str] | None, ca: Path | None) -> fleet.JoinAddresses:
+    try:
+        certificates = ca.expanduser().read_text() if ca is not None else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"ca is {str(ca)!r}: it cannot be read: {error}") from None
+    return fleet.JoinAddresses(urls=tuple(dict.fromkeys(urls or ())), ca=certificates)
 
 
 def _of_cluster(dir: Path | None, context: str) -> bool:

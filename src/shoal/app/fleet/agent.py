@@ -52,7 +52,7 @@ class KraneSettings(KraneConfig):
     log_level: str = setting("info", doc="debug, info, warning, error or off")
 
 
-DYNAMIC = frozenset({"rpc_timeout_s", "idle_s"})  # settings that SIGHUP changes
+DYNAMIC = frozenset({"rpc_timeout_s", "idle_s", "return_s"})  # settings that SIGHUP changes
 
 
 async def run_krane(
@@ -120,4 +120,4 @@ async def make_agent(
 
 
 def _times(config: KraneConfig) -> Times:
-    return Times(call_s=config.rpc_timeout_s, idle_s=config.idle_s)
+    return Times(call_s=config.rpc_timeout_s, idle_s=config.idle_s, return_s=config.return_s)

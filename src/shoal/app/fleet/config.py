@@ -4,6 +4,7 @@ DIR/fleet.db        the fleet's tables, when the database is SQLite
 DIR/pki/            its CA and certificate (0600); agents and the command line trust the CA
 DIR/admin.token     the first token, of an administrator (0600)
 DIR/master.key      seals the secrets, when no other master key is configured (0600)
+DIR/join-urls.json  the URLs in join files: its own, and those of other control planes of the fleet
 DIR/port            the port chosen at the first start, used again at the next
 DIR/control.lock    held while a control plane runs in the directory
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from shoal.app.config import LOOPBACK, local_hosts, local_url, without_password
 from shoal.app.files import DirectoryLock, make_private_dir
-from shoal.app.fleet.credentials import take_over
+from shoal.app.fleet.credentials import keep_join_urls, take_over
 from shoal.app.ports import choose_port
 from shoal.base.settings import setting
 from shoal.control.relay.config import RelayConfig
@@ -44,6 +45,9 @@ class ControlOptions:
     master_key: str = setting("", doc="file:PATH, env:NAME or vault:URL; default: a file in the state directory")
     credentials: Path | None = setting(
         None, doc="state directory or credentials file of another control plane of this fleet"
+    )
+    join_url: tuple[str, ...] = setting(
+        (), doc="URLs in the join files of agents, the preferred one first; default: its own, then those in credentials"
     )
     tls_san: tuple[str, ...] = setting((), doc="additional DNS names and IP addresses in the certificate")
     relay: str = setting("", doc="URL of the control plane; runs this process as the relay of a region")
@@ -76,6 +80,7 @@ class ControlConfig:
     events: str
     master_key: str
     extra_hosts: tuple[str, ...]
+    join_urls: tuple[str, ...]  # empty before the port is known, unless they are given
     service: ServiceConfig
 
     @property
@@ -122,6 +127,9 @@ class RelaySettings:
 def checked_config(options: ControlOptions) -> ControlConfig:
     """The settings that these flags mean, as far as they can be known without touching the machine."""
     _check_port(options.port)
+    for url in options.join_url:
+        if not url.startswith("https://"):
+            raise ConfigError(f"join_url is {url!r}: use https://HOST:PORT")
     databases = dict(
         _database(text, options.dir) for text in options.database or (f"sqlite:///{options.dir}/fleet.db",)
     )
@@ -142,6 +150,7 @@ def checked_config(options: ControlOptions) -> ControlConfig:
         events=options.events,
         master_key=options.master_key,
         extra_hosts=options.tls_san,
+        join_urls=tuple(dict.fromkeys(options.join_url)),
         service=options.service,
     )
 
@@ -155,14 +164,15 @@ def opened_config(options: ControlOptions) -> Iterator[ControlConfig]:
         if options.credentials is not None:
             take_over(options.credentials.expanduser(), config.dir)
         port = choose_port(options.port, host=config.host, default=DEFAULT_PORT, remembered=config.dir / "port")
-        yield replace(config, port=port)
+        config = replace(config, port=port)
+        yield replace(config, join_urls=keep_join_urls(config.dir, config.join_urls or (config.url,)))
 
 
 @contextmanager
 def opened_relay(options: ControlOptions) -> Iterator[RelaySettings]:
     """The settings for a relay's start, as above."""
     _check_port(options.port)
-    for name in ("database", "workspace", "events", "master_key", "credentials"):
+    for name in ("database", "workspace", "events", "master_key", "credentials", "join_url"):
         if getattr(options, name):
             raise ConfigError(f"{name} is set: a relay does not use it; leave it out, or leave --relay out")
     if not options.relay.startswith(("https://", "http://")):

@@ -60,7 +60,7 @@ async def run_control(
         if reloading is not None:
             reloading.apply = lambda options: service.use(options.service)
         api = make_api(
-            fleet, tokens, databases, clock=clock, metrics=PROCESS, url=config.url, ca=pki.ca_cert.read_text(),
+            fleet, tokens, databases, clock=clock, metrics=PROCESS, urls=config.join_urls, ca=pki.ca_cert.read_text(),
             version=__version__, sealer=sealer,
         )  # fmt: skip
 

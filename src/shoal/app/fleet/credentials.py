@@ -1,4 +1,4 @@
-"""The shared credentials of several control planes: CA, administrator's token and master key, in one private file.
+"""What several control planes of a fleet share: CA, administrator's token, master key and URLs, in one private file.
 
 ``shoal control credentials export FILE`` writes it, ``shoal control start --credentials FILE`` imports it; the
 directory of another control plane on this machine works too. The file has all secrets of a fleet: it is refused if
@@ -11,6 +11,7 @@ import json
 import os
 import re
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from shoal.errors import ConfigError
 
 KIND = "shoal control credentials"
 _CA_CERT, _CA_KEY, _MANIFEST, _ADMIN = "pki/ca.crt", "pki/ca.key", "pki/manifest.json", "admin.token"
+_JOIN_URLS = "join-urls.json"
 _SEPARATORS = re.compile(r"[\s,]+")
 
 
@@ -48,6 +50,26 @@ def take_over(source: Path, folder: Path) -> None:
     if "master.key" in found:
         _take_master_key(source, folder / DEFAULT_FILE, found["master.key"])
     write_private(folder / _ADMIN, found["admin.token"].encode())
+    _write_join_urls(folder, _join_urls(folder).get("own", []), found.get("urls", []))
+
+
+def keep_join_urls(folder: Path, own: Sequence[str]) -> tuple[str, ...]:
+    """The URLs for join files: a control plane's ``own``, then those that came with its credentials."""
+    others = [url for url in _join_urls(folder).get("others", []) if url not in own]
+    _write_join_urls(folder, own, others)
+    return (*own, *others)
+
+
+def _join_urls(folder: Path) -> dict[str, list[str]]:
+    try:
+        found: dict[str, list[str]] = json.loads((folder / _JOIN_URLS).read_bytes())
+        return found
+    except (OSError, ValueError):
+        return {}
+
+
+def _write_join_urls(folder: Path, own: Sequence[str], others: Sequence[str]) -> None:
+    write_private(folder / _JOIN_URLS, json.dumps({"own": [*own], "others": [*others]}).encode())
 
 
 def _take_master_key(source: Path, path: Path, text: str) -> None:
@@ -80,6 +102,8 @@ def _of_directory(folder: Path, setting: str) -> dict[str, Any]:
         ) from None
     if (folder / DEFAULT_FILE).exists():
         found["master.key"] = (folder / DEFAULT_FILE).read_text()
+    urls = _join_urls(folder)
+    found["urls"] = [*urls.get("own", []), *urls.get("others", [])]
     return found
 
 
@@ -94,13 +118,22 @@ def _of_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"credentials is {str(path)!r}: other users can read it; run chmod 600 {path}")
     try:
         found = json.loads(content)
-        if found["kind"] != KIND or not all(isinstance(found[name], str) for name in _NEEDED) or "ca" not in found:
+        if (
+            found["kind"] != KIND
+            or not all(isinstance(found[name], str) for name in _NEEDED)
+            or "ca" not in found
+            or not _is_texts(found.get("urls", []))
+        ):
             raise ValueError("not an export of credentials")
     except (ValueError, KeyError, TypeError):
         raise ConfigError(
             f"credentials is {str(path)!r}: not a file from `shoal control credentials export`; export them again"
         ) from None
     return dict(found)
+
+
+def _is_texts(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(each, str) for each in found)
 
 
 _NEEDED = ("ca.crt", "ca.key", "admin.token")

@@ -15,6 +15,37 @@ COLUMNS = ("name", "kind", "role", "cluster", "region", "shard", "state", "expir
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JoinAddresses:
+    """URLs for the join file of an agent instead of the control plane's, and CA certificates to add to it."""
+
+    urls: tuple[str, ...] = ()
+    ca: str = ""
+
+    def __post_init__(self) -> None:
+        for url in self.urls:
+            if not url.startswith("https://"):
+                raise ConfigError(f"url is {url!r}: use https://HOST:PORT")
+        if self.ca and "-----BEGIN CERTIFICATE-----" not in self.ca:
+            raise ConfigError("ca has no certificate: use a file with CA certificates, PEM")
+
+    def check(self, kind: str) -> None:
+        if kind != "agent" and (self.urls or self.ca):
+            raise ConfigError(
+                f"url and ca are for the join files of agents; leave --url and --ca out for kind {kind!r}"
+            )
+
+    def put_into(self, made: dict[str, Any]) -> dict[str, Any]:
+        if not self.urls and not self.ca:
+            return made
+        join = dict(made["join"])
+        if self.ca:
+            join["ca"] = f"{join['ca'].rstrip()}\n{self.ca}"
+        if self.urls:
+            join |= {"url": self.urls[0], "urls": list(self.urls)}
+        return {**made, "join": join}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenOptions:
     """The options of `shoal token create`; empty if not given."""
 
@@ -26,6 +57,7 @@ class TokenOptions:
     region: str = ""
     shard: str = ""
     ttl_s: int = 0
+    addresses: JoinAddresses = JoinAddresses()
 
 
 def create(rest: Rest, wanted: TokenOptions) -> dict[str, Any]:
@@ -40,11 +72,11 @@ def create(rest: Rest, wanted: TokenOptions) -> dict[str, Any]:
         body["role"] = "viewer"
     if wanted.ttl_s:
         body["ttlSeconds"] = wanted.ttl_s
-    made: dict[str, Any] = rest.request("POST", f"{ROOT}/tokens", body).body
-    return made
+    return wanted.addresses.put_into(rest.request("POST", f"{ROOT}/tokens", body).body)
 
 
 def _check(wanted: TokenOptions) -> None:
+    wanted.addresses.check(wanted.kind)
     if wanted.kind == "user":
         if not wanted.name:
             raise ConfigError("name is missing: name the owner of the token with --name")
@@ -73,13 +105,14 @@ def list_(rest: Rest, kind: str = "") -> list[dict[str, Any]]:
 
 
 def revoke(rest: Rest, name: str) -> None:
-    rest.request("DELETE", f"{ROOT}/tokens/{_id_of(rest, name)}")
+    rest.request("DELETE", f"{ROOT}/tokens/{_find(rest, name)['id']}")
 
 
-def rotate(rest: Rest, name: str, grace_s: int) -> dict[str, Any]:
+def rotate(rest: Rest, name: str, grace_s: int, addresses: JoinAddresses) -> dict[str, Any]:
+    found = _find(rest, name)
+    addresses.check(found["kind"])
     body = {"graceSeconds": grace_s}
-    made: dict[str, Any] = rest.request("POST", f"{ROOT}/tokens/{_id_of(rest, name)}/rotate", body).body
-    return made
+    return addresses.put_into(rest.request("POST", f"{ROOT}/tokens/{found['id']}/rotate", body).body)
 
 
 def once(made: dict[str, Any]) -> str:
@@ -91,11 +124,12 @@ def what(made: dict[str, Any]) -> str:
     return "the join file" if "join" in made else "the token"
 
 
-def _id_of(rest: Rest, name: str) -> str:
+def _find(rest: Rest, name: str) -> dict[str, Any]:
     found = rest.get(f"{ROOT}/tokens")["items"]
     active = [each for each in found if each["id"] == name or (each["name"] == name and each["state"] != "revoked")]
     if len(active) == 1:
-        return str(active[0]["id"])
+        one: dict[str, Any] = active[0]
+        return one
     if active:
         ids = ", ".join(f"{each['id']} ({each['kind']})" for each in active)
         raise ConfigError(f"name {name!r} is ambiguous: several tokens have it; use the id: {ids}")

@@ -7,7 +7,7 @@ the answer contains the join file of the agent.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -84,7 +84,7 @@ class TokenList(Struct):
 
 
 class JoinFile(Struct):
-    """What an agent, an edge or a relay connects with."""
+    """What an agent, an edge or a relay connects with. An agent tries ``urls`` in their order; ``url`` is the first."""
 
     url: str
     ca: str
@@ -92,6 +92,7 @@ class JoinFile(Struct):
     cluster: str
     region: str
     shard: str
+    urls: list[str] | UnsetType = UNSET
 
 
 class TokenOnce(Struct):
@@ -104,12 +105,12 @@ class TokenOnce(Struct):
 
 class TokenPaths:
     def __init__(
-        self, fleet: Fleet, tokens: ApiTokens, *, clock: Clock, url: str, ca: str, operators: Collection[str]
+        self, fleet: Fleet, tokens: ApiTokens, *, clock: Clock, urls: Sequence[str], ca: str, operators: Collection[str]
     ) -> None:
         self._fleet = fleet
         self._tokens = tokens
         self._clock = clock
-        self._url = url
+        self._urls = list(urls)
         self._ca = ca
         self._operators = operators
 
@@ -186,7 +187,8 @@ class TokenPaths:
     def _once(self, text: str, row: Token) -> TokenOnce:
         if row.kind == "user":
             return TokenOnce(text, self._shown(row))
-        join = JoinFile(self._url, self._ca, text, row.cluster, row.region, row.shard)
+        several = self._urls if row.kind == "agent" and len(self._urls) > 1 else UNSET
+        join = JoinFile(self._urls[0], self._ca, text, row.cluster, row.region, row.shard, several)
         return TokenOnce(text, self._shown(row), join)
 
     def _shown(self, row: Token) -> TokenInfo:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from shoal.base.clock import Clock
 from shoal.base.metrics import Metrics
@@ -61,13 +61,13 @@ def make_api(
     *,
     clock: Clock,
     metrics: Metrics,
-    url: str,
+    urls: Sequence[str],
     ca: str,
     version: str,
     operators: Collection[str] = OPERATORS,
     sealer: EnvelopeSealer | None = None,
 ) -> RestApi[Principal, ApiCaller]:
-    """``url`` and ``ca`` are what agents and people connect with; ``operators`` must be those of ``fleet``.
+    """``urls`` and ``ca`` are for the join files of agents; ``operators`` must be those of ``fleet``.
     ``end_streams`` must be called before the process stops. Without ``sealer`` master keys cannot be rotated."""
     counted = RestMetrics(metrics, "control")
     streams = RestStreams(tokens.authenticate, clock, counted.streams, owner="the control plane")
@@ -80,7 +80,7 @@ def make_api(
         *Apps(fleet, objects).operations(),
         *Events(fleet, databases, streams).operations(),
         *MasterKeyPaths(databases, sealer).operations(),
-        *TokenPaths(fleet, tokens, clock=clock, url=url, ca=ca, operators=operators).operations(),
+        *TokenPaths(fleet, tokens, clock=clock, urls=urls, ca=ca, operators=operators).operations(),
     ]
     deps = RestApiDeps(
         owner="control", clock=clock, new_id=databases.fleet.ids.new_uid, metrics=counted, streams=streams,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.app.fleet.config import ControlOptions, opened_config
+from shoal.app.fleet.config import ControlOptions, checked_config, opened_config
 from shoal.app.fleet.credentials import export_credentials, take_over
 from shoal.app.pki import Pki
 from shoal.errors import ConfigError
@@ -33,6 +33,28 @@ def test_a_second_control_plane_has_the_ca_the_token_and_the_key_of_the_first(tm
                 assert config.admin_token_path.read_text() == "shoal_user_x\n"
                 assert (config.dir / "master.key").read_text() == "a-key\n"
                 assert config.admin_token_path.stat().st_mode & 0o077 == 0
+
+
+def test_join_files_have_the_urls_of_the_fleet_its_own_first(tmp_path: Path) -> None:
+    first, file = tmp_path / "first", tmp_path / "credentials.json"
+    with opened_config(ControlOptions(dir=first, port=7611)) as config:
+        assert config.join_urls == ("https://127.0.0.1:7611",)
+    a_control_plane(first)
+    export_credentials(first, file)
+    for source, name in ((file, "second"), (first, "third")):
+        options = ControlOptions(dir=tmp_path / name, credentials=source, port=7612)
+        with opened_config(options) as config:
+            assert config.join_urls == ("https://127.0.0.1:7612", "https://127.0.0.1:7611")
+        with opened_config(ControlOptions(dir=tmp_path / name, port=7613)) as config:  # moved, without credentials
+            assert config.join_urls == ("https://127.0.0.1:7613", "https://127.0.0.1:7611")
+    named = ("https://b.example:7400", "https://a.example:7400")
+    with opened_config(ControlOptions(dir=first, port=7611, join_url=named)) as config:
+        assert config.join_urls == named
+    export_credentials(first, file)
+    with opened_config(ControlOptions(dir=tmp_path / "fourth", credentials=file, port=7614)) as config:
+        assert config.join_urls == ("https://127.0.0.1:7614", *named)
+    with pytest.raises(ConfigError, match="join_url is 'b:1': use https://HOST:PORT"):
+        checked_config(ControlOptions(dir=first, join_url=("b:1",)))
 
 
 def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 from api_world import CA, ENV, URL, Client, an_app, error_of, prepared_world
 
 from shoal.base.clock import FakeClock
+from shoal.base.metrics import Metrics
+from shoal.control.api.wiring import make_api
 from shoal.rest.api import RestApi
 
 METRICS = "/metrics"
@@ -153,6 +155,20 @@ async def test_a_token_is_shown_once_and_that_of_an_agent_comes_with_all_it_need
         assert turned["join"]["token"] != join["token"]
         assert await world.tokens.authenticate(join["token"]) is None
         assert join["token"] not in (await world.admin("GET", "/api/v1/audit")).text
+
+
+async def test_join_files_of_agents_have_the_urls_of_all_control_planes(tmp_path: Path) -> None:
+    several = [URL, "https://second.example:7400"]
+    async with prepared_world(tmp_path) as world:
+        api = make_api(
+            world.fleet, world.tokens, world.databases, clock=world.clock, metrics=Metrics(), urls=several, ca=CA,
+            version="1.2.3",
+        )  # fmt: skip
+        admin = Client(api, world.admin.token)
+        for kind, urls in (("agent", several), ("relay", None), ("edge", None)):
+            body = {"kind": kind, "name": kind, "region": "eu"} | ({"cluster": "eu2"} if kind == "agent" else {})
+            join = (await world.ok(admin("POST", "/api/v1/tokens", body)))["join"]
+            assert (join["url"], join.get("urls")) == (URL, urls)
 
 
 async def test_what_a_token_needs_is_said_field_by_field(tmp_path: Path) -> None:
