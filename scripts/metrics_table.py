@@ -17,6 +17,7 @@ from shoal.apiserver.protection_metrics import define_flow_metrics
 from shoal.apiserver.request_metrics import define_request_metrics
 from shoal.apiserver.store_metrics import define_store_metrics
 from shoal.base.metrics import MetricDescription, Metrics, process_metrics
+from shoal.base.supervision import define_loop_metrics
 from shoal.control.relay.metrics import RelayMetrics
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.krane.metrics import KraneMetrics
@@ -44,7 +45,8 @@ def _slis(metrics: Metrics) -> list[MetricDescription]:
 
 
 def _process(metrics: Metrics) -> list[MetricDescription]:
-    return process_metrics().describe()
+    define_loop_metrics(metrics)
+    return [*process_metrics().describe(), *metrics.describe()]
 
 
 def _defined(*define: Callable[[Metrics], object]) -> Callable[[Metrics], list[MetricDescription]]:

@@ -48,7 +48,9 @@ LEVELS: dict[str, tuple[str, ...]] = {
         # tools without dependencies inside the package
         "asgi_common backoff bounded bounded_cache clock coalescing exposition fair_lock ids proxies spdy tracing "
         "websocket",
-        "breaker deadline files http2 logs metrics tasks",  # tools that need the clock, ids or another tool
+        "breaker deadline files http2 logs metrics",  # tools that need the clock, ids or another tool
+        "tasks",  # tasks with an owner
+        "supervision",  # loops that are started again
         "asgi connect http1 settings stdlib_logs",  # servers, clients and settings of a process
     ),
     "cli": (

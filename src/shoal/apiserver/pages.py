@@ -16,6 +16,7 @@ from shoal.apiserver.http import Request, Response
 from shoal.apiserver.messages import DocumentResponse
 from shoal.apiserver.negotiate import query
 from shoal.base.metrics import Metrics, formatted, metrics_page
+from shoal.base.supervision import stalled_loops
 from shoal.errors import NotFound
 from shoal.kube.discovery import DiscoveryDocuments, wants_aggregated
 from shoal.kube.resources import Resource
@@ -52,6 +53,7 @@ class Pages:
         self.health = HealthChecks()
         self.health.add("ping", str)
         self.health.add("store", lambda: core.store.problem)
+        self.health.add("loops", _stalled, ("healthz", "livez"))
         self.health.add("boot", lambda: "" if self.ready else "not ready yet", ("readyz",))
         self.issuer = issuer  # of service account tokens, when this server signs them
 
@@ -196,3 +198,7 @@ def _version_body() -> bytes:
 
 def _machine() -> str:
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+
+
+def _stalled() -> str:
+    return "; ".join(f"{name}: {why}" for name, why in stalled_loops().items())

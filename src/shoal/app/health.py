@@ -8,6 +8,7 @@ import orjson
 
 from shoal.base.asgi_common import Application, Receive, Scope, Send, answer
 from shoal.base.metrics import Metrics, metrics_page
+from shoal.base.supervision import stalled_loops
 
 Check = Callable[[], tuple[bool, dict[str, str]]]
 
@@ -20,9 +21,15 @@ HEALTH_PATHS = frozenset({"/livez", "/readyz", "/healthz"})
 def health_app(
     livez: Check, readyz: Check, metrics: Metrics, status: Callable[[], object] | None = None
 ) -> Application:
-    """Each check returns whether it passes, and why; ``/healthz`` is another name of ``/livez``. ``status`` is shown at
-    ``/status``."""
-    checks = {"/livez": livez, "/healthz": livez, "/readyz": readyz}
+    """Each check returns whether it passes, and why; ``/livez`` also fails while a loop of the process stays down, and
+    ``/healthz`` is another name of it. ``status`` is shown at ``/status``."""
+
+    def alive() -> tuple[bool, dict[str, str]]:
+        good, parts = livez()
+        stalled = stalled_loops()
+        return good and not stalled, parts | {f"loop {name}": why for name, why in stalled.items()}
+
+    checks = {"/livez": alive, "/healthz": alive, "/readyz": readyz}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

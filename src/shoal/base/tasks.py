@@ -1,13 +1,22 @@
-"""Tasks with a name and an owner: running a set of them together, waiting for the first, closing within a budget.
+"""Tasks with a name and an owner: running a set of them together, waiting for the first, one beside a block.
 
-Nothing here swallows a cancellation, and every task started is finished before the call that started it returns.
+Nothing here swallows a cancellation, and every task started is finished before the call or the owner that started it
+ends. No error is lost: it is raised, or logged where nobody waits for the task. Loops that are to run for ever are
+started by ``shoal.base.supervision``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from shoal.base.logs import get_logger
+
+_log = get_logger("tasks")
+
+T = TypeVar("T")
 
 
 async def run_all(parts: Mapping[str, Coroutine[Any, Any, Any]]) -> None:
@@ -46,5 +55,56 @@ async def cancel_all(*tasks: asyncio.Task[Any]) -> None:
             task.exception()  # marks it as seen, else the loop reports it when the task is collected
 
 
-def _name(future: asyncio.Future[Any]) -> str:
-    return future.get_name() if isinstance(future, asyncio.Task) else repr(future)
+async def outcomes(*parts: Coroutine[Any, Any, T], name: str) -> list[T | BaseException]:
+    """The result or the error of each part, run beside each other. For handlers of requests too: the parts end when
+    the caller is closed."""
+    tasks = [asyncio.get_running_loop().create_task(part, name=name) for part in parts]
+    try:
+        return await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, T], *, name: str) -> AsyncIterator[asyncio.Task[T]]:
+    """Run ``work`` beside the block and end it with the block. If it fails, the block goes on and may look at the task;
+    an error that ends with a block that succeeds is logged."""
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    try:
+        yield task
+    except BaseException:
+        await cancel_all(task)
+        raise
+    await cancel_all(task)
+    _log_failure(task)
+
+
+class OwnedTasks:
+    """The tasks that one owner has started and that end by themselves, such as those of requests. Nobody waits for
+    them: the error of one is logged."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def close(self) -> None:
+        """Cancel those that still run, and wait until they have ended."""
+        await cancel_all(*self._tasks)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        _log_failure(task)
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("a task failed", task=task.get_name(), error=error)

@@ -8,14 +8,19 @@ import orjson
 
 from shoal.base.asgi import Application, Receive, Scope, Send, answer
 from shoal.base.metrics import Metrics, metrics_page
+from shoal.base.supervision import stalled_loops
 
 Checks = Callable[[], Mapping[str, bool]]
 
 
 def health_app(alive: Checks, ready: Checks, notes: Callable[[], Mapping[str, str]] = dict) -> Application:
     """``/livez``, ``/healthz`` and ``/readyz``: 200 if all checks pass; the body names those that fail, and further
-    notes."""
-    paths = {"/livez": alive, "/healthz": alive, "/readyz": ready}
+    notes. A loop of the process that stays down is a check of ``/livez`` that fails."""
+
+    def living() -> Mapping[str, bool]:
+        return {**alive(), **{f"loop {name}": False for name in stalled_loops()}}
+
+    paths = {"/livez": living, "/healthz": living, "/readyz": ready}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -6,6 +6,7 @@ import pytest
 
 from shoal.apiserver.health import HealthChecks
 from shoal.errors import NotFound
+from shoal.testing.loops import stalled_loop
 from shoal.testing.servers import local_server
 
 
@@ -51,3 +52,10 @@ async def test_the_server_reports_its_checks_as_service_level_indicators() -> No
         answer = await server.call("GET", "/livez")
         assert answer.status == 500 and b"[-]store failed: it is closed" in answer.body
         assert "/metrics/slis" in (await server.get("/"))["paths"]
+
+
+async def test_a_loop_that_stays_down_fails_livez_and_not_readyz() -> None:
+    async with local_server() as server, stalled_loop("housekeeping/jobs"):
+        answer = await server.call("GET", "/livez")
+        assert answer.status == 500 and b"[-]loops failed: housekeeping/jobs: down for" in answer.body
+        assert (await server.call("GET", "/readyz")).status == 200

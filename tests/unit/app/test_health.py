@@ -7,6 +7,7 @@ from typing import Any
 
 from shoal.app.health import health_app, mostly_local
 from shoal.base.metrics import PROCESS, Metrics
+from shoal.testing.loops import stalled_loop
 
 
 async def page(app: Any, path: str, peer: str = "127.0.0.1", **headers: str) -> tuple[int, bytes]:
@@ -49,3 +50,13 @@ async def test_other_machines_read_health_and_need_a_token_for_the_rest() -> Non
         assert (await page(app, "/metrics", "127.0.0.1", x_forwarded_for="10.0.0.7"))[0] == 403
         assert (await page(app, "/metrics", "10.0.0.7", authorization="Bearer bad"))[0] == 403
         assert (await page(app, "/metrics", "10.0.0.7", authorization="Bearer good"))[0] == with_token
+
+
+async def test_a_loop_that_stays_down_fails_livez_and_is_named() -> None:
+    app = health_app(lambda: (True, {"a": "ok"}), lambda: (True, {}), Metrics())
+    assert (await page(app, "/livez"))[0] == 200
+    async with stalled_loop("edge/send"):
+        status, body = await page(app, "/livez")
+        assert status == 503 and list(json.loads(body)["checks"]) == ["a", "loop edge/send"]
+        assert (await page(app, "/readyz"))[0] == 200
+        assert b'shoal_loop_restarts_total{loop="edge/send"}' in (await page(app, "/metrics"))[1]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 
 import pytest
 
+from shoal.base import logs
 from shoal.base.clock import FakeClock
-from shoal.base.tasks import cancel_all, run_all, wait_first
+from shoal.base.tasks import OwnedTasks, beside, cancel_all, run_all, wait_first
 
 
 async def test_run_all_names_its_tasks_and_returns_when_all_have_ended(clock: FakeClock) -> None:
@@ -103,3 +105,61 @@ async def test_cancel_all_waits_until_the_tasks_have_ended() -> None:
     await asyncio.sleep(0)
     await cancel_all(task)
     assert ended == [1]
+
+
+async def test_a_task_beside_a_block_ends_with_it_also_when_the_block_fails() -> None:
+    ended: list[str] = []
+
+    async def endless(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+
+    async with beside(endless("a"), name="a") as task:
+        await asyncio.sleep(0)
+        assert task.get_name() == "a"
+    with pytest.raises(OSError, match="block"):
+        async with beside(endless("b"), name="b"):
+            await asyncio.sleep(0)
+            raise OSError("block")
+    assert ended == ["a", "b"]
+
+
+async def test_the_error_of_a_task_beside_a_block_is_logged_and_the_block_goes_on() -> None:
+    said = io.StringIO()
+    logs.configure(stream=said)
+
+    async def failing() -> None:
+        raise OSError("disk")
+
+    async with beside(failing(), name="reader") as task:
+        await asyncio.wait([task])
+    (line,) = said.getvalue().splitlines()
+    assert "reader" in line and "disk" in line
+
+
+async def test_owned_tasks_end_with_their_owner_and_no_error_is_lost() -> None:
+    said = io.StringIO()
+    logs.configure(stream=said)
+    ended: list[str] = []
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("endless")
+
+    async def failing() -> None:
+        raise OSError("disk")
+
+    tasks = OwnedTasks()
+    tasks.start(endless(), name="endless")
+    failed = tasks.start(failing(), name="request/1")
+    await asyncio.wait([failed])
+    await asyncio.sleep(0)
+    assert len(tasks) == 1
+    await tasks.close()
+    assert ended == ["endless"] and len(tasks) == 0
+    (line,) = said.getvalue().splitlines()
+    assert "request/1" in line and "disk" in line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from shoal.base.metrics import Metrics, metrics_page
+from shoal.base.supervision import stalled_loops
 from shoal.control.api.access import from_this_machine
 from shoal.control.database.engine import Database, Databases
 from shoal.errors import ApiError
@@ -30,7 +31,9 @@ class Health:
         ]
 
     async def livez(self, request: RestRequest) -> RestAnswer:
-        return json_answer({"alive": True})
+        """Fails while a loop of the process stays down: then it has to be started again."""
+        stalled = stalled_loops()
+        return json_answer({"alive": False, "loops": stalled}, 503) if stalled else json_answer({"alive": True})
 
     async def readyz(self, request: RestRequest) -> RestAnswer:
         """Every database answers."""

@@ -12,6 +12,7 @@ from shoal.base.clock import FakeClock
 from shoal.base.metrics import Metrics
 from shoal.control.api.wiring import make_api
 from shoal.rest.api import RestApi
+from shoal.testing.loops import stalled_loop
 
 METRICS = "/metrics"
 PUBLIC = {"/livez", "/healthz", "/readyz", "/openapi.json", "/docs"}
@@ -75,6 +76,9 @@ async def test_metrics_are_for_this_machine_or_with_a_token(tmp_path: Path) -> N
 async def test_health_tells_of_every_database(tmp_path: Path) -> None:
     async with prepared_world(tmp_path) as world:
         assert (await world.nobody("GET", "/livez")).json() == {"alive": True}
+        async with stalled_loop("control-hub"):
+            answer = await world.nobody("GET", "/livez")
+            assert answer.status_code == 503 and list(answer.json()["loops"]) == ["control-hub"]
         ready = await world.nobody("GET", "/readyz")
         assert ready.json() == {"ready": True, "checks": [{"name": "database/main", "state": "ok"}]}
 
