@@ -220,6 +220,10 @@ async def test_subscribers_get_every_batch_once_and_a_broken_one_affects_no_othe
         count = len(heard)
         await store.commit([backend.put("late")])
         assert len(heard) == count == len(reported)
+        resets: list[int] = []
+        store.subscribe("pods", broken, lambda: resets.append(store.revision))
+        await store.commit([backend.put("later")])
+        assert resets == [store.revision], "it reads everything again, since it may have taken in a part"
 
 
 _STEPS = st.lists(

@@ -19,6 +19,7 @@ from shoal.apiserver.context import Core
 from shoal.apiserver.write import Writer
 from shoal.apiserver.writing.model import Author, Retry, Write
 from shoal.base.logs import get_logger
+from shoal.base.supervision import SupervisedLoops
 from shoal.errors import AlreadyExists, ApiError
 from shoal.kube.decode import normalize
 from shoal.kube.objects import Obj
@@ -33,13 +34,20 @@ _log = get_logger("advertising")
 
 
 class Advertising:
-    """``ensure`` before the first request; then ``run`` it as a task."""
+    """``ensure`` before the first request; then ``start`` it."""
 
     def __init__(self, core: Core, writer: Writer) -> None:
         self._core = core
         self._writer = writer
+        self._loops = SupervisedLoops(core.clock)
 
-    async def run(self) -> None:
+    def start(self) -> None:
+        self._loops.start("advertising", self._run)
+
+    async def stop(self) -> None:
+        await self._loops.stop()
+
+    async def _run(self) -> None:
         while True:
             await self._core.clock.sleep(LOOK_S)
             try:

@@ -1,8 +1,9 @@
 """Work that the API server does when no controller does it: default objects of namespaces, deleting the content of
 terminating namespaces and definitions, removing old events.
 
-One task works through a queue of small jobs, which the store's streams fill. Every job reads the current state and
-makes one step, so it can be repeated, interrupted and run on several servers.
+One loop works through a queue of small jobs, which the store's streams fill. Every job reads the current state and
+makes one step, so it can be repeated, interrupted and run on several servers. The loops are supervised: one that fails
+begins again with a job for every object.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from shoal.apiserver.write import Writer
 from shoal.apiserver.writing.commit import own_put
 from shoal.apiserver.writing.model import Author, Retry, Write
 from shoal.base.logs import get_logger
+from shoal.base.supervision import SupervisedLoops
 from shoal.errors import AlreadyExists, ApiError, NotFound
 from shoal.kube.objects import Obj
-from shoal.store import Delete, Event, EventType, Key, StoreReadOnly, StoreUnavailable
+from shoal.store import Delete, Event, EventType, Key, RequirementFailed, StoreReadOnly, StoreUnavailable
 
 ROOT_CA = "kube-root-ca.crt"
 _ROOT_CA_NOTE = {"kubernetes.io/description": "The certificate authority that signs the API server's certificate."}
@@ -64,7 +66,7 @@ class NamespaceEffects:
 
 
 class Housekeeping:
-    """Runs as one task beside the server."""
+    """Runs as supervised loops beside the server."""
 
     def __init__(self, core: Core, writer: Writer, deleter: Deleter) -> None:
         self.core, self.writer, self.deleter = core, writer, deleter
@@ -73,6 +75,7 @@ class Housekeeping:
         self.idle = asyncio.Event()  # set while nothing is left to do
         self._events_seen: dict[Key, tuple[int, float]] = {}
         self._log = get_logger("housekeeping")
+        self._loops = SupervisedLoops(core.clock)
         self._do: dict[str, Callable[[str], Awaitable[None]]] = {
             "namespace": self._namespace,
             "definition": self._definition,
@@ -80,27 +83,26 @@ class Housekeeping:
         }
 
     def start(self) -> None:
-        """Follow the store, and queue a job for each existing object."""
+        """Follow the store, and begin with a job for each existing object."""
         store = self.core.store
         store.subscribe("namespaces", self._on_namespaces)
         store.subscribe("serviceaccounts", self._on_default_objects)
         store.subscribe("configmaps", self._on_default_objects)
         store.subscribe(CRDS, self._on_definitions)
         store.subscribe("events", self._on_kube_events)
-        for entry in store.range("namespaces").entries:
+        self._loops.start("housekeeping/jobs", self._work)
+        self._loops.start("housekeeping/events", self._forget_events)
+        self._loops.start("housekeeping/history", self._forget_history)
+
+    async def stop(self) -> None:
+        await self._loops.stop()
+
+    def _add_all(self) -> None:
+        for entry in self.core.store.range("namespaces").entries:
             self._add("namespace", entry.key.name)
-        for entry in store.range(CRDS).entries:
+        for entry in self.core.store.range(CRDS).entries:
             self._add("definition", entry.key.name)
         self._add("authentication", AUTHENTICATION)
-        now = self.core.clock.monotonic()
-        for entry in store.range("events").entries:
-            self._events_seen[entry.key] = (entry.revision, now)
-
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._work(), name="housekeeping/jobs")
-            group.create_task(self._forget_events(), name="housekeeping/events")
-            group.create_task(self._forget_history(), name="housekeeping/history")
 
     def _add(self, kind: str, name: str) -> None:
         self._jobs[kind, name] = None
@@ -108,6 +110,7 @@ class Housekeeping:
         self._wake.set()
 
     async def _work(self) -> None:
+        self._add_all()
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -122,6 +125,9 @@ class Housekeeping:
                     self._log.info("housekeeping job failed, will retry", job=job[0], name=job[1], error=str(error))
                     failed.append(job)
                     read_only = read_only or isinstance(error, StoreReadOnly)
+                except Exception as error:  # a job that cannot be done must not keep the others from being done
+                    self._log.error("housekeeping job failed, will retry", job=job[0], name=job[1], error=error)
+                    failed.append(job)
             if read_only:  # the store is read-only for a while; the server still serves reads
                 self.idle.set()
             if failed:
@@ -286,15 +292,30 @@ class Housekeeping:
 
     async def _forget_events(self) -> None:
         """Events live for ``event_ttl_s`` after they were last written."""
+        now = self.core.clock.monotonic()
+        for entry in self.core.store.range("events").entries:
+            self._events_seen.setdefault(entry.key, (entry.revision, now))
         while True:
             await self.core.clock.sleep(60.0)
             oldest = self.core.clock.monotonic() - self.core.config.event_ttl_s
             due = [key for key, (_, seen) in self._events_seen.items() if seen < oldest]
             for start in range(0, len(due), 100):
-                ops = [Delete(key) for key in due[start : start + 100] if self.core.store.get(key) is not None]
-                if ops:
-                    with suppress(StoreReadOnly, StoreUnavailable):  # they are still due the next time
-                        await self.core.store.commit(ops)
+                with suppress(StoreReadOnly, StoreUnavailable):  # they are still due the next time
+                    await self._delete_events(due[start : start + 100])
+
+    async def _delete_events(self, keys: Sequence[Key]) -> None:
+        try:
+            await self._delete_stored(keys)
+        except RequirementFailed:  # another server has deleted some of them first
+            await self.core.store.fresh()
+            for key in keys:
+                with suppress(RequirementFailed):
+                    await self._delete_stored([key])
+
+    async def _delete_stored(self, keys: Sequence[Key]) -> None:
+        ops = [Delete(key) for key in keys if self.core.store.get(key) is not None]
+        if ops:
+            await self.core.store.commit(ops)
 
     async def _forget_history(self) -> None:
         while True:

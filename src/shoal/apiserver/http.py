@@ -93,10 +93,10 @@ class HttpServer:
 
     def _sweep(self) -> None:
         """Close connections that exceed a time limit: one timer for all of them, not one each."""
+        self._sweeper = self.clock.call_later(SWEEP_S, self._sweep)  # first: an error must not end the series
         self.tick = self.clock.monotonic()
         for connection in list(self.connections):
             connection.enforce_timeouts(self.tick)
-        self._sweeper = self.clock.call_later(SWEEP_S, self._sweep)
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """End streams, let running requests finish, then close the remaining connections."""

@@ -19,6 +19,7 @@ from shoal.apiserver.effects import NOTHING, Extra
 from shoal.apiserver.write import Writer
 from shoal.apiserver.writing.model import Author, Retry, Write
 from shoal.base.logs import get_logger
+from shoal.base.supervision import SupervisedLoops
 from shoal.errors import ApiError
 from shoal.kube.kinds.checks import quantity_of
 from shoal.kube.objects import Obj
@@ -87,7 +88,7 @@ class QuotaEffects:
 
 
 class QuotaStatus:
-    """Runs as one task beside the server; several servers may run it at the same time."""
+    """Runs as one supervised loop beside the server; several servers may run it at the same time."""
 
     def __init__(self, core: Core, writer: Writer) -> None:
         self._core = core
@@ -96,7 +97,7 @@ class QuotaStatus:
         self._wake = asyncio.Event()
         self._followed: dict[str, Callable[[], None]] = {}  # resource -> how to stop
         self._tracking: dict[str, dict[str, frozenset[str]]] = {}  # namespace -> quota -> resources behind it
-        self._task: asyncio.Task[None] | None = None
+        self._loops = SupervisedLoops(core.clock)
         self._log = get_logger("quota")
 
     def start(self) -> None:
@@ -104,15 +105,13 @@ class QuotaStatus:
         self._followed[QUOTAS] = self._core.store.subscribe(QUOTAS, self._on_quotas)
         for entry in self._core.store.range(QUOTAS).entries:
             self._track(entry.key, objects.decode(entry))
-        self._task = asyncio.create_task(self._run(), name="quota/status")
+        self._loops.start("quota/status", self._run)
 
     async def stop(self) -> None:
         for unsubscribe in self._followed.values():
             unsubscribe()
         self._followed.clear()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._loops.stop()
 
     # -- store events ----------------------------------------------------------------------------------------------
 
@@ -138,7 +137,7 @@ class QuotaStatus:
             follow = partial(self._on_objects, resource)
             self._followed[resource] = self._core.store.subscribe(resource, follow)
         hard, used = spec.get("hard") or {}, status.get("used") or {}
-        if (status.get("hard") or {}) != hard or (not used and hard) or self._task is None:
+        if (status.get("hard") or {}) != hard or (not used and hard):
             self._schedule(key, 0.0)
 
     def _on_objects(self, resource: str, events: Sequence[Event]) -> None:
@@ -176,7 +175,7 @@ class QuotaStatus:
 
     async def _run(self) -> None:
         clock = self._core.clock
-        everything = clock.monotonic() + _EVERYTHING_S
+        everything = clock.monotonic()  # all of them at the start
         while True:
             now = clock.monotonic()
             if now >= everything:

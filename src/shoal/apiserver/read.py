@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -15,6 +14,7 @@ from shoal.apiserver.messages import DocumentResponse
 from shoal.apiserver.negotiate import PLAIN, YAML, Representation, integer, representation
 from shoal.apiserver.registry import Served
 from shoal.apiserver.selection import Selection, select
+from shoal.base.deadline import run_within
 from shoal.errors import BadRequest, Cause, Expired, FieldError, Invalid, NotFound, Timeout, forbidden, invalid
 from shoal.kube.objects import Obj
 from shoal.store import Compacted, Entry, FutureRevision, StorePage, Whole
@@ -243,13 +243,12 @@ async def reach(core: Core, revision: int) -> None:
     """Wait until the store has reached ``revision``; raise Timeout when it does not in time."""
     if core.store.revision >= revision:
         return
-    waiting = asyncio.get_running_loop().create_task(core.store.reached(revision, FUTURE_WAIT_S), name="read/reach")
     try:
-        await waiting
+        await run_within(core.clock, FUTURE_WAIT_S, core.store.reached(revision, FUTURE_WAIT_S), name="read/reach")
     except FutureRevision as future:
         raise too_large(future) from None
-    finally:
-        waiting.cancel()  # the client may have gone away meanwhile
+    except TimeoutError:
+        raise too_large(FutureRevision(revision, core.store.revision)) from None
 
 
 def too_large(future: FutureRevision) -> Timeout:

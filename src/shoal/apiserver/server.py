@@ -115,7 +115,7 @@ class ApiServer:
         self.aggregation = Aggregation(self.core, self.writer)
         self.housekeeping = Housekeeping(self.core, self.writer, self.handler.deleter)
         self.advertising = Advertising(self.core, self.writer)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._started = False
         self._http: HttpServer | None = None
         self._listeners: list[asyncio.Server] = []
 
@@ -125,8 +125,8 @@ class ApiServer:
         self.hub.start()
         self.core.store.subscribe(CRDS, self.definitions.on_events)
         self.definitions.load()
+        self._started = True
         self.housekeeping.start()
-        self._tasks.append(asyncio.create_task(self.housekeeping.run(), name="housekeeping"))
         self.authentication.start()
         self.handler.authorizer.start()
         self.builtin.start()
@@ -135,7 +135,7 @@ class ApiServer:
         self.webhooks.start()
         self.handler.metrics.start()
         await create_boot_objects(self.core, self.writer, self.advertising)
-        self._tasks.append(asyncio.create_task(self.advertising.run(), name="advertising"))
+        self.advertising.start()
         self.aggregation.start()
         await self.handler.aggregator.start()
         await self.housekeeping.idle.wait()  # the first client finds the default service accounts
@@ -168,8 +168,8 @@ class ApiServer:
 
     async def stop(self) -> None:
         """Stop listening, end watches, finish running requests. The caller stops the store."""
-        if not self._tasks:
-            return  # it was never started
+        if not self._started:
+            return
         self.handler.pages.ready = False
         for listener in self._listeners:
             listener.close()
@@ -185,7 +185,6 @@ class ApiServer:
         self.policies.stop()
         self.webhooks.stop()
         self.hooks.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.housekeeping.stop()
+        await self.advertising.stop()
         self.handler.protection.stop()

@@ -24,7 +24,9 @@ from shoal.apiserver.negotiate import YAML, Representation, flag, integer, repre
 from shoal.apiserver.objects import at_revision
 from shoal.apiserver.read import check_list_options, include_object, parse_revision, printer_of, reach
 from shoal.apiserver.selection import Selection, select
-from shoal.errors import ApiError, Expired, NotAcceptable
+from shoal.base.logs import get_logger
+from shoal.base.tasks import OwnedTasks
+from shoal.errors import ApiError, Expired, InternalError, NotAcceptable
 from shoal.store import Compacted, Entry, Event, EventType, Watch
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ _TYPES = {EventType.ADDED: _ADDED, EventType.MODIFIED: _MODIFIED, EventType.DELE
 _CATCH_UP = 16  # events encoded at a time for a watcher that is behind
 _CONVERTED = 500  # the same where a webhook converts them: one call for all
 _PART_BYTES = 32 * 1024  # about as much is encoded at a time for one watcher: it may be one of thousands
+
+_log = get_logger("watch")
 
 Encode = Callable[[bytes, Entry, bytes, int], bytes]  # (type, entry, bytes of the object, revision) -> one line
 
@@ -137,14 +141,18 @@ class Watcher:
         sink = self._sink
         if sink is None or self in self.group.live or self._converting is not None:
             return
-        while self._initial is not None:
-            if not sink.writable:
-                return
-            self._write_initial(sink, self._initial)
-        if self.initial_end:
-            self.initial_end = False
-            sink.write(frame(self.hub.bookmark(self.group, self.revision, initial_end=True)))
-        self._catch_up(sink)
+        try:
+            while self._initial is not None:
+                if not sink.writable:
+                    return
+                self._write_initial(sink, self._initial)
+            if self.initial_end:
+                self.initial_end = False
+                sink.write(frame(self.hub.bookmark(self.group, self.revision, initial_end=True)))
+            self._catch_up(sink)
+        except Exception as error:  # nobody would call it again: the client would wait for ever
+            _log.error("a watch failed", resource=self.group.served.key, error=error)
+            self.break_off()
 
     def _write_initial(self, sink: Sink, entries: Iterator[Entry]) -> None:
         """The next part of the initial objects."""
@@ -173,7 +181,7 @@ class Watcher:
                     self.group.live.add(self)
                     return
                 if self.group.foreign(events):
-                    self._converting = self.hub.loop.create_task(self._convert(events), name="watch/convert")
+                    self._converting = self.hub.tasks.start(self._convert(events), name="watch/convert")
                     return
                 self._write(sink, events)
         except Compacted as compacted:
@@ -192,10 +200,13 @@ class Watcher:
         assert converter is not None
         try:
             near = await converter.events(group.served, group.near(events), previous=group.selection.where is not None)
-        except ApiError as error:
+        except Exception as error:
             self._converting = None
-            self._fail(error)
-            return
+            if isinstance(error, ApiError):
+                self._fail(error)
+                return
+            self.break_off()
+            raise
         self._converting = None
         if self._sink is not None:
             self._write(self._sink, near)
@@ -228,6 +239,10 @@ class Watcher:
         if self.bookmarks and self in self.group.live and self._sink is not None:
             self._sink.write(frame(self.hub.bookmark(self.group, self.hub.core.store.revision)))
         self._finish()
+
+    def break_off(self) -> None:
+        """End the watch with an error, so that the client begins again; what is wrong is in the log."""
+        self._fail(InternalError("Internal error occurred: the events could not be sent"))
 
     def _fail(self, error: ApiError) -> None:
         if self._sink is not None:
@@ -293,6 +308,7 @@ class WatchHub:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.loop = asyncio.get_running_loop()
+        self.tasks = OwnedTasks()  # conversions of events
         self._resources: dict[str, _Resource] = {}
         self._watchers: set[Watcher] = set()
         self._ticker: asyncio.TimerHandle | None = None
@@ -334,7 +350,14 @@ class WatchHub:
             for watcher in list(group.live):
                 watcher.fall_behind(events[0].entry.revision - 1)
             return
-        lines = group.lines(events)
+        try:
+            lines = group.lines(events)
+        except Exception as error:
+            # These watchers would miss the batch without knowing it. Other groups have nothing to do with it.
+            _log.error("events of a watch could not be encoded", resource=group.served.key, error=error)
+            for watcher in list(group.live):
+                watcher.break_off()
+            return
         if not lines:
             return
         framed = frame(lines)
@@ -423,10 +446,10 @@ class WatchHub:
             watcher._finish()
 
     def _tick(self) -> None:
+        self._ticker = self.loop.call_later(_TICK_S, self._tick)  # first: an error must not end the series
         now = self.core.clock.monotonic()
         for watcher in list(self._watchers):
             watcher.bookmark_due(now)
-        self._ticker = self.loop.call_later(_TICK_S, self._tick)
 
     # -- encoding ------------------------------------------------------------------------------------------------
 

@@ -215,8 +215,9 @@ class LogStore:
         self._revision = events[-1].entry.revision
         touched = self._keep(events)
         for ring, group in touched.items():
-            for on_events, _ in ring.subscribers:
-                self._notify(on_events, group)
+            for on_events, on_reset in ring.subscribers:
+                if not self._notify(on_events, group) and on_reset is not None:
+                    self._notify(on_reset)  # it may have taken in a part of the events: let it read everything again
             if ring.waiters:
                 ring.wake()
         self._wake_reached()
@@ -280,13 +281,16 @@ class LogStore:
             if revision <= self._revision and not waiter.done():
                 waiter.set_result(None)
 
-    def _notify(self, call: Callable[..., None], *arguments: Sequence[Event]) -> None:
+    def _notify(self, call: Callable[..., None], *arguments: Sequence[Event]) -> bool:
+        """Whether the subscriber took it in."""
         try:
             call(*arguments)
+            return True
         except Exception as error:
             # The write is durable and the other subscribers must get it; log the bug of this one.
             loop = asyncio.get_running_loop()
             loop.call_exception_handler({"message": "a store subscriber raised", "exception": error})
+            return False
 
     async def _until(self, revision: int) -> None:
         if not self._open:

@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 import pytest
 
-from shoal.testing.servers import ADMIN_TOKEN, LocalServer, local_server
+from shoal.apiserver.watch import WatchGroup
+from shoal.testing.servers import ADMIN_TOKEN, LocalServer, local_server, take
 from shoal.testing.waiting import eventually
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -214,3 +215,24 @@ async def test_watches_of_clients_that_vanish_end_their_subscription(monkeypatch
             stream.writer.transport.abort()
         await eventually(lambda: not active)
         await create(server, "a")
+
+
+async def test_a_watch_whose_events_cannot_be_encoded_ends_and_the_others_get_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with local_server() as server:
+        url = f"{CONFIGMAPS}?watch=true&resourceVersion={server.store.revision}"
+        async with server.watch(f"{url}&labelSelector=a") as broken, server.watch(url) as fine:
+            await eventually(lambda: len(list(server.server.hub.counts())) == 2, what="both watch")
+            lines = WatchGroup.lines
+
+            def failing(group: WatchGroup, events: Any) -> bytes:
+                if group.selection.where is not None:
+                    raise RuntimeError("a fault of this representation")
+                return lines(group, events)
+
+            monkeypatch.setattr(WatchGroup, "lines", failing)
+            await server.post(CONFIGMAPS, {"metadata": {"name": "a"}})
+            assert (await take(fine, 1))[0]["object"]["metadata"]["name"] == "a"
+            [error] = await take(broken, 1)
+            assert (error["type"], error["object"]["code"]) == ("ERROR", 500)

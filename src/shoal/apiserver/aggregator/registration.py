@@ -17,6 +17,7 @@ from shoal.apiserver.effects import NOTHING, Extra, NoEffects
 from shoal.apiserver.write import Writer
 from shoal.apiserver.writing.model import Author, Retry, Write
 from shoal.base.logs import get_logger
+from shoal.base.supervision import SupervisedLoops
 from shoal.errors import AlreadyExists, ApiError
 from shoal.kube.decode import normalize
 from shoal.kube.objects import Obj
@@ -45,31 +46,29 @@ class ApiServiceEffects(NoEffects):
 
 
 class Registration:
-    """Follows the registry. ``ensure`` before the first request; ``start`` it as a task."""
+    """Follows the registry. ``ensure`` before the first request; then ``start`` it."""
 
     def __init__(self, core: Core, writer: Writer) -> None:
         self._core, self._writer = core, writer
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._loops = SupervisedLoops(core.clock)
         self._unsubscribe: Callable[[], None] | None = None
 
     def start(self) -> None:
         self._unsubscribe = self._core.store.subscribe(plan.API_SERVICES, self._on_events)
         self._core.registry.on_change = self._wake.set
-        self._wake.set()  # definitions may have changed since ``ensure``
-        self._task = asyncio.create_task(self._run(), name="apiservices/registration")
+        self._loops.start("apiservices/registration", self._run)
 
     async def stop(self) -> None:
         if self._unsubscribe is not None:
             self._unsubscribe()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._loops.stop()
 
     def _on_events(self, events: Sequence[Event]) -> None:
         self._wake.set()
 
     async def _run(self) -> None:
+        self._wake.set()  # definitions may have changed since ``ensure``
         while True:
             await self._wake.wait()
             self._wake.clear()

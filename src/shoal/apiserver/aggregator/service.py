@@ -18,7 +18,8 @@ from shoal.apiserver.messages import Answer, Request
 from shoal.apiserver.nodes.proxy import wants_upgrade
 from shoal.apiserver.user import User
 from shoal.apiserver.write import Writer
-from shoal.base.tasks import cancel_all
+from shoal.base.supervision import supervise
+from shoal.base.tasks import OwnedTasks
 from shoal.kube.discovery import AggregatedVersion
 from shoal.kube.objects import Obj
 from shoal.store import Event, EventType, StoreReadOnly
@@ -35,6 +36,7 @@ class Aggregator:
         self.priorities: dict[plan.GroupVersion, tuple[int, int]] = {}
         self.routes: dict[plan.GroupVersion, Route] = {}  # of group versions that other servers serve
         self._checks: dict[plan.GroupVersion, tuple[AvailabilityCheck, asyncio.Task[None]]] = {}
+        self._tasks = OwnedTasks()
         self._unsubscribe: list[Callable[[], None]] = []
 
     async def start(self) -> None:
@@ -54,7 +56,7 @@ class Aggregator:
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         await self.registration.stop()
-        await cancel_all(*(task for _, task in self._checks.values()))
+        await self._tasks.close()
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -121,8 +123,8 @@ class Aggregator:
         if api_service is not None:
             route = self.routes[place] = Route(api_service, self._core.config.front_proxy)
             check = AvailabilityCheck(self._core, self._writer, self._proxy, route, self._changed)
-            task = asyncio.get_running_loop().create_task(check.run(), name=f"apiservices/{route.name}")
-            self._checks[place] = check, task
+            checking = supervise("apiservices/availability", check.run, clock=self._core.clock, detail=route.name)
+            self._checks[place] = check, self._tasks.start(checking, name=f"apiservices/{route.name}")
         self._core.registry.set_elsewhere(frozenset(self.routes))
         self._changed()
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 
 from shoal.apiserver.context import Core
 from shoal.apiserver.writing.model import Retry
 from shoal.base.logs import get_logger
+from shoal.base.supervision import SupervisedLoops
 from shoal.errors import ApiError
 from shoal.store import Entry, Event, EventType, Key, StoreClosed, StoreReadOnly, StoreUnavailable
 
@@ -31,22 +31,18 @@ class StoreLoop:
         self._concerns = concerns
         self._keys: dict[Key, None] = {}  # ordered set: a key waits once however often it is added
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._loops = SupervisedLoops(core.clock)
         self._unsubscribe: Callable[[], None] | None = None
         self._log = get_logger("authn")
 
     def start(self) -> None:
         self._unsubscribe = self._core.store.subscribe(self._resource, self._on_events, self._add_all)
-        self._add_all()
-        self._task = asyncio.create_task(self._run(), name=f"authn/{self._resource}")
+        self._loops.start(f"authn/{self._resource}", self._run)
 
     async def stop(self) -> None:
         if self._unsubscribe is not None:
             self._unsubscribe()
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await self._loops.stop()
 
     def add(self, key: Key) -> None:
         self._keys[key] = None
@@ -63,6 +59,7 @@ class StoreLoop:
                 self.add(event.entry.key)
 
     async def _run(self) -> None:
+        self._add_all()
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -76,7 +73,7 @@ class StoreLoop:
                     self._log.info("object will be retried", resource=self._resource, name=key.name, reason=str(error))
                     failed.append(key)
                 except StoreClosed:
-                    return
+                    raise
                 except Exception as error:
                     # one object that cannot be handled must not end the work on the others
                     self._log.error("object not handled", resource=self._resource, name=key.name, reason=repr(error))

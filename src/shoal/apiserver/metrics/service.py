@@ -32,6 +32,7 @@ from shoal.apiserver.read import document, include_object
 from shoal.apiserver.registry import Served
 from shoal.base.deadline import run_within
 from shoal.base.logs import get_logger
+from shoal.base.tasks import OwnedTasks
 from shoal.errors import ApiError, MethodNotAllowed, NotFound
 from shoal.kube import fieldselector, labels
 from shoal.kube.objects import Obj
@@ -58,7 +59,8 @@ class MetricsApi:
         self._config = core.config.nodes
         self._readings: dict[str, NodeReading] = {}  # by node
         self._wanted_at = 0.0
-        self._reader: asyncio.Task[None] | None = None
+        self._tasks = OwnedTasks()
+        self._reader: asyncio.Task[None] | None = None  # while somebody asks
         self._first = asyncio.Event()  # set when there are readings to show
         self._offered = False
 
@@ -68,9 +70,7 @@ class MetricsApi:
         self._offer()
 
     async def stop(self) -> None:
-        if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
+        await self._tasks.close()
 
     def _offer(self) -> None:
         """Serve the group while there are nodes whose kubelets can be asked."""
@@ -152,7 +152,7 @@ class MetricsApi:
         self._wanted_at = self._core.clock.monotonic()
         if self._reader is None:
             self._first = asyncio.Event()
-            self._reader = asyncio.get_running_loop().create_task(self._read_on(self._first), name="metrics/readings")
+            self._reader = self._tasks.start(self._read_on(self._first), name="metrics/readings")
         await self._first.wait()
 
     async def _read_on(self, first: asyncio.Event) -> None:

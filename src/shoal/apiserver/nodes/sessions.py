@@ -19,6 +19,7 @@ from shoal.base import spdy
 from shoal.base.clock import Clock
 from shoal.base.spdy import Data, Event, Finished, Opened, SpdyError
 from shoal.base.spdy import Reset as StreamReset
+from shoal.base.tasks import OwnedTasks
 from shoal.base.websocket import Channel, CloseCode, Opcode
 from shoal.errors import ShoalError
 
@@ -272,7 +273,7 @@ class _Link:
 class ForwardSession(SpdySession):
     """Port-forward: for each connection the client opens an error stream and a data stream with the same request id."""
 
-    __slots__ = ("_by_stream", "_links", "_open")
+    __slots__ = ("_by_stream", "_links", "_open", "_tasks")
 
     def __init__(
         self,
@@ -282,6 +283,7 @@ class ForwardSession(SpdySession):
     ) -> None:
         super().__init__(headers, carry)
         self._open = open_port
+        self._tasks = OwnedTasks()
         self._links: dict[str, _Link] = {}  # by request id
         self._by_stream: dict[int, _Link] = {}
 
@@ -327,7 +329,7 @@ class ForwardSession(SpdySession):
         setattr(link, kind, event.stream)
         self._session.accept(event.stream)
         if link.data and link.error:
-            link.opening = asyncio.get_running_loop().create_task(self._connect(link), name=f"port-forward/{port}")
+            link.opening = self._tasks.start(self._connect(link), name=f"port-forward/{port}")
 
     async def _connect(self, link: _Link) -> None:
         try:
@@ -335,6 +337,9 @@ class ForwardSession(SpdySession):
         except (ShoalError, OSError) as error:
             self.link_ended(link, str(error))
             return
+        except Exception:
+            self.link_ended(link, "internal error")
+            raise
         if self._wire is None:
             socket.close()
         else:

@@ -15,49 +15,48 @@ from shoal.apiserver.context import Core
 from shoal.apiserver.write import Writer
 from shoal.apiserver.writing.model import Author, Retry, Write
 from shoal.base.logs import get_logger
+from shoal.base.supervision import SupervisedLoops
 from shoal.errors import ApiError
 from shoal.kube.kinds.rbac import aggregated_rules
 from shoal.kube.objects import Obj
-from shoal.store import Event
+from shoal.store import Event, StoreReadOnly, StoreUnavailable
 
 _AUTHOR = Author("clusterrole-aggregation-controller")
 _RETRY_S = 0.2
 
 
 class Aggregation:
-    """One task that runs after every change of a ClusterRole."""
+    """A supervised loop that runs after every change of a ClusterRole."""
 
     def __init__(self, core: Core, writer: Writer) -> None:
         self.core, self.writer = core, writer
         self.idle = asyncio.Event()  # set while every role is as it should be
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._loops = SupervisedLoops(core.clock)
         self._unsubscribe: Callable[[], None] | None = None
         self._log = get_logger("aggregation")
 
     def start(self) -> None:
         self._unsubscribe = self.core.store.subscribe(CLUSTER_ROLES, self._on_events)
-        self._wake.set()
-        self._task = asyncio.create_task(self._run(), name="aggregation")
+        self._loops.start("aggregation", self._run)
 
     async def stop(self) -> None:
         if self._unsubscribe is not None:
             self._unsubscribe()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._loops.stop()
 
     def _on_events(self, events: Sequence[Event]) -> None:
         self.idle.clear()
         self._wake.set()
 
     async def _run(self) -> None:
+        self._wake.set()
         while True:
             await self._wake.wait()
             self._wake.clear()
             try:
                 await self.gather()
-            except (ApiError, Retry) as error:
+            except (ApiError, Retry, StoreReadOnly, StoreUnavailable) as error:
                 self._log.info("role aggregation failed, will retry", error=str(error))
                 await self.core.clock.sleep(_RETRY_S)
                 self._wake.set()

@@ -18,6 +18,7 @@ from shoal.apiserver.admission.webhooks.client import CallFailed, HookClient
 from shoal.apiserver.admission.webhooks.target import target_of
 from shoal.apiserver.registry import Served
 from shoal.base.ids import Ids
+from shoal.base.tasks import OwnedTasks
 from shoal.errors import ApiError, FieldError, InternalError, ShoalError
 from shoal.kube.kinds.checks import check_annotations, check_labels
 from shoal.kube.objects import Obj
@@ -49,6 +50,7 @@ class Converter:
         self._ids = ids
         self._kept: OrderedDict[_Place, Entry] = OrderedDict()
         self._kept_bytes = 0
+        self._tasks = OwnedTasks()
         self._under_way: dict[_Place, asyncio.Task[_Outcome]] = {}
 
     # -- entries ---------------------------------------------------------------------------------------------------
@@ -105,7 +107,7 @@ class Converter:
         ]
 
     def _begin(self, served: Served, entries: Mapping[_Place, Entry]) -> asyncio.Task[_Outcome]:
-        task = asyncio.get_running_loop().create_task(self._convert(served, entries), name="webhook/convert")
+        task = self._tasks.start(self._convert(served, entries), name="webhook/convert")
         for place in entries:
             self._under_way[place] = task
         return task

@@ -6,7 +6,6 @@ one before has left it; validating ones all at once. The hooks follow the store'
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +32,7 @@ from shoal.apiserver.body import tidy
 from shoal.apiserver.context import Core
 from shoal.apiserver.registry import Served
 from shoal.base.logs import get_logger
+from shoal.base.tasks import outcomes
 from shoal.errors import ApiError, BadRequest, InternalError, Timeout
 from shoal.kube.objects import Obj
 from shoal.kube.patch import json_patch
@@ -178,19 +178,10 @@ class Webhooks:
         if len(questions) == 1:
             await self._validate_by(questions[0], admission, memory)
             return
-        loop = asyncio.get_running_loop()
-        tasks = [
-            loop.create_task(self._validate_by(question, admission, memory), name="webhook/validate")
-            for question in questions
-        ]
-        try:
-            everything = asyncio.gather(*tasks, return_exceptions=True)
-            for outcome in await everything:
-                if isinstance(outcome, BaseException):
-                    raise outcome
-        finally:
-            for task in tasks:
-                task.cancel()
+        asked = (self._validate_by(question, admission, memory) for question in questions)
+        for outcome in await outcomes(*asked, name="webhook/validate"):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     def _memory(self, admission: Admission) -> _Memory:
         memory: _Memory | None = admission.notes.get(_NOTE)
