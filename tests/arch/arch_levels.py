@@ -39,8 +39,8 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "fleet nodes",
         # the processes of the navigator and of sharding
         "navigator sharding",
-        # whole systems: a cluster, and `shoal up`
-        "cluster up",
+        # whole systems: a cluster, and `shoal up`; backups of what they keep
+        "backup cluster up",
         # the command line
         "commands",
     ),
@@ -51,7 +51,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "breaker deadline files http2 logs metrics",  # tools that need the clock, ids or another tool
         "tasks",  # tasks with an owner
         "supervision",  # loops that are started again
-        "asgi connect http1 settings stdlib_logs",  # servers, clients and settings of a process
+        "asgi connect http1 settings stdlib_logs table_copies",  # servers, clients and settings of a process
     ),
     "cli": (
         # data and text: the catalog of commands, contexts, durations, output formats
@@ -193,5 +193,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "copy_postgres copy_sqlite group",
         # chooses the sides of a copy by URL and moves a store
         "copy",
+        # backups while servers write, and what is restored from them
+        "snapshot",
     ),
 }

@@ -3,10 +3,11 @@
 The process that serves a SQLite store has exclusive use of its file. A copy stops writes through the socket
 (``freeze``), reads the file, which no longer changes, and finally marks the store as moved (``keep``). A freeze ends
 with the connection that requested it, so a copy that is killed or crashes leaves the store as it was. Only the owner
-can use the socket, like the file.
+can use the socket, like the file. A backup asks for a ``snapshot``: a copy of the file, written to a path while the
+store goes on.
 
-A request is one line of JSON, ``{"do": "freeze" | "keep" | "thaw", "reason": text}``. The response is
-``{"error": text, "was": text}``: ``error`` is empty on success, ``was`` is why writes were refused before.
+A request is one line of JSON, ``{"do": "freeze" | "keep" | "thaw" | "snapshot", "reason": text, "path": text}``. The
+response is ``{"error": text, "was": text}``: ``error`` is empty on success, ``was`` is why writes were refused before.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from shoal.errors import ShoalError
 
 _LONGEST_ADDRESS = 100  # bytes; the kernel's limit is 107 on Linux, 103 elsewhere
 _ASK_S = 30.0  # a checkpoint can take long
+SNAPSHOT_S = 3600.0
 
 
 class Freezable(Protocol):
@@ -45,6 +47,9 @@ class Freezable(Protocol):
 
     async def thaw(self) -> None:
         """Accept writes again."""
+
+    async def snapshot(self, path: Path) -> None:
+        """Write a consistent copy of the file to ``path``; writes continue meanwhile."""
 
 
 class ControlSocket:
@@ -90,7 +95,10 @@ class ControlSocket:
                 error, was = "", self._store.frozen
                 try:
                     asked = orjson.loads(line)
-                    frozen = await self._do(str(asked["do"]), str(asked.get("reason", "")), frozen)
+                    if asked["do"] == "snapshot":
+                        await self._store.snapshot(Path(asked["path"]))
+                    else:
+                        frozen = await self._do(str(asked["do"]), str(asked.get("reason", "")), frozen)
                 except ShoalError as refused:
                     error = str(refused)
                 except (ValueError, KeyError, TypeError, AttributeError):
@@ -118,7 +126,7 @@ class ControlSocket:
         if what == "thaw":
             await self._store.thaw()
             return frozen
-        raise ShoalError(f"unknown command {what!r}: use freeze, keep or thaw")
+        raise ShoalError(f"unknown command {what!r}: use freeze, keep, thaw or snapshot")
 
 
 class Control:
@@ -133,11 +141,11 @@ class Control:
         with _address(path) as address:
             return cls(*await asyncio.open_unix_connection(address))
 
-    async def ask(self, what: str, reason: str = "") -> str:
+    async def ask(self, what: str, reason: str = "", *, path: str = "", timeout_s: float = _ASK_S) -> str:
         """Run a command; return why writes were refused before. Raises ``ShoalError`` if it failed, ``ConnectionError``
         if the process is gone."""
-        self._writer.write(orjson.dumps({"do": what, "reason": reason}) + b"\n")
-        async with asyncio.timeout(_ASK_S):
+        self._writer.write(orjson.dumps({"do": what, "reason": reason, "path": path}) + b"\n")
+        async with asyncio.timeout(timeout_s):
             await self._writer.drain()
             line = await self._reader.readline()
         if not line:

@@ -13,10 +13,11 @@ the copy dies. A copy that fails earlier leaves the source as it was and removes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
+from typing import Protocol
 
 from shoal.base.ids import Ids
 from shoal.errors import ConfigError, ShoalError
@@ -79,20 +80,11 @@ async def copy_store(
     try:
         existing = await target.open(force=force)
         head = await source.freeze(f"{BEING_COPIED} to {shown_target}")
-        if existing == head.incarnation:
+        if existing.incarnation == head.incarnation:
             raise ConfigError(f"{shown_source} and {shown_target} are the same store; choose another target")
-        await target.begin(f"{UNFINISHED} of {shown_source}")
-        copied = await _copy_rows(source, target, head, progress)
-        await target.finish(
-            CopyHead(
-                revision=head.revision,
-                incarnation=ids.new_uid(),
-                resources=head.resources,
-                objects=head.objects,
-            )
+        copied = await transfer(
+            source, target, replace(head, incarnation=ids.new_uid()), shown_source, shown_target, progress
         )
-        await _verify(target, copied, head, progress, shown_target)
-        await target.hand_over()
         try:
             await source.keep(f"it was moved to {shown_target}")
             await target.activate()
@@ -101,7 +93,7 @@ async def copy_store(
                 f"the copy at {shown_target} is complete but not in use: {error}. Make exactly one accept writes: "
                 f"`shoal store thaw {shown_target}`, or `shoal store thaw {shown_source}` to keep using the old one"
             ) from error
-        return Copied(objects=copied.count, revision=head.revision, digest=copied.digest)
+        return copied
     finally:
         try:
             await target.close()
@@ -109,13 +101,26 @@ async def copy_store(
             await source.close()
 
 
-async def _copy_rows(source: CopySource, target: CopyTarget, head: CopyHead, progress: Progress) -> Tally:
+class RowSource(Protocol):
+    def rows(self) -> AsyncIterator[list[Row]]:
+        """The current objects, in chunks."""
+
+
+async def transfer(
+    source: RowSource, target: CopyTarget, head: CopyHead, shown_source: str, shown_target: str, progress: Progress
+) -> Copied:
+    """Write the rows of ``source`` to an open ``target``, make them durable under ``head``, read them back, compare,
+    and hand the target over. It still refuses writes."""
+    await target.begin(f"{UNFINISHED} of {shown_source}")
     copied = Tally()
     async for rows in source.rows():
         copied.add(rows)
         await target.write(rows)
         progress("copied", copied.count, head.objects)
-    return copied
+    await target.finish(head)
+    await _verify(target, copied, head, progress, shown_target)
+    await target.hand_over()
+    return Copied(objects=copied.count, revision=head.revision, digest=copied.digest)
 
 
 async def _verify(target: CopyTarget, copied: Tally, head: CopyHead, progress: Progress, shown_target: str) -> None:

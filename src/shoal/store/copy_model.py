@@ -25,6 +25,14 @@ class CopyHead:
     objects: int
 
 
+@dataclass(frozen=True, slots=True)
+class ExistingStore:
+    """What a target holds before a copy; empty and 0 where there is no store yet."""
+
+    incarnation: str = ""
+    revision: int = 0
+
+
 class CopySource(Protocol):
     """The store to read from. Errors are ``ShoalError``."""
 
@@ -44,8 +52,8 @@ class CopySource(Protocol):
 class CopyTarget(Protocol):
     """The store to write to. Errors are ``ShoalError``."""
 
-    async def open(self, *, force: bool) -> str:
-        """Lock the target, which must be empty unless ``force``; return the incarnation of an existing store."""
+    async def open(self, *, force: bool) -> ExistingStore:
+        """Lock the target, which must be empty unless ``force``; return what it holds."""
 
     async def begin(self, unfinished: str) -> None:
         """Prepare for rows; a server that starts on the target refuses writes with the reason ``unfinished``."""

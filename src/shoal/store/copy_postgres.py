@@ -14,7 +14,7 @@ import asyncpg
 
 from shoal.base.ids import Ids
 from shoal.errors import ConfigError, ShoalError
-from shoal.store.copy_model import BEING_COPIED, CHUNK_BYTES, CHUNK_ROWS, UNFINISHED, CopyHead, Row
+from shoal.store.copy_model import BEING_COPIED, CHUNK_BYTES, CHUNK_ROWS, UNFINISHED, CopyHead, ExistingStore, Row
 from shoal.store.model import Key
 from shoal.store.postgres.follow import new_mark
 from shoal.store.postgres.link import AWAY
@@ -62,10 +62,7 @@ class PostgresSource:
             self._before = None if before is None or before.startswith(BEING_COPIED) else before
             self._frozen = True
             await connection.execute("UPDATE shoal.counter SET frozen = $1", reason)
-            revision, incarnation, *_ = await connection.fetchrow(_COUNTER)
-            resources = [resource for (resource,) in await connection.fetch(_RESOURCES)]
-            objects = await connection.fetchval(_OBJECTS)
-        return CopyHead(revision=revision, incarnation=incarnation, resources=resources, objects=objects)
+            return await _head(connection)
 
     async def rows(self) -> AsyncIterator[list[Row]]:
         assert self._connection is not None
@@ -97,6 +94,32 @@ class PostgresSource:
             await _close(connection)
 
 
+class PostgresSnapshot:
+    """Reads a store as it is at one moment, while its servers go on writing."""
+
+    def __init__(self, url: str, shown_url: str) -> None:
+        self._url = url
+        self._shown = shown_url
+        self._connection: asyncpg.Connection | None = None
+
+    async def open(self) -> CopyHead:
+        with _explained(self._shown):
+            connection = self._connection = await _connect(self._url)
+            await _check_store(connection, self._shown)
+            await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            return await _head(connection)
+
+    async def rows(self) -> AsyncIterator[list[Row]]:
+        assert self._connection is not None
+        with _explained(self._shown):
+            async for piece in _read(self._connection):
+                yield piece
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await _close(self._connection)
+
+
 class PostgresTarget:
     def __init__(self, url: str, shown_url: str, fence_of: FenceOf, ids: Ids) -> None:
         self._url = url
@@ -107,7 +130,7 @@ class PostgresTarget:
         self._connection: asyncpg.Connection | None = None
         self._unfinished = ""
 
-    async def open(self, *, force: bool) -> str:
+    async def open(self, *, force: bool) -> ExistingStore:
         with _explained(self._shown):
             connection = self._connection = await _connect(self._url)
             await install(connection, self._ids.new_uid())
@@ -117,7 +140,7 @@ class PostgresTarget:
                 raise ConfigError(
                     f"store {self._shown} is not empty; choose another target, or replace it with --force"
                 )
-        return str(incarnation)
+        return ExistingStore(str(incarnation), revision)
 
     async def begin(self, unfinished: str) -> None:
         assert self._connection is not None
@@ -204,6 +227,13 @@ async def _close(connection: asyncpg.Connection) -> None:
         await connection.close(timeout=_CONNECT_S)
     except AWAY:
         connection.terminate()
+
+
+async def _head(connection: asyncpg.Connection) -> CopyHead:
+    revision, incarnation, *_ = await connection.fetchrow(_COUNTER)
+    resources = [resource for (resource,) in await connection.fetch(_RESOURCES)]
+    objects = await connection.fetchval(_OBJECTS)
+    return CopyHead(revision=revision, incarnation=incarnation, resources=resources, objects=objects)
 
 
 async def _check_store(connection: asyncpg.Connection, shown_url: str) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from shoal.base.files import close_to_others, sync_dir
 from shoal.errors import ConfigError, ShoalError
 from shoal.store.control import Control
-from shoal.store.copy_model import UNFINISHED, CopyHead, Row, pieces
+from shoal.store.copy_model import UNFINISHED, CopyHead, ExistingStore, Row, pieces
 from shoal.store.sqlite import (
     FILE_PRAGMAS,
     FORMAT,
@@ -49,27 +49,27 @@ class SqliteSource:
         self._connection: sqlite3.Connection | None = None
 
     async def freeze(self, reason: str) -> CopyHead:
-        _check_exists(self._path, self._url)
-        with _explained(self._url):
+        check_exists(self._path, self._url)
+        with explained(self._url):
             self._lock_fd = lock_if_free(self._path)
             if self._lock_fd is not None:
                 self._connection = connect(self._path)
             else:
-                self._control = await _control_of(self._path, self._url)
+                self._control = await control_of(self._path, self._url)
                 await self._ask("freeze", reason)
                 self._connection = _open_immutable(self._path)
             return _head(self._connection, self._url)
 
     async def rows(self) -> AsyncIterator[list[Row]]:
         assert self._connection is not None
-        with _explained(self._url):
+        with explained(self._url):
             for piece in pieces(self._connection.execute(_ROWS)):
                 yield piece
                 await asyncio.sleep(0)  # so that an interrupt is handled
 
     async def keep(self, reason: str) -> None:
         assert self._connection is not None
-        with _explained(self._url):
+        with explained(self._url):
             if self._control is None:
                 set_frozen(self._connection, reason)
             else:
@@ -99,24 +99,25 @@ class SqliteTarget:
         self._connection: sqlite3.Connection | None = None
         self._handed_over = False
 
-    async def open(self, *, force: bool) -> str:
-        with _explained(self._url):
+    async def open(self, *, force: bool) -> ExistingStore:
+        with explained(self._url):
             self._lock_fd = lock(self._path)
             if not self._path.exists() or not self._path.stat().st_size:
-                return ""
+                return ExistingStore()
             connection = connect(self._path)
             try:
                 meta = _meta(connection)
-                used = connection.execute("SELECT 1 FROM log LIMIT 1").fetchone() or meta.get("revision")
+                (newest,) = connection.execute("SELECT coalesce(max(revision), 0) FROM log").fetchone()
+                revision = max(newest, int(str(meta.get("revision") or 0)))
                 unfinished = str(meta.get("frozen") or "").startswith(UNFINISHED)
             finally:
                 connection.close()
-            if used and not unfinished and not force:
+            if revision and not unfinished and not force:
                 raise ConfigError(f"store {self._url} is not empty; choose another target, or replace it with --force")
-            return str(meta.get("incarnation", ""))
+            return ExistingStore(str(meta.get("incarnation", "")), revision)
 
     async def begin(self, unfinished: str) -> None:
-        with _explained(self._url):
+        with explained(self._url):
             self._remove_work()
             close_to_others(self._work)
             connection = self._connection = sqlite3.connect(self._work, isolation_level=None)
@@ -127,14 +128,14 @@ class SqliteTarget:
 
     async def write(self, rows: Sequence[Row]) -> None:
         assert self._connection is not None
-        with _explained(self._url):
+        with explained(self._url):
             self._connection.execute("BEGIN")
             self._connection.executemany(_INSERT, rows)
             self._connection.execute("COMMIT")
 
     async def finish(self, head: CopyHead) -> None:
         assert self._connection is not None
-        with _explained(self._url):
+        with explained(self._url):
             run = self._connection.executemany
             meta = (("format", FORMAT), ("incarnation", head.incarnation), ("revision", head.revision))
             run("INSERT INTO meta VALUES (?, ?)", meta)
@@ -145,7 +146,7 @@ class SqliteTarget:
 
     async def rows(self) -> AsyncIterator[list[Row]]:
         assert self._connection is not None
-        with _explained(self._url):
+        with explained(self._url):
             for piece in pieces(self._connection.execute(_ROWS)):
                 yield piece
                 await asyncio.sleep(0)
@@ -153,7 +154,7 @@ class SqliteTarget:
     async def hand_over(self) -> None:
         """Rename the file to its final name; it is still marked as unfinished."""
         assert self._connection is not None
-        with _explained(self._url):
+        with explained(self._url):
             self._connection.close()
             self._old_log.unlink(missing_ok=True)
             os.replace(self._work, self._path)
@@ -161,7 +162,7 @@ class SqliteTarget:
             sync_dir(self._path.parent)
 
     async def activate(self) -> None:
-        with _explained(self._url):
+        with explained(self._url):
             connection = connect(self._path)
             try:
                 set_frozen(connection, "")
@@ -180,10 +181,42 @@ class SqliteTarget:
         self._work.unlink(missing_ok=True)
 
 
+class SnapshotFile:
+    """A file that holds a store and that no process uses; it is only read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+
+    async def open(self) -> CopyHead:
+        with explained(str(self._path)):
+            self._connection = _open_immutable(self._path)
+            return _head(self._connection, str(self._path))
+
+    async def check(self) -> None:
+        """Raises ``ShoalError`` if a page is damaged."""
+        assert self._connection is not None
+        with explained(str(self._path)):
+            ((found,), *_) = self._connection.execute("PRAGMA integrity_check(1)").fetchall()
+        if found != "ok":
+            raise ShoalError(f"{self._path} is damaged: {found}")
+
+    async def rows(self) -> AsyncIterator[list[Row]]:
+        assert self._connection is not None
+        with explained(str(self._path)):
+            for piece in pieces(self._connection.execute(_ROWS)):
+                yield piece
+                await asyncio.sleep(0)  # so that an interrupt is handled
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
 async def thaw(path: Path, shown_url: str) -> str:
     """Let the store accept writes again; return why it refused them, empty if it did not."""
-    _check_exists(path, shown_url)
-    with _explained(shown_url):
+    check_exists(path, shown_url)
+    with explained(shown_url):
         fd = lock_if_free(path)
         if fd is not None:
             try:
@@ -196,14 +229,14 @@ async def thaw(path: Path, shown_url: str) -> str:
             finally:
                 os.close(fd)
             return reason
-        control = await _control_of(path, shown_url)
+        control = await control_of(path, shown_url)
         try:
             return await _ask(control, path, shown_url, "thaw")
         finally:
             await control.close()
 
 
-def _check_exists(path: Path, shown_url: str) -> None:
+def check_exists(path: Path, shown_url: str) -> None:
     if not path.is_file():
         raise ConfigError(f"store {shown_url} does not exist; give the file, or the directory of a cluster")
 
@@ -231,7 +264,7 @@ def _open_immutable(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True, isolation_level=None)
 
 
-async def _control_of(path: Path, shown_url: str) -> Control:
+async def control_of(path: Path, shown_url: str) -> Control:
     try:
         return await Control.connect(control_path(path))
     except OSError as error:
@@ -258,7 +291,7 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def _explained(shown_url: str) -> Iterator[None]:
+def explained(shown_url: str) -> Iterator[None]:
     """Turn errors of SQLite and the file system into ShoalErrors that name the store."""
     try:
         yield

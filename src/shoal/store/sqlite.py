@@ -9,8 +9,9 @@ Checkpoints, deletions and the shrinking of the file happen between batches in b
 while there are many batches, else in a task that takes at most a tenth of the thread's time from writers
 (docs/decisions/0013-compaction-and-size.md).
 
-A store can be *frozen*: it then refuses writes and does not change its file, so that it can be copied. Another process
-requests this through ``shoal.store.control``; ``shoal.store.copy`` does.
+A store can be *frozen*: it then refuses writes and does not change its file, so that it can be copied. It can also
+write a *snapshot* of itself to another file while it goes on. Other processes request both through
+``shoal.store.control``; ``shoal.store.copy`` and ``shoal.store.snapshot`` do.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ AttrsOf = Callable[[Key, bytes], Attrs]
 FORMAT = 1
 _PAGE_BYTES = 4096
 _WAL_BYTES = 8 << 20
+_SNAPSHOT_PAGES = 256  # copied at a time: a batch waits for about a millisecond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,7 @@ class SqliteJournal(LoneWriter):
         self._moved = ""  # why writes are refused permanently; stored in the file
         self._frozen = ""  # why writes are refused now; empty if accepted
         self._control: ControlSocket | None = None
+        self._snapshotting = False
 
     async def open(self, replica: Replica) -> Loaded:
         self._replica = replica
@@ -249,6 +252,17 @@ class SqliteJournal(LoneWriter):
             self._replica.fail(error)
             raise ShoalError(f"the store cannot be written: {error}") from error
         self._moved = self._frozen = reason
+
+    async def snapshot(self, path: Path) -> None:
+        if self._snapshotting:
+            raise ShoalError("another snapshot is being written; wait until it is done")
+        self._snapshotting = True
+        try:
+            error = await self._thread.run(lambda: self._copy_pages(path))
+        finally:
+            self._snapshotting = False
+        if error:
+            raise ShoalError(error)
 
     # Keeping the file small.
 
@@ -386,6 +400,27 @@ class SqliteJournal(LoneWriter):
         if busy or left > 0:
             raise sqlite3.OperationalError("the write-ahead log could not be checkpointed")
 
+    def _copy_pages(self, path: Path) -> str:
+        """Write the database to a new file, letting batches pass between the pages: SQLite adds what they change to the
+        copy. Returns why it failed, since an error would end the thread; the store itself is fine."""
+        try:
+            target = sqlite3.connect(path, isolation_level=None)
+        except sqlite3.Error as error:
+            return f"{path} cannot be written: {error}"
+        try:
+            self._connection.backup(target, pages=_SNAPSHOT_PAGES, progress=self._between_pages, sleep=0.01)
+        except _SnapshotEnded:
+            return "the server is stopping"
+        except sqlite3.Error as error:
+            return f"{path} cannot be written: {error}"
+        finally:
+            target.close()
+        return ""
+
+    def _between_pages(self, _status: int, _remaining: int, _total: int) -> None:
+        if not self._thread.make_way():
+            raise _SnapshotEnded
+
     def _vacuum(self) -> None:
         # As a script: a plain execute() would stop after the first page.
         self._connection.executescript(f"PRAGMA incremental_vacuum({self._limits.vacuum_pages})")
@@ -395,6 +430,10 @@ class SqliteJournal(LoneWriter):
         (free,) = self._connection.execute("PRAGMA freelist_count").fetchone()
         (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
         self._vacuum_wanted = free > max(self._limits.slack_pages, pages // 4)
+
+
+class _SnapshotEnded(Exception):
+    """The writing thread ends or has failed while a snapshot is written."""
 
 
 class _History:

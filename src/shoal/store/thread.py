@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -23,6 +23,7 @@ class SerialThread:
         self._loop = asyncio.get_running_loop()
         self._on_error = on_error
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._failed: BaseException | None = None
         self._ended = asyncio.Event()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -41,19 +42,35 @@ class SerialThread:
         await self._ended.wait()
         self._thread.join()
 
+    def make_way(self) -> bool:
+        """For a long job, between its steps: run the jobs that wait. False if the job must give up, because one of
+        them failed or the thread is about to end."""
+        while self._failed is None:
+            try:
+                item = self._jobs.get_nowait()
+            except Empty:
+                return True
+            if item is None:
+                self._jobs.put(None)
+                return False
+            self._run(item)
+        return False
+
     def _work(self) -> None:
-        failed: BaseException | None = None
         while (item := self._jobs.get()) is not None:
-            job, done = item
-            result: object = None
-            if failed is None:
-                try:
-                    result = job()
-                except BaseException as error:
-                    failed = error
-            if done is not None or failed is not None:
-                self._loop.call_soon_threadsafe(self._finish, done, result, failed)
+            self._run(item)
         self._loop.call_soon_threadsafe(self._ended.set)
+
+    def _run(self, item: _Job) -> None:
+        job, done = item
+        result: object = None
+        if self._failed is None:
+            try:
+                result = job()
+            except BaseException as error:
+                self._failed = error
+        if done is not None or self._failed is not None:
+            self._loop.call_soon_threadsafe(self._finish, done, result, self._failed)
 
     def _finish(self, done: asyncio.Future[object] | None, result: object, failed: BaseException | None) -> None:
         if failed is not None and done is None:
