@@ -125,6 +125,8 @@ def test_every_runtime_dependency_is_explained() -> None:
 RENAMES = {
     "shoal.base.files": "the helper",
     "shoal.apiserver.audit.files": "puts a full log aside",
+    "shoal.app.backup.archive": "renames an archive that is too large for memory",
+    "shoal.base.table_copies": "renames a database that SQLite has written",
     "shoal.app.children": "puts a full log aside",
     "shoal.krane.cache": "puts a file that cannot be used aside",
     "shoal.node.runtime.process.shim.log": "puts a full log aside",

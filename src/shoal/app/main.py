@@ -204,6 +204,12 @@ COMMANDS = (
         target="shoal.app.commands.store:app",
     ),
     Command(
+        name="backup",
+        group=_STATE,
+        summary="back up and restore clusters, the control plane and the navigator",
+        target="shoal.app.commands.backup:app",
+    ),
+    Command(
         name="completion",
         group=_HELP,
         summary="print the completion script of a shell",

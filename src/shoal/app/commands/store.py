@@ -36,7 +36,7 @@ def copy(
 
     source_url, target_url = store_url(source), store_url(target)
     progress = progress_lines(RealClock())
-    copied = _run(copy_store(source_url, target_url, fence_of=_fences(), force=force, progress=progress))
+    copied = _run(copy_store(source_url, target_url, fence_of=fences(), force=force, progress=progress))
     typer.echo(f"copied {copied.objects} objects at revision {copied.revision}, digest {copied.digest}")
     typer.echo(f"{shown(target_url)} now accepts writes, {shown(source_url)} refuses them")
     typer.echo("restart the servers with --store and the new URL")
@@ -54,7 +54,7 @@ def thaw(place: Annotated[str, typer.Argument(metavar="STORE", help=_PLACE)]) ->
     typer.echo(f"{shown(url)} accepts writes; {said}")
 
 
-def _fences() -> Callable[[Key, bytes], str]:
+def fences() -> Callable[[Key, bytes], str]:
     """A function that returns the fence of a Lease, and "" for any other object."""
     from shoal.apiserver.fencing import LEASES
     from shoal.apiserver.registry import Registry

@@ -131,7 +131,7 @@ def checked_config(options: ControlOptions) -> ControlConfig:
         if not url.startswith("https://"):
             raise ConfigError(f"join_url is {url!r}: use https://HOST:PORT")
     databases = dict(
-        _database(text, options.dir) for text in options.database or (f"sqlite:///{options.dir}/fleet.db",)
+        database_of(text, options.dir) for text in options.database or (f"sqlite:///{options.dir}/fleet.db",)
     )
     if len(databases) != max(1, len(options.database)):
         raise ConfigError("two databases have the same name: give each its own with NAME=URL")
@@ -195,7 +195,7 @@ def _check_port(port: int | None) -> None:
         raise ConfigError(f"port is {port}: use 1 to 65535, or 0 for any free port")
 
 
-def _database(text: str, folder: Path) -> tuple[str, str]:
+def database_of(text: str, folder: Path) -> tuple[str, str]:
     head, equals, tail = text.partition("=")
     name, url = (head, tail) if equals and "/" not in head and ":" not in head else ("main", text)
     scheme, _, rest = url.partition(":")
