@@ -343,6 +343,36 @@ async def test_events_and_audit_are_kept_with_who_did_it(backend: Backend) -> No
         assert (audit.actor, audit.correlation, audit.diff) == ("eve", "c-1", [{"path": "x"}])
 
 
+async def test_changes_wishes_and_events_name_the_request_that_they_follow_from(backend: Backend) -> None:
+    async with backend.opened() as database:
+        async with database.transaction(correlation="c-1") as tx:
+            await tx.want(HERE, "deployment/dep_1", workspace_id="w")
+            await tx.want(HERE, "deployment/dep_2", workspace_id="w")
+            with tx.caused_by("c-2"):
+                await tx.want(HERE, "route/rt_1", workspace_id="w")
+                await tx.unwant(HERE, "deployment/dep_2")
+                tx.event(workspace_id="w", kind="App", object_id="a", name="p/e/a", reason="Ready", message="m")
+            kept = DesiredObject(place=HERE, key="route/rt_2", workspace_id="w", correlation="c-3")
+            await tx.want_many([kept])
+        async with database.reading() as session:
+            wishes = {row.key: row.correlation for row in await session.scalars(select(Desired))}
+            changes = [
+                (row.key, row.correlation) for row in await session.scalars(select(Change).order_by(Change.number))
+            ]
+            event_ = (await session.execute(select(Event))).scalar_one()
+        assert wishes == {
+            "deployment/dep_1": "c-1",
+            "deployment/dep_2": "c-2",
+            "route/rt_1": "c-2",
+            "route/rt_2": "c-3",
+        }
+        assert changes == [
+            ("deployment/dep_1", "c-1"), ("deployment/dep_2", "c-1"), ("route/rt_1", "c-2"),
+            ("deployment/dep_2", "c-2"), ("route/rt_2", "c-3"),
+        ]  # fmt: skip
+        assert event_.correlation == "c-2"
+
+
 async def test_transactions_do_not_see_each_other_half_done(backend: Backend) -> None:
     """Read, wait, write: nobody's addition is lost."""
 

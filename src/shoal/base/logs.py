@@ -75,6 +75,11 @@ def correlated(**fields: Any) -> Iterator[None]:
         _correlation.reset(token)
 
 
+def bound(name: str) -> str:
+    """The text of a field that ``correlated`` put on the lines of this task; empty when there is none."""
+    return str(_correlation.get().get(name, ""))
+
+
 class Logger:
     """Immutable; ``bind`` makes a new one with more fields."""
 

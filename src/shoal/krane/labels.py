@@ -33,6 +33,7 @@ KRANE = "krane"
 
 VERSION = f"{PREFIX}version"  # annotation: DATABASE:INCARNATION:NUMBER
 APPLIED = f"{PREFIX}applied"  # annotation: fingerprint of what was applied
+CORRELATION = f"{PREFIX}correlation-id"  # annotation: the request that led to the version that was applied
 SECRETS = f"{PREFIX}secrets"  # annotation of pods: which secrets, in which versions, they started with
 
 OF_KIND = {

@@ -82,6 +82,12 @@ class FindAbsent:
 Command = Send | Take | Save | FindAbsent
 
 
+def causes_of(item: pb.Item) -> dict[str, str]:
+    """Fields of every log line about the item: the request and the trace that led to it."""
+    causes = {"correlation": item.correlation, "trace": item.trace}
+    return {name: text for name, text in causes.items() if text}
+
+
 def version_of(item: pb.Item) -> Version:
     return version_from(item.version)
 

@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from shoal.base import tracing
+from shoal.base.logs import correlated
 from shoal.errors import ApiError, BadRequest, Invalid, TooManyRequests
 from shoal.krane.actual import Actual
 from shoal.krane.context import ControllerContext
 from shoal.krane.model import Report, ReportRequest
+from shoal.krane.protocol import causes_of
 from shoal.sync.digest import Digest, bucket_of
 from shoal.sync.fingerprint import fingerprint
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -150,7 +152,12 @@ class Reporter:
             await session.joined.wait()
             session.check()
             request = self._deps.request(session.next_sequence(context.stream), reports)
-            with tracing.span("krane.report", parent=self._trace_of(reports), reports=len(reports)), context.calling():
+            causes = self._causes_of(reports)
+            with (
+                correlated(**causes),
+                tracing.span("krane.report", parent=causes.get("trace", ""), reports=len(reports)),
+                context.calling(),
+            ):
                 answer = await context.plane.report(context.stream, request)
         except (BadRequest, Invalid, TooManyRequests) as error:
             self._durations["error"].observe(self._clock.monotonic() - started_s)
@@ -166,12 +173,10 @@ class Reporter:
             self._sending.difference_update(report.key for report in reports)
             self._changed.set()
 
-    def _trace_of(self, reports: list[Report]) -> str:
-        """The trace of the change that a single report belongs to; empty for several reports."""
-        if not tracing.is_on() or len(reports) != 1:
-            return ""
-        item = self._context.cache.get(reports[0].key)
-        return item.trace if item is not None else ""
+    def _causes_of(self, reports: list[Report]) -> dict[str, str]:
+        """The request and the trace of the change that a single report belongs to; empty for several reports."""
+        item = self._context.cache.get(reports[0].key) if len(reports) == 1 else None
+        return causes_of(item) if item is not None else {}
 
     def _delivered(self, reports: list[Report], answer: pb.ReportResponse) -> None:
         self._failures = 0

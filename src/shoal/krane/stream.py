@@ -14,7 +14,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 
 from shoal import __version__
-from shoal.base import tracing
+from shoal.base import logs, tracing
 from shoal.base.clock import Clock
 from shoal.base.connect import Answer, CallFailed, ConnectClient, Message, NoAnswer
 from shoal.base.deadline import Limit, within
@@ -233,7 +233,7 @@ class Connection:
         return {
             "authorization": f"Bearer {self._join_file().token}",
             "traceparent": trace,
-            "x-correlation-id": self._correlation,
+            "x-correlation-id": logs.bound("correlation") or self._correlation,
         }
 
     async def _call(self, method: str, request: Message, answer: type[Answer]) -> Answer:

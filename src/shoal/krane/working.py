@@ -18,7 +18,7 @@ from shoal.errors import ApiError, BadRequest
 from shoal.krane.context import ControllerContext
 from shoal.krane.key_state import Failure
 from shoal.krane.model import Newer
-from shoal.krane.protocol import version_of
+from shoal.krane.protocol import causes_of, version_of
 from shoal.krane.unsealing import Unsealable
 from shoal.sync.brake import WINDOW_S
 from shoal.sync.buffer import BufferEntry
@@ -60,12 +60,14 @@ class Worker:
         if known is not None and known.is_after(entry.version):
             context.inbox.done(item.key)  # a newer state is on its way into the inbox
             return
+        with correlated(**causes_of(item)):
+            await self._try(entry)
+
+    async def _try(self, entry: BufferEntry[pb.Item]) -> None:
+        context, item = self._context, entry.value
         operation = operation_of(item)
         try:
-            with (
-                correlated(trace=item.trace) if item.trace else correlated(),
-                span(f"krane.{operation}", parent=item.trace, key=item.key),
-            ):
+            with span(f"krane.{operation}", parent=item.trace, key=item.key):
                 async with within(context.clock, context.limits.apply_timeout_s):
                     context.session.check()
                     done = await self._act(item)
@@ -119,6 +121,8 @@ class Worker:
         context = self._context
         if context.key_state.succeeded(item, context.now_ms()):
             context.hop("applied", item.committed_ms)
+            if item.correlation:  # other changes are too many to log each of them
+                context.log.info("change applied", key=item.key, version=str(version_of(item)))
         self._unhold(item.key)  # wanted again, released, or agreed to
 
     def _failed(self, entry: BufferEntry[pb.Item], operation: str, result: str, error: Exception) -> None:

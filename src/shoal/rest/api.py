@@ -120,6 +120,7 @@ class RestApi(Generic[P, C]):
         if scope["type"] != "http":
             return
         request = RestRequest(scope, receive)
+        request.accepted_at = round(self._deps.clock.wall_s() * 1000)
         given = request.header(CORRELATION) or ""
         request.correlation = given if _is_correlation(given) else self._deps.new_id()
         with span("api.request", parent=self._trace(request), method=request.method) as trace:

@@ -12,12 +12,13 @@ from shoal.errors import BadRequest, TooLarge
 class RestRequest:
     """``correlation`` and ``trace`` are set before anything else happens, ``token`` when the sender is known."""
 
-    __slots__ = ("_headers", "_receive", "correlation", "method", "path", "scope", "token", "trace")
+    __slots__ = ("_headers", "_receive", "accepted_at", "correlation", "method", "path", "scope", "token", "trace")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        self.accepted_at = 0  # milliseconds since 1970
         self.correlation = ""
         self.trace = ""
         self.token = ""

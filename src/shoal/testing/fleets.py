@@ -261,8 +261,9 @@ async def install_agent(admin: Client) -> None:
 class LocalFleet:
     """A control plane (or several on one PostgreSQL), clusters and agents, in a folder."""
 
-    def __init__(self, folder: Path, *, database: str = "") -> None:
+    def __init__(self, folder: Path, *, database: str = "", log_level: str = "warning") -> None:
         self.folder = folder
+        self._log_level = log_level  # of control planes
         self.database = database or f"sqlite:///{folder / 'control' / 'fleet.db'}"
         self.control_port = any_free(HOST)
         self.control = self.new_control("control", self.control_port)
@@ -303,7 +304,7 @@ class LocalFleet:
             export_credentials(self.folder / "control", self.folder / "credentials.json")
         return Process(
             name, "control", "start", "--dir", str(folder), "--database", self.database, "--port",
-            str(port), "--log-level", "warning", *shared, log=folder / "log",
+            str(port), "--log-level", self._log_level, *shared, log=folder / "log",
         )  # fmt: skip
 
     def new_relay(self, region: str, port: int, *flags: str) -> Process:

@@ -104,6 +104,49 @@ async def test_a_change_writes_only_what_it_concerns_and_the_version_with_it():
         assert (await w.deployments.applier.live())[KEY].version == Version("main", 1, 2)
 
 
+async def test_objects_carry_the_id_of_the_request_and_pods_do_not():
+    async with world() as w:
+        first = deployment(1)
+        first.correlation = "deploy-7"
+        await w.apply(first)
+        await w.ready()
+
+        async def ids():
+            return {
+                plural: (await w.get(plural, group))["metadata"]["annotations"].get("shoal.dev/correlation-id")
+                for plural, group in (
+                    ("deployments", "apps"),
+                    ("services", ""),
+                    ("networkpolicies", "networking.k8s.io"),
+                )
+            }
+
+        assert await ids() == {"deployments": "deploy-7", "services": "deploy-7", "networkpolicies": "deploy-7"}
+        template = (await w.get("deployments", "apps"))["spec"]["template"]
+        pods = (await w.of("pods").list(Scope(namespace=NAMESPACE))).items
+        assert "deploy-7" not in orjson.dumps([template, pods]).decode()
+        w.requests.written()
+        first.correlation = "deploy-8"  # the same version, however it came
+        await w.apply(first)
+        assert w.requests.written() == []
+        second = deployment(2, replicas=3)
+        second.correlation = "scale-9"
+        await w.apply(second)
+        assert await ids() == {"deployments": "scale-9", "services": "deploy-7", "networkpolicies": "deploy-7"}
+        await w.apply(deployment(3, replicas=2))  # no request led to it
+        assert (await ids())["deployments"] is None
+
+
+async def test_routes_and_gateways_carry_the_id_of_the_request():
+    async with world() as w:
+        gateway, route = sentinel(1), custom("route/rt_1", 2, "shop-x", ROUTE)
+        gateway.correlation = route.correlation = "deploy-7"
+        await w.apply(gateway, route)
+        for kind in ("Deployment", "Service", "SentinelRoute"):
+            found = (await (await w.admin.by_kind(kind)).list(Scope(namespace="sentinel"))).items
+            assert [each["metadata"]["annotations"]["shoal.dev/correlation-id"] for each in found] == ["deploy-7"], kind
+
+
 async def test_an_older_version_is_refused_and_changes_nothing():
     async with world() as w:
         await w.apply(deployment(5, image="shoal/echo:5"))

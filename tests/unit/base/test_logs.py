@@ -52,6 +52,13 @@ def test_lines_below_the_level_are_not_written(stream: io.StringIO) -> None:
     assert [line["message"] for line in lines(stream)] == ["yes"]
 
 
+def test_a_bound_field_can_be_read_and_passed_on() -> None:
+    assert logs.bound("correlation") == ""
+    with logs.correlated(correlation="deploy-7"):
+        assert logs.bound("correlation") == "deploy-7"
+    assert logs.bound("correlation") == ""
+
+
 async def test_correlation_fields_follow_a_task_and_end_with_their_block(stream: io.StringIO) -> None:
     log = logs.get_logger("x")
 

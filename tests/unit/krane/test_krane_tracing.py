@@ -1,16 +1,19 @@
-"""The agent's part of a trace: applying follows from the change, the report of it too."""
+"""The agent's part of a trace and of a request's id: applying follows from the change, the report of it too."""
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from krane_doubles import FakePlane, Rig
+from krane_doubles import FakeCluster, FakePlane, Rig
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, get_current_span
 
-from shoal.base import tracing
+from shoal.base import logs, tracing
+from shoal.errors import Conflict
 from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -42,9 +45,11 @@ class Listening(FakePlane):
     def __init__(self) -> None:
         super().__init__()
         self.said: list[str] = []
+        self.ids: list[str] = []
 
     async def report(self, stream: StreamKind, request: Any) -> pb.ReportResponse:
         self.said.append(tracing.current())
+        self.ids.append(logs.bound("correlation"))
         return await super().report(stream, request)
 
 
@@ -56,3 +61,23 @@ async def test_applying_and_reporting_follow_from_the_change(tmp_path: Path, tra
         assert rig.running() == {"deployment/a": 1}
     assert ("krane.apply", "d" * 16) in tracer.spans and ("krane.report", "d" * 16) in tracer.spans
     assert plane.said and all(text.startswith(f"00-{'c' * 32}-") for text in plane.said)
+
+
+async def test_log_lines_and_reports_carry_the_id_of_the_request(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+    plane, cluster = Listening(), FakeCluster()
+    plane.desired.want("deployment/a").correlation = "deploy-7"
+    cluster.failing["deployment/a"] = Conflict("busy")
+    try:
+        async with Rig(tmp_path, plane=plane, cluster=cluster) as rig:
+            await rig.settle()
+            cluster.failing.clear()
+            await rig.clock.advance(300)
+            assert rig.running() == {"deployment/a": 1}
+    finally:
+        logs.configure()
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    told = [line["message"] for line in lines if line.get("correlation") == "deploy-7"]
+    assert told == ["working on a key failed", "change applied"]
+    assert plane.ids and set(plane.ids) == {"deploy-7"}

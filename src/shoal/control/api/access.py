@@ -45,7 +45,7 @@ class ApiAccess:
             self._metrics.refused.labels("kind").inc()
             raise Forbidden(f"a token of kind {principal.kind} cannot be used here: use a user's token")
         workspace = await self._workspace(request, principal)
-        who = Actor(workspace, principal.name, principal.role, request.trace, request.correlation)
+        who = Actor(workspace, principal.name, principal.role, request.trace, request.correlation, request.accepted_at)
         return ApiCaller(who, principal)
 
     def authorize(self, caller: ApiCaller, needs: str) -> None:

@@ -296,6 +296,8 @@ class Database:
             self._wakeups.hear(0)
             raise Unsure(self.name, error.message) from error
         if tx.taken:
+            if tx.by_user and tx.correlation:
+                _log.info("change committed", correlation=tx.correlation, actor=tx.actor, number=tx.taken)
             self._wakeups.hear(tx.taken)
             if self._hints is not None:
                 self._hints.offer(tx.taken)

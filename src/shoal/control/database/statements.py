@@ -21,8 +21,9 @@ DESIRED_KEY = ("cluster_id", "shard", "stream", "key")  # the primary key of ``d
 _OBJECT = ("workspace_id", "kind", "object_id", "namespace", "name")
 _APPLIED = ("applied_incarnation", "applied_number", "applied_at", "observed_at", "fingerprint")
 _REPORTED = ("report_epoch", "report_sequence")
-_EVENT = ("workspace_id", "at", "type", "reason", "kind", "object_id", "name", "region", "message")
-_AUDIT = ("workspace_id", "at", "actor", "action", "kind", "object_id", "name", "correlation")
+_EVENT = ("workspace_id", "at", "type", "reason", "kind", "object_id", "name", "region", "message",
+          "correlation")  # fmt: skip
+_AUDIT = ("workspace_id", "at", "actor", "action", "kind", "object_id", "name", "correlation", "accepted_at")
 
 
 class Unwanted(NamedTuple):
@@ -44,12 +45,12 @@ class NumberOf(NamedTuple):
 class Statements:
     claim: RowQuery[Position]  # the counter; its row is ours until the transaction ends
     advance: TextClause  # number
-    want: TextClause  # rows: cluster, shard, stream, key, workspace, kind, object, namespace, name, number
+    want: TextClause  # rows: cluster, shard, stream, key, workspace, kind, object, namespace, name, number, correlation
     unwant: RowQuery[Unwanted]  # rows: cluster, shard, stream, key, number; answers those that changed
-    record: TextClause  # rows: number, workspace, stream, cluster, shard, key
+    record: TextClause  # rows: number, workspace, stream, cluster, shard, key, correlation
     number_of: RowQuery[NumberOf]  # cluster, shard, stream, key
-    events: TextClause  # rows: workspace, at, type, reason, kind, object, name, region, message
-    audit: TextClause  # rows: workspace, at, actor, action, kind, object, name, correlation, diff
+    events: TextClause  # rows: workspace, at, type, reason, kind, object, name, region, message, correlation
+    audit: TextClause  # rows: workspace, at, actor, action, kind, object, name, correlation, accepted, diff
 
 
 def desired_by_key(dialect: str, row: type[R]) -> RowQuery[R]:
@@ -83,7 +84,7 @@ def _fields(dialect: str, kinds: str) -> list[str]:
 
 
 def _want(dialect: str) -> str:
-    columns = [*DESIRED_KEY, *_OBJECT, "number", "action", "by_user", "committed_at", "trace"]
+    columns = [*DESIRED_KEY, *_OBJECT, "number", "correlation", "action", "by_user", "committed_at", "trace"]
     stated = ["'apply'", "CAST(:by_user AS boolean)", "CAST(:now AS bigint)", "CAST(:trace AS text)"]
     zeros = [*_APPLIED, *_REPORTED, "gone_at"]
     kept = {name: f"CASE excluded.{name} WHEN '' THEN desired.{name} ELSE excluded.{name} END"
@@ -99,7 +100,7 @@ def _want(dialect: str) -> str:
     changed = {**taken, **kept, **fresh, "gone_at": "0"}
     return (
         f"INSERT INTO desired ({', '.join([*columns, *zeros])}) "
-        f"SELECT {', '.join([*_fields(dialect, 'tttttttttn'), *stated, *('0' for _ in zeros)])} "
+        f"SELECT {', '.join([*_fields(dialect, 'tttttttttnt'), *stated, *('0' for _ in zeros)])} "
         f"FROM {json_rows(dialect)} WHERE true "
         f"ON CONFLICT ({', '.join(DESIRED_KEY)}) DO UPDATE SET {', '.join(f'{n} = {v}' for n, v in changed.items())}"
     )
@@ -110,7 +111,8 @@ def _unwant(dialect: str) -> str:
     place = " AND ".join(f"desired.{name} = {field}" for name, field in zip(DESIRED_KEY, fields, strict=False))
     return (
         f"UPDATE desired SET action = :action, number = {fields[4]}, by_user = CAST(:by_user AS boolean), "
-        "committed_at = CAST(:now AS bigint), trace = CAST(:trace AS text) "
+        "committed_at = CAST(:now AS bigint), trace = CAST(:trace AS text), "
+        "correlation = CAST(:correlation AS text) "
         f"FROM {json_rows(dialect)} WHERE {place} AND desired.gone_at = 0 AND (desired.action <> :action "
         # a person asks for what was decided without one: that is told, since it is done with less caution
         "OR (CAST(:by_user AS boolean) AND NOT desired.by_user)) "
@@ -120,8 +122,8 @@ def _unwant(dialect: str) -> str:
 
 def _record(dialect: str) -> str:
     return (
-        "INSERT INTO changes (number, workspace_id, stream, cluster_id, shard, key, created_at) "
-        f"SELECT {', '.join(_fields(dialect, 'nttttt'))}, CAST(:now AS bigint) FROM {json_rows(dialect)}"
+        "INSERT INTO changes (number, workspace_id, stream, cluster_id, shard, key, correlation, created_at) "
+        f"SELECT {', '.join(_fields(dialect, 'ntttttt'))}, CAST(:now AS bigint) FROM {json_rows(dialect)}"
     )
 
 
@@ -149,6 +151,6 @@ def statements(dialect: str, *, notify: bool) -> Statements:
         number_of=RowQuery(
             f"SELECT number FROM desired WHERE {' AND '.join(f'{name} = :{name}' for name in DESIRED_KEY)}", NumberOf
         ),
-        events=text(_insert(dialect, "events", "tnttttttt", _EVENT)),
-        audit=text(_insert(dialect, "audit", "tntttttt", _AUDIT, "diff")),
+        events=text(_insert(dialect, "events", "tntttttttt", _EVENT)),
+        audit=text(_insert(dialect, "audit", "tnttttttn", _AUDIT, "diff")),
     )

@@ -27,6 +27,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -58,6 +59,12 @@ class Base(DeclarativeBase):
     }
 
 
+def _by_correlation() -> Index:
+    """Most rows follow from no request and need no entry."""
+    present = text("correlation <> ''")
+    return Index(None, "workspace_id", "correlation", sqlite_where=present, postgresql_where=present)
+
+
 class Counter(Base):
     """One row: the position of the sequence of changes, and the incarnation of the database."""
 
@@ -82,7 +89,18 @@ class Change(Base):
     shard: Mapped[str] = mapped_column(String(NAME_LENGTH))
     key: Mapped[str] = mapped_column(String(96))
     created_at: Mapped[int]
-    __table_args__ = (Index(None, "cluster_id", "shard", "stream", "number"), Index(None, "created_at"))
+    correlation: Mapped[str] = mapped_column(String(64), default="")  # of the request that led to it
+    # of changes that a request led to: when the agent received and applied it (by the agent's clock), when that was
+    # reported, and when everything of it first ran
+    received_at: Mapped[int] = mapped_column(default=0)
+    applied_at: Mapped[int] = mapped_column(default=0)
+    reported_at: Mapped[int] = mapped_column(default=0)
+    ready_at: Mapped[int] = mapped_column(default=0)
+    __table_args__ = (
+        Index(None, "cluster_id", "shard", "stream", "number"),
+        Index(None, "created_at"),
+        _by_correlation(),
+    )
 
 
 class Desired(Base):
@@ -101,6 +119,7 @@ class Desired(Base):
     by_user: Mapped[bool]
     committed_at: Mapped[int]
     trace: Mapped[str] = mapped_column(String(64), default="")
+    correlation: Mapped[str] = mapped_column(String(64), default="")
     namespace: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")
     name: Mapped[str] = mapped_column(default="")
     # reported by the agent
@@ -417,7 +436,12 @@ class Audit(Base):
     name: Mapped[str]  # project/environment/name
     diff: Mapped[list[Any] | None]  # [{path, before, after}], secrets never
     correlation: Mapped[str] = mapped_column(String(64), default="")
-    __table_args__ = (Index(None, "workspace_id", "at"), Index(None, "workspace_id", "object_id"))
+    accepted_at: Mapped[int] = mapped_column(default=0)  # when the request came; ``at`` is its transaction
+    __table_args__ = (
+        Index(None, "workspace_id", "at"),
+        Index(None, "workspace_id", "object_id"),
+        _by_correlation(),
+    )
 
 
 class Event(Base):
@@ -436,7 +460,8 @@ class Event(Base):
     name: Mapped[str]
     region: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")
     message: Mapped[str] = mapped_column(Text)
-    __table_args__ = (Index(None, "workspace_id", "object_id"), Index(None, "at"))
+    correlation: Mapped[str] = mapped_column(String(64), default="")
+    __table_args__ = (Index(None, "workspace_id", "object_id"), Index(None, "at"), _by_correlation())
 
 
 class Idempotency(Base):

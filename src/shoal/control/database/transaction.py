@@ -7,7 +7,8 @@ with ``want`` and ``unwant``: they change ``desired`` at once, and leave a row i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
@@ -33,13 +34,15 @@ class TxSession(AsyncSession):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredObject:
-    """An object that should be at a place. An empty namespace or name leaves what is known."""
+    """An object that should be at a place. An empty namespace or name leaves what is known. ``correlation`` is of the
+    request that it follows from; None: that of the transaction."""
 
     place: Place
     key: str
     workspace_id: str
     namespace: str = ""
     name: str = ""
+    correlation: str | None = None
 
 
 class Tx:
@@ -69,11 +72,12 @@ class Tx:
         self.by_user = by_user
         self.trace = trace[:_TRACE_LENGTH]
         self.correlation = correlation[:_TRACE_LENGTH]
+        self.accepted_at = 0  # when the request came, in milliseconds since 1970; 0: there was none
         self.incarnation = 0  # known once the counter is ours
         self._statements = statements
         self._begun: int | None = None  # where the counter stood when it became ours
         self._last = 0
-        self._changes: list[tuple[int, str, str, str, str, str]] = []
+        self._changes: list[tuple[int, str, str, str, str, str, str]] = []
         self._events: list[tuple[Any, ...]] = []
         self._audit: list[tuple[Any, ...]] = []
 
@@ -89,6 +93,15 @@ class Tx:
         await self.claim()
         self._last += 1
         return self._last
+
+    @contextmanager
+    def caused_by(self, correlation: str) -> Iterator[None]:
+        """What is wanted, removed and told inside follows from the request with this id."""
+        before, self.correlation = self.correlation, correlation
+        try:
+            yield
+        finally:
+            self.correlation = before
 
     @property
     def taken(self) -> int:
@@ -111,10 +124,11 @@ class Tx:
             kind, object_id = split_key(one.key)
             stream, number = str(stream_of(one.key)), await self.number()
             place = (one.place.cluster, one.place.shard)
+            cause = self.correlation if one.correlation is None else one.correlation
             rows[one.place, one.key] = (
-                *place, stream, one.key, one.workspace_id, kind, object_id, one.namespace, one.name, number,
+                *place, stream, one.key, one.workspace_id, kind, object_id, one.namespace, one.name, number, cause,
             )  # fmt: skip
-            self._changes.append((number, one.workspace_id, stream, *place, one.key))
+            self._changes.append((number, one.workspace_id, stream, *place, one.key, cause))
             numbers.append(number)
         await self.ask(self._statements.want, self._stamped(rows.values()))
         return numbers
@@ -132,7 +146,7 @@ class Tx:
             (place, key): (place.cluster, place.shard, str(stream_of(key)), key, await self.number())
             for place, key in objects
         }
-        stamped = {**self._stamped(rows.values()), "action": action}
+        stamped = {**self._stamped(rows.values()), "action": action, "correlation": self.correlation}
         changed = await self.ask(self._statements.unwant, stamped)
         found = {(Place(row.cluster_id, row.shard), row.key): row.number for row in changed}
         numbers: list[int] = []
@@ -140,7 +154,8 @@ class Tx:
             number = found.get((place, key))
             numbers.append(await self._number_of(place, key) if number is None else number)
         self._changes += sorted(
-            (row.number, row.workspace_id, row.stream, row.cluster_id, row.shard, row.key) for row in changed
+            (row.number, row.workspace_id, row.stream, row.cluster_id, row.shard, row.key, self.correlation)
+            for row in changed
         )
         return numbers
 
@@ -157,13 +172,28 @@ class Tx:
         region: str = "",
     ) -> None:
         """Something happened to an object, for people."""
-        self._events.append((workspace_id, self.now, type, reason, kind, object_id, name, region, message))
+        self._events.append(
+            (workspace_id, self.now, type, reason, kind, object_id, name, region, message, self.correlation)
+        )
 
     def audit(
         self, *, workspace_id: str, action: str, kind: str, object_id: str, name: str, diff: list[Any] | None
     ) -> None:
         """The actor of this transaction changed an object. ``diff`` must be free of secrets."""
-        self._audit.append((workspace_id, self.now, self.actor, action, kind, object_id, name, self.correlation, diff))
+        self._audit.append(
+            (
+                workspace_id,
+                self.now,
+                self.actor,
+                action,
+                kind,
+                object_id,
+                name,
+                self.correlation,
+                self.accepted_at,
+                diff,
+            )
+        )
 
     async def finish(self) -> None:
         """Write the collected rows. Called once, before the commit."""

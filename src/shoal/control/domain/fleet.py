@@ -7,7 +7,7 @@ and dry runs (``dry_run`` executes the change and rolls it back). What a kind ne
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -402,17 +402,16 @@ class Fleet(Queries):
         self, who: Actor, kind: str, *, dry_run: bool, short: bool = True
     ) -> AsyncIterator[PendingWork]:
         database = self._databases.of(workspace_of(kind, who.workspace_id))
-        try:
+        with suppress(_DryRun):
             async with database.transaction(
                 actor=who.actor, by_user=True, trace=who.trace, correlation=who.correlation, short=short
             ) as tx:
+                tx.accepted_at = who.accepted_at
                 work = self._work(tx, database, who.workspace_id)
                 yield work
                 if dry_run:
                     raise _DryRun
                 await work.flush()
-        except _DryRun:
-            pass
 
     def _work(self, tx: Any, database: Database, workspace_id: str = "") -> PendingWork:
         return PendingWork(

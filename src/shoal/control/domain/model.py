@@ -21,6 +21,7 @@ class Actor:
     role: str
     trace: str = ""  # W3C traceparent of the request
     correlation: str = ""
+    accepted_at: int = 0  # when the request came, in milliseconds since 1970
 
 
 @dataclass(frozen=True, slots=True)

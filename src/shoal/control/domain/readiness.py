@@ -44,6 +44,7 @@ class _Known:
     app: tables.App
     name: str  # project/environment/app
     rows: list[RowFacts]
+    correlation: str = ""  # of the request that led to its newest change
 
 
 async def after_report(tx: Tx, deployment_ids: set[str], *, defaults: GatewayDefaults = DEFAULTS) -> None:
@@ -54,7 +55,8 @@ async def after_report(tx: Tx, deployment_ids: set[str], *, defaults: GatewayDef
     await tx.claim()
     work = PendingWork(tx=tx, new_suffix=_new_suffix, gateways=defaults)
     for each in await _load(tx, concerned):
-        await _advance(work, each)
+        with tx.caused_by(each.correlation):
+            await _advance(work, each)
     await tx.session.flush()
     await _settle(work, await _load(tx, concerned))
     await work.flush()
@@ -105,7 +107,8 @@ async def sweep(tx: Tx, *, defaults: GatewayDefaults = DEFAULTS) -> None:
     )
     ids = set(await tx.session.scalars(waiting))
     for each in await _load(tx, ids):
-        await _advance(work, each)  # what it waited for may have been given up: then no report says so
+        with tx.caused_by(each.correlation):
+            await _advance(work, each)  # what it waited for may have been given up: then no report says so
     await tx.session.flush()
     ready = [each for each in await _load(tx, ids) if each.deployment.status == "ready"]
     await _settle(work, ready)
@@ -162,10 +165,12 @@ async def _retire_superseded(work: PendingWork, which: object) -> None:
         if app is None or (old.updated_at > work.now - ROUTES_GRACE_MS and not await _routes_arrived(work, app)):
             continue
         await work.tx.claim()
-        for known in await _load(work.tx, {old.id}):
-            _event(work, known, "Superseded", f"revision {old.revision} is removed: a newer one is ready")
-        await apps.retire(work, old)
-        await _settle(work, await _load(work.tx, {app.live_deployment_id}))
+        live = await _load(work.tx, {app.live_deployment_id})
+        with work.tx.caused_by(live[0].correlation if live else work.tx.correlation):
+            for known in await _load(work.tx, {old.id}):
+                _event(work, known, "Superseded", f"revision {old.revision} is removed: a newer one is ready")
+            await apps.retire(work, old)
+            await _settle(work, await _load(work.tx, {app.live_deployment_id}))
 
 
 async def _routes_arrived(work: PendingWork, app: tables.App) -> bool:
@@ -198,14 +203,17 @@ def _check_deadline(work: PendingWork, known: _Known) -> None:
 async def _settle(work: PendingWork, known: Sequence[_Known]) -> None:
     """Gateways of the environments in which something is ready."""
     ready: dict[str, dict[str, ReadyAt]] = {}
+    causes: dict[str, str] = {}
     for each in known:
+        causes[each.deployment.environment_id] = each.correlation
         if each.deployment.desired_state == "running":
             for region_id, row in serving(each.rows).items():
                 ready.setdefault(each.deployment.environment_id, {})[region_id] = ReadyAt(row.place, row.region)
     for environment_id in sorted(ready):
         environment = await work.session.get(tables.Environment, environment_id)
         if environment is not None:
-            await gateways.settle(work, environment, ready[environment_id])
+            with work.tx.caused_by(causes[environment_id]):
+                await gateways.settle(work, environment, ready[environment_id])
 
 
 async def _sentinel_reported(work: PendingWork, sentinel: Sentinel) -> None:
@@ -272,12 +280,16 @@ async def _load(tx: Tx, deployment_ids: Collection[str]) -> list[_Known]:
     )
     desired = await session.execute(
         select(
-            Desired.cluster_id, Desired.shard, Desired.object_id, Desired.number, Desired.applied_number, Desired.error
+            Desired.cluster_id, Desired.shard, Desired.object_id, Desired.number, Desired.applied_number, Desired.error,
+            Desired.correlation,
         ).where(Desired.kind == "deployment", Desired.object_id.in_(ids), Desired.action == "apply")
-    )
+        .order_by(Desired.number)
+    )  # fmt: skip
+    wanted = desired.all()
+    causes = {row.object_id: row.correlation for row in wanted if row.correlation}
     applied = {
         (row.object_id, Place(row.cluster_id, row.shard)): row.applied_number >= row.number and not row.error
-        for row in desired
+        for row in wanted
     }
     ready = await _ready_instances(tx, ids)
     by_deployment: dict[str, list[RowFacts]] = {}
@@ -289,6 +301,7 @@ async def _load(tx: Tx, deployment_ids: Collection[str]) -> list[_Known]:
             each.App,
             f"{each.project}/{each.environment}/{each.App.name}",
             by_deployment.get(each.Deployment.id, []),
+            causes.get(each.Deployment.id, ""),
         )
         for each in running
     ]

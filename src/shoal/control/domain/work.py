@@ -62,7 +62,14 @@ class PendingWork:
 
     def want(self, place: Place, key: str, *, workspace_id: str, namespace: str = "", name: str = "") -> None:
         self._wanted.append(
-            DesiredObject(place=place, key=key, workspace_id=workspace_id, namespace=namespace, name=name)
+            DesiredObject(
+                place=place,
+                key=key,
+                workspace_id=workspace_id,
+                namespace=namespace,
+                name=name,
+                correlation=self.tx.correlation,
+            )  # fmt: skip
         )
         self._note(place, key, "apply", name)
 

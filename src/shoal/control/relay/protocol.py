@@ -46,7 +46,16 @@ class Complete:
     """The mirror is of the control plane's history and whole: agents can be served from it."""
 
 
-Command = Ask | Restarted | Complete
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """A change that a user's request led to goes on to the agents of the place."""
+
+    key: str
+    version: Version
+    correlation: str
+
+
+Command = Ask | Restarted | Complete | Passing
 
 
 @dataclass(slots=True)
@@ -94,8 +103,7 @@ class Mirror:
             case "welcome":
                 return self._welcome(said.value)
             case "item":
-                self._item(said.value, data)
-                return []
+                return self._item(said.value, data)
             case "progress":
                 self._moved(said.value.cursor)
                 return []
@@ -128,12 +136,12 @@ class Mirror:
             self._drop(key)
         self.cursor, self.complete, self.floor = "", False, {}
 
-    def _item(self, item: pb.Item, data: bytes) -> None:
+    def _item(self, item: pb.Item, data: bytes) -> list[Command]:
         if item.version is None or item.action is None or not item.key:
-            return
+            return []
         version = Version(item.version.database, item.version.incarnation, item.version.number)
         if not version.is_after(self._versions.get(item.key)):
-            return
+            return []
         action = item.action.field if item.action.field in ("delete", "release") else APPLY
         entry = DesiredEntry(version.database, version.number, action, item.by_user)
         self._versions[item.key], self._data[item.key] = version, data
@@ -146,6 +154,9 @@ class Mirror:
             self._prune()
         for listener in self.index.listeners:
             listener.changed(item.key, entry)
+        if self._sync is not None or not item.correlation:
+            return []
+        return [Passing(item.key, version, item.correlation)]
 
     def _prune(self) -> None:
         if len(self.index.entries) - len(self.index.digest) <= _TOMBSTONES_KEPT:

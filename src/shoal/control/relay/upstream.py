@@ -27,7 +27,7 @@ from shoal.base.logs import get_logger
 from shoal.control.relay.config import RelayConfig
 from shoal.control.relay.link import Link
 from shoal.control.relay.metrics import RelayMetrics
-from shoal.control.relay.protocol import Ask, Complete, Mirror, Restarted, decide_alone
+from shoal.control.relay.protocol import Ask, Complete, Mirror, Passing, Restarted, decide_alone
 from shoal.control.relay.roster import Roster
 from shoal.control.service.stream.opened import OpenStream, fenced
 from shoal.control.service.stream.protocol import FullSync, Resume
@@ -367,6 +367,9 @@ class Upstream:
                     self._say("buckets", rpb.ChannelBuckets(channel=channel.number, buckets=list(buckets)))
                 case Complete():
                     channel.complete.set()
+                case Passing(key, version, correlation):
+                    place = str(channel.mirror.index.place)
+                    _log.info("change passed on", correlation=correlation, key=key, version=str(version), place=place)
                 case Restarted(reason):
                     channel.complete.clear()
                     self._end_agents(channel, ConnectError(Code.ABORTED, f"{reason}: connect again"))

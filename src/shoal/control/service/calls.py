@@ -15,7 +15,7 @@ from connectrpc.request import RequestContext
 
 from shoal.base import tracing
 from shoal.base.clock import Clock
-from shoal.base.logs import get_logger
+from shoal.base.logs import correlated, get_logger
 from shoal.base.tasks import cancel_all
 from shoal.control.service.agents.admission import HelloLimiter
 from shoal.control.service.agents.agents import Agents, Member
@@ -103,7 +103,10 @@ class ClusterCalls(ClusterService):
             member = await self._agents.member(who, request.identity)
             if request.sequence == 0:
                 raise ConnectError(Code.INVALID_ARGUMENT, "sequence: Required value: reports are numbered from 1")
-            with tracing.span("control.report", parent=who.trace, reports=len(request.reports)):
+            with (
+                correlated(correlation=who.correlation),
+                tracing.span("control.report", parent=who.trace, reports=len(request.reports)),
+            ):
                 return await self._reports.take(who, member, stream, request.sequence, request.reports)
         except ShoalError as error:
             raise to_connect(error) from error

@@ -57,8 +57,9 @@ class DeploymentApplier:
         wants = rendered.objects[1:]
         strict = state.drift != pb.Drift.REPORT
         group = await Group.read(
-            self._writer, self._memory, (item.key, version_of(item)), wants, strict=strict, taken_from=state.taken_from
-        )
+            self._writer, self._memory, (item.key, version_of(item)), wants,
+            correlation=item.correlation, strict=strict, taken_from=state.taken_from,
+        )  # fmt: skip
         try:
             await self._writer.ensure_namespace(rendered.namespace)
             written = await group.write(

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from shoal.krane.labels import APPLIED, FIELD_MANAGER_KRANE, FIELD_MANAGER_SCALE, VERSION
+from shoal.krane.labels import APPLIED, CORRELATION, FIELD_MANAGER_KRANE, FIELD_MANAGER_SCALE, VERSION
 from shoal.kube.objects import Obj
 
 Path = tuple[str, ...]
@@ -27,10 +27,12 @@ _RESTARTED = ("spec", "template", "metadata", "annotations", "kubectl.kubernetes
 
 
 def fingerprint(want: Obj) -> str:
-    """Of everything that is applied but the version, which changes without the object."""
+    """Of everything that is applied but the version and its cause, which change without the object."""
     about = dict(want["metadata"])
     annotations = {
-        name: text for name, text in (about.get("annotations") or {}).items() if name not in (VERSION, APPLIED)
+        name: text
+        for name, text in (about.get("annotations") or {}).items()
+        if name not in (VERSION, APPLIED, CORRELATION)
     }
     about["annotations"] = annotations
     content = orjson.dumps({**want, "metadata": about}, option=orjson.OPT_SORT_KEYS)

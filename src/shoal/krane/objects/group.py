@@ -18,10 +18,18 @@ class Group:
     owner; they get it as soon as it has a uid, so that nothing is left when a user deletes the root."""
 
     def __init__(
-        self, writer: Writer, version: Version, live: dict[str, Obj], *, strict: bool = True, taken_from: str = ""
+        self,
+        writer: Writer,
+        version: Version,
+        live: dict[str, Obj],
+        *,
+        correlation: str = "",
+        strict: bool = True,
+        taken_from: str = "",
     ) -> None:
         self._writer = writer
         self._version = version
+        self._correlation = correlation
         self._live = live  # by kind
         self._strict = strict
         self._taken_from = taken_from
@@ -34,11 +42,13 @@ class Group:
         item: tuple[str, Version],
         wants: Iterable[Obj],
         *,
+        correlation: str = "",
         strict: bool = True,
         taken_from: str = "",
     ) -> Group:
         """What there is of the wanted objects, from memory where it is seen anyway. Refuses before anything is
-        written. ``taken_from`` is a shard whose objects may be taken over."""
+        written. ``correlation`` names the request that led to the version; ``taken_from`` is a shard whose objects may
+        be taken over."""
         key, version = item
         live: dict[str, Obj] = {}
         unseen: dict[str, Obj] = {}
@@ -52,7 +62,7 @@ class Group:
         live |= {kind: obj for kind, obj in found.items() if obj is not None}
         for obj in live.values():
             writer.check(obj, version, taken_from)
-        return cls(writer, version, live, strict=strict, taken_from=taken_from)
+        return cls(writer, version, live, correlation=correlation, strict=strict, taken_from=taken_from)
 
     def live(self, kind: str) -> Obj | None:
         """The object of a kind as it was read, or as it was written since."""
@@ -75,8 +85,9 @@ class Group:
         if between is not None and live is not None:
             live = await self._hand_over_replicas(root, live)
         made = await self._writer.write(
-            root, live, self._version, every_version=True, strict=self._strict, taken_from=self._taken_from
-        )
+            root, live, self._version, correlation=self._correlation, every_version=True, strict=self._strict,
+            taken_from=self._taken_from,
+        )  # fmt: skip
         if between is not None:
             await self._scale_between(root, made, *between)
         done_after = await self._write_all(after, made)
@@ -91,8 +102,13 @@ class Group:
         done = await together(
             {
                 want["kind"]: self._writer.write(
-                    want, self._live.get(want["kind"]), self._version, strict=self._strict, taken_from=self._taken_from
-                )
+                    want,
+                    self._live.get(want["kind"]),
+                    self._version,
+                    correlation=self._correlation,
+                    strict=self._strict,
+                    taken_from=self._taken_from,
+                )  # fmt: skip
                 for want in owned
             }
         )

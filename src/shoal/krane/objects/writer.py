@@ -16,7 +16,7 @@ from shoal.client import Client, PatchType, Propagation, ResourceType, Scope, bu
 from shoal.crds import sentinel as crds
 from shoal.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from shoal.krane import labels
-from shoal.krane.labels import APPLIED, FIELD_MANAGER_KRANE, VERSION
+from shoal.krane.labels import APPLIED, CORRELATION, FIELD_MANAGER_KRANE, VERSION
 from shoal.krane.model import Newer, Owner
 from shoal.krane.objects.compare import FOREIGN, additions, differences, fingerprint, foreign_fields, taken_over
 from shoal.kube.objects import Obj
@@ -99,13 +99,15 @@ class Writer:
         live: Obj | None,
         version: Version,
         *,
+        correlation: str = "",
         every_version: bool = False,
         strict: bool = True,
         taken_from: str = "",
     ) -> Obj:
-        """Make the object as wanted; ``live`` is it as it was read. ``every_version``: its annotation follows the
-        version even when nothing else changes. ``strict`` also removes fields that others have added. ``taken_from``:
-        a shard whose objects become ours."""
+        """Make the object as wanted; ``live`` is it as it was read. ``correlation`` names the request that led to the
+        version: it is written with the object and never makes a write necessary. ``every_version``: its annotation
+        follows the version even when nothing else changes. ``strict`` also removes fields that others have added.
+        ``taken_from``: a shard whose objects become ours."""
         for _ in range(_ATTEMPTS):
             if live is not None:
                 self.check(live, version, taken_from)
@@ -119,7 +121,7 @@ class Writer:
                     live = await self._take_over(live)
                 resource = self._client.of(type_of(want["kind"], want["apiVersion"]))
                 return await resource.apply(
-                    _stamped(want, live, version), field_manager=FIELD_MANAGER_KRANE, force=True
+                    _stamped(want, live, version, correlation), field_manager=FIELD_MANAGER_KRANE, force=True
                 )
             except Conflict:
                 live = await self.read(want)
@@ -231,10 +233,13 @@ class _BeingDeleted(ApiError):
     reason, code = "Conflict", 409
 
 
-def _stamped(want: Obj, live: Obj | None, version: Version) -> Obj:
-    """The object to apply: with its version and fingerprint, and with the resourceVersion that was read."""
+def _stamped(want: Obj, live: Obj | None, version: Version, correlation: str) -> Obj:
+    """The object to apply: with its version, the cause of that and its fingerprint, and with the resourceVersion that
+    was read."""
     about = dict(want["metadata"])
     about["annotations"] = {**(about.get("annotations") or {}), VERSION: str(version), APPLIED: fingerprint(want)}
+    if correlation:
+        about["annotations"][CORRELATION] = correlation
     if live is not None:
         if live["metadata"].get("deletionTimestamp"):
             raise _BeingDeleted(f"{shown(want)} is still being deleted")

@@ -16,7 +16,6 @@ from shoal.krane.sentinels.render import NAMESPACE_SENTINEL, check, entry_name, 
 from shoal.krane.unsealing import Unseal
 from shoal.kube.objects import Obj
 from shoal.sync.keys import split_key
-from shoal.sync.versions import Version
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 ROOT = builtin("deployments", "apps")
@@ -47,9 +46,9 @@ class SentinelApplier:
         await self._installation.objects(self._owner)
         try:
             if isinstance(state, pb.SentinelState):
-                written = await self._apply_sentinel(item.key, state, version_of(item))
+                written = await self._apply_sentinel(item, state)
             elif isinstance(state, pb.CustomState):
-                written = await self._apply_custom(item.key, state, version_of(item))
+                written = await self._apply_custom(item, state)
             else:
                 raise BadRequest(f"{item.key} does not hold the state of a sentinel, route, policy or key set")
         except (NotFound, Forbidden):
@@ -84,11 +83,12 @@ class SentinelApplier:
     def _scope(self, kind: str, id_: str = "") -> Scope:
         return Scope(namespace=NAMESPACE_SENTINEL, label_selector=labels.selector(self._owner, kind, id_))
 
-    async def _apply_sentinel(self, key: str, state: pb.SentinelState, version: Version) -> list[Written]:
+    async def _apply_sentinel(self, item: pb.Item, state: pb.SentinelState) -> list[Written]:
+        key = item.key
         check(state)
         rendered = render(state, self._owner, self._open_secret(state.entry) if state.entry is not None else None)
         wants = (*rendered.before, rendered.root, *rendered.after)
-        group = await Group.read(self._writer, self._memory, (key, version), wants)
+        group = await self._group(item, wants)
         known = self._addresses.get(key, "")
         if group.live(_SERVICE) is None and known:
             self._asked[key] = known
@@ -113,14 +113,19 @@ class SentinelApplier:
             for obj in objects
         )
 
-    async def _apply_custom(self, key: str, state: pb.CustomState, version: Version) -> list[Written]:
+    async def _group(self, item: pb.Item, wants: tuple[Obj, ...]) -> Group:
+        key = (item.key, version_of(item))
+        return await Group.read(self._writer, self._memory, key, wants, correlation=item.correlation)
+
+    async def _apply_custom(self, item: pb.Item, state: pb.CustomState) -> list[Written]:
+        key = item.key
         want = render_custom(key, state, self._owner)
         if state.tls is not None:
             secret = render_certificate(key, state, self._owner, self._open_secret(state.tls))
-            group = await Group.read(self._writer, self._memory, (key, version), (secret, want))
+            group = await self._group(item, (secret, want))
             return await group.write((secret,), want, ())
         live = self._memory.recall(key, want) or await self._writer.read(want)
-        made = await self._writer.write(want, live, version, every_version=True)
+        made = await self._writer.write(want, live, version_of(item), correlation=item.correlation, every_version=True)
         if want["kind"] == "SentinelRoute" and not self._memory.has_none(key, SECRETS.kind):
             await self._writer.remove(SECRETS, NAMESPACE_SENTINEL, certificate_name(want["metadata"]["name"]))
         return [Written.of(want, made)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,21 @@ async def test_a_revision_is_live_when_all_regions_but_one_are_healthy(tmp_path:
         assert (await world.app()).live_deployment_id == deployment.id
         shown = await world.fleet.get(ADMIN, ref("App", "web"))
         assert shown["status"]["summary"] == "Degraded: ready 1/2 regions"
+
+
+async def test_what_follows_from_a_change_names_the_request_that_led_to_it(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await world.apply(an_app(), who=replace(ADMIN, correlation="c-first"))
+        await world.apply(doc("Route", "site", ROUTE), who=replace(ADMIN, correlation="c-route"))
+        first = await world.report_app()
+        await world.apply(an_app(image="shop/web:2"), who=replace(ADMIN, correlation="c-second"))
+        await world.report((await world.deployment()).id)
+        await world.report_config("route")
+        told = [(row.reason, row.correlation) for row in await world.rows(tables.Event)]
+        assert ("Ready", "c-first") in told and ("Ready", "c-second") in told and ("Superseded", "c-second") in told
+        wishes = {row.key: row.correlation for row in await world.rows(tables.Desired)}
+        assert wishes[key_of("deployment", first)] == "c-second"
+        assert [text for key, text in wishes.items() if key.startswith("route/")] == ["c-second"]
 
 
 async def test_an_app_may_ask_for_all_its_regions(tmp_path: Path) -> None:

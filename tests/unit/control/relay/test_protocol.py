@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from protobuf import Oneof
 
-from shoal.control.relay.protocol import Ask, Complete, Mirror, RelaySession, Restarted, decide_alone
+from shoal.control.relay.protocol import Ask, Complete, Mirror, Passing, RelaySession, Restarted, decide_alone
 from shoal.control.service.stream.protocol import FullSync, Load, Resume, Send, SessionConfig, Wait
 from shoal.sync.digest import Digest
 from shoal.sync.keys import Place
-from shoal.sync.versions import Cursor, encode_cursor, read_cursor
+from shoal.sync.versions import Cursor, Version, encode_cursor, read_cursor
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 KEYS = {"main": b"k" * 32}
@@ -26,10 +26,10 @@ def event(field: str, value: Any) -> bytes:
     return pb.WatchEvent(event=cast(Any, Oneof(field, value))).to_binary()
 
 
-def item(key: str, number: int, *, gone: bool = False, incarnation: int = 1) -> bytes:
+def item(key: str, number: int, *, gone: bool = False, incarnation: int = 1, correlation: str = "") -> bytes:
     version = pb.Version(database="main", incarnation=incarnation, number=number)
     state: Any = Oneof("delete", pb.Delete()) if gone else Oneof("deployment", pb.DeploymentState(deployment=key))
-    return event("item", pb.Item(key=key, version=version, action=state))
+    return event("item", pb.Item(key=key, version=version, action=state, correlation=correlation))
 
 
 def synced(mirror: Mirror, items: dict[str, int], at: int, *, incarnation: int = 1, sync: int = 1) -> list[Any]:
@@ -173,3 +173,13 @@ def test_an_agent_that_listens_now_and_then_has_in_the_end_what_the_mirror_has(
     listen(1000.0)
     assert has == {key: mirror.index.entries[key].number for key in mirror.index.wanted()}
     assert named == cursor(len(changes))
+
+
+def test_a_change_that_a_request_led_to_is_told_with_its_id_and_passed_on_with_it() -> None:
+    mirror = a_mirror({"deployment/a": 1}, at=1)
+    change = item("deployment/a", 2, correlation="deploy-7")
+    assert mirror.receive(change) == [Passing("deployment/a", Version("main", 1, 2), "deploy-7")]
+    assert mirror.receive(change) == [] and mirror.receive(item("deployment/a", 3)) == []
+    mirror.receive(change := item("deployment/b", 4, correlation="deploy-8"))
+    found = mirror.request(Place("c1", "default"), ("deployment/b",), lambda _: None, urgent=False)["deployment/b"]
+    assert found is not None and found.data == change

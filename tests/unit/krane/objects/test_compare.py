@@ -40,6 +40,12 @@ def container(obj):
     return obj["spec"]["template"]["spec"]["containers"][0]
 
 
+def test_the_fingerprint_does_not_depend_on_version_and_request():
+    stamped = copy.deepcopy(WANT)
+    stamped["metadata"]["annotations"] = {"shoal.dev/version": "main:1:7", "shoal.dev/correlation-id": "deploy-7"}
+    assert fingerprint(stamped) == fingerprint(WANT)
+
+
 def test_what_a_server_adds_or_leaves_out_is_no_difference():
     assert differences(WANT, live()) == []
 

@@ -20,6 +20,7 @@ class DesiredRow(NamedTuple):
     by_user: bool | int
     committed_at: int
     trace: str
+    correlation: str
     namespace: str
     name: str
     gone_at: int

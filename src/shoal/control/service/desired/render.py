@@ -119,6 +119,7 @@ def item(row: DesiredRow, version: Version, state: State | None) -> pb.Item:
         by_user=bool(row.by_user),
         committed_ms=row.committed_at,
         trace=row.trace,
+        correlation=row.correlation,
     )
 
 
@@ -132,6 +133,7 @@ def item_bytes(row: DesiredRow, version: Version, state: State | None) -> bytes:
         by_user=bool(row.by_user),
         committed_ms=row.committed_at,
         trace=row.trace,
+        correlation=row.correlation,
     )
     return rest.to_binary() + b"\x1a" + _varint(len(state.data)) + state.data  # field 3, length-delimited
 

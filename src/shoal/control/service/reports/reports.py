@@ -212,10 +212,9 @@ class Reports:
         wheres = self._wheres(database, batch)
         if not wheres:
             return batch
-        correlation = batch[0].caller.correlation if len(batch) == 1 else ""
         trace = batch[0].caller.trace if len(batch) == 1 else ""
         done = _Outcome()
-        async with database.transaction(actor="agents", trace=trace, correlation=correlation, short=True) as tx:
+        async with database.transaction(actor="agents", trace=trace, short=True) as tx:
             rows = await _read_rows(tx, wheres)
             batch = self._unfenced(batch, await self._epochs(tx, database, batch, rows.values()), done)
             writer = _Writer(tx, rows, done)
@@ -225,10 +224,11 @@ class Reports:
                 touched = [update_values(row) for row in done.touched.values()]
                 await tx.ask(report_statements(tx.dialect).update, {"rows": listed(touched)})
             await writer.write_instances()
-            if writer.deployments:
-                await self._consequences.deployments(tx, writer.deployments)
-            if writer.sentinel_keys:
-                done.sentinels = await self._sentinels(tx, writer)
+            with tx.caused_by(writer.cause):
+                if writer.deployments:
+                    await self._consequences.deployments(tx, writer.deployments)
+                if writer.sentinel_keys:
+                    done.sentinels = await self._sentinels(tx, writer)
         outcome.known |= done.known
         outcome.counted += done.counted
         outcome.touched |= done.touched
@@ -289,6 +289,9 @@ class Reports:
             self._metrics.sentinels_ready.labels(result).inc()
         for row, news, now_ms in outcome.news:
             if news.applied:
+                if row.correlation:
+                    _log.info("change applied in a cluster", correlation=row.correlation, key=row.key,
+                              number=row.number, place=str(row.place))  # fmt: skip
                 self._metrics.hops.labels(row.stream, "applied").observe(
                     max(0, (row.applied_at or now_ms) - row.committed_at) / 1000
                 )
@@ -308,6 +311,7 @@ class _Writer:
         self.deployments: set[str] = set()  # ids, about which something new was said
         self.sentinel_keys: set[str] = set()
         self._moved: set[str] = set()  # gateways whose entries or health are others
+        self._causes: set[str] = set()  # the requests that what was reported follows from
         outcome.known |= rows.keys()
 
     def take(self, request: _Request) -> None:
@@ -330,7 +334,9 @@ class _Writer:
             row, news = report_rows.take(row, report, print_, self._tx.incarnation, self._tx.now)
             self._rows[where] = self._outcome.touched[where] = row
             self._outcome.news.append((row, news, self._tx.now))
-            self._tell(request, row, news)
+            self._causes.add(row.correlation)
+            with self._tx.caused_by(row.correlation):
+                self._tell(request, row, news)
             if isinstance(report, pb.DeploymentReport):
                 instances = [] if report.gone else list(report.instances)
                 self._instances[where] = (row, request.member.cluster.region_id, instances)
@@ -339,6 +345,11 @@ class _Writer:
             self.sentinel_keys.add(row.key)
             if row.kind == "sentinel" and _reachable(row) != before:
                 self._moved.add(row.object_id)
+
+    @property
+    def cause(self) -> str:
+        """The one request that the news follow from; empty if there are several."""
+        return next(iter(self._causes)) if len(self._causes) == 1 else ""
 
     async def write_instances(self) -> None:
         if not self._instances:

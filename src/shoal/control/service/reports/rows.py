@@ -48,6 +48,7 @@ class ReportedRow(NamedTuple):
     action: str
     number: int
     committed_at: int
+    correlation: str
     applied_incarnation: int
     applied_number: int
     applied_at: int

@@ -138,16 +138,19 @@ def test_the_bytes_of_an_event_are_those_of_the_message() -> None:
 def a_row(action: str, trace: str = "t") -> DesiredRow:
     return DesiredRow(
         cluster_id="c", shard="s", key="deployment/dep_1", kind="deployment", object_id="dep_1", action=action,
-        number=9, by_user=True, committed_at=1, trace=trace, namespace="ns", name="web", gone_at=0,
+        number=9, by_user=True, committed_at=1, trace=trace, correlation="c-1", namespace="ns", name="web", gone_at=0,
     )  # fmt: skip
 
 
 def test_an_item_around_an_encoded_state_is_the_item_itself() -> None:
     row = DesiredRow(
         cluster_id="c", shard="s", key="deployment/dep_1", kind="deployment", object_id="dep_1", action="apply",
-        number=7, by_user=True, committed_at=12345, trace="00-t", namespace="n", name="web", gone_at=0,
+        number=7, by_user=True, committed_at=12345, trace="00-t", correlation="deploy-7", namespace="n", name="web",
+        gone_at=0,
     )  # fmt: skip
     version = Version("main", 2, 7)
     state = pb.DeploymentState(deployment="dep_1", image="nginx:1" * 50, replicas=3)
     encoded = render.item_bytes(row, version, render.EncodedDeployment(state.to_binary()))
-    assert pb.Item.from_binary(encoded).to_json() == render.item(row, version, state).to_json()
+    decoded = pb.Item.from_binary(encoded)
+    assert decoded.to_json() == render.item(row, version, state).to_json()
+    assert decoded.correlation == "deploy-7"

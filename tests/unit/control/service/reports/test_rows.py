@@ -12,9 +12,9 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 def test_a_large_number_of_a_lost_history_does_not_count_as_the_newest_version() -> None:
     row = ReportedRow(
         cluster_id="c", shard="s", stream="deployments", key="deployment/d", kind="deployment", object_id="d",
-        workspace_id="w", action="apply", number=80, committed_at=1, applied_incarnation=0, applied_number=0,
-        applied_at=0, error=None, observed=None, observed_at=0, report_epoch=0, report_sequence=0, fingerprint=0,
-        gone_at=0,
+        workspace_id="w", action="apply", number=80, committed_at=1, correlation="", applied_incarnation=0,
+        applied_number=0, applied_at=0, error=None, observed=None, observed_at=0, report_epoch=0, report_sequence=0,
+        fingerprint=0, gone_at=0,
     )  # fmt: skip
     lost = pb.Version(database="main", incarnation=1, number=120)
     row, _ = take(row, pb.DeploymentReport(key=row.key, applied=lost), 1, 2, 10)
@@ -27,7 +27,7 @@ def test_a_large_number_of_a_lost_history_does_not_count_as_the_newest_version()
 def a_row(**values: object) -> ReportedRow:
     row = {
         "cluster_id": "c", "shard": "s", "stream": "deployments", "key": "deployment/d", "kind": "deployment",
-        "object_id": "d", "workspace_id": "w", "action": "apply", "number": 7, "committed_at": 1,
+        "object_id": "d", "workspace_id": "w", "action": "apply", "number": 7, "committed_at": 1, "correlation": "",
         "applied_incarnation": 0, "applied_number": 0, "applied_at": 0, "error": None, "observed": None,
         "observed_at": 0, "report_epoch": 2, "report_sequence": 5, "fingerprint": 11, "gone_at": 0,
     }  # fmt: skip
