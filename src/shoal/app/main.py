@@ -138,6 +138,12 @@ COMMANDS = (
         target="shoal.app.commands.token:app",
     ),
     Command(
+        name="workspaces",
+        group=_FLEET,
+        summary="list, create and delete the workspaces of the fleet",
+        target="shoal.cli.fleet.workspaces:app",
+    ),
+    Command(
         name="secrets",
         group=_FLEET,
         summary="rotate the master key that encrypts the secrets, and show the keys in use",

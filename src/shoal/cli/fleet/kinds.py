@@ -140,6 +140,7 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 _COMMANDS = {
     "agents": "shoal agents",
     "tokens": "shoal token list",
+    "workspaces": "shoal workspaces",
     "events": "shoal events",
     "instances": "shoal describe app NAME",
     "pods": "shoal describe app NAME",

@@ -19,7 +19,7 @@ from shoal.rest.api import RestMetrics
 from shoal.rest.request import RestRequest
 
 WORKSPACE = "x-shoal-workspace"
-_is_workspace = re.compile(r"[a-z0-9]([a-z0-9_-]{0,62})").fullmatch
+is_workspace = re.compile(r"[a-z0-9]([a-z0-9_-]{0,62})").fullmatch
 _LOOPBACK = ("127.", "::1", "::ffff:127.")
 _BY_PROXY = ("forwarded", "x-forwarded-for", "via")
 
@@ -61,7 +61,7 @@ class ApiAccess:
         if principal.role != "admin" or principal.workspace_id not in self._operators:
             self._metrics.refused.labels("workspace").inc()
             raise Forbidden(f"{principal.name!r} belongs to another workspace and does not run the fleet")
-        if not _is_workspace(asked):
+        if not is_workspace(asked):
             raise BadRequest(f"X-Shoal-Workspace is {asked[:64]!r}, which is not the name of a workspace")
         async with self._databases.of(asked).reading() as session:
             found = await session.scalar(select(Workspace.id).where(Workspace.id == asked))

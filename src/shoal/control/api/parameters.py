@@ -39,6 +39,13 @@ Name = Annotated[
         extra={"expected": "must be lower case letters, digits and -, and begin and end with a letter or a digit"},
     ),
 ]
+WorkspaceName = Annotated[
+    str,
+    Meta(
+        pattern="^[a-z0-9]([a-z0-9_-]{0,62})$",
+        extra={"expected": "must be at most 63 lower case letters, digits, - and _"},
+    ),
+]
 TokenId = Annotated[str, Meta(pattern="^tok_[a-z0-9]{20}$")]
 Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="The largest number of items to return")]
 Position = Annotated[
@@ -54,6 +61,7 @@ WillChange = Annotated[bool, Meta(description="Return what would change in each 
 
 PATH_TYPES: dict[str, Any] = {
     **dict.fromkeys(("name", "project", "environment", "cluster", "shard"), Name), "id": TokenId,
+    "workspace": WorkspaceName,
 }  # fmt: skip
 
 

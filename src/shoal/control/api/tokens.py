@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from shoal.base.clock import Clock
 from shoal.control.api.objects import ROOT
-from shoal.control.api.parameters import Call, Name
+from shoal.control.api.parameters import Call, Name, WorkspaceName
 from shoal.control.database.tables import FLEET, NAME_LENGTH, Token
 from shoal.control.database.tokens import ROTATION_GRACE_S, ApiTokens
 from shoal.control.domain.access import authorize
@@ -29,13 +29,6 @@ _MAX_TTL_S = 100 * 365 * 86400.0
 _MAX_GRACE_S = 30 * 86400.0
 _MANAGE = "manage Token"
 TokenKind = Literal["user", "agent", "edge", "relay"]
-WorkspaceId = Annotated[
-    str,
-    Meta(
-        pattern="^[a-z0-9]([a-z0-9_-]{0,62})$",
-        extra={"expected": "must be at most 63 lower case letters, digits, - and _"},
-    ),
-]
 
 
 class NewToken(Struct, forbid_unknown_fields=True, rename="camel"):
@@ -45,7 +38,7 @@ class NewToken(Struct, forbid_unknown_fields=True, rename="camel"):
     kind: TokenKind
     name: Annotated[str, Meta(max_length=NAME_LENGTH)]
     role: Literal["viewer", "editor", "admin"] | UnsetType = UNSET
-    workspace: WorkspaceId | UnsetType = UNSET
+    workspace: WorkspaceName | UnsetType = UNSET
     cluster: Name | UnsetType = UNSET
     region: Name | UnsetType = UNSET
     shard: Name | UnsetType = UNSET

@@ -19,10 +19,12 @@ from shoal.control.api.objects import Objects
 from shoal.control.api.operations import Operations
 from shoal.control.api.parameters import PATH_TYPES, FleetHeaders
 from shoal.control.api.tokens import TokenPaths
+from shoal.control.api.workspaces import WorkspacePaths
 from shoal.control.database.engine import Databases
 from shoal.control.database.tokens import ApiTokens, Principal
 from shoal.control.domain.access import OPERATORS
 from shoal.control.domain.fleet import Fleet
+from shoal.control.domain.workspaces import Workspaces
 from shoal.control.secrets.sealer import EnvelopeSealer
 from shoal.errors import (
     BadRequest,
@@ -80,6 +82,7 @@ def make_api(
         *Apps(fleet, objects).operations(),
         *Events(fleet, databases, streams).operations(),
         *MasterKeyPaths(databases, sealer).operations(),
+        *WorkspacePaths(Workspaces(databases, tokens, operators)).operations(),
         *TokenPaths(fleet, tokens, clock=clock, urls=urls, ca=ca, operators=operators).operations(),
     ]
     deps = RestApiDeps(

@@ -1,0 +1,112 @@
+"""Workspaces: the tenants of a fleet. Administrators of the fleet list, create and delete them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from shoal.control.database import tables
+from shoal.control.database.engine import Databases
+from shoal.control.database.tokens import ApiTokens
+from shoal.control.database.transaction import Tx
+from shoal.control.domain.access import OPERATORS, authorize
+from shoal.control.domain.model import Actor
+from shoal.errors import AlreadyExists, Conflict, NotFound
+
+_GROUP = "shoal.dev"
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundWorkspace:
+    """``tokens`` are those of its users that have not been revoked."""
+
+    name: str
+    database: str
+    created_at: int
+    projects: int
+    tokens: int
+
+
+class Workspaces:
+    def __init__(self, databases: Databases, tokens: ApiTokens, operators: Collection[str] = OPERATORS) -> None:
+        self._databases = databases
+        self._tokens = tokens
+        self._operators = operators
+
+    async def list_(self, who: Actor) -> list[FoundWorkspace]:
+        authorize(who, "operate", "Workspace", self._operators)
+        tokens = Counter(row.workspace_id for row in await self._tokens.list_(kind="user") if not row.revoked_at)
+        found: list[FoundWorkspace] = []
+        for database in self._databases.all:
+            async with database.reading() as session:
+                rows = list(await session.scalars(select(tables.Workspace)))
+                projects = Counter(await session.scalars(select(tables.Project.workspace_id)))
+            found += [
+                FoundWorkspace(
+                    name=row.id, database=database.name, created_at=row.created_at, projects=projects[row.id],
+                    tokens=tokens[row.id],
+                )
+                for row in rows
+                if self._databases.of(row.id) is database  # not one that has been given to another database since
+            ]  # fmt: skip
+        return sorted(found, key=lambda each: each.name)
+
+    async def get(self, who: Actor, name: str) -> FoundWorkspace:
+        for found in await self.list_(who):
+            if found.name == name:
+                return found
+        raise NotFound.of("workspaces", _GROUP, name)
+
+    async def create(self, who: Actor, name: str) -> FoundWorkspace:
+        authorize(who, "operate", "Workspace", self._operators)
+        if name == tables.FLEET:
+            raise Conflict.of("workspace", _GROUP, name, "the name is taken by what belongs to the fleet itself")
+        database = self._databases.of(name)
+        async with database.transaction(actor=who.actor, by_user=True, correlation=who.correlation) as tx:
+            await tx.claim()  # two who create it at once do it one after the other
+            if await tx.session.get(tables.Workspace, name) is not None:
+                raise AlreadyExists.of("workspaces", _GROUP, name)
+            tx.session.add(tables.Workspace(id=name, name=name, created_at=tx.now))
+            _audit(tx, who, "create", name)
+            created_at = tx.now
+        return FoundWorkspace(name=name, database=database.name, created_at=created_at, projects=0, tokens=0)
+
+    async def delete(self, who: Actor, name: str) -> list[str]:
+        """Delete an empty workspace and revoke the tokens of its users; returns their names. ``Conflict`` says what is
+        still in it."""
+        authorize(who, "operate", "Workspace", self._operators)
+        if name in self._operators:
+            raise Conflict.of("workspace", _GROUP, name, "its administrators run the fleet; it cannot be deleted")
+        database = self._databases.of(name)
+        async with database.transaction(actor=who.actor, by_user=True, correlation=who.correlation) as tx:
+            await tx.claim()  # nothing can be applied meanwhile
+            row = await tx.session.get(tables.Workspace, name)
+            if row is None:
+                raise NotFound.of("workspaces", _GROUP, name)
+            if inside := await _content(tx, name):
+                raise Conflict.of("workspace", _GROUP, name, f"it is not empty: it has {inside}; delete them first")
+            await tx.session.delete(row)
+            _audit(tx, who, "delete", name)
+        tokens = [row for row in await self._tokens.list_(workspace_id=name) if not row.revoked_at]
+        for token in tokens:
+            await self._tokens.revoke(token.id, actor=who.actor)
+        return [token.name for token in tokens]
+
+
+async def _content(tx: Tx, name: str) -> str:
+    """What is in a workspace, in words; everything else is in a project."""
+    found: list[str] = []
+    for table, plural in ((tables.Project, "projects"), (tables.Sentinel, "gateways")):
+        names = sorted(await tx.session.scalars(select(table.name).where(table.workspace_id == name)))
+        if names:
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            found.append(f"the {plural} {', '.join(names[:_SHOWN])}{more}")
+    return " and ".join(found)
+
+
+def _audit(tx: Tx, who: Actor, action: str, name: str) -> None:
+    tx.audit(workspace_id=who.workspace_id, action=action, kind="Workspace", object_id=name, name=name, diff=None)

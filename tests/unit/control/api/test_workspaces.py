@@ -1,0 +1,97 @@
+"""Workspaces over the API: what administrators of the fleet may do, and nobody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import Client, World, error_of, prepared_world
+
+PATH = "/api/v1/workspaces"
+
+
+async def a_user(world: World, workspace: str, role: str = "admin", name: str = "bob") -> Client:
+    body = {"kind": "user", "name": name, "role": role, "workspace": workspace}
+    return Client(world.api, (await world.ok(world.admin("POST", "/api/v1/tokens", body)))["token"])
+
+
+async def names(world: World) -> list[str]:
+    return [each["name"] for each in (await world.ok(world.admin("GET", PATH)))["items"]]
+
+
+async def test_workspaces_are_created_listed_and_deleted(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        made = await world.admin("POST", PATH, {"name": "team-a"})
+        assert made.status_code == 201 and made.json()["name"] == "team-a"
+        bob = await a_user(world, "team-a")
+        await world.ok(bob("PUT", "/api/v1/projects/theirs", {}))
+        listed = {each["name"]: each for each in (await world.ok(world.admin("GET", PATH)))["items"]}
+        assert list(listed) == ["default", "team-a"]
+        assert (listed["team-a"]["projects"], listed["team-a"]["tokens"], listed["team-a"]["database"]) == (
+            1,
+            1,
+            "main",
+        )
+        assert await world.ok(world.admin("GET", f"{PATH}/team-a")) == listed["team-a"]
+        assert error_of(await world.admin("POST", PATH, {"name": "team-a"})) == (409, "AlreadyExists")
+        await world.ok(bob("DELETE", "/api/v1/projects/theirs"))
+        gone = await world.ok(world.admin("DELETE", f"{PATH}/team-a"))
+        assert gone == {"name": "team-a", "revokedTokens": ["bob"]}
+        assert await names(world) == ["default"] and (await bob("GET", "/api/v1/projects")).status_code == 401
+        assert error_of(await world.admin("DELETE", f"{PATH}/team-a")) == (404, "NotFound")
+        actions = [
+            (each["action"], each["name"]) for each in (await world.ok(world.admin("GET", "/api/v1/audit")))["items"]
+        ]
+        assert ("create", "team-a") in actions and ("delete", "team-a") in actions
+
+
+async def test_a_workspace_that_is_not_empty_stays_and_the_answer_says_what_is_in_it(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        bob = await a_user(world, "team-a")
+        for number in range(7):
+            await world.ok(bob("PUT", f"/api/v1/projects/p{number}", {}))
+        answer = await world.admin("DELETE", f"{PATH}/team-a")
+        assert error_of(answer) == (409, "Conflict")
+        assert "it has the projects p0, p1, p2, p3, p4 and 2 more; delete them first" in answer.text
+        assert await names(world) == ["default", "team-a"] and (await bob("GET", "/api/v1/projects")).status_code == 200
+
+
+async def test_the_workspaces_that_run_the_fleet_stay(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        for name in ("default", "fleet"):
+            answer = await world.admin("DELETE", f"{PATH}/{name}")
+            assert error_of(answer) == (409, "Conflict") and "run the fleet" in answer.text
+        assert error_of(await world.admin("POST", PATH, {"name": "fleet"})) == (409, "Conflict")
+
+
+@pytest.mark.parametrize("name", ["Team", "a b", "x" * 64, "-a", "a/b"])
+async def test_a_name_that_cannot_be_one_is_refused_with_what_is_expected(tmp_path: Path, name: str) -> None:
+    async with prepared_world(tmp_path) as world:
+        answer = await world.admin("POST", PATH, {"name": name})
+        assert answer.status_code == 422 and "lower case letters" in answer.text
+        assert await names(world) == ["default"]
+        for wrong in ("Team", "a%00b", "x" * 300):
+            assert (await world.admin("DELETE", f"{PATH}/{wrong}")).status_code == 404
+
+
+async def test_only_administrators_of_the_fleet_may_see_or_change_workspaces(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        await world.ok(world.admin("POST", PATH, {"name": "team-a"}))
+        text, _ = await world.tokens.create(kind="agent", name="a", cluster="eu1", region="eu")
+        others = {
+            "an editor of the fleet": world.editor,
+            "a viewer of the fleet": world.viewer,
+            "an administrator of another workspace": await a_user(world, "team-a"),
+            "an agent": Client(world.api, text),
+        }
+        requests: list[tuple[str, str, Any]] = [
+            ("GET", PATH, None), ("POST", PATH, {"name": "new"}), ("GET", f"{PATH}/team-a", None),
+            ("DELETE", f"{PATH}/team-a", None),
+        ]  # fmt: skip
+        for who, client in others.items():
+            for method, path, body in requests:
+                assert error_of(await client(method, path, body)) == (403, "Forbidden"), (who, method, path)
+        for method, path, body in requests:
+            assert error_of(await world.nobody(method, path, body)) == (401, "Unauthorized")
+        assert await names(world) == ["default", "team-a"]
