@@ -34,6 +34,7 @@ from shoal.store import (
 from shoal.store.postgres import journal
 from shoal.store.postgres.follow import CATCH_UP
 from shoal.store.postgres.hints import STREAM, Hints
+from shoal.store.postgres.sealing import EventKeys
 from shoal.store.postgres.writer import PostgresWriter
 from shoal.testing.databases import PostgresServer, RedisServer, postgres_server, redis_server, shared_postgres
 from shoal.testing.proxy import SocketProxy
@@ -301,8 +302,11 @@ async def test_redis_may_stop_come_back_empty_and_hold_anything(
 
 
 async def test_at_most_64_hints_wait_for_redis_and_the_oldest_are_dropped(own_redis: RedisServer) -> None:
+    keys = EventKeys()
+    keys.use({1: bytes(32)})
     hints = Hints(
         own_redis.url,
+        keys=keys,
         incarnation=lambda: "one",
         known=lambda: 0,
         wanted=lambda: True,

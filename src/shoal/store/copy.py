@@ -148,6 +148,15 @@ async def thaw_store(url: str) -> str:
     raise _unknown(url)
 
 
+async def rotate_event_key(url: str) -> None:
+    """Replace the key that seals what the servers of the store at ``url`` tell each other through Redis."""
+    if not url.startswith(POSTGRES):
+        raise ConfigError(f"store {url!r} has no key for events: only servers on PostgreSQL tell each other of writes")
+    from shoal.store import copy_postgres
+
+    await copy_postgres.rotate_event_key(url, shown(url))
+
+
 def source_at(url: str, shown_url: str) -> CopySource:
     if url.startswith(SQLITE):
         from shoal.store.copy_sqlite import SqliteSource

@@ -20,6 +20,7 @@ from shoal.store.postgres.follow import new_mark
 from shoal.store.postgres.link import AWAY
 from shoal.store.postgres.rows import bare, filled
 from shoal.store.postgres.schema import FORMAT, LOCK_SETUP, install
+from shoal.store.postgres.sealing import rotate
 
 FenceOf = Callable[[Key, bytes], str]
 
@@ -216,6 +217,18 @@ async def thaw(url: str, shown_url: str) -> str:
         finally:
             await _close(connection)
     return reason or ""
+
+
+async def rotate_event_key(url: str, shown_url: str) -> None:
+    """Replace the key that seals what servers tell each other through Redis."""
+    with _explained(shown_url):
+        connection = await _connect(url)
+        try:
+            await _check_store(connection, shown_url)
+            await install(connection, Ids().new_uid())  # a store of an earlier version has no such table
+            await rotate(connection)
+        finally:
+            await _close(connection)
 
 
 async def _connect(url: str) -> asyncpg.Connection:

@@ -216,10 +216,11 @@ class PostgresServer(_Server):
 
 
 class RedisServer(_Server):
-    """A Redis server that keeps nothing on disk."""
+    """A Redis server that keeps nothing on disk. ``arguments`` are further ones of its program, such as a password."""
 
-    def __init__(self) -> None:
+    def __init__(self, *arguments: str) -> None:
         super().__init__("shoal-redis-")
+        self._arguments = arguments
 
     @property
     def url(self) -> str:
@@ -233,7 +234,7 @@ class RedisServer(_Server):
         self.socket.unlink(missing_ok=True)
         self._launch(
             [str(_redis_program()), "--port", "0", "--unixsocket", str(self.socket), "--save", "", "--dir",
-             str(self.folder)], None,
+             str(self.folder), *self._arguments], None,
         )  # fmt: skip
         self._wait_ready()
 
@@ -250,7 +251,7 @@ class RedisServer(_Server):
             try:
                 connection.connect(str(self.socket))
                 connection.sendall(b"PING\r\n")
-                return connection.recv(16).startswith(b"+PONG")
+                return connection.recv(16).startswith((b"+PONG", b"-NOAUTH"))
             except OSError:
                 return False
 
@@ -284,8 +285,8 @@ def postgres_server(*, durable: bool = False, settings: Mapping[str, str] | None
 
 
 @contextmanager
-def redis_server() -> Iterator[RedisServer]:
-    server = RedisServer()
+def redis_server(*arguments: str) -> Iterator[RedisServer]:
+    server = RedisServer(*arguments)
     try:
         server.start()
         yield server

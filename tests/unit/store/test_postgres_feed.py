@@ -25,8 +25,11 @@ from shoal.store.postgres import hints
 from shoal.store.postgres.feed import Diverged, Feed, HistoryChanged, OwnBatch
 from shoal.store.postgres.follow import whole_batches
 from shoal.store.postgres.rows import LogRow, StoreHistory, bare
+from shoal.store.postgres.sealing import EventKeys
 
 VALUE, HOLE = b'{"v":""}', 6
+KEYS = EventKeys()
+KEYS.use({1: bytes(32)})
 
 
 class Shown:
@@ -288,8 +291,8 @@ async def test_a_hint_carries_a_batch_unchanged() -> None:
             prior = feed.mark
             before = len(shown.events)
             feed.read(rows)
-            fields = hints.encode("here", prior, rows[0].mark, shown.events[before:])
-            decoded = [row._replace(hole=0) if row.value is None else row for row in hints.decode(fields)]
+            fields = hints.encode(KEYS, "here", prior, rows[0].mark, shown.events[before:])
+            decoded = [row._replace(hole=0) if row.value is None else row for row in hints.decode(KEYS, fields)]
             assert decoded == [row._replace(hole=0) if row.value is None else row for row in rows]
 
     await with_feed(test)
@@ -298,25 +301,48 @@ async def test_a_hint_carries_a_batch_unchanged() -> None:
 def test_a_batch_too_large_for_a_hint_is_only_announced() -> None:
     value = b'{"v":"","x":"' + b"x" * (2 << 20) + b'"}'
     _, events = decide([Transaction([Put(key("a"), value, HOLE)], ())], lambda key: None, 0)
-    fields = hints.encode("here", 0, 1, events)
-    assert hints.decode(fields) == [] and sum(map(len, fields.values())) < 1000
+    fields = hints.encode(KEYS, "here", 0, 1, events)
+    assert hints.decode(KEYS, fields) == [] and sum(map(len, fields.values())) < 1000
 
 
-def test_garbage_is_refused() -> None:
-    good: dict[bytes, bytes] = {
-        b"prior": b"0", b"mark": b"1", b"revision": b"[1]", b"type": b'["ADDED"]', b"created": b"[1]", b"hole": b"[6]",
-        b"key": b'[["pods","default","a"]]', b"object": b'[{"v":"1"}]',
-    }  # fmt: skip
-    assert len(hints.decode(good)) == 1
-    for name in good:
-        for bad in (b"", b"\xff", b"[]", b"[1,2]", b"{", b'["ADDED","ADDED"]', None):
+def test_a_batch_with_a_secret_is_only_announced() -> None:
+    ops = [Put(key("a"), VALUE, HOLE), Put(Key("secrets", "default", "s"), VALUE, HOLE)]
+    _, events = decide([Transaction(ops, ())], lambda key: None, 0)
+    fields = hints.encode(KEYS, "here", 0, 1, events)
+    assert set(fields) == {b"incarnation", b"prior", b"mark", b"revision", b"seal"}
+    assert fields[b"revision"] == b"[1,2]" and hints.decode(KEYS, fields) == []
+
+
+def test_an_entry_that_anybody_has_touched_is_refused() -> None:
+    def entry(name: str, prior: int) -> dict[bytes, bytes]:
+        _, events = decide([Transaction([put(name)], ())], lambda key: None, prior)
+        return hints.encode(KEYS, "here", prior, prior + 1, events)
+
+    good, other = entry("a", 0), entry("b", 1)
+    assert len(hints.decode(KEYS, good)) == 1
+    for name, value in good.items():
+        for bad in (
+            b"",
+            b"\xff",
+            b"[]",
+            value[:-1],
+            value + b" ",
+            bytes([value[0] ^ 1]) + value[1:],
+            other[name],
+            None,
+        ):
+            if bad == value:
+                continue
             fields: dict[bytes, Any] = {**good, name: bad}
             if bad is None:
                 del fields[name]
-            if name == b"object" and bad is None:
-                continue
             with pytest.raises((ValueError, KeyError)):
-                hints.decode(fields)
+                hints.decode(KEYS, fields)
+    announced = {
+        name: value for name, value in good.items() if name not in (b"type", b"key", b"created", b"hole", b"object")
+    }
+    with pytest.raises(ValueError, match="seal"):
+        hints.decode(KEYS, announced)
 
 
 def test_a_log_that_lacks_superseded_rows_loads_to_the_same_objects() -> None:

@@ -1,4 +1,4 @@
-"""``shoal store``: moves a cluster's objects to another store, and makes a moved store writable again."""
+"""``shoal store``: moves a cluster's objects to another store, makes a moved one writable again, replaces its key."""
 
 from __future__ import annotations
 
@@ -52,6 +52,22 @@ def thaw(place: Annotated[str, typer.Argument(metavar="STORE", help=_PLACE)]) ->
     reason = _run(thaw_store(url))
     said = f"it refused them because {reason}" if reason else "it accepted them before"
     typer.echo(f"{shown(url)} accepts writes; {said}")
+
+
+@app.command("rotate-key")
+def rotate_key(
+    place: Annotated[str, typer.Argument(metavar="STORE", help="postgresql://USER@HOST/DATABASE")],
+) -> None:
+    """Replace the key that seals what API servers on one PostgreSQL tell each other through Redis (--events)."""
+    from shoal.store.copy import rotate_event_key
+    from shoal.store.postgres.sealing import OVERLAP, REFRESH_S
+    from shoal.store.urls import shown
+
+    url = store_url(place)
+    _run(rotate_event_key(url))
+    minutes = OVERLAP.total_seconds() / 60
+    typer.echo(f"{shown(url)} has a new key; servers use it within {REFRESH_S:g} s")
+    typer.echo(f"they accept the old one for {minutes:g} more minutes")
 
 
 def fences() -> Callable[[Key, bytes], str]:

@@ -6,6 +6,9 @@ from the log.
 
 An entry of the stream is a batch. ``revision``, ``type``, ``key`` and ``object`` are JSON arrays of equal length, one
 element per event; objects are complete. ``incarnation``, ``prior`` and ``mark`` give the batch's place in the log.
+All but the numbers is encrypted, and all of it authenticated by ``seal`` (``shoal.store.postgres.sealing``): who can
+write to Redis cannot make up, change or reorder events, and who can read it learns only how many writes there are.
+A batch with a Secret, or one that is too large, is announced by its revisions alone and read from the log.
 """
 
 from __future__ import annotations
@@ -23,12 +26,15 @@ from shoal.base.backoff import Backoff
 from shoal.base.logs import get_logger
 from shoal.store.model import Event, EventType
 from shoal.store.postgres.rows import LogRow, bare
+from shoal.store.postgres.sealing import EventKeys
 
 STREAM = "k8s_events"
 _KEPT = 256  # entries, about
 _QUEUED = 64
 _GATHER_S = 0.005
 _MOST_BYTES = 1 << 20  # limit of an entry's objects; larger batches are announced without them
+_WITHHELD = frozenset({"secrets"})  # resources whose objects never go through Redis, not even encrypted
+_SEALED = (b"type", b"key", b"created", b"hole", b"object")
 _BLOCK_MS = 2000
 _CONNECT_S = 2.0
 _BACKOFF = Backoff(base_s=0.1, cap_s=2.0)
@@ -37,6 +43,7 @@ _BACKOFF = Backoff(base_s=0.1, cap_s=2.0)
 _AWAY = (RedisError, OSError, TimeoutError, ValueError)
 
 Fields = Mapping[bytes, bytes]
+Batch = tuple[str, int, int, Sequence[Event]]  # incarnation, prior, mark, events
 
 _log = get_logger("store")
 _numbers = msgspec.json.Decoder(list[int])
@@ -45,44 +52,61 @@ _types = msgspec.json.Decoder(list[EventType])
 _objects = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def encode(incarnation: str, prior: int, mark: int, events: Sequence[Event]) -> dict[bytes, bytes]:
+def encode(keys: EventKeys, incarnation: str, prior: int, mark: int, events: Sequence[Event]) -> dict[bytes, bytes]:
     dump = msgspec.json.encode
-    objects = [event.entry.value for event in events]
+    entries = [event.entry for event in events]
     fields = {
         b"incarnation": incarnation.encode(),
         b"prior": b"%d" % prior,
         b"mark": b"%d" % mark,
-        b"revision": dump([event.entry.revision for event in events]),
+        b"revision": dump([entry.revision for entry in entries]),
     }
-    if sum(map(len, objects)) <= _MOST_BYTES:
-        fields[b"type"] = dump([event.type for event in events])
-        fields[b"key"] = dump([event.entry.key for event in events])
-        fields[b"created"] = dump([event.entry.created for event in events])
-        fields[b"hole"] = dump([event.entry.hole for event in events])
-        fields[b"object"] = b"[%b]" % b",".join(objects)
+    parts: list[bytes] = []
+    if _WITHHELD.isdisjoint([entry.key.resource for entry in entries]):
+        objects = [entry.value for entry in entries]
+        if sum(map(len, objects)) <= _MOST_BYTES:
+            parts = [
+                dump([event.type for event in events]),
+                dump([entry.key for entry in entries]),
+                dump([entry.created for entry in entries]),
+                dump([entry.hole for entry in entries]),
+                b"[%b]" % b",".join(objects),
+            ]
+    fields[b"seal"], sealed = keys.seal(_context(fields), parts)
+    if sealed:
+        fields.update(zip(_SEALED, sealed, strict=True))
     return fields
 
 
-def decode(fields: Fields) -> list[LogRow]:
-    """The rows of the batch; empty if it is announced without them. Raises ValueError or KeyError for garbage."""
-    if b"object" not in fields:
+def decode(keys: EventKeys, fields: Fields) -> list[LogRow]:
+    """The rows of the batch; empty if it is announced without them. Raises ValueError or KeyError for what no server of
+    this store has sent."""
+    sealed = [fields[name] for name in _SEALED] if b"object" in fields else []
+    parts = keys.open(fields[b"seal"], _context(fields), sealed)
+    if not parts:
         return []
     mark, prior = int(fields[b"mark"]), int(fields[b"prior"])
+    kinds, names, created, holes, objects = parts
     columns = (
         _numbers.decode(fields[b"revision"]),
-        _types.decode(fields[b"type"]),
-        _numbers.decode(fields[b"created"]),
-        _numbers.decode(fields[b"hole"]),
-        _keys.decode(fields[b"key"]),
-        _objects.decode(fields[b"object"]),
+        _types.decode(kinds),
+        _numbers.decode(created),
+        _numbers.decode(holes),
+        _keys.decode(names),
+        _objects.decode(objects),
     )
     rows: list[LogRow] = []
-    for revision, kind, created, hole, key, value in zip(*columns, strict=True):
+    for revision, kind, made, hole, key, value in zip(*columns, strict=True):
         stored = None if kind is EventType.DELETED else bare(bytes(value), hole, revision)
         resource, namespace, name = key
-        rows.append(LogRow(revision, mark, prior, created, hole, resource, namespace, name, stored))
+        rows.append(LogRow(revision, mark, prior, made, hole, resource, namespace, name, stored))
         prior = mark
     return rows
+
+
+def _context(fields: Fields) -> bytes:
+    """What is authenticated of the batch's place in the log; numbers and brackets hold no line break."""
+    return b"\n".join(fields[name] for name in (b"prior", b"mark", b"revision", b"incarnation"))
 
 
 class Hints:
@@ -90,25 +114,27 @@ class Hints:
         self,
         url: str,
         *,
+        keys: EventKeys,
         incarnation: Callable[[], str],
         known: Callable[[], int],
         wanted: Callable[[], bool],
-        on_batch: Callable[[int, Sequence[LogRow]], None],
+        on_batch: Callable[[int, Sequence[LogRow] | None], None],
     ) -> None:
         """``wanted`` returns whether there are other servers; ``on_batch`` is called with the last revision of a batch
-        of this incarnation and its rows, which are empty if they were too large or could not be read."""
+        of this incarnation and its rows: empty if it is announced without them, None if it is not one of a server."""
+        self._keys = keys
         self._pool = ConnectionPool.from_url(url, socket_connect_timeout=_CONNECT_S, protocol=2)
         self._incarnation = incarnation
         self._known = known
         self._wanted = wanted
         self._on_batch = on_batch
-        self._queue: deque[dict[bytes, bytes]] = deque(maxlen=_QUEUED)  # drops the oldest when full
+        self._queue: deque[Batch] = deque(maxlen=_QUEUED)  # drops the oldest when full
         self._queued = asyncio.Event()
         self._closing = False
         self.listening = False
 
     def offer(self, prior: int, mark: int, events: Sequence[Event]) -> None:
-        self._queue.append(encode(self._incarnation(), prior, mark, events))
+        self._queue.append((self._incarnation(), prior, mark, events))
         self._queued.set()
 
     def end(self) -> None:
@@ -150,7 +176,8 @@ class Hints:
             packed: list[bytes] = []
             count = len(self._queue)
             for _ in range(count):
-                flat = [part for pair in self._queue.popleft().items() for part in pair]
+                fields = encode(self._keys, *self._queue.popleft())
+                flat = [part for pair in fields.items() for part in pair]
                 packed += connection.pack_command("XADD", STREAM, "MAXLEN", "~", _KEPT, "*", *flat)
             await connection.send_packed_command(packed)
             for _ in range(count):
@@ -177,6 +204,6 @@ class Hints:
         try:
             newest = max(_numbers.decode(fields[b"revision"]))
             if newest > self._known():
-                self._on_batch(newest, decode(fields))
-        except (ValueError, KeyError):  # garbage; the log is authoritative
-            self._on_batch(self._known() + 1, ())
+                self._on_batch(newest, decode(self._keys, fields))
+        except (ValueError, KeyError):  # garbage, or of a server of another version; the log is authoritative
+            self._on_batch(self._known() + 1, None)

@@ -8,7 +8,7 @@ because that server may still have to read it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 
 import asyncpg
@@ -48,7 +48,15 @@ async def register(connection: asyncpg.Connection, server: str) -> None:
 
 
 class Housekeeper:
-    def __init__(self, link: PostgresLink, server: str, revision: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        link: PostgresLink,
+        server: str,
+        revision: Callable[[], int],
+        on_beat: Callable[[int, asyncpg.Connection], Awaitable[None]],
+    ) -> None:
+        """``on_beat`` is called with the number of the heartbeat."""
+        self._on_beat = on_beat
         self._link = link
         self._server = server
         self._revision = revision
@@ -71,6 +79,7 @@ class Housekeeper:
                     self.others = await connection.fetchval(_BEAT, self._server, self._revision(), _ALIVE)
                     if beats % _SIZE_BEATS == 0:
                         self.size_bytes = await connection.fetchval(_SIZE)
+                    await self._on_beat(beats, connection)
                 beats += 1
                 least = 1 if beats % _FORGET_BEATS == 0 else _FORGET_ROWS
                 while len(self._superseded) >= least and await self._forget_some():

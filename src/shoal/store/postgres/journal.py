@@ -24,10 +24,11 @@ from shoal.store.model import Event
 from shoal.store.postgres.feed import Feed, OwnBatch
 from shoal.store.postgres.follow import GAP_S, LogFollower, LogSnapshot, load
 from shoal.store.postgres.hints import Hints
-from shoal.store.postgres.housekeeping import Housekeeper, register
+from shoal.store.postgres.housekeeping import BEAT_S, Housekeeper, register
 from shoal.store.postgres.link import AWAY, LinkTimeouts, PostgresLink
 from shoal.store.postgres.rows import AttrsOf, LogRow
 from shoal.store.postgres.schema import install
+from shoal.store.postgres.sealing import REFRESH_S, EventKeys
 from shoal.store.postgres.writer import PostgresWriter
 from shoal.store.urls import shown
 
@@ -37,6 +38,7 @@ _HOPELESS = (
     asyncpg.InvalidCatalogNameError,
     asyncpg.ClientConfigurationError,
 )
+_KEY_BEATS = round(REFRESH_S / BEAT_S)
 _INTERVAL_S = 0.2
 _INTERVAL_HINTED_S = 0.5  # when Redis carries the events
 
@@ -61,6 +63,7 @@ class PostgresJournal:
         self._server = self._ids.new_uid()
         self._tasks: list[asyncio.Task[None]] = []
         self._hints: Hints | None = None
+        self._keys = EventKeys()
 
     @property
     def size_bytes(self) -> int:
@@ -75,13 +78,14 @@ class PostgresJournal:
             notified_delay_s=self._notified_delay_s,
         )  # fmt: skip
         self._keep_link = PostgresLink(self._url, "keeper", self._timeouts, _nothing, {"synchronous_commit": "off"})
-        self._keeper = Housekeeper(self._keep_link, self._server, lambda: feed.revision)
+        self._keeper = Housekeeper(self._keep_link, self._server, lambda: feed.revision, self._keep_keys)
         self._writer = PostgresWriter(
             self._url, feed, self._follower, self._timeouts, self._ids, lambda: self._keeper.others > 0
         )
         if self._events:
             self._hints = Hints(
                 self._events,
+                keys=self._keys,
                 incarnation=lambda: self._follower.incarnation,
                 known=lambda: feed.revision,
                 wanted=lambda: self._keeper.others > 0,
@@ -136,6 +140,8 @@ class PostgresJournal:
             try:
                 connection = await self._follow_link.get()
                 await register(connection, self._server)
+                if self._hints is not None:
+                    await self._keys.refresh(connection)
                 return await load(connection, self._attrs_of)
             except _HOPELESS:
                 raise
@@ -149,6 +155,10 @@ class PostgresJournal:
         await install(connection, self._ids.new_uid())
         await self._follower.prepare(connection)
 
+    async def _keep_keys(self, beats: int, connection: asyncpg.Connection) -> None:
+        if self._hints is not None and (self._keys.stale or beats % _KEY_BEATS == 0):
+            await self._keys.refresh(connection)
+
     def _loaded(self, snapshot: LogSnapshot) -> None:
         self._keeper.forget(snapshot.superseded, {})
 
@@ -156,10 +166,10 @@ class PostgresJournal:
         if self._hints is not None:
             self._hints.offer(prior, batch.mark, events)
 
-    def _hinted(self, newest: int, rows: Sequence[LogRow]) -> None:
+    def _hinted(self, newest: int, rows: Sequence[LogRow] | None) -> None:
         if rows:
             self._feed.hint(rows)
-        self._follower.fetch_up_to(newest, GAP_S if rows else 0.0)
+        self._follower.fetch_up_to(newest, 0.0 if rows == [] else GAP_S)
 
     def _notified_delay_s(self) -> float:
         return GAP_S if self._hints is not None and self._hints.listening else 0.0

@@ -5,6 +5,7 @@
     log       per operation: the value without its revision and where that goes (hole); a deletion has no value
     floor     per resource: the revision up to which the log is no longer complete
     server    per server: its position in the log; nothing above the slowest is deleted
+    event_key the keys that seal what servers tell each other through Redis
 
 A value is written once, into the log; ``current`` is small and hot. Rows of the log chain: each carries the mark of its
 batch, and of the batch before in ``prior``, so that a reader who applies them in order detects a changed history.
@@ -87,6 +88,11 @@ CREATE TABLE IF NOT EXISTS shoal.server (
     revision bigint NOT NULL,
     seen timestamptz NOT NULL
 ) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE TABLE IF NOT EXISTS shoal.event_key (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    key bytea NOT NULL,
+    made timestamptz NOT NULL DEFAULT clock_timestamp()
+);
 """
 
 # Parameters: what the caller knows (incarnation, revision, mark of it), the batch's mark, whether to notify, the last
@@ -254,7 +260,7 @@ FUNCTIONS = (
     + _COMMIT_BATCH.replace("{channel}", CHANNEL)
     + _FORGET.format(lock=LOCK_FORGET)
 )
-_CODE = hashlib.sha256(FUNCTIONS.encode()).hexdigest()[:16]
+_CODE = hashlib.sha256((TABLES + FUNCTIONS).encode()).hexdigest()[:16]
 
 _EXISTS = "SELECT to_regclass('shoal.counter') IS NOT NULL"
 _INIT = """
