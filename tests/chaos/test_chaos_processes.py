@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -24,16 +25,19 @@ CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 class Writer(threading.Thread):
     """Writes its own objects over and over; knows what was acknowledged and at which revision."""
 
-    def __init__(self, server: ServerProcess, name: str, acknowledged: dict[str, tuple[int, int]]) -> None:
+    def __init__(
+        self, server: ServerProcess, name: str, acknowledged: dict[str, tuple[int, int]], *, spread: int = 10
+    ) -> None:
         super().__init__()
         self.server, self.prefix, self.acknowledged = server, name, acknowledged
+        self.spread = spread  # objects
         self.refused = 0
 
     def run(self) -> None:
         client = Client(self.server)
         try:
             for number in range(1_000_000):
-                self._write(client, f"{self.prefix}-{number % 10}", number)
+                self._write(client, f"{self.prefix}-{number % self.spread}", number)
         except GONE:
             return
         finally:
@@ -114,7 +118,7 @@ def test_stops_under_load_are_clean_and_quick(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Path:
+def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of a few megabytes."""
     place = tmp_path / "disk"
     place.mkdir()
@@ -123,23 +127,29 @@ def small_disk(tmp_path: Path) -> Path:
     )
     if made.returncode:
         pytest.skip("mounting a small file system is not allowed here")
-    return place
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def test_a_full_file_system_ends_the_server_and_loses_nothing(small_disk: Path) -> None:
-    try:
-        server = start_server_process(small_disk / "state", "--port", "0")
-        acknowledged: dict[str, tuple[int, int]] = {}
-        writers = [Writer(server, f"w{n}", acknowledged) for n in range(4)]
-        for writer in writers:
-            writer.start()
-        assert server.process.wait(timeout=300) == 70
-        for writer in writers:
-            writer.join()
-        assert acknowledged
-        subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
-        server = start_server_process(small_disk / "state", "--port", "0")
-        check_stored(server, acknowledged)
-        server.kill()
-    finally:
-        subprocess.run(["umount", "-l", str(small_disk)], check=True)
+def test_a_full_file_system_refuses_writes_under_load_and_loses_nothing(small_disk: Path) -> None:
+    server = start_server_process(small_disk / "state", "--port", "0")
+    acknowledged: dict[str, tuple[int, int]] = {}
+    writers = [Writer(server, f"w{n}", acknowledged, spread=1000) for n in range(4)]
+    for writer in writers:
+        writer.start()
+
+    def refused() -> int:
+        return sum(writer.refused for writer in writers)
+
+    eventually_blocking(refused, until=(100).__le__, timeout_s=300, what="writes that are refused")
+    check_stored(server, dict(acknowledged))
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    known = len(acknowledged)
+    eventually_blocking(partial(len, acknowledged), until=known.__lt__, what="writes that are accepted again")
+    assert server.process.poll() is None
+    server.kill()
+    for writer in writers:
+        writer.join()
+    server = start_server_process(small_disk / "state", "--port", "0")
+    check_stored(server, acknowledged)
+    server.kill()

@@ -1,13 +1,17 @@
-"""A disk that takes no more: the server says so or ends, and nothing that it acknowledged is lost."""
+"""A disk that takes no more: the server refuses writes and goes on reading, or ends when it cannot know what was
+written; nothing that it acknowledged is lost."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from cluster_client import GONE, Client
 
 from shoal.testing.servers import ServerProcess, start_server_process
@@ -69,3 +73,41 @@ def test_a_file_that_cannot_grow_ends_the_server_and_loses_nothing(tmp_path: Pat
     assert refused and acknowledged
     assert server.process.wait(timeout=20) == 70, "a server that cannot write must not go on as if it could"
     check_nothing_lost(directory, acknowledged)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few megabytes."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(place)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system is not allowed here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_full_file_system_refuses_writes_keeps_reads_and_watches_and_recovers(small_disk: Path) -> None:
+    server = start_server_process(small_disk / "state", "--port", "0")
+    client = Client(server)
+    try:
+        names = []
+        for number in itertools.count():
+            body = {"metadata": {"name": f"c{number}"}, "data": {"n": str(number), "fill": "x" * 100_000}}
+            status, answer = client.call("POST", CONFIGMAPS, body)
+            if status != 201:
+                break
+            names.append(f"c{number}")
+        assert (status, answer["reason"]) == (503, "ServiceUnavailable"), answer
+        assert "the disk is full" in answer["message"] and answer["details"]["retryAfterSeconds"] > 0
+        assert sorted(each["metadata"]["name"] for each in client.ok("GET", CONFIGMAPS)["items"] if each["metadata"]["name"] in names) == sorted(names)  # fmt: skip
+        revision = client.ok("GET", f"{CONFIGMAPS}/c0")["metadata"]["resourceVersion"]
+        assert [event["object"]["metadata"]["name"] for event in client.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={revision}")] == names[1:]  # fmt: skip
+        assert client.call("POST", CONFIGMAPS, body)[0] == 503, "and it goes on answering"
+        subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+        assert client.call("POST", CONFIGMAPS, body)[0] == 201
+        assert server.process.poll() is None
+    finally:
+        client.close()
+        server.kill()
+    check_nothing_lost(small_disk / "state", {name: int(name[1:]) for name in names})

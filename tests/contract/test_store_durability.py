@@ -26,11 +26,12 @@ from shoal.store import (
     Put,
     RingLimits,
     StoreClosed,
+    StoreFull,
     open_store,
     sqlite,
 )
 from shoal.store.memory import MemoryJournal
-from shoal.store.sqlite import SqliteJournal, connect
+from shoal.store.sqlite import SqliteJournal, SqliteLimits, connect
 
 LEASES = "leases.coordination.k8s.io"
 
@@ -276,36 +277,120 @@ async def test_after_a_failed_fsync_nothing_is_acknowledged_or_shown(lone: Any) 
         await store.stop()
 
 
-async def test_a_full_disk_is_fatal_and_what_was_acknowledged_survives_it(
-    filed: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connections: list[sqlite3.Connection] = []
+class _Disk:
+    """Limits the size of the store's file: SQLite then finds no room, as on a full disk."""
 
-    def connected(path: Path) -> sqlite3.Connection:
-        connections.append(connect(path))
-        return connections[-1]
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.connection: sqlite3.Connection | None = None
+        monkeypatch.setattr(sqlite, "connect", self._connect)
 
-    monkeypatch.setattr(sqlite, "connect", connected)
+    def _connect(self, path: Path) -> sqlite3.Connection:
+        self.connection = connect(path)
+        return self.connection
 
-    async def main() -> int:
+    def limit(self, pages: int) -> None:
+        assert self.connection is not None
+        self.connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> _Disk:
+    return _Disk(monkeypatch)
+
+
+async def test_a_full_disk_refuses_writes_keeps_reads_and_accepts_writes_again(filed: Any, disk: _Disk) -> None:
+    async with asyncio.timeout(30):
         journal = SqliteJournal(path_of(filed), lambda key, value: Attrs())
         fatal: list[BaseException] = []
         store = LogStore(journal, on_fatal=fatal.append)
         await store.start()
-        connections[0].execute("PRAGMA max_page_count = 100").fetchall()
+        disk.limit(100)
+        watch = store.watch("pods", 0)
         acknowledged = 0
-        with pytest.raises(StoreClosed):
+        with pytest.raises(StoreFull, match="the disk is full"):
             while True:
                 (entry,) = await store.commit([filed.put(f"p{acknowledged}", spec="x" * 1000)])
                 acknowledged = entry.revision
-        assert isinstance(fatal[0], sqlite3.OperationalError) and "full" in str(fatal[0])
+        assert store.revision == store.count("pods") == acknowledged > 100
+        assert len(watch.take()) == acknowledged and not fatal and not store.problem
+        with pytest.raises(StoreFull):
+            await store.commit([filed.put("more", spec="x" * 1000)])
+        disk.limit(1000)
+        (entry,) = await store.commit([filed.put("again", spec="x" * 1000)])
+        assert entry.revision == acknowledged + 1, "refused writes have used no revision"
         await store.stop()
-        return acknowledged
-
-    acknowledged = await asyncio.wait_for(main(), 30)
+        assert not fatal
 
     async with filed.opened() as store:
-        assert store.revision == store.count("pods") == acknowledged > 100
+        assert store.revision == store.count("pods") == acknowledged + 1
+
+
+async def test_on_a_full_disk_each_write_of_a_batch_is_tried_alone(filed: Any, disk: _Disk) -> None:
+    async with asyncio.timeout(30):
+        store = LogStore(SqliteJournal(path_of(filed), lambda key, value: Attrs()))
+        await store.start()
+        await store.commit([filed.put("a", spec="x" * 20_000)])
+        disk.limit(40)
+        small = [store.commit([filed.put(f"s{n}")]) for n in range(3)]
+        large = store.commit([filed.put("large", spec="x" * 200_000)])
+        results = await asyncio.gather(*small[:1], large, *small[1:], return_exceptions=True)
+        assert [type(result) for result in results] == [list, StoreFull, list, list]
+        assert [entry.key.name for entry in store.range("pods").entries] == ["a", "s0", "s1", "s2"]
+        await store.stop()
+
+
+async def test_superseded_rows_are_deleted_on_a_full_disk_once_there_is_room(filed: Any, disk: _Disk) -> None:
+    async with asyncio.timeout(30):
+        fatal: list[BaseException] = []
+        limits = SqliteLimits(tidy_after_s=0.01, forget_rows=4)
+        store = LogStore(
+            SqliteJournal(path_of(filed), lambda key, value: Attrs(), limits=limits),
+            limits=RingLimits(max_events=2), on_fatal=fatal.append,
+        )  # fmt: skip
+        await store.start()
+        disk.limit(30)
+        refused = 0
+        for number in range(200):
+            try:
+                await store.commit([filed.put(f"p{number % 5}", spec="x" * 3000)])
+            except StoreFull:
+                refused += 1
+        assert refused < 50 and not fatal, "rows that are no longer needed make room"
+        await store.stop()
+
+
+async def test_an_error_after_which_something_was_written_all_the_same_is_fatal(
+    filed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's word alone is not enough: that nothing was written is looked up."""
+
+    class Lying:
+        """Commits, and says that there was no room."""
+
+        def __init__(self, connection: sqlite3.Connection) -> None:
+            self._connection = connection
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._connection, name)
+
+        def execute(self, statement: str, *values: Any) -> Any:
+            done = self._connection.execute(statement, *values)
+            if "INSERT INTO log" in statement:
+                error = sqlite3.OperationalError("database or disk is full")
+                error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                raise error
+            return done
+
+    async with asyncio.timeout(30):
+        connected = sqlite.connect
+        monkeypatch.setattr(sqlite, "connect", lambda path: Lying(connected(path)))
+        fatal: list[BaseException] = []
+        store = LogStore(SqliteJournal(path_of(filed), lambda key, value: Attrs()), on_fatal=fatal.append)
+        await store.start()
+        with pytest.raises(StoreClosed):
+            await store.commit([filed.put("a")])
+        assert [type(error) for error in fatal] == [sqlite3.OperationalError] and store.count("pods") == 0
+        await store.stop()
 
 
 def test_by_default_a_broken_journal_ends_the_process(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from shoal.store.model import (
     Put,
     Require,
     RequirementFailed,
+    StoreFull,
 )
 
 MAX_KEY_BYTES = 2500  # PostgreSQL cannot index more than a third of a page
@@ -103,16 +104,24 @@ class LoneWriter:
 
     async def commit(self, batch: Sequence[Transaction]) -> Sequence[Result]:
         results, events = decide(batch, self._replica.get, self._replica.revision)
-        if events:
+        if not events:
+            return results
+        try:
             await self.append(events)
-            self._replica.publish(events)
+        except StoreFull as full:
+            if len(batch) == 1:
+                return [full]
+            # Each alone: a large write must not keep small ones out, such as deletions.
+            return [result for transaction in batch for result in await self.commit([transaction])]
+        self._replica.publish(events)
         return results
 
     async def newest(self) -> int:
         return self._replica.revision
 
     async def append(self, events: Sequence[Event]) -> None:
-        """Make the events durable."""
+        """Make the events durable. Raises StoreFull if nothing was written because there is no room; any other error
+        leaves the outcome unknown."""
         raise NotImplementedError
 
 

@@ -155,6 +155,13 @@ class StoreReadOnly(Exception):
         self.reason = reason
 
 
+class StoreFull(StoreReadOnly):
+    """There is no room on the disk for this write, and it had no effect. Later ones are accepted once there is room."""
+
+    def __init__(self) -> None:
+        super().__init__("the disk is full; free some space on it, or enlarge it")
+
+
 class StoreUnavailable(Exception):
     """The database has not responded within the time limit of writes and fresh reads; try again. A write in flight may
     or may not have happened; if it did, it becomes visible."""

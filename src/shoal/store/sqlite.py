@@ -9,6 +9,10 @@ Checkpoints, deletions and the shrinking of the file happen between batches in b
 while there are many batches, else in a task that takes at most a tenth of the thread's time from writers
 (docs/decisions/0013-compaction-and-size.md).
 
+A full disk is not a failure: SQLite has then undone the statement, which is checked, so the batch is refused
+(``StoreFull``), reads go on, and the next batch is tried again. All other errors of SQLite leave the outcome unknown
+and end the store.
+
 A store can be *frozen*: it then refuses writes and does not change its file, so that it can be copied. It can also
 write a *snapshot* of itself to another file while it goes on. Other processes request both through
 ``shoal.store.control``; ``shoal.store.copy`` and ``shoal.store.snapshot`` do.
@@ -25,24 +29,29 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import orjson
 
 from shoal.base.files import close_to_others
 from shoal.base.ids import Ids
+from shoal.base.logs import get_logger
 from shoal.errors import ConfigError, ShoalError
 from shoal.store.control import ControlSocket
 from shoal.store.journal import Loaded, LoneWriter, Replica, Result, Transaction, deleted_entry
-from shoal.store.model import Attrs, Entry, Event, EventType, Key, StoreReadOnly
+from shoal.store.model import Attrs, Entry, Event, EventType, Key, StoreFull, StoreReadOnly
 from shoal.store.thread import SerialThread
 
+T = TypeVar("T")
 AttrsOf = Callable[[Key, bytes], Attrs]
+
+_log = get_logger("store")
 
 FORMAT = 1
 _PAGE_BYTES = 4096
 _WAL_BYTES = 8 << 20
 _SNAPSHOT_PAGES = 256  # copied at a time: a batch waits for about a millisecond
+_SAY_FULL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +142,8 @@ class SqliteJournal(LoneWriter):
         self._lock_fd = -1
         self._moved = ""  # why writes are refused permanently; stored in the file
         self._frozen = ""  # why writes are refused now; empty if accepted
+        self._durable = 0  # the newest revision in the file; used on the writing thread
+        self._full_said_s = -_SAY_FULL_S  # when it was last logged that there is no room
         self._control: ControlSocket | None = None
         self._snapshotting = False
 
@@ -182,10 +193,11 @@ class SqliteJournal(LoneWriter):
             rows.append((entry.revision, key[0], key[1], key[2], entry.created, entry.hole, offset, size))
             offset += size
         insert = orjson.dumps(rows).decode(), b"".join(values)
+        newest = events[-1].entry.revision
         if len(self._superseded) < self._limits.forget_rows or self._forgetting:
-            await self._thread.run(lambda: self._insert(insert))
+            await self._run(lambda: self._insert(insert, newest))
         else:
-            await self._forget_some(insert, events[-1].entry.revision)
+            await self._forget_some(insert, newest)
         self._written(offset + _PAGE_BYTES * (4 + len(rows) // 8))
 
     def forget(self, revisions: Sequence[int], floors: Mapping[str, int]) -> None:
@@ -204,8 +216,9 @@ class SqliteJournal(LoneWriter):
         if self._control is not None:
             await self._control.close()
         try:
-            while self._superseded and not self._frozen:
-                await self._forget_some(None, self._replica.revision)
+            with suppress(StoreFull):  # the next start deletes them
+                while self._superseded and not self._frozen:
+                    await self._forget_some(None, self._replica.revision)
             await self._thread.run(self._connection.close)
         finally:
             await self._thread.close()
@@ -224,7 +237,10 @@ class SqliteJournal(LoneWriter):
         self._frozen = reason
         try:
             # All accepted writes are in the thread's queue by now, and later ones find the store frozen.
-            await self._thread.run(self._checkpoint_all)
+            await self._run(self._checkpoint_all)
+        except StoreFull as full:
+            self.release()
+            raise ShoalError(f"the store cannot be written: {full.reason}") from full
         except sqlite3.Error as error:
             self._replica.fail(error)
             raise ShoalError(f"the store cannot be written: {error}") from error
@@ -247,7 +263,9 @@ class SqliteJournal(LoneWriter):
 
     async def _set_moved(self, reason: str) -> None:
         try:
-            await self._thread.run(lambda: set_frozen(self._connection, reason))
+            await self._run(lambda: set_frozen(self._connection, reason))
+        except StoreFull as full:
+            raise ShoalError(f"the store cannot be written: {full.reason}") from full
         except sqlite3.Error as error:
             self._replica.fail(error)
             raise ShoalError(f"the store cannot be written: {error}") from error
@@ -271,7 +289,7 @@ class SqliteJournal(LoneWriter):
         forget = _Forget(revisions, orjson.dumps(self._floors).decode(), newest)
         self._forgetting = True
         try:
-            done = await self._thread.run(lambda: self._insert_and_forget(insert, forget))
+            done = await self._run(lambda: self._insert_and_forget(insert, forget))
         finally:
             self._forgetting = False
         del self._superseded[:done]
@@ -282,7 +300,7 @@ class SqliteJournal(LoneWriter):
         self._wal_bytes += estimate_bytes
         if self._wal_bytes > self._limits.wal_bytes:
             self._wal_bytes = 0
-            self._thread.post(self._checkpoint)
+            self._thread.post(lambda: self._unless_full(self._checkpoint))
             self._untidy.set()
 
     async def _tidy(self) -> None:
@@ -294,6 +312,8 @@ class SqliteJournal(LoneWriter):
             self._untidy.clear()
             try:
                 await self._tidy_up(loop)
+            except StoreFull:
+                self._untidy.set()
             except sqlite3.Error as error:
                 self._replica.fail(error)
                 return
@@ -320,13 +340,24 @@ class SqliteJournal(LoneWriter):
                 await self._forget_some(None, self._replica.revision)
             return True
         if self._vacuum_wanted:
-            await self._thread.run(self._vacuum)
+            await self._run(self._vacuum)
             self._written(2 * _PAGE_BYTES * self._limits.vacuum_pages)
             return True
         if not checkpoint:
             return False
-        await self._thread.run(self._checkpoint)
+        await self._run(self._checkpoint)
         return self._vacuum_wanted
+
+    async def _run(self, job: Callable[[], T]) -> T:
+        """Run a job that writes, on the writing thread. Raise StoreFull if there was no room, and nothing written."""
+        done = await self._thread.run(lambda: self._unless_full(job))
+        if not isinstance(done, StoreFull):
+            return done
+        now = asyncio.get_running_loop().time()
+        if now >= self._full_said_s + _SAY_FULL_S:
+            self._full_said_s = now
+            _log.error("the disk of the store is full: writes are refused until there is room", path=str(self._path))
+        raise done
 
     # From here on: called on the writing thread only.
 
@@ -355,6 +386,7 @@ class SqliteJournal(LoneWriter):
             newest = row[0]
         self._superseded += history.superseded
         self._floors = floors
+        self._durable = newest
         self._moved = self._frozen = str(meta.get("frozen") or "")
         return Loaded(
             entries=history.entries,
@@ -364,8 +396,33 @@ class SqliteJournal(LoneWriter):
             incarnation=str(meta["incarnation"]),
         )
 
-    def _insert(self, batch: _Batch) -> None:
+    def _unless_full(self, job: Callable[[], T]) -> T | StoreFull:
+        """Run a job; one that found no room is tried once more after a checkpoint, which lets the write-ahead log be
+        overwritten from its beginning instead of growing."""
+        try:
+            return job()
+        except sqlite3.OperationalError as error:
+            self._check_undone(error)
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            return job()
+        except sqlite3.OperationalError as error:
+            self._check_undone(error)
+        return StoreFull()
+
+    def _check_undone(self, error: sqlite3.OperationalError) -> None:
+        """Raise the error unless the disk was full and nothing of the transaction is in the file."""
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_FULL:
+            raise error
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        (newest,) = self._connection.execute("SELECT coalesce(max(revision), 0) FROM log").fetchone()
+        if newest > self._durable:
+            raise error
+
+    def _insert(self, batch: _Batch, newest: int) -> None:
         self._connection.execute(_INSERT, batch)
+        self._durable = newest
 
     def _insert_and_forget(self, batch: _Batch | None, forget: _Forget) -> int:
         """Write a batch, if there is one, and delete old rows; return how many were deleted."""
@@ -383,6 +440,7 @@ class SqliteJournal(LoneWriter):
         # The newest row may be a deletion that is now removed: keep its revision.
         run("UPDATE meta SET value = max(value, ?) WHERE name = 'revision'", (forget.newest,))
         run("COMMIT")
+        self._durable = max(self._durable, forget.newest)
         self._look_for_free_pages()
         return done
 
@@ -501,8 +559,9 @@ def lock_if_free(path: Path) -> int | None:
     except BlockingIOError:
         os.close(fd)
         return None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    with suppress(OSError):  # only a note for people; a store on a full disk can still be read
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd
 
 
