@@ -69,12 +69,18 @@ class Keys:
         self.meanwhile()
         return public_key[:1] + data_key
 
+    async def wrap(self, key: bytes) -> tuple[bytes, str]:
+        return key, "master"
+
+    async def unwrap(self, data_key: bytes, master_key: str) -> bytes:
+        return data_key
+
 
 class Bench:
     def __init__(self, databases: Databases, clock: FakeClock) -> None:
         self.databases = databases
         self.keys = Keys(OpenReads(databases.fleet))
-        self.fleet = Fleet(databases, clock, Ids(), self.keys)
+        self.fleet = Fleet(databases, Ids(), self.keys)
         self.index = DesiredIndex({databases.fleet.name: databases.fleet.signing_key})
         self.directory = Directory(databases, clock)
         self.loader = Loader(
