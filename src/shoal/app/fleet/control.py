@@ -54,7 +54,7 @@ async def run_control(
         tokens = ApiTokens(databases, clock)
         sealer = await open_sealer(config.master_key, config.dir, clock=clock)
         stack.push_async_callback(sealer.close)
-        fleet = Fleet(databases, clock, ids, sealer)
+        fleet = Fleet(databases, ids, sealer)
         await ensure_admin(config, fleet, tokens)
         service = ClusterServer(databases, tokens, sealer, clock=clock, random=random.random, config=config.service)
         if reloading is not None:

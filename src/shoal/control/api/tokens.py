@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from shoal.base.clock import Clock
 from shoal.control.api.objects import ROOT
 from shoal.control.api.parameters import Call, Name, WorkspaceName
 from shoal.control.database.tables import FLEET, NAME_LENGTH, Token
@@ -98,11 +97,10 @@ class TokenOnce(Struct):
 
 class TokenPaths:
     def __init__(
-        self, fleet: Fleet, tokens: ApiTokens, *, clock: Clock, urls: Sequence[str], ca: str, operators: Collection[str]
+        self, fleet: Fleet, tokens: ApiTokens, *, urls: Sequence[str], ca: str, operators: Collection[str]
     ) -> None:
         self._fleet = fleet
         self._tokens = tokens
-        self._clock = clock
         self._urls = list(urls)
         self._ca = ca
         self._operators = operators
@@ -185,8 +183,7 @@ class TokenPaths:
         return TokenOnce(text, self._shown(row), join)
 
     def _shown(self, row: Token) -> TokenInfo:
-        now = round(self._clock.wall_s() * 1000)
-        expired = bool(row.expires_at) and row.expires_at <= now
+        expired = self._tokens.has_expired(row)
         return TokenInfo(
             id=row.id,
             kind=row.kind,

@@ -83,7 +83,7 @@ def make_api(
         *Events(fleet, databases, streams).operations(),
         *MasterKeyPaths(databases, sealer).operations(),
         *WorkspacePaths(Workspaces(databases, tokens, operators)).operations(),
-        *TokenPaths(fleet, tokens, clock=clock, urls=urls, ca=ca, operators=operators).operations(),
+        *TokenPaths(fleet, tokens, urls=urls, ca=ca, operators=operators).operations(),
     ]
     deps = RestApiDeps(
         owner="control", clock=clock, new_id=databases.fleet.ids.new_uid, metrics=counted, streams=streams,

@@ -41,7 +41,7 @@ async def _forget_changes(database: Database, keep_ms: int, batch: int) -> int:
         found = (
             await session.execute(select(Change.number, Change.created_at).order_by(Change.number).limit(batch))
         ).all()
-    before = round(database.clock.wall_s() * 1000) - keep_ms
+    before = database.time.now_ms() - keep_ms
     old = 0
     while old < len(found) and found[old].created_at < before:
         old += 1
@@ -60,7 +60,7 @@ async def _forget_changes(database: Database, keep_ms: int, batch: int) -> int:
 
 
 async def _forget_tombstones(database: Database, keep_ms: int, keep_tombstones_ms: int, batch: int) -> int:
-    now = round(database.clock.wall_s() * 1000)
+    now = database.time.now_ms()
     key = (Desired.cluster_id, Desired.shard, Desired.stream, Desired.key)
     oldest = select(Counter.oldest).scalar_subquery()
     dead = (

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import select, update
+from sqlalchemy import select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from shoal.base.backoff import Backoff
@@ -26,6 +26,7 @@ from shoal.base.ids import Ids, new_token
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.control.database.connections import DatabaseTimeouts, Engines, make_engines
+from shoal.control.database.database_time import DatabaseTime
 from shoal.control.database.failures import DatabaseAway, Undone, Unsure
 from shoal.control.database.migrate import migrate
 from shoal.control.database.moments import SqliteReaders, rows_of, rows_of_sqlite
@@ -41,6 +42,12 @@ T = TypeVar("T")
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _COUNTER = "changes"
+_POSITION = {
+    dialect: text(f"SELECT incarnation, number, oldest, {now} AS at_ms FROM counters WHERE name = '{_COUNTER}'")
+    for dialect, now in (
+        ("sqlite", "0"), ("postgresql", "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"),
+    )
+}  # fmt: skip
 _AGAIN = Backoff(base_s=0.02, cap_s=0.5)
 # Of a history that is over. Versions of the new one are later, whatever their numbers, so nothing is applied yet.
 _NOT_APPLIED = update(Desired).values(applied_number=0).execution_options(synchronize_session=False)
@@ -56,6 +63,7 @@ class Database:
     ) -> None:
         self.name = name
         self.clock = clock
+        self.time = DatabaseTime(clock)
         self.ids = ids
         self.fleet = ""
         self.signing_key = b""
@@ -96,7 +104,7 @@ class Database:
         try:
             await _reached(name, migrate(name, url, patience))
             await database._identify(fleet)
-            await database.position()
+            await database.position()  # and its time
             database._listen(events)
         except BaseException:
             await database.close()
@@ -198,7 +206,10 @@ class Database:
     async def position(self) -> Position:
         heard = self._wakeups.heard
         async with self.reading() as session:
-            row = (await session.execute(select(Counter).where(Counter.name == _COUNTER))).scalar_one()
+            asked_at = self.clock.monotonic()
+            (row,) = (await session.execute(_POSITION[self.dialect])).all()
+        if row.at_ms:
+            self.time.heard(row.at_ms, asked_at)
         self._wakeups.correct(row.number, heard)
         return Position(row.incarnation, row.number, row.oldest)
 
@@ -270,7 +281,7 @@ class Database:
                 )  # fmt: skip
                 if serial:
                     await tx.claim()
-                tx.now = round(self.clock.wall_s() * 1000)
+                tx.now = self.time.now_ms()
                 return tx
             except BaseException as error:
                 await session.close()

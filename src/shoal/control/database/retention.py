@@ -82,7 +82,7 @@ async def sweep(database: Database, retention: Retention) -> SweptRows:
 
 
 async def _all_steps(database: Database, keep_s: float, step: Any, batch: int) -> int:
-    before = round((database.clock.wall_s() - keep_s) * 1000)
+    before = database.time.now_ms() - round(keep_s * 1000)
     count = 0
     while removed := await step(database, before, batch):
         count += removed

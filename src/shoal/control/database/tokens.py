@@ -167,6 +167,9 @@ class ApiTokens:
                 found |= {row.id for row in rows.scalars() if _is_usable(row, now)}
         return found
 
+    def has_expired(self, row: Token) -> bool:
+        return bool(row.expires_at) and row.expires_at <= self._now()
+
     async def save_used(self) -> None:
         """Write down when tokens were last used; to be called now and then."""
         used, self._used = self._used, {}
@@ -215,7 +218,7 @@ class ApiTokens:
         }
 
     def _now(self) -> int:
-        return round(self._clock.wall_s() * 1000)
+        return self._database.time.now_ms()
 
 
 def _is_usable(row: Token, now: int) -> bool:

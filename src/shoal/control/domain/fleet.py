@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from shoal.base.clock import Clock
 from shoal.base.ids import Ids
 from shoal.control.database import tables
 from shoal.control.database.engine import Database, Databases
@@ -111,14 +110,13 @@ class Fleet(Queries):
     def __init__(
         self,
         databases: Databases,
-        clock: Clock,
         ids: Ids,
         sealer: KeySealer,
         *,
         operators: Collection[str] = OPERATORS,
         gateways: GatewayDefaults = GatewayDefaults(),  # noqa: B008 - frozen
     ) -> None:
-        super().__init__(databases, clock)
+        super().__init__(databases)
         self._ids = ids
         self._sealer = sealer
         self.fingerprints = FingerprintKeys(sealer)
@@ -371,10 +369,10 @@ class Fleet(Queries):
     async def sweep(self) -> None:
         """Apply changes that are due by time; to be called every few seconds."""
         for database in self._databases.all:
-            if await readiness.has_overdue(database, round(self._clock.wall_s() * 1000)):
+            if await readiness.has_overdue(database, database.time.now_ms()):
                 async with database.transaction() as tx:
                     await readiness.sweep(tx, defaults=self._gateways)
-            await entry.keep(database, self._sealer, round(self._clock.wall_s() * 1000), self._new_certificate_id)
+            await entry.keep(database, self._sealer, database.time.now_ms(), self._new_certificate_id)
         await self.place_waiting()
         for database in self._databases.all:
             await self.fingerprints.replace_old(database)

@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from shoal.base.clock import Clock
 from shoal.control.database import tables
 from shoal.control.database.engine import Database, Databases
 from shoal.control.domain import status as views
@@ -42,9 +41,8 @@ _KEYED = {"Sentinel": "sentinel", "Route": "route", "Policy": "policy", "ApiKey"
 class Queries:
     """The reading half of ``Fleet``."""
 
-    def __init__(self, databases: Databases, clock: Clock) -> None:
+    def __init__(self, databases: Databases) -> None:
         self._databases = databases
-        self._clock = clock
 
     async def get(self, who: Actor, ref: ObjectRef) -> dict[str, Any]:
         """One object, with a short status."""
@@ -191,7 +189,7 @@ class Queries:
         return self._databases.of(workspace_of(kind, who.workspace_id))
 
     def _now(self) -> int:
-        return round(self._clock.wall_s() * 1000)
+        return self._databases.fleet.time.now_ms()
 
     async def _infrastructure(self) -> Infrastructure:
         async with self._databases.fleet.reading() as session:

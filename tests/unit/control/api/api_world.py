@@ -79,7 +79,7 @@ class World:
         self.clock = clock
         self.tokens = ApiTokens(databases, clock)
         self.metrics = Metrics()
-        self.fleet = Fleet(databases, clock, Ids(), PlainSealer())
+        self.fleet = Fleet(databases, Ids(), PlainSealer())
         self.api: RestApi[Principal, ApiCaller] = make_api(
             self.fleet, self.tokens, databases, clock=clock, metrics=self.metrics, urls=[URL], ca=CA, version="1.2.3"
         )

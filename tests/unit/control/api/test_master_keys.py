@@ -24,7 +24,7 @@ PATH = "/api/v1/master-keys"
 
 def sealed_with(world: World, sealer: EnvelopeSealer) -> None:
     """The same world, with secrets that are really sealed."""
-    world.fleet = Fleet(world.databases, world.clock, Ids(), sealer)
+    world.fleet = Fleet(world.databases, Ids(), sealer)
     world.api = make_api(
         world.fleet, world.tokens, world.databases, clock=world.clock, metrics=Metrics(), urls=[URL], ca=CA,
         version="1.2.3", sealer=sealer,

@@ -88,7 +88,7 @@ class World:
         self.databases = databases
         self.clock = clock
         self.sealer = PlainSealer()
-        self.fleet = Fleet(databases, clock, Ids(seeded_bytes(seed)), self.sealer)
+        self.fleet = Fleet(databases, Ids(seeded_bytes(seed)), self.sealer)
 
     async def prepare(self, **clusters: tuple[str, dict[str, Any]]) -> None:
         """Regions and clusters (name → region and spec), a project and an environment."""

@@ -46,7 +46,7 @@ async def as_an_earlier_version_left_it(world: World) -> Fleet:
         row = await tx.session.get_one(tables.Secret, (await secret(world)).id)
         row.spec = {**row.spec, "fingerprint": of_an_earlier_version(world, VALUES)}
         await tx.session.execute(delete(tables.ControlKey))
-    return Fleet(world.databases, world.clock, Ids(), world.sealer)
+    return Fleet(world.databases, Ids(), world.sealer)
 
 
 async def seen(world: World) -> dict[str, Any]:
@@ -102,7 +102,7 @@ async def test_a_fingerprint_that_an_older_process_writes_meanwhile_is_understoo
 
 async def test_two_processes_that_start_at_once_agree_on_one_key(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
-        both = [Fleet(world.databases, world.clock, Ids(), world.sealer) for _ in range(2)]
+        both = [Fleet(world.databases, Ids(), world.sealer) for _ in range(2)]
         first, second = await asyncio.gather(*(each.fingerprints.of(world.databases.fleet) for each in both))
         assert first == second and len(await world.rows(tables.ControlKey)) == 1
 
@@ -111,7 +111,7 @@ async def test_values_can_be_applied_again_when_the_master_key_is_lost(tmp_path:
     async with a_fleet(tmp_path) as world:
         await prepared(world)
         world.sealer.lost = True
-        world.fleet = Fleet(world.databases, world.clock, Ids(), world.sealer)
+        world.fleet = Fleet(world.databases, Ids(), world.sealer)
         again = await world.apply(doc("Secret", "db", {"values": VALUES}))
         assert [diff.path for diff in again.changed] == ["spec.values"], (
             "what was sealed is lost, so it is sealed again"

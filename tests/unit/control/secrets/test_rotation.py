@@ -50,7 +50,7 @@ class World:
         self.databases = databases
 
     async def apply(self, sealer: EnvelopeSealer, kind: str, name: str, **spec: object) -> None:
-        fleet = Fleet(self.databases, FakeClock(), Ids(), sealer)
+        fleet = Fleet(self.databases, Ids(), sealer)
         where = {"Project": {}, "Environment": {"project": "shop"}}.get(
             kind, {"project": "shop", "environment": "prod"}
         )

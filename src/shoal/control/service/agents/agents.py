@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import Update, bindparam, select, update
 
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
@@ -45,7 +45,7 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 PUBLIC_KEY_LENGTH = 32
 _JOINS = 200  # in one transaction
 _BRAKE_KEYS = 100
-_OVERLAP_MS = 60_000  # clocks of control planes may differ by this
+_OVERLAP_MS = 60_000  # a transaction takes its time long before it is committed
 _EVERY_TOKEN_S = 30.0
 _LATE_S = 1.0  # at least: a busy machine may be this late
 _REREAD_S = 5.0  # a place whose reports differ is read again at most this often
@@ -364,13 +364,18 @@ class Agents:
         now = self._clock.monotonic()
         if now - self._judged_at > self._config.heartbeat_flush_s + max(_LATE_S, self._config.heartbeat_s / 2):
             self._hearing_since = now  # we are late ourselves, and what agents said may wait to be read
+        # When the database's clock jumps, all heartbeats before are of another time.
+        self._hearing_since = max(self._hearing_since, self._databases.fleet.time.jumped_at)
         self._judged_at = now
+        now_ms, lost_after_ms = self._now_ms(), round(self._config.lost_after_s * 1000)
+        if any(agent.at_ms > now_ms + lost_after_ms for agent in agents):
+            await self._databases.fleet.run(lambda tx: tx.session.execute(_no_later_than(now_ms)), serial=False)
         while self._lost_at and self._lost_at[0] < now - self._config.lost_after_s:
             self._lost_at.popleft()
         found = judge(
             agents,
-            self._now_ms(),
-            lost_after_ms=round(self._config.lost_after_s * 1000),
+            now_ms,
+            lost_after_ms=lost_after_ms,
             recently_lost=len(self._lost_at),
             fraction=self._config.freeze_fraction,
         )
@@ -473,7 +478,7 @@ class Agents:
                 _log.warning("agent bookkeeping waits for the database", what=what, error=str(error))
 
     def _now_ms(self) -> int:
-        return round(self._clock.wall_s() * 1000)
+        return self._databases.fleet.time.now_ms()
 
 
 def _raise_epoch(tx: Tx, rows: dict[Place, Agent], joining: _Joining, known: int) -> AgentFacts:
@@ -514,6 +519,16 @@ async def _forget_reports(tx: Tx, place: Place) -> None:
         .execution_options(synchronize_session=False)
     )
     await gateways.lose(tx, place)
+
+
+def _no_later_than(now_ms: int) -> Update:
+    """Heartbeats from the future would keep a dead agent until then."""
+    return (
+        update(Agent)
+        .where(Agent.last_heartbeat_at > now_ms)
+        .values(last_heartbeat_at=now_ms)
+        .execution_options(synchronize_session=False)
+    )
 
 
 def _has_shard(spec: Mapping[str, Any], shard: str) -> bool:

@@ -18,7 +18,7 @@ from shoal.control.database.rows import RowQuery
 from shoal.sync.keys import Place
 
 _FRESH_S = 5.0
-_OVERLAP_MS = 20_000  # clocks of control planes may differ by this
+_OVERLAP_MS = 20_000  # a transaction takes its time long before it is committed
 
 
 class StoredRegion(NamedTuple):
@@ -128,7 +128,7 @@ class Directory:
 
     async def refresh_agents(self) -> None:
         """Notice who joined, here or at another control plane."""
-        began_ms = round(self._clock.wall_s() * 1000)
+        began_ms = self._databases.fleet.time.now_ms()
         async with self._databases.fleet.moment() as ask:
             found = await ask(_JOINED, {"since": self._since_ms})
         for row in found:
