@@ -51,11 +51,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Process:
-    """A ``shoal`` process. It ends when this process ends, even by SIGKILL."""
+    """A ``shoal`` process. It ends when this process ends, even by SIGKILL. ``python`` decides which Shoal it is, and
+    may be changed while it does not run."""
 
-    def __init__(self, name: str, *arguments: str, log: Path) -> None:
+    def __init__(self, name: str, *arguments: str, log: Path, python: str = sys.executable) -> None:
         self.name = name
         self.log = log
+        self.python = python
         self._arguments = arguments
         self._running: subprocess.Popen[bytes] | None = None
 
@@ -68,7 +70,7 @@ class Process:
         """Start it and wait until it is ready; returns the rest of its ready line."""
         with self.log.open("ab") as errors:
             self._running = subprocess.Popen(
-                [sys.executable, "-m", "shoal", *self._arguments, "--stop-on-eof"],
+                [self.python, "-m", "shoal", *self._arguments, "--stop-on-eof"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
             )  # fmt: skip
         assert self._running.stdout is not None
@@ -214,7 +216,7 @@ def metric_sum(text: str, name: str, **labels: str) -> float:
 class FleetCluster:
     """One cluster process and its administrator's access."""
 
-    def __init__(self, name: str, region: str, folder: Path, *flags: str) -> None:
+    def __init__(self, name: str, region: str, folder: Path, *flags: str, python: str = sys.executable) -> None:
         self.name = name
         self.region = region
         self.folder = folder
@@ -222,7 +224,7 @@ class FleetCluster:
         folder.mkdir(parents=True, exist_ok=True)
         self.process = Process(
             f"cluster {name}", "cluster", "start", "--dir", str(folder), "--port", str(self.port), "--runtime",
-            "simulated", "--log-level", "warning", *flags, log=folder / "log",
+            "simulated", "--log-level", "warning", *flags, log=folder / "log", python=python,
         )  # fmt: skip
 
     @property
@@ -261,9 +263,13 @@ async def install_agent(admin: Client) -> None:
 class LocalFleet:
     """A control plane (or several on one PostgreSQL), clusters and agents, in a folder."""
 
-    def __init__(self, folder: Path, *, database: str = "", log_level: str = "warning") -> None:
+    def __init__(
+        self, folder: Path, *, database: str = "", log_level: str = "warning", python: str = sys.executable
+    ) -> None:
+        """``log_level`` is that of control planes. ``python`` runs all processes: another release has its own."""
         self.folder = folder
-        self._log_level = log_level  # of control planes
+        self.python = python
+        self._log_level = log_level
         self.database = database or f"sqlite:///{folder / 'control' / 'fleet.db'}"
         self.control_port = any_free(HOST)
         self.control = self.new_control("control", self.control_port)
@@ -304,7 +310,7 @@ class LocalFleet:
             export_credentials(self.folder / "control", self.folder / "credentials.json")
         return Process(
             name, "control", "start", "--dir", str(folder), "--database", self.database, "--port",
-            str(port), "--log-level", self._log_level, *shared, log=folder / "log",
+            str(port), "--log-level", self._log_level, *shared, log=folder / "log", python=self.python,
         )  # fmt: skip
 
     def new_relay(self, region: str, port: int, *flags: str) -> Process:
@@ -316,6 +322,7 @@ class LocalFleet:
         process = Process(
             f"relay {region}", "control", "start", "--relay", f"https://{HOST}:{self.control_port}", "--token-file",
             str(folder / "join.json"), "--dir", str(folder), "--port", str(port), *flags, log=folder / "log",
+            python=self.python,
         )  # fmt: skip
         self.standbys.append(process)
         return process
@@ -336,7 +343,8 @@ class LocalFleet:
     ) -> None:
         """Start the control plane and the clusters (name → region), and register them; agents are not started."""
         for name, region in clusters.items():
-            self.clusters[name] = FleetCluster(name, region, self.folder / "clusters" / name, "--nodes", "2", *flags)
+            folder = self.folder / "clusters" / name
+            self.clusters[name] = FleetCluster(name, region, folder, "--nodes", "2", *flags, python=self.python)
         with ThreadPoolExecutor() as pool:
             processes = [self.control, *(cluster.process for cluster in self.clusters.values())]
             for each in [pool.submit(process.start) for process in processes]:
@@ -350,6 +358,13 @@ class LocalFleet:
             {**_document("Environment", ENVIRONMENT, {}),
              "metadata": {"name": ENVIRONMENT, "project": PROJECT}},
         )  # fmt: skip
+
+    def use_control(self, port: int) -> None:
+        """Send requests of ``api``, and those of relays that are made later, to this port."""
+        self.control_port, before = port, self._api
+        self._api = self.connect(port)
+        if before is not None:
+            before.close()
 
     def connect(self, port: int) -> Api:
         """A client of the control plane, or of a proxy in front of it."""
@@ -384,6 +399,7 @@ class LocalFleet:
             f"agent {name}", "krane", "start", "--join", str(self.join_file(cluster, shard, port=port)),
             "--kubeconfig", str(kubeconfig), "--dir", str(folder / "state"), "--port", str(self.health_ports[name]),
             "--name", name, "--elect" if elect else "--no-elect", "--log-level", "info", log=folder / "log",
+            python=self.python,
         )  # fmt: skip
 
     def start_agents(self, places: Sequence[tuple[str, str]], **how: Any) -> None:
