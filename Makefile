@@ -62,6 +62,10 @@ format: setup ## format the code and fix what can be fixed
 lock: setup ## resolve pyproject.toml into the requirements files again
 	scripts/lock.sh
 
+.PHONY: sbom
+sbom: setup ## write build/sbom.json, the bill of materials of what users install, and audit it
+	$(PY) scripts/sbom.py
+
 .PHONY: verify-generated
 verify-generated: setup ## check that generated code and tables are what their source makes
 	$(PY) scripts/verify_generated.py

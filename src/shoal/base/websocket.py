@@ -56,7 +56,7 @@ class WebSocketError(ShoalError):
 
 def accept_key(key: str) -> str:
     """The ``Sec-WebSocket-Accept`` that answers a ``Sec-WebSocket-Key``."""
-    return base64.b64encode(hashlib.sha1(key.encode("ascii") + _GUID).digest()).decode("ascii")
+    return base64.b64encode(hashlib.sha1(key.encode("ascii") + _GUID, usedforsecurity=False).digest()).decode("ascii")
 
 
 def is_key(key: str) -> bool:

@@ -370,7 +370,7 @@ def _folder(config: SentinelConfig) -> Iterator[Path]:
         return
     place = tempfile.gettempdir()
     room = SOCKET_PATH_MAX - _LONGEST_NAME - len("/shoal-xxxxxxxx")
-    made = Path(tempfile.mkdtemp(prefix="shoal-", dir=place if len(os.fsencode(place)) <= room else "/tmp"))
+    made = Path(tempfile.mkdtemp(prefix="shoal-", dir=place if len(os.fsencode(place)) <= room else "/tmp"))  # noqa: S108
     try:
         yield made
     finally:

@@ -112,7 +112,7 @@ def prepare(
 
 def change_memory_limit(folder: Path, resources: ContainerResources) -> None:
     """Change the limit of a container that was not started yet."""
-    made = marshal.loads((folder / "config").read_bytes())
+    made = marshal.loads((folder / "config").read_bytes())  # noqa: S302 - written by our own user
     made["memory_limit"], made["limits"] = resources.memory_limit_bytes, _limits(resources)
     (folder / "config").write_bytes(marshal.dumps(made, 2))
 
