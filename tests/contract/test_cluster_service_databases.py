@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from shoal.control.database.tables import (
 )
 from shoal.sync.keys import Place
 from shoal.testing.databases import shared_postgres
-from shoal.testing.fleet import AgentClient, ControlPlane, control_plane
+from shoal.testing.fleet import QUICK, AgentClient, ControlPlane, control_plane
 from shoal.testing.waiting import eventually
 from shoal.testing.watching import full_sync, watching
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -269,6 +271,46 @@ async def test_two_control_planes_on_one_database_are_one_to_the_agents(tmp_path
                                 return False
 
                             await eventually(is_fenced, timeout_s=2)
+
+
+async def test_a_lost_agent_and_its_return_and_restart_are_told_once_by_all_control_planes(tmp_path: Path) -> None:
+    url = shared_postgres().create_database()
+    config = replace(QUICK, heartbeat_s=1.0, missed_heartbeats=3, heartbeat_flush_s=0.1)
+
+    async with (
+        asyncio.timeout(120),
+        control_plane(tmp_path / "a", url=url, config=config) as first,
+        control_plane(tmp_path / "b", url=url, config=config) as second,
+    ):
+        await first.add_cluster("c1", region="eu")
+        token = await first.agent_token("c1", "eu")
+
+        async def reasons() -> Counter[str]:
+            async with first.database.reading() as session:
+                return Counter((await session.execute(select(Event.reason))).scalars())
+
+        async def told(reason: str, times: int) -> None:
+            await eventually(reasons, until=lambda found: found[reason] >= times, timeout_s=30)
+            await first.server.agents.flush()
+            await second.server.agents.flush()
+            assert (await reasons())[reason] == times
+
+        async with (
+            first.agent("c1", "eu", token=token) as agent,
+            second.agent("c1", "eu", token=token, join=False) as same,
+        ):
+            same.identity = agent.identity
+            for times in (1, 2):
+                await told("AgentLost", times)
+                beat = pb.HeartbeatRequest(identity=agent.identity)
+                for _ in range(3):
+                    for client in (agent, same):
+                        await client.client.heartbeat(beat, headers=client.headers)
+                    await asyncio.gather(first.server.agents.flush(), second.server.agents.flush())
+                await told("AgentReturned", times)
+            assert (await reasons())["AgentJoined"] == 1 and not (await reasons())["ClusterRestarted"]
+        async with second.agent("c1", "eu", token=token, name="a2"):
+            await told("ClusterRestarted", 1)
 
 
 class first_again:

@@ -156,10 +156,13 @@ class Queries:
     async def events(
         self, who: Actor, ref: ObjectRef | None = None, *, after: int = 0, limit: int = 100
     ) -> list[dict[str, Any]]:
-        """What happened, oldest first, after an event's id; without one, the newest."""
+        """What happened, oldest first, after an event's id; without one, the newest. Without an object: in the
+        workspace, and to the agents of the fleet if the workspace is in the fleet's own database."""
         authorize(who, "read", ref.kind if ref else "App")
-        async with self._database(who, ref.kind if ref else "App").reading() as session:
-            query = select(tables.Event).where(tables.Event.workspace_id == _workspace(who, ref))
+        database = self._database(who, ref.kind if ref else "App")
+        async with database.reading() as session:
+            of_the_fleet = [tables.FLEET] if ref is None and database is self._databases.fleet else []
+            query = select(tables.Event).where(tables.Event.workspace_id.in_([_workspace(who, ref), *of_the_fleet]))
             if ref is not None:
                 row, _ = await get(session, who.workspace_id, ref)
                 query = query.where(tables.Event.object_id == row.id)

@@ -86,6 +86,20 @@ async def reading(world: World, path: str, token: str = "", **headers: str) -> A
         await asyncio.wait_for(serving, WAIT_S)
 
 
+async def test_events_of_agents_are_among_those_of_every_workspace(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        await world.happen("NewRevision")
+        await world.happen("AgentLost", "fleet")
+        await world.fleet.ensure_workspace("other")
+        await world.happen("Hidden", "other")
+        oda = await world.user("oda", "viewer", "other")
+        for client, expected in ((world.viewer, ["NewRevision", "AgentLost"]), (oda, ["AgentLost", "Hidden"])):
+            found = (await world.ok(client("GET", "/api/v1/events")))["items"]
+            assert [each["reason"] for each in found] == expected
+            after = (await world.ok(client("GET", f"/api/v1/events?after={found[0]['id']}")))["items"]
+            assert [each["reason"] for each in after] == expected[1:]
+
+
 async def test_events_come_in_order_and_go_on_where_a_client_stopped(tmp_path: Path) -> None:
     async with prepared_world(tmp_path) as world:
         for number in range(3):

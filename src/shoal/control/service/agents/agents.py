@@ -57,16 +57,29 @@ _BEATS = {
     "sqlite": (
         "UPDATE agents SET last_heartbeat_at = max(last_heartbeat_at, json_extract(r.value, '$[3]')), "
         "state = coalesce(json_extract(r.value, '$[4]'), agents.state), "
-        "software = coalesce(json_extract(r.value, '$[5]'), agents.software), lost = false "
+        "software = coalesce(json_extract(r.value, '$[5]'), agents.software) "
         "FROM json_each(:rows) AS r WHERE agents.cluster_id = json_extract(r.value, '$[0]') "
         "AND agents.shard = json_extract(r.value, '$[1]') AND agents.epoch = json_extract(r.value, '$[2]') "
     ),
     "postgresql": (
         "UPDATE agents SET last_heartbeat_at = greatest(last_heartbeat_at, CAST(r.value->>3 AS bigint)), "
         "state = coalesce(nullif(r.value->4, CAST('null' AS jsonb)), agents.state), "
-        "software = coalesce(r.value->>5, agents.software), lost = false "
+        "software = coalesce(r.value->>5, agents.software) "
         "FROM jsonb_array_elements(CAST(:rows AS jsonb)) AS r(value) WHERE agents.cluster_id = r.value->>0 "
         "AND agents.shard = r.value->>1 AND agents.epoch = CAST(r.value->>2 AS bigint) "
+    ),
+}
+# Of several control planes that hear a lost agent at once, only one finds it marked.
+_RETURN = {
+    "sqlite": (
+        "UPDATE agents SET lost = false FROM json_each(:rows) AS r WHERE agents.lost "
+        "AND agents.cluster_id = json_extract(r.value, '$[0]') AND agents.shard = json_extract(r.value, '$[1]') "
+        "AND agents.epoch = json_extract(r.value, '$[2]') "
+    ),
+    "postgresql": (
+        "UPDATE agents SET lost = false FROM jsonb_array_elements(CAST(:rows AS jsonb)) AS r(value) WHERE agents.lost "
+        "AND agents.cluster_id = r.value->>0 AND agents.shard = r.value->>1 "
+        "AND agents.epoch = CAST(r.value->>2 AS bigint) "
     ),
 }
 
@@ -77,7 +90,7 @@ class SavedHeartbeat(NamedTuple):
     confirmed_deletes: str
 
 
-class LostAgent(NamedTuple):
+class ReturnedAgent(NamedTuple):
     cluster_id: str
     shard: str
 
@@ -103,7 +116,10 @@ _SAVE_HEARTBEATS = {
     dialect: RowQuery(statement + "RETURNING agents.cluster_id, agents.shard, agents.confirmed_deletes", SavedHeartbeat)
     for dialect, statement in _BEATS.items()
 }
-_LOST = RowQuery("SELECT cluster_id, shard FROM agents WHERE lost", LostAgent)
+_RETURNED = {
+    dialect: RowQuery(statement + "RETURNING agents.cluster_id, agents.shard", ReturnedAgent)
+    for dialect, statement in _RETURN.items()
+}
 _HEARD = RowQuery("SELECT cluster_id, shard, last_heartbeat_at, lost FROM agents", HeardAgent)
 _OVER = "revoked_at > :since OR (expires_at > :since AND expires_at <= :now)"
 _ENDED = RowQuery(
@@ -339,8 +355,9 @@ class Agents:
         ]
 
         async def save(tx: Tx) -> tuple[list[SavedHeartbeat], set[Place]]:
-            back = {Place(row.cluster_id, row.shard) for row in await tx.ask(_LOST, {})} & heartbeats.keys()
-            saved = await tx.ask(_SAVE_HEARTBEATS[tx.dialect], {"rows": listed(rows)})
+            said = {"rows": listed(rows)}
+            back = {Place(row.cluster_id, row.shard) for row in await tx.ask(_RETURNED[tx.dialect], said)}
+            saved = await tx.ask(_SAVE_HEARTBEATS[tx.dialect], said)
             for place in sorted(back):
                 self._tell(tx, place, "AgentReturned", "Normal", "heartbeats are back")
             return saved, back
@@ -491,14 +508,20 @@ def _raise_epoch(tx: Tx, rows: dict[Place, Agent], joining: _Joining, known: int
             software="", joined_at=0, last_heartbeat_at=0, lost=False, confirmed_deletes="",
         )  # fmt: skip
         tx.session.add(row)
+    before, last = row.agent, row.epoch
     row.epoch = max(row.epoch, known) + 1
     row.agent = clean(identity.agent)
     row.public_key = bytes(joining.request.public_key)
     row.software = clean(joining.request.software, 64)
     row.joined_at = row.last_heartbeat_at = tx.now
+    joined = f"{row.agent} joined with epoch {row.epoch}"
+    if last:
+        reason, message = "ClusterRestarted", f"{joined}, after {before} with epoch {last}"
+    else:
+        reason, message = "AgentJoined", joined
     tx.event(
         workspace_id=FLEET, kind="Agent", object_id=place.cluster, name=f"{cluster.name}/{place.shard}",
-        reason="AgentJoined", message=f"{row.agent} joined with epoch {row.epoch}", region=cluster.region,
+        reason=reason, message=message, region=cluster.region,
     )  # fmt: skip
     return AgentFacts(row.epoch, row.agent, row.public_key, row.joined_at, row.confirmed_deletes)
 
