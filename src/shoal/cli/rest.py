@@ -100,7 +100,11 @@ class Rest:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
             sent.setdefault("Content-Type", "application/json")
         answer = self._answer(method, _target(path, params), data, sent)
-        text = answer.read()
+        try:
+            text = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise self._lost(method, error) from None
         found = {name.lower(): value for name, value in answer.getheaders()}
         decoded = _decoded(text, found.get("content-type", ""))
         if answer.status >= 400:
@@ -164,10 +168,15 @@ class Rest:
             if not fresh and method in ("GET", "PUT", "DELETE"):  # the server closed the idle connection
                 return self._answer(method, target, data, headers, timeout_s)
             if sent and method != "GET":
-                raise AnswerLost(f"the connection to {self.context.url} was lost before the answer: {error}") from None
+                raise self._lost(method, error) from None
             raise CannotReach(
                 f"no response from {self.context.url}: {error}; start it with `shoal up`, or check the context's URL"
             ) from None
+
+    def _lost(self, method: str, error: Exception) -> CannotReach:
+        """The server has the request, and its answer did not arrive as a whole."""
+        kind = CannotReach if method == "GET" else AnswerLost
+        return kind(f"the connection to {self.context.url} was lost before the answer: {error}")
 
     def _connected(self, timeout_s: float | None) -> http.client.HTTPConnection:
         if self._connection is None:

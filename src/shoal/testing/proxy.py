@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -167,3 +168,37 @@ class TcpProxy(FaultProxy):
 
     async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(_HOST, self._target_port)
+
+
+class AnswerLosingProxy(TcpProxy):
+    """Cuts the first connection that sends more than ``larger_than`` bytes, before an answer comes back: once ``until``
+    has returned, or without it before the request reaches the server. Later connections work."""
+
+    def __init__(self, target_port: int, *, larger_than: int, until: Callable[[], Awaitable[None]] | None) -> None:
+        super().__init__(target_port)
+        self._larger_than = larger_than
+        self._until = until
+        self._cutting: asyncio.Task[None] | None = None
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
+        seen = 0
+        try:
+            while data := await reader.read(_PIECE_BYTES):
+                seen += len(data)
+                if gate is self._requests and seen > self._larger_than and self._cutting is None:
+                    self.mute()
+                    self._cutting = asyncio.create_task(self._cut(), name="proxy/cut")
+                if gate is self._requests and self._cutting is not None and self._until is None:
+                    await self._cutting
+                await gate.wait()
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.transport.abort()
+
+    async def _cut(self) -> None:
+        if self._until is not None:
+            await self._until()
+        self.cut()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,13 @@ ROUTE = {
     "apiVersion": "shoal.dev/v1", "kind": "Route", "spec": {"host": "shop.example", "app": "web"},
     "metadata": {"name": "front", "project": PROJECT, "environment": ENVIRONMENT},
 }  # fmt: skip
+
+
+def shoal(fleet: LocalFleet, *words: str) -> subprocess.CompletedProcess[str]:
+    context = fleet.api.context
+    given = {"SHOAL_URL": context.url, "SHOAL_TOKEN": context.token, "SHOAL_CA": context.ca}
+    command = [sys.executable, "-m", "shoal", *words, "-p", PROJECT, "-e", ENVIRONMENT]
+    return subprocess.run(command, env=os.environ | given, capture_output=True, text=True, timeout=120, check=False)
 
 
 async def test_gateways_whose_namespace_is_deleted_come_back_and_while_they_cannot_status_says_why(
@@ -47,6 +57,11 @@ async def test_gateways_whose_namespace_is_deleted_come_back_and_while_they_cann
             await admin.of(builtin("namespaces")).delete("sentinel")
             refused = await eventually(gateway, until=lambda one: "orbidden" in one["reason"], timeout_s=60)
             assert "sentinel" in refused["reason"]
+            waited = await asyncio.to_thread(shoal, fleet, "status", "web", "--wait-ready", "--timeout", "2s")
+            assert waited.returncode == 1 and "gateway" in waited.stderr and "orbidden" in waited.stderr, waited
+            assert (await asyncio.to_thread(fleet.api.app_status, "web"))["state"] == "Ready", "only its gateway is not"
             await roles.create({"metadata": {"name": AGENT_GATEWAY_ROLE}, "rules": role["rules"]})
+            waited = await asyncio.to_thread(shoal, fleet, "status", "web", "--wait-ready", "--timeout", "60s")
+            assert waited.returncode == 0 and "Ready" in waited.stdout, waited
         after = await until(healthy=True)
         assert after["address"] == before["address"] != ""

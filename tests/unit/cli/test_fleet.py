@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 from tests.unit.cli.conftest import Shoal, a_document, a_file, an_app
 
-from shoal.cli.contexts import read_contexts
+from shoal.cli.contexts import current_context, read_contexts
+from shoal.cli.rest import Rest
+from shoal.testing.proxy import AnswerLosingProxy
+from shoal.testing.waiting import eventually
 
 
 def test_a_file_in_any_order_is_applied_in_the_order_of_need(shoal: Shoal, tmp_path: Path) -> None:
@@ -42,6 +49,35 @@ def test_a_change_names_its_fields_and_a_dry_run_its_places(shoal: Shoal, projec
     assert "eu-1" not in done
     found = json.loads(shoal("apply", "-f", file, "-o", "json").out)
     assert [each["changed"] for each in found["items"]] == [[]]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_an_apply_whose_answer_is_lost_finds_out_whether_it_was_applied(
+    shoal: Shoal, project: str, tmp_path: Path, control_home: Path, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    context = current_context(control_home, environ={})
+    file = a_file(tmp_path, an_app(project, env={"LONG": "x" * 8000}), an_app(project, "other"))
+
+    def is_there() -> bool:
+        with closing(Rest(context)) as rest:
+            return bool(rest.get(f"/api/v1/projects/{project}/environments/production/apps")["items"])
+
+    async def until_there() -> None:
+        await eventually(partial(asyncio.to_thread, is_there), timeout_s=30)
+
+    port = urlsplit(context.url).port or 0
+    async with AnswerLosingProxy(port, larger_than=6000, until=until_there if committed else None) as proxy:
+        monkeypatch.setenv("SHOAL_URL", f"https://127.0.0.1:{proxy.port}")
+        monkeypatch.setenv("SHOAL_TOKEN", context.token)
+        monkeypatch.setenv("SHOAL_CA", context.ca)
+        ran = await asyncio.to_thread(shoal, "apply", "-f", file)
+        assert is_there() == committed
+        if committed:
+            assert ran.code == 0 and [row[-1] for row in ran.rows()] == ["unchanged"] * 2
+            assert "was lost before the answer" in ran.err and "is applied" in ran.err
+        else:
+            assert ran.code == 1 and "had not been applied when asked a moment later: apply again" in ran.err
+            assert (await asyncio.to_thread(shoal, "apply", "-f", file)).code == 0
 
 
 def test_folders_and_standard_input_are_files_too(

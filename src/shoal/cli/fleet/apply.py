@@ -96,9 +96,7 @@ def send(session: FleetSession, batch: Sequence[ManifestDocument], *, dry_run: b
     try:
         answer = session.rest.request("POST", f"{ROOT}/apply", body, params={"dryRun": dry_run}).body
     except AnswerLost as lost:
-        first, last = batch[0].shown, batch[-1].shown
-        named = first if len(batch) == 1 else f"{first} to {last}"
-        raise AnswerLost(f"{lost}; either all or none of {named} were applied: apply again to be sure") from None
+        return _found_out(session, batch, lost)
     except RequestRefused as refused:
         items = refused.body.get("items") if isinstance(refused.body, dict) else None
         if items:
@@ -110,6 +108,22 @@ def send(session: FleetSession, batch: Sequence[ManifestDocument], *, dry_run: b
         raise
     found: list[dict[str, Any]] = answer["items"]
     return found
+
+
+def _found_out(session: FleetSession, batch: Sequence[ManifestDocument], lost: AnswerLost) -> list[dict[str, Any]]:
+    """The results of a batch whose answer was lost, from a dry run; ``AnswerLost`` unless all of it is applied."""
+    first, last = batch[0].shown, batch[-1].shown
+    named = first if len(batch) == 1 else f"{first} to {last}"
+    try:
+        found: list[dict[str, Any]] = session.rest.request(
+            "POST", f"{ROOT}/apply", [each.content for each in batch], params={"dryRun": True}
+        ).body["items"]
+    except ShoalError:
+        raise AnswerLost(f"{lost}; either all or none of {named} were applied: apply again to be sure") from None
+    if any(each["created"] or each["changed"] for each in found):
+        raise AnswerLost(f"{lost}; {named} had not been applied when asked a moment later: apply again")
+    typer.echo(f"note: {lost}; asked again, everything of {named} is applied", err=True)
+    return [{**each, "dryRun": False} for each in found]
 
 
 def _refused(session: FleetSession, batch: Sequence[ManifestDocument], items: Sequence[dict[str, Any]]) -> str:

@@ -36,14 +36,17 @@ def test_batches_are_limited_in_number_and_size() -> None:
 
 
 @contextmanager
-def a_server_that_hangs_up() -> Iterator[str]:
-    """Its URL. It reads a request and closes the connection without an answer."""
+def a_server_that_hangs_up(answer: bytes) -> Iterator[str]:
+    """Its URL. It reads a request and closes the connection with ``answer``, which is not a whole one. After that it
+    accepts no connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
             connection, _ = listener.accept()
+            listener.close()
             with connection:
                 connection.recv(65536)
+                connection.sendall(answer)
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -51,9 +54,10 @@ def a_server_that_hangs_up() -> Iterator[str]:
         thread.join(10)
 
 
-def test_a_connection_that_is_lost_half_way_tells_what_may_have_been_applied() -> None:
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"])
+def test_a_connection_that_is_lost_half_way_tells_what_may_have_been_applied(answer: bytes) -> None:
     batch = [ManifestDocument({"kind": "Project", "metadata": {"name": name}}, f"{name}.yaml") for name in ("a", "b")]
-    with a_server_that_hangs_up() as url:
+    with a_server_that_hangs_up(answer) as url:
         session = FleetSession(Rest(Context("test", url, "token", "")), "", "")
         with pytest.raises(AnswerLost) as lost:
             send(session, batch, dry_run=False)
