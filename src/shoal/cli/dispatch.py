@@ -45,6 +45,8 @@ def run(
         return WRONG_USE
     except ShoalError as error:
         err.write(f"error: {error}\n")
+        if correlation := getattr(error, "correlation", ""):
+            err.write(f"correlation id: {correlation}\n")
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -39,6 +39,12 @@ class RequestRefused(ShoalError):
         self.message = message
         self.details = details
         self.body = body
+        self.correlation = _correlation(body)
+
+
+def _correlation(body: Any) -> str:
+    error = body.get("error") if isinstance(body, dict) else None
+    return str(error.get("correlation") or "") if isinstance(error, dict) else ""
 
 
 def in_lines(message: str, details: list[dict[str, str]]) -> str:
@@ -72,6 +78,7 @@ class Rest:
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self.correlation = ""  # sent with each request; the server's own after the first change, so that all share one
         parts = urlsplit(context.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"url is {context.url!r}: use https://HOST:PORT")
@@ -95,6 +102,8 @@ class Rest:
     ) -> RestReply:
         """Raises ``RequestRefused`` for a status of 400 and above, ``CannotReach`` without a response."""
         sent = {"Authorization": f"Bearer {self.context.token}", "Accept": "application/json", **(headers or {})}
+        if self.correlation:
+            sent.setdefault("X-Correlation-Id", self.correlation)
         data = None
         if body is not None:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -109,6 +118,8 @@ class Rest:
         decoded = _decoded(text, found.get("content-type", ""))
         if answer.status >= 400:
             raise _refused(answer.status, decoded)
+        if method != "GET":
+            self.correlation = self.correlation or found.get("x-correlation-id", "")
         return RestReply(answer.status, decoded, found)
 
     def events(self, path: str, *, params: Mapping[str, Any] | None = None, last: str = "") -> EventStream:

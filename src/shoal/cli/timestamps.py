@@ -20,3 +20,13 @@ def clock_time(moment: Any) -> str:
     if not moment:
         return ""
     return datetime.fromisoformat(str(moment)).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def precise_time(moment: Any) -> str:
+    """Local time with milliseconds: ``12:00:05.123``."""
+    return datetime.fromisoformat(str(moment)).astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+
+def between(start: Any, end: Any) -> str:
+    """The time from one moment to another: ``+0.123s``."""
+    return f"{(datetime.fromisoformat(str(end)) - datetime.fromisoformat(str(start))).total_seconds():+.3f}s"

@@ -323,7 +323,9 @@ class DeploymentController(Controller):
     def _request(self, sequence: int, reports: list[Report]) -> pb.ReportDeploymentStatusRequest:
         chosen = [report for report in reports if isinstance(report, pb.DeploymentReport)]
         identity = self.context.session.identity
-        return pb.ReportDeploymentStatusRequest(identity=identity, sequence=sequence, reports=chosen)
+        return pb.ReportDeploymentStatusRequest(
+            identity=identity, sequence=sequence, reports=chosen, times=self.context.key_state.times(chosen)
+        )
 
 
 class SentinelController(Controller):
@@ -355,7 +357,9 @@ class SentinelController(Controller):
     def _request(self, sequence: int, reports: list[Report]) -> pb.ReportSentinelStatusRequest:
         chosen = [report for report in reports if isinstance(report, pb.SentinelReport)]
         identity = self.context.session.identity
-        return pb.ReportSentinelStatusRequest(identity=identity, sequence=sequence, reports=chosen)
+        return pb.ReportSentinelStatusRequest(
+            identity=identity, sequence=sequence, reports=chosen, times=self.context.key_state.times(chosen)
+        )
 
 
 def _newest(cursor: str) -> float:

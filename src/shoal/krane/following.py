@@ -197,6 +197,7 @@ class Follower:
                     context.cache.put(item)
                     self._unsaved.set()
                     context.hop("received", item.committed_ms)
+                    context.key_state.came(item, context.now_ms())
                     if not context.inbox.offer(item):
                         await context.inbox.put(item)  # reading stops until there is room
                 case Save(cursor):

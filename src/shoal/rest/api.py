@@ -39,7 +39,8 @@ MAX_BODY_BYTES = 1024 * 1024
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 CORRELATION = "x-correlation-id"
 TRACE = "traceparent"
-_is_correlation = re.compile(r"[A-Za-z0-9._:/+=-]{1,64}").fullmatch
+CORRELATION_PATTERN = "[A-Za-z0-9._:/+=-]{1,64}"
+is_correlation = re.compile(CORRELATION_PATTERN).fullmatch
 _is_trace = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}").fullmatch
 
 
@@ -122,7 +123,7 @@ class RestApi(Generic[P, C]):
         request = RestRequest(scope, receive)
         request.accepted_at = round(self._deps.clock.wall_s() * 1000)
         given = request.header(CORRELATION) or ""
-        request.correlation = given if _is_correlation(given) else self._deps.new_id()
+        request.correlation = given if is_correlation(given) else self._deps.new_id()
         with span("api.request", parent=self._trace(request), method=request.method) as trace:
             request.trace = trace
             with correlated(correlation=request.correlation):

@@ -65,6 +65,15 @@ def test_one_id_is_in_the_logs_of_control_plane_relay_and_agent_and_on_the_objec
             timeout_s=60,
             explain=fleet.logs,
         )
+        steps = eventually_blocking(
+            lambda: fleet.api.get(f"/events?correlation={ID}")["items"],
+            until=lambda found: ("Ready", "App") in {(step["reason"], step["kind"]) for step in found},
+            timeout_s=60,
+        )
+        way = [step["reason"] for step in steps if step["kind"] == "App" or step["cluster"] == "eu-1"]
+        expected = ["Accepted", "Committed", "NewRevision", "Received", "Applied", "Reported", "Ready"]
+        assert [reason for reason in dict.fromkeys(way) if reason in expected] == expected
+        assert [step["at"] for step in steps] == sorted(step["at"] for step in steps)
         assert ids(fleet, "deployments", "apps") == ids(fleet, "services") == [ID]
         template = objects(fleet, "deployments", "apps")[0]["spec"]["template"]
         assert ID not in orjson.dumps([template, objects(fleet, "pods")]).decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
@@ -275,6 +276,36 @@ def test_events_are_listed_for_all_and_for_one(shoal: Shoal, project: str, tmp_p
     one = json.loads(shoal("events", "app", f"{project}/production/web", "-o", "json").out)
     assert [each["reason"] for each in one] == ["NewRevision"]
     assert shoal("events", "app").code == 2
+
+
+def test_a_change_is_followed_by_its_id(
+    shoal: Shoal, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    spawned: Callable[..., subprocess.Popen[str]],
+) -> None:  # fmt: skip
+    file = a_file(tmp_path, an_app(project))
+    ran = shoal("apply", "-f", file, "--correlation-id", f"deploy-{project}")
+    assert ran.err == f"correlation id: deploy-{project} (shoal events --correlation deploy-{project})\n"
+    assert shoal("apply", "-f", file).err == "", "nothing changed"
+    shown = shoal("events", "--correlation", f"deploy-{project}")
+    assert [row[2] for row in shown.rows()[1:]][:3] == ["Accepted", "Committed", "NewRevision"]
+    assert "Waiting" in shown.out and "eu-1" in shown.out and "not reported as applied yet" in shown.out
+    steps = json.loads(shoal("events", "--correlation", f"deploy-{project}", "-o", "json").out)
+    assert {step["correlation"] for step in steps} == {f"deploy-{project}"}
+    following = spawned("events", "--correlation", f"deploy-{project}", "-f")
+    assert following.stdout and "Accepted" in following.stdout.readline()
+
+    monkeypatch.setenv("SHOAL_CORRELATION_ID", "from-the-pipeline")
+    scaled = shoal("scale", "app", f"{project}/production/web", "--replicas", "7")
+    assert "correlation id: from-the-pipeline" in scaled.err
+    wrong = shoal("apply", "-f", a_file(tmp_path, an_app(project, imag="x")))
+    assert wrong.err.endswith("correlation id: from-the-pipeline\n"), "errors show it too"
+    monkeypatch.delenv("SHOAL_CORRELATION_ID")
+    made = shoal("scale", "app", f"{project}/production/web", "--replicas", "8").err
+    assert re.fullmatch(r"correlation id: ([0-9a-f-]{36}) \(shoal events --correlation \1\)\n", made)
+
+    assert shoal("events", "--correlation", "never-was").out == "nothing known of never-was\n"
+    assert "use up to 64 letters" in shoal("apply", "-f", file, "--correlation-id", "two words").err
+    assert "cannot be combined" in shoal("events", "app", "web", "--correlation", "x").err
 
 
 def test_why_an_app_is_where_it_is_is_explained(shoal: Shoal, project: str, tmp_path: Path) -> None:

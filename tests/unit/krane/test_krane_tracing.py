@@ -13,6 +13,7 @@ from krane_doubles import FakeCluster, FakePlane, Rig
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, get_current_span
 
 from shoal.base import logs, tracing
+from shoal.base.clock import FakeClock
 from shoal.errors import Conflict
 from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -46,10 +47,12 @@ class Listening(FakePlane):
         super().__init__()
         self.said: list[str] = []
         self.ids: list[str] = []
+        self.times: list[pb.HopTimes] = []
 
     async def report(self, stream: StreamKind, request: Any) -> pb.ReportResponse:
         self.said.append(tracing.current())
         self.ids.append(logs.bound("correlation"))
+        self.times += request.times
         return await super().report(stream, request)
 
 
@@ -81,3 +84,17 @@ async def test_log_lines_and_reports_carry_the_id_of_the_request(tmp_path: Path)
     told = [line["message"] for line in lines if line.get("correlation") == "deploy-7"]
     assert told == ["working on a key failed", "change applied"]
     assert plane.ids and set(plane.ids) == {"deploy-7"}
+
+
+async def test_a_report_says_when_a_change_of_a_request_was_received_and_applied(tmp_path: Path) -> None:
+    plane, cluster, clock = Listening(), FakeCluster(), FakeClock()
+    plane.desired.want("deployment/a").correlation = "deploy-7"
+    plane.desired.want("deployment/b")
+    cluster.failing["deployment/a"] = Conflict("busy")
+    async with Rig(tmp_path, plane=plane, cluster=cluster, clock=clock) as rig:
+        received_ms = round(clock.wall_s() * 1000)
+        await rig.settle()
+        cluster.failing.clear()
+        await clock.advance(300)
+    assert {(each.key, each.received_ms) for each in plane.times} == {("deployment/a", received_ms)}
+    assert all(received_ms < each.applied_ms <= received_ms + 300_000 for each in plane.times)

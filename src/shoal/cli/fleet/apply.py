@@ -13,7 +13,7 @@ from shoal.cli.apps import new_app
 from shoal.cli.fleet.documents import ManifestDocument, ordered, placed, read_all
 from shoal.cli.fleet.hints import hints
 from shoal.cli.fleet.kinds import BY_NAME, ROOT, ref_of
-from shoal.cli.fleet.session import DryRun, Environment, FleetSession, Project, opened
+from shoal.cli.fleet.session import CorrelationId, DryRun, Environment, FleetSession, Project, opened
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, brief, document, indented
 from shoal.cli.rest import AnswerLost, CannotReach, RequestRefused, in_lines
@@ -34,6 +34,10 @@ Files = Annotated[
 class NothingApplied(ShoalError):
     """A document is refused, so none was applied."""
 
+    def __init__(self, message: str, correlation: str) -> None:
+        super().__init__(message)
+        self.correlation = correlation
+
 
 class PartlyApplied(ShoalError):
     """There were more documents than one request may have, and a later request failed."""
@@ -43,6 +47,7 @@ class PartlyApplied(ShoalError):
 def apply(
     filename: Files = None,
     dry_run: DryRun = False,
+    correlation_id: CorrelationId = "",
     output: Output = Format.TABLE,
     project: Project = "",
     environment: Environment = "",
@@ -53,7 +58,7 @@ def apply(
     if not filename:
         raise ConfigError("filename is missing: use -f FILE, or -f - for standard input")
     documents = ordered(read_all(filename))
-    with opened(context, project, environment) as session:
+    with opened(context, project, environment, correlation=correlation_id) as session:
         documents = [placed(each, session.project, session.environment) for each in documents]
         results: list[dict[str, Any]] = []
         for batch in batches(documents):
@@ -71,6 +76,8 @@ def apply(
         failed = [(each, found) for each, found in zip(documents, results, strict=True) if "error" in found]
         for each, found in failed:
             typer.echo(failure(session, each, found["error"]), err=True, nl=False)
+        if not dry_run and any(each.get("created") or each.get("changed") for each in results):
+            session.say_correlation()
     if failed:
         raise typer.Exit(1)
 
@@ -100,11 +107,12 @@ def send(session: FleetSession, batch: Sequence[ManifestDocument], *, dry_run: b
     except RequestRefused as refused:
         items = refused.body.get("items") if isinstance(refused.body, dict) else None
         if items:
-            raise NothingApplied(_refused(session, batch, items)) from None
+            raise NothingApplied(_refused(session, batch, items), refused.correlation) from None
         if refused.status == 422 and refused.details:
-            raise NothingApplied(_wrong(session, batch, refused)) from None
+            raise NothingApplied(_wrong(session, batch, refused), refused.correlation) from None
         if len(batch) == 1:
-            raise NothingApplied(f"nothing was applied: {batch[0].shown}: {refused}") from None
+            message = f"nothing was applied: {batch[0].shown}: {refused}"
+            raise NothingApplied(message, refused.correlation) from None
         raise
     found: list[dict[str, Any]] = answer["items"]
     return found

@@ -14,12 +14,13 @@ from shoal.cli.fleet.kinds import ROOT, ObjectName
 from shoal.cli.fleet.session import Environment, FleetSession, Project, opened
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, cell, document, render
-from shoal.cli.timestamps import clock_time
+from shoal.cli.timestamps import between, clock_time, precise_time
 from shoal.cli.watching import ReconnectingStream
 from shoal.errors import ConfigError
 
 app = new_app("Show events.")
 
+STEP_COLUMNS = ("time", "after", "reason", "object", "region", "cluster", "message")
 EVENT_COLUMNS = ("time", "type", "reason", "object", "region", "message")
 
 
@@ -29,6 +30,10 @@ def events(
     name: Annotated[str, typer.Argument(metavar="", help="")] = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="follow events as they happen")] = False,
     limit: Annotated[int, typer.Option(min=1, max=500, help="number of past events to show")] = 50,
+    correlation: Annotated[
+        str,
+        typer.Option("--correlation", metavar="ID", help="steps of everything that the request with this id led to"),
+    ] = "",
     cluster: Annotated[
         str, typer.Option("--cluster", help="Kubernetes events of this cluster, or of all clusters with `all`")
     ] = "",
@@ -37,7 +42,10 @@ def events(
     environment: Environment = "",
     context: ContextName = "",
 ) -> None:
-    """Show the newest events, oldest first, of the workspace or of one object."""
+    """Show the newest events, oldest first, of the workspace or of one object. With --correlation, show how far a
+    change has come: accepted, committed, and in each cluster received, applied, reported, ready."""
+    if correlation and (kind or cluster):
+        raise ConfigError("--correlation cannot be combined with an object or --cluster: leave one of them out")
     if kind and not name:
         raise ConfigError(f"name is missing: use `shoal events {kind} NAME`")
     if cluster:
@@ -47,6 +55,9 @@ def events(
         return
     with opened(context, project, environment) as session:
         params: dict[str, Any] = {"limit": limit, **(_named(session, kind, name) if kind else {})}
+        if correlation:
+            _show_steps(session, correlation, output, follow=follow)
+            return
         if follow:
             _follow(session, params, output)
         found = session.rest.get(f"{ROOT}/events", **params)["items"]
@@ -54,6 +65,43 @@ def events(
             typer.echo(document(found, output), nl=False)
         else:
             typer.echo(render(event_rows(found), EVENT_COLUMNS) if found else "no events\n", nl=False)
+
+
+def _show_steps(session: FleetSession, correlation: str, output: Format, *, follow: bool) -> None:
+    found = session.rest.get(f"{ROOT}/events", correlation=correlation)["items"]
+    if not follow:
+        if output is not Format.TABLE:
+            typer.echo(document(found, output), nl=False)
+        else:
+            text = render(step_rows(found), STEP_COLUMNS) if found else f"nothing known of {correlation}\n"
+            typer.echo(text, nl=False)
+        return
+    first, told = None, set[str]()  # after a lost connection the stream begins anew
+    with ReconnectingStream(session.rest, f"{ROOT}/events", {"correlation": correlation, "follow": True}) as stream:
+        while True:
+            step = stream.next()
+            first = first or step["at"]
+            line = _streamed_step(step, first, output)
+            if line not in told:
+                told.add(line)
+                sys.stdout.write(line)
+                sys.stdout.flush()
+
+
+def _streamed_step(step: Mapping[str, Any], first: str, output: Format) -> str:
+    if output is not Format.TABLE:
+        return _streamed(step, output)
+    row = step_rows([step], first)[0]
+    return "   ".join(cell(row.get(column)) for column in STEP_COLUMNS) + "\n"
+
+
+def step_rows(steps: Sequence[Mapping[str, Any]], first: str = "") -> list[dict[str, Any]]:
+    """Each step with its time and the time since the first one."""
+    start = first or (steps[0]["at"] if steps else "")
+    return [
+        {**each, "time": precise_time(each["at"]), "after": between(start, each["at"]), "object": _object(each)}
+        for each in steps
+    ]
 
 
 def _named(session: FleetSession, kind: str, name: str) -> dict[str, str]:

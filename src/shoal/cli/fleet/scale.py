@@ -8,7 +8,7 @@ import typer
 
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.apply import report
-from shoal.cli.fleet.session import DryRun, Environment, Name, Project, opened
+from shoal.cli.fleet.session import CorrelationId, DryRun, Environment, Name, Project, opened
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document
 
@@ -21,6 +21,7 @@ def scale_app(
     replicas: Annotated[int, typer.Option(min=0, max=10_000, help="instances in each region")],
     region: Annotated[str, typer.Option(help="only in this region; default: all regions of the app")] = "",
     dry_run: DryRun = False,
+    correlation_id: CorrelationId = "",
     output: Output = Format.TABLE,
     project: Project = "",
     environment: Environment = "",
@@ -28,7 +29,9 @@ def scale_app(
 ) -> None:
     """Change the number of instances of an app, in one region or in all. Applying a file later overrides it."""
     body = {"replicas": replicas, **({"region": region} if region else {})}
-    with opened(context, project, environment) as session:
+    with opened(context, project, environment, correlation=correlation_id) as session:
         ref = session.find("app", name)
         changed = session.send("POST", ref, "scale", body, dryRun=dry_run)
-    typer.echo(report([changed]) if output is Format.TABLE else document(changed, output), nl=False)
+        typer.echo(report([changed]) if output is Format.TABLE else document(changed, output), nl=False)
+        if changed["changed"] and not dry_run:
+            session.say_correlation()

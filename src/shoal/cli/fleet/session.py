@@ -7,6 +7,7 @@ context. Without them, a name that only one object has is enough.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -27,6 +28,14 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="NAME, or PROJECT/ENVI
 Project = Annotated[str, typer.Option("--project", "-p", help="project; default $SHOAL_PROJECT, else the context's")]
 Environment = Annotated[
     str, typer.Option("--environment", "-e", help="environment; default $SHOAL_ENVIRONMENT, else the context's")
+]
+CorrelationId = Annotated[
+    str,
+    typer.Option(
+        "--correlation-id",
+        metavar="ID",
+        help="id of the change in logs and events; default $SHOAL_CORRELATION_ID, else a new one",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="change nothing; show what would change, and where")]
 
@@ -118,6 +127,14 @@ class FleetSession:
         except ShoalError:
             return []
 
+    def say_correlation(self) -> None:
+        """Tell people how to follow what they have just changed."""
+        if self.rest.correlation:
+            typer.echo(
+                f"correlation id: {self.rest.correlation} (shoal events --correlation {self.rest.correlation})",
+                err=True,
+            )
+
     @property
     def where(self) -> str:
         """`` in PROJECT/ENVIRONMENT`` for the end of a sentence, or empty."""
@@ -157,13 +174,31 @@ def _matches(other: ObjectName, ref: ObjectName) -> bool:
     )  # fmt: skip
 
 
+_is_correlation = re.compile("[A-Za-z0-9._:/+=-]{1,64}").fullmatch
+
+
+def _checked(correlation: str) -> str:
+    """A server would replace an id that it cannot take."""
+    if correlation and not _is_correlation(correlation):
+        raise ConfigError(
+            f"the correlation id is {correlation[:80]!r}: use up to 64 letters, digits and the characters . _ : / + = -"
+        )
+    return correlation
+
+
 @contextmanager
 def opened(
-    context: str = "", project: str = "", environment: str = "", *, environ: Mapping[str, str] = os.environ
+    context: str = "",
+    project: str = "",
+    environment: str = "",
+    *,
+    correlation: str = "",
+    environ: Mapping[str, str] = os.environ,
 ) -> Iterator[FleetSession]:
-    """A session with the control plane of a context."""
+    """A session with the control plane of a context. ``correlation`` is sent with each request."""
     chosen = current_context(shoal_home(environ), context, environ)
     rest = Rest(chosen)
+    rest.correlation = _checked(correlation or environ.get("SHOAL_CORRELATION_ID", ""))
     project = project or environ.get("SHOAL_PROJECT", "") or chosen.project
     environment = environment or environ.get("SHOAL_ENVIRONMENT", "") or chosen.environment
     try:

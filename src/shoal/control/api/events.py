@@ -22,7 +22,7 @@ from shoal.control.api.parameters import Call, Limited, ref_of
 from shoal.control.database.engine import Database, Databases
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.kinds.checks import is_name
-from shoal.control.domain.model import ObjectRef
+from shoal.control.domain.model import Actor, ObjectRef
 from shoal.control.domain.objects import workspace_of
 from shoal.control.domain.specs import KINDS
 from shoal.errors import (
@@ -36,6 +36,7 @@ from shoal.errors import (
     required,
 )
 from shoal.rest.answers import bad_fields, bad_query
+from shoal.rest.api import CORRELATION_PATTERN, is_correlation
 from shoal.rest.operations import Operation
 from shoal.rest.streams import RestStreams, event
 
@@ -56,6 +57,11 @@ class ListedEvents(Limited, frozen=True, kw_only=True):
         str, Meta(description="With name: only of this object", extra_json_schema={"enum": list(KINDS)})
     ] = ""  # fmt: skip
     name: Annotated[str, Meta(description="Only of this object")] = ""
+    correlation: Annotated[
+        str,
+        Meta(description="The steps of everything that the request with this correlation id led to, with times",
+             extra_json_schema={"pattern": f"^({CORRELATION_PATTERN})?$"}),
+    ] = ""  # fmt: skip
     project: Annotated[str, Meta(description="The project of that object")] = ""
     environment: Annotated[str, Meta(description="The environment of that object")] = ""
 
@@ -99,6 +105,8 @@ class Events:
         ]  # fmt: skip
 
     async def events(self, call: Call, query: ListedEvents, headers: LastEvent) -> Json | Application:
+        if query.correlation:
+            return await self._timeline(call, query)
         who, ref, limit = call.caller.who, _object(query), query.limit
         after = _last_event(headers) or query.after
         first = await self._fleet.events(who, ref, after=after, limit=limit)
@@ -112,6 +120,24 @@ class Events:
 
         follower = Follower(more, self._streams.clock, after=after)
         return self._streams.events(call.request.token, self._follow(follower, first, database), "events")
+
+    async def _timeline(self, call: Call, query: ListedEvents) -> Json | Application:
+        correlation, who = _correlation(query), call.caller.who
+        first = await self._fleet.timeline(who, correlation)
+        if not query.follow:
+            return {"items": first, "continue": ""}
+        return self._streams.events(call.request.token, self._steps(who, correlation, first), "events")
+
+    async def _steps(self, who: Actor, correlation: str, first: list[Json]) -> AsyncGenerator[bytes, None]:
+        """Each step once. They have no ids: a client that comes back is told all of them."""
+        sent: set[bytes] = set()
+        async with aclosing(self._looks(self._databases.of(who.workspace_id))) as looks:
+            async for _ in looks:
+                found = first or await self._unless_away(lambda: self._fleet.timeline(who, correlation)) or []
+                first = []
+                fresh = [step for step in found if step["reason"] != "Waiting" and _print(step) not in sent]
+                sent.update(_print(step) for step in fresh)
+                yield b"".join(event("event", step) for step in fresh)
 
     async def watch_all(self, call: Call, query: WatchedStatus) -> Application:
         return await self._watch(call, None, query.refresh)
@@ -225,6 +251,18 @@ def _last_event(headers: LastEvent) -> int:
     if not found.isdecimal() or len(found) > _LONGEST_NUMBER:
         raise bad_fields([invalid("Last-Event-ID", found[:32], "must be the id of an event")])
     return int(found)
+
+
+def _print(step: Json) -> bytes:
+    return orjson.dumps(step)
+
+
+def _correlation(query: ListedEvents) -> str:
+    if query.kind or query.name or query.project or query.environment or query.after:
+        raise bad_query(invalid("correlation", query.correlation, "cannot be combined with an object or after"))
+    if not is_correlation(query.correlation):
+        raise bad_query(invalid("correlation", query.correlation[:80], f"must match {CORRELATION_PATTERN}"))
+    return query.correlation
 
 
 def _object(query: ListedEvents) -> ObjectRef | None:

@@ -30,6 +30,7 @@ from shoal.control.domain.objects import (
 )
 from shoal.control.domain.placement.facts import Infrastructure, read_infrastructure
 from shoal.control.domain.specs import kind_named
+from shoal.control.domain.timeline import in_order, read_steps
 from shoal.errors import BadRequest
 from shoal.kube import labels as selectors
 from shoal.sync.keys import Place
@@ -173,9 +174,18 @@ class Queries:
             rows = sorted(await session.scalars(query.limit(limit)), key=lambda each: each.id)
         return [
             {"id": row.id, "at": time_text(row.at), "type": row.type, "reason": row.reason, "kind": row.kind,
-             "name": row.name, "region": row.region, "message": row.message}
+             "name": row.name, "region": row.region, "message": row.message, "correlation": row.correlation}
             for row in rows
         ]  # fmt: skip
+
+    async def timeline(self, who: Actor, correlation: str) -> list[dict[str, Any]]:
+        """The steps of everything that one request led to, oldest first."""
+        authorize(who, "read", "App")
+        infrastructure, steps = await self._infrastructure(), list[tuple[int, dict[str, Any]]]()
+        for workspace_id in dict.fromkeys((who.workspace_id, tables.FLEET)):
+            async with self._databases.of(workspace_id).reading() as session:
+                steps += await read_steps(session, workspace_id, correlation, infrastructure, self._now())
+        return in_order(steps, correlation)
 
     async def audit(self, who: Actor, *, before: int = 0, limit: int = 100) -> list[dict[str, Any]]:
         """The audit log of the workspace, newest first."""

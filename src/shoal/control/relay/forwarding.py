@@ -105,7 +105,7 @@ class Forwarding:
                 if error.code not in AWAY:
                     raise
         self._check(sender, caller)
-        if not self._outbox.put(sender, stream, request.sequence, request.reports):
+        if not self._outbox.put(sender, stream, request.sequence, request.reports, request.times):
             raise ConnectError(Code.RESOURCE_EXHAUSTED, "the relay's queue of reports is full: try again later")
         self._kept(method)
         return pb.ReportResponse()
@@ -180,4 +180,7 @@ def _request(forward: Forward) -> Any:
     kind: Any = (
         pb.ReportDeploymentStatusRequest if forward.stream is StreamKind.DEPLOYMENTS else pb.ReportSentinelStatusRequest
     )
-    return kind(identity=forward.sender.identity, sequence=forward.sequence, reports=list(forward.reports))
+    return kind(
+        identity=forward.sender.identity, sequence=forward.sequence, reports=list(forward.reports),
+        times=list(forward.times),
+    )  # fmt: skip

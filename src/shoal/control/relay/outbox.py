@@ -37,6 +37,7 @@ class Forward:
     stream: StreamKind | None  # None: a heartbeat
     sequence: int
     reports: tuple[Report, ...] = ()
+    times: tuple[pb.HopTimes, ...] = ()
     heartbeat: pb.HeartbeatRequest | None = None
 
 
@@ -45,6 +46,7 @@ class _Kept:
     sender: Sender
     sequence: int
     report: Report
+    times: pb.HopTimes | None
 
     @property
     def order(self) -> tuple[int, int]:
@@ -72,14 +74,22 @@ class Outbox:
         """Whether ``take`` would give something."""
         return any(place not in self._working for place in (*self._reports, *self._heartbeats))
 
-    def put(self, sender: Sender, stream: StreamKind, sequence: int, reports: Sequence[Report]) -> bool:
+    def put(
+        self,
+        sender: Sender,
+        stream: StreamKind,
+        sequence: int,
+        reports: Sequence[Report],
+        times: Sequence[pb.HopTimes] = (),
+    ) -> bool:
         """Keep the reports; False, and nothing kept, when there is no room for them."""
+        of_key = {one.key: one for one in times}
         kept = self._reports.get(sender.place, {})
         fresh = sum((stream, report.key) not in kept for report in reports)
         if self._count + fresh > self._limit:
             return False
         for report in reports:
-            one, key = _Kept(sender, sequence, report), (stream, report.key)
+            one, key = _Kept(sender, sequence, report, of_key.get(report.key)), (stream, report.key)
             known = kept.get(key)
             if known is not None and known.order > one.order:
                 continue
@@ -100,7 +110,8 @@ class Outbox:
             self._working.add(place)
             stream, first = min(((key[0], one) for key, one in kept.items()), key=lambda pair: pair[1].order)
             together = [one for key, one in kept.items() if key[0] == stream and one.order == first.order]
-            return Forward(first.sender, stream, first.sequence, tuple(one.report for one in together))
+            times = tuple(one.times for one in together if one.times is not None)
+            return Forward(first.sender, stream, first.sequence, tuple(one.report for one in together), times)
         for place, (sender, request) in self._heartbeats.items():
             if place not in self._working and place not in self._reports:
                 self._working.add(place)

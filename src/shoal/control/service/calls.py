@@ -107,7 +107,9 @@ class ClusterCalls(ClusterService):
                 correlated(correlation=who.correlation),
                 tracing.span("control.report", parent=who.trace, reports=len(request.reports)),
             ):
-                return await self._reports.take(who, member, stream, request.sequence, request.reports)
+                return await self._reports.take(
+                    who, member, stream, request.sequence, request.reports, times=request.times
+                )
         except ShoalError as error:
             raise to_connect(error) from error
 

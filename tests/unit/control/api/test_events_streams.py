@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from api_world import ENV, World, error_of, prepared_world
+from api_world import ENV, World, an_app, error_of, prepared_world
 
 from shoal.base.clock import FakeClock, RealClock
 from shoal.control.api import events
@@ -275,3 +275,20 @@ async def test_a_watch_sends_the_status_again_for_its_ages_when_the_watcher_asks
         await world.put_app()
         async with reading(world, "/api/v1/watch/status?refresh=0.05") as stream:
             assert [(await stream.next())[2]["apps"][0]["name"] for _ in range(3)] == ["web"] * 3
+
+
+async def test_the_steps_of_a_request_are_listed_and_followed(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        path = f"{ENV}/apps/web"
+        await world.ok(world.editor("PUT", path, an_app(), X_Correlation_Id="deploy-7"))
+        listed = await world.ok(world.viewer("GET", f"{EVENTS}?correlation=deploy-7"))
+        reasons = [item["reason"] for item in listed["items"]]
+        assert reasons[:3] == ["Accepted", "Committed", "NewRevision"] and reasons[-1] == "Waiting"
+        assert listed["items"][0]["at"] <= listed["items"][1]["at"]
+        async with reading(world, f"{EVENTS}?correlation=deploy-7&follow=true") as stream:
+            assert [(await stream.next())[2]["reason"] for _ in range(3)] == ["Accepted", "Committed", "NewRevision"]
+            await world.ok(world.editor("PUT", path, an_app(image="shop/web:9"), X_Correlation_Id="deploy-7"))
+            assert "NewRevision" in [(await stream.next())[2]["reason"] for _ in range(3)]
+        for wrong in ("correlation=a%20b", "correlation=x&after=1", "correlation=x&kind=App&name=web"):
+            answer = await world.viewer("GET", f"{EVENTS}?{wrong}")
+            assert answer.status_code in (400, 422) and "correlation" in answer.text, wrong

@@ -132,3 +132,10 @@ def test_another_key_is_another_owner_and_the_same_key_is_not() -> None:
     assert roster.owner(PLACE, 3) != first
     roster.admitted(PLACE, 4, "d")
     assert roster.owner(PLACE, 4) not in (first, roster.owner(PLACE, 3)), "joined elsewhere: the key is not known"
+
+
+def test_the_times_of_an_object_go_with_its_newest_report() -> None:
+    outbox, one = Outbox(10), sender()
+    outbox.put(one, StreamKind.DEPLOYMENTS, 1, [report("a"), report("b")], [pb.HopTimes(key="a", received_ms=1)])
+    outbox.put(one, StreamKind.DEPLOYMENTS, 2, [report("a")], [pb.HopTimes(key="a", received_ms=2)])
+    assert [[each.received_ms for each in forward.times] for forward in drained(outbox)] == [[], [2]]

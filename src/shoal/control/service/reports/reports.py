@@ -67,6 +67,7 @@ class _Request:
     reports: list[Report]
     caller: Caller
     done: asyncio.Future[list[str]]
+    times: dict[str, pb.HopTimes] = field(default_factory=dict)
 
     def wheres(self) -> Iterable[tuple[Place, str]]:
         return ((self.member.place, report.key) for report in self.reports)
@@ -119,11 +120,19 @@ class Reports:
         self._config = config
 
     async def take(
-        self, caller: Caller, member: Member, stream: StreamKind, sequence: int, reports: Iterable[Report]
+        self,
+        caller: Caller,
+        member: Member,
+        stream: StreamKind,
+        sequence: int,
+        reports: Iterable[Report],
+        *,
+        times: Iterable[pb.HopTimes] = (),
     ) -> pb.ReportResponse:
         """Returns once the reports are committed."""
         started = self._clock.monotonic()
         request = _Request(member, stream, sequence, list(reports), caller, asyncio.get_running_loop().create_future())
+        request.times = {one.key: one for one in times}
         for report in request.reports:
             _check_key(report.key, stream)
         if self._count + len(request.reports) > _WAITING * self._config.report_batch:
@@ -224,6 +233,7 @@ class Reports:
                 touched = [update_values(row) for row in done.touched.values()]
                 await tx.ask(report_statements(tx.dialect).update, {"rows": listed(touched)})
             await writer.write_instances()
+            await writer.write_hops()
             with tx.caused_by(writer.cause):
                 if writer.deployments:
                     await self._consequences.deployments(tx, writer.deployments)
@@ -311,6 +321,7 @@ class _Writer:
         self.deployments: set[str] = set()  # ids, about which something new was said
         self.sentinel_keys: set[str] = set()
         self._moved: set[str] = set()  # gateways whose entries or health are others
+        self._hops: list[list[int]] = []  # of changes that requests led to, as ``ReportStatements.hops`` takes them
         self._causes: set[str] = set()  # the requests that what was reported follows from
         outcome.known |= rows.keys()
 
@@ -335,6 +346,8 @@ class _Writer:
             self._rows[where] = self._outcome.touched[where] = row
             self._outcome.news.append((row, news, self._tx.now))
             self._causes.add(row.correlation)
+            if row.correlation and (news.applied or news.ready):
+                self._hops.append(report_rows.hops(row, news, request.times.get(row.key), self._tx.now))
             with self._tx.caused_by(row.correlation):
                 self._tell(request, row, news)
             if isinstance(report, pb.DeploymentReport):
@@ -350,6 +363,10 @@ class _Writer:
     def cause(self) -> str:
         """The one request that the news follow from; empty if there are several."""
         return next(iter(self._causes)) if len(self._causes) == 1 else ""
+
+    async def write_hops(self) -> None:
+        if self._hops:
+            await self._tx.ask(self._statements.hops, {"rows": listed(self._hops)})
 
     async def write_instances(self) -> None:
         if not self._instances:

@@ -130,6 +130,13 @@ def _news(before: ReportedRow, after: ReportedRow, newest: tuple[int, int], *, i
     )
 
 
+def hops(row: ReportedRow, news: News, times: pb.HopTimes | None, now_ms: int) -> list[int]:
+    """The number of the change, and when it was received, applied, reported and ready; 0 for what is not known."""
+    received_at = times.received_ms if times is not None else 0
+    applied_at = (times.applied_ms if times is not None else 0) or row.applied_at
+    return [row.number, received_at, applied_at, now_ms, now_ms if news.ready else 0]
+
+
 def observed(report: pb.DeploymentReport | pb.SentinelReport) -> dict[str, Any]:
     """What the cluster shows, as it is stored."""
     found: dict[str, Any] = {
@@ -223,6 +230,7 @@ _NUMBERS = (
     "fingerprint", "gone_at",
 )  # fmt: skip
 _DOCUMENTS = ("error", "observed")
+_HOPS = ("received_at", "applied_at", "reported_at", "ready_at")
 update_values: Callable[[ReportedRow], tuple[Any, ...]] = attrgetter(*DESIRED_KEY, *_NUMBERS, *_DOCUMENTS)
 _INSTANCE_TEXTS = (
     "cluster_id", "uid", "workspace_id", "deployment_id", "region_id", "shard", "name", "address", "node", "zone",
@@ -237,9 +245,14 @@ class ReportStatements:
     rows: RowQuery[ReportedRow]  # rows: ``DESIRED_KEY``
     seen: RowQuery[PlaceEpoch]  # rows: ``DESIRED_KEY``; the epochs of their last reports
     update: TextClause  # rows: ``update_values``
+    hops: TextClause  # rows: ``hops``; a time that is known stays
     instances: RowQuery[InstanceId]  # rows: [workspace, deployment, cluster, shard]
     upsert: TextClause  # rows: ``instance_values``
     remove: TextClause  # rows: [cluster, uid]
+
+
+def _kept_time(name: str, value: str) -> str:
+    return f"{name} = CASE changes.{name} WHEN 0 THEN {value} ELSE changes.{name} END"
 
 
 def _build(dialect: str) -> ReportStatements:
@@ -276,6 +289,10 @@ def _build(dialect: str) -> ReportStatements:
             PlaceEpoch,
         ),
         update=text(f"UPDATE desired SET {', '.join(settings)} FROM {source} WHERE {place}"),
+        hops=text(
+            f"UPDATE changes SET {', '.join(_kept_time(name, number(n)) for n, name in enumerate(_HOPS, 1))} "
+            f"FROM {source} WHERE changes.number = {number(0)}"
+        ),
         instances=RowQuery(
             f"SELECT i.cluster_id, i.uid FROM {source} JOIN instances AS i ON i.workspace_id = {words(0)} "
             f"AND i.deployment_id = {words(1)} AND i.cluster_id = {words(2)} AND i.shard = {words(3)}",
