@@ -26,8 +26,6 @@ shoal.control.database.engine
 shoal.control.relay.service
 shoal.control.service.calls
 shoal.control.service.region
-shoal.controllers.garbagecollector.monitors
-shoal.controllers.garbagecollector.reconcile
 shoal.krane.cache
 shoal.krane.controller
 shoal.krane.heartbeats
@@ -35,23 +33,6 @@ shoal.krane.stream
 shoal.navigator.edge.mesh.watching
 shoal.navigator.edge.requests.pool
 shoal.navigator.manager.service
-shoal.node.agent
-shoal.node.pods.observe
-shoal.node.pods.worker
-shoal.node.probes.service
-shoal.node.proxy.tcp
-shoal.node.proxy.udp
-shoal.node.references
-shoal.node.runtime.docker.container_cache
-shoal.node.runtime.docker.images
-shoal.node.runtime.docker.runtime
-shoal.node.runtime.process.runtime
-shoal.node.runtime.process.session
-shoal.node.server.sessions
-shoal.node.simulated.fleet
-shoal.node.simulated.server
-shoal.reconcile.leader
-shoal.reconcile.manager
 shoal.rest.streams
 shoal.sentinel.service
 shoal.sentinel.supervisor
@@ -62,9 +43,6 @@ shoal.sharding.proxy.reading
 shoal.sharding.worker.moving
 shoal.sharding.worker.slot_cache
 shoal.sharding.worker.worker
-shoal.store.group
-shoal.store.postgres.journal
-shoal.store.sqlite
 """
 
 

@@ -277,4 +277,4 @@ async def test_cancelling_the_manager_leaves_no_task(api) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert asyncio.all_tasks() == before
+        assert asyncio.all_tasks() <= before

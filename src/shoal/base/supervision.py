@@ -25,7 +25,7 @@ from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.metrics import PROCESS, Counter, Metrics
-from shoal.base.tasks import OwnedTasks
+from shoal.base.tasks import OwnedTasks, beside
 
 _log = get_logger("supervision")
 
@@ -110,34 +110,38 @@ async def supervise(
     detail: str = "",
     ready: Callable[[], bool] | None = None,
     ends: tuple[type[Exception], ...] = (),
+    may_return: bool = False,
     how: Supervision = DEFAULT,
 ) -> None:
     """Run a loop until cancelled.
 
     ``name`` is a metric's label and comes from a closed set; ``detail`` says which one it is, in logs. ``ready`` says
     whether the loop does its work: without it, a loop that has run for a while does. Errors of ``ends`` are the
-    planned end of the loop, and raised.
+    planned end of the loop, and raised; with ``may_return`` so is a return.
     """
     loop = _Loop(name, detail, clock, ready, how)
     _loops[id(loop)] = loop
     try:
         while True:
             loop.begin()
-            error: BaseException | None = None
-            try:
-                await run()
-            except ends:
-                raise
-            except asyncio.CancelledError as cancelled:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
-                    raise
-                error = cancelled  # of a task that the loop waited for; nobody has cancelled the loop
-            except Exception as failure:
-                error = failure
-            await clock.sleep(loop.fail(error))
+            error = await _until_ended(run(), name)
+            if isinstance(error, ends):
+                raise error
+            if error is None and may_return:
+                return
+            delay_s = loop.fail(error)
+            del error  # else it would keep everything alive that it has passed through
+            await clock.sleep(delay_s)
     finally:
         del _loops[id(loop)]
+
+
+async def _until_ended(work: Coroutine[Any, Any, None], name: str) -> BaseException | None:
+    """Why the work ended; None when it returned. In a task of its own, so that it is certain who was cancelled: the
+    work may wait for a task that is cancelled, and some libraries swallow a cancellation."""
+    async with beside(work, name=name, looked_at=True) as task:
+        await asyncio.wait((task,))
+        return asyncio.CancelledError("a task that it waited for") if task.cancelled() else task.exception()
 
 
 def stalled_loops() -> dict[str, str]:

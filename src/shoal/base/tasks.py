@@ -67,9 +67,9 @@ async def outcomes(*parts: Coroutine[Any, Any, T], name: str) -> list[T | BaseEx
 
 
 @asynccontextmanager
-async def beside(work: Coroutine[Any, Any, T], *, name: str) -> AsyncIterator[asyncio.Task[T]]:
-    """Run ``work`` beside the block and end it with the block. If it fails, the block goes on and may look at the task;
-    an error that ends with a block that succeeds is logged."""
+async def beside(work: Coroutine[Any, Any, T], *, name: str, looked_at: bool = False) -> AsyncIterator[asyncio.Task[T]]:
+    """Run ``work`` beside the block and end it with the block. If it fails, the block goes on and may look at the task.
+    Its error is logged when the block succeeds, unless it is ``looked_at``."""
     task = asyncio.get_running_loop().create_task(work, name=name)
     try:
         yield task
@@ -77,12 +77,12 @@ async def beside(work: Coroutine[Any, Any, T], *, name: str) -> AsyncIterator[as
         await cancel_all(task)
         raise
     await cancel_all(task)
-    _log_failure(task)
+    if not looked_at:
+        _log_failure(task)
 
 
 class OwnedTasks:
-    """The tasks that one owner has started and that end by themselves, such as those of requests. Nobody waits for
-    them: the error of one is logged."""
+    """The tasks that one owner has started and that end by themselves, such as those of requests."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -90,10 +90,11 @@ class OwnedTasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def start(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+    def start(self, work: Coroutine[Any, Any, T], *, name: str, awaited: bool = False) -> asyncio.Task[T]:
+        """Start a task. Its error is logged, unless the task is ``awaited``: then it is that of whoever awaits it."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._tasks.discard if awaited else self._ended)
         return task
 
     async def close(self) -> None:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.supervision import Run, supervise
+from shoal.base.tasks import OwnedTasks
 from shoal.client import EVERYTHING, Client, Scope, TransportError, builtin
 from shoal.errors import ApiError
 from shoal.kube.objects import Obj
@@ -71,10 +72,10 @@ class NodeAgent:
         self._services: Informer = parts.manager.informer(builtin("services"))
         self._client = client
         self._workers: dict[str, PodWorker] = {}  # by uid
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._work = OwnedTasks()  # of the workers
         self._finished: set[str] = set()  # uids of finished pods that are still in the informer's cache
         self._rechecked: dict[str, Obj] = {}  # by uid: pods to check again before they are rejected
-        self._rechecks: set[asyncio.Task[None]] = set()
+        self._rechecks = OwnedTasks()
         self._stopped = asyncio.Event()
         self.ready = asyncio.Event()  # registered, and following pods
         self._made: PodWorkerDeps | None = None
@@ -112,21 +113,20 @@ class NodeAgent:
     async def run(self) -> None:
         """Run the node until ``stop``. Containers keep running after it."""
         await self.runtime.open()
-        tasks: list[asyncio.Task[None]] = []
-        stopped = asyncio.create_task(self._stopped.wait(), name=f"{self.name}/stopped")
+        tasks = OwnedTasks()
+        stopped = tasks.start(self._stopped.wait(), name=f"{self.name}/stopped")
         try:
-            starting = asyncio.create_task(self._start(), name=f"{self.name}/start")
-            tasks.append(starting)
+            starting = tasks.start(self._start(), name=f"{self.name}/start", awaited=True)
             await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
                 starting.result()
-                tasks += self._begin()
-                done, _ = await asyncio.wait({*tasks, stopped} - {starting}, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
+                self._begin(tasks)
+                await stopped
         finally:
             self.ready.clear()
-            await cancel_all(stopped, *tasks, *self._rechecks, *self._tasks.values())
+            await tasks.close()
+            await self._rechecks.close()
+            await self._work.close()
             if self._made is not None:
                 await self._made.prober.close()
                 await self._made.references.close()
@@ -181,16 +181,19 @@ class NodeAgent:
             cluster_domain=self.config.cluster_domain,
         )  # fmt: skip
 
-    def _begin(self) -> list[asyncio.Task[None]]:
+    def _begin(self, tasks: OwnedTasks) -> None:
         registration, pressure = self._registration, self._pressure
         assert registration is not None and pressure is not None
         self._pods.cache.add_handler(self._pod_changed)
         self.ready.set()
-        parts = {
-            "lease": registration.renew(), "status": registration.report(), "events": self._follow_runtime(),
-            "relist": self._relist(), "pressure": pressure.run(), "housekeeping": self._housekeeping(),
+        loops: dict[str, Run] = {
+            "lease": registration.renew, "status": registration.report, "events": self._follow_runtime,
+            "relist": self._relist, "pressure": pressure.run, "housekeeping": self._housekeeping,
         }  # fmt: skip
-        return [asyncio.create_task(part, name=f"{self.name}/{name}") for name, part in parts.items()]
+        for name, loop in loops.items():
+            tasks.start(
+                supervise(f"node/{name}", loop, clock=self._clock, detail=self.config.name), name=f"{self.name}/{name}"
+            )
 
     # pods
 
@@ -221,9 +224,7 @@ class NodeAgent:
             self._start_worker(pod, None)
         else:
             self._rechecked[uid] = pod
-            recheck = asyncio.create_task(self._recheck(uid), name=f"admit/{uid}")
-            self._rechecks.add(recheck)
-            recheck.add_done_callback(self._rechecks.discard)
+            self._rechecks.start(self._recheck(uid), name=f"admit/{uid}")
 
     async def _recheck(self, uid: str) -> None:
         """Read the node again before refusing a pod: it may have a new label or resource."""
@@ -248,12 +249,11 @@ class NodeAgent:
             self._deps.events.warning(pod, failure.reason, message)
         worker = PodWorker(self._deps, self._lister, pod, failure=failure)
         self._workers[uid] = worker
-        task = asyncio.create_task(worker.run(), name=f"pod/{pod['metadata']['namespace']}/{pod['metadata']['name']}")
-        self._tasks[uid] = task
+        name = f"pod/{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        task = self._work.start(worker.run(), name=name, awaited=True)
         task.add_done_callback(lambda done: self._ended(uid, done))
 
     def _ended(self, uid: str, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(uid, None)
         worker = self._workers.pop(uid, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a pod's worker failed", error=error, uid=uid)
@@ -299,7 +299,6 @@ class NodeAgent:
                 self._deps.events.warning(worker.pod, event.reason, event.message)
             else:
                 worker.wake()
-        await self._stopped.wait()
 
     async def _relist(self) -> None:
         """Compare all containers with the pods' views every ``relist_s``, because events can get lost."""

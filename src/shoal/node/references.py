@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
-from shoal.base.tasks import cancel_all
+from shoal.base.supervision import supervise
+from shoal.base.tasks import OwnedTasks
 from shoal.client import Client, Scope, builtin
 from shoal.errors import NotFound
 from shoal.kube.objects import Obj
@@ -52,6 +53,7 @@ class References:
         self._clock = clock
         self._random = random
         self._changed = changed
+        self._tasks = OwnedTasks()
         self._watched: dict[ObjectReference, _Watched] = {}
         self._of: dict[str, set[ObjectReference]] = {}  # by uid of the pod
 
@@ -87,9 +89,8 @@ class References:
             return None
 
     async def close(self) -> None:
-        tasks = [each.task for each in self._watched.values()]
         self._watched.clear()
-        await cancel_all(*tasks)
+        await self._tasks.close()
 
     def _watch(self, reference: ObjectReference) -> _Watched:
         found = self._watched.get(reference)
@@ -105,7 +106,10 @@ class References:
 
             informer.cache.add_handler(wake_users)
             name = f"reference/{reference.resource}/{reference.namespace}/{reference.name}"
-            found = _Watched(informer, asyncio.create_task(informer.run(), name=name))
+            watching = supervise(
+                "node/references", informer.run, clock=self._clock, detail=name, ready=informer.cache.synced.is_set
+            )
+            found = _Watched(informer, self._tasks.start(watching, name=name))
             self._watched[reference] = found
         return found
 

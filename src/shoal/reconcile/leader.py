@@ -20,7 +20,7 @@ from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.settings import setting
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks, cancel_all
 from shoal.client import Client, Fence, LostLease, TransportError, builtin
 from shoal.errors import AlreadyExists, ApiError, ConfigError, Conflict, NotFound
 from shoal.kube.objects import Obj
@@ -170,9 +170,10 @@ class Elector:
     async def keep(self, lead: Lead) -> None:
         """Run ``lead`` while leading and release the lease when it has ended. If the lease is lost, cancel ``lead`` and
         raise ``LostLease`` once it has stopped."""
+        tasks = OwnedTasks()
         try:
-            work = asyncio.create_task(lead(), name="leader/work")
-            hold = asyncio.create_task(self.hold(), name="leader/hold")
+            work = tasks.start(lead(), name="leader/work", awaited=True)
+            hold = tasks.start(self.hold(), name="leader/hold", awaited=True)
             try:
                 await asyncio.wait({work, hold}, return_when=asyncio.FIRST_COMPLETED)
             finally:

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks, cancel_all
 from shoal.client import EVERYTHING, Client, ResourceType, Scope
 from shoal.reconcile.cache import IndexFunction
 from shoal.reconcile.informer import Informer
@@ -170,12 +170,13 @@ class Manager:
 
     async def _unless_stopped(self, part: Coroutine[Any, Any, None], name: str) -> bool:
         """Await ``part`` until it ends or ``stop``; return whether it ended."""
-        task = asyncio.create_task(part, name=name)
-        stopping = asyncio.create_task(self._stopping.wait(), name="manager/stopping")
+        tasks = OwnedTasks()
+        task = tasks.start(part, name=name, awaited=True)
+        stopping = tasks.start(self._stopping.wait(), name="manager/stopping")
         try:
             await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await cancel_all(task, stopping)
+            await tasks.close()
         if task.cancelled():
             return False
         task.result()
@@ -183,8 +184,9 @@ class Manager:
 
     async def _lead(self) -> None:
         """Run the controllers until ``stop``; then let running reconciles finish, within the budget."""
-        tasks = {asyncio.create_task(each.run(), name=each.name) for each in self._runnables}
-        stopping = asyncio.create_task(self._stopping.wait(), name="manager/stopping")
+        owned = OwnedTasks()
+        tasks = {owned.start(each.run(), name=each.name, awaited=True) for each in self._runnables}
+        stopping = owned.start(self._stopping.wait(), name="manager/stopping")
         try:
             await self._first_failure(tasks, stopping)
             for each in self._runnables:
@@ -193,7 +195,7 @@ class Manager:
             if late:
                 log.warning("did not stop in time", tasks=late, budget_s=self._stop_budget_s)
         finally:
-            await cancel_all(stopping, *tasks)
+            await owned.close()
 
     @staticmethod
     async def _first_failure(tasks: set[asyncio.Task[None]], stopping: asyncio.Task[Literal[True]]) -> None:

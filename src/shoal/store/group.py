@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from shoal.base.logs import get_logger
+from shoal.base.tasks import OwnedTasks
 from shoal.store.figures import StoreFigures
 from shoal.store.journal import Journal, Loaded, Result, Transaction
 from shoal.store.model import (
@@ -74,6 +75,7 @@ class LogStore:
         self._incarnation = ""
         self._queue: deque[tuple[Transaction, asyncio.Future[Sequence[Entry]]]] = deque()
         self._idle: asyncio.Future[None] | None = None
+        self._tasks = OwnedTasks()
         self._writer: asyncio.Task[None] | None = None
         self._open = False
         self._failed = False
@@ -111,7 +113,7 @@ class LogStore:
         self._rings.set_floors(loaded.floors)
         self._keep(loaded.events)
         self._open = True
-        self._writer = asyncio.get_running_loop().create_task(self._write(), name="store-writer")
+        self._writer = self._tasks.start(self._write(), name="store-writer")  # an error in it ends the store, see fail
 
     async def stop(self) -> None:
         if self._writer is None:

@@ -33,9 +33,11 @@ from typing import NamedTuple, TypeVar
 
 import orjson
 
+from shoal.base.clock import RealClock
 from shoal.base.files import close_to_others
 from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
+from shoal.base.supervision import SupervisedLoops
 from shoal.errors import ConfigError, ShoalError
 from shoal.store.control import ControlSocket
 from shoal.store.journal import Loaded, LoneWriter, Replica, Result, Transaction, deleted_entry
@@ -138,7 +140,7 @@ class SqliteJournal(LoneWriter):
         self._batches = 0  # written so far
         self._vacuum_wanted = False  # set on the writing thread when many pages are free
         self._untidy = asyncio.Event()
-        self._tidier: asyncio.Task[None] | None = None
+        self._loops = SupervisedLoops(RealClock())
         self._lock_fd = -1
         self._moved = ""  # why writes are refused permanently; stored in the file
         self._frozen = ""  # why writes are refused now; empty if accepted
@@ -157,7 +159,7 @@ class SqliteJournal(LoneWriter):
             await self._thread.close()
             os.close(self._lock_fd)
             raise
-        self._tidier = asyncio.create_task(self._tidy(), name="store-sqlite/tidy")
+        self._loops.start("store-sqlite/tidy", self._tidy, ends=(sqlite3.Error,))
         control = ControlSocket(control_path(self._path), self)
         with suppress(OSError):  # not every file system supports sockets; a copy then requires the server to be stopped
             await control.open()
@@ -210,9 +212,7 @@ class SqliteJournal(LoneWriter):
             pass
 
     async def close(self) -> None:
-        if self._tidier is not None:
-            self._tidier.cancel()
-            await asyncio.wait((self._tidier,))
+        await self._loops.stop()
         if self._control is not None:
             await self._control.close()
         try:
@@ -316,7 +316,7 @@ class SqliteJournal(LoneWriter):
                 self._untidy.set()
             except sqlite3.Error as error:
                 self._replica.fail(error)
-                return
+                raise
 
     async def _tidy_up(self, loop: asyncio.AbstractEventLoop) -> None:
         vacuumed = False

@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -156,6 +156,20 @@ async def test_the_planned_end_of_a_loop_is_raised(clock: FakeClock) -> None:
         assert task.done() and isinstance(task.exception(), LookupError)
 
 
+async def test_a_loop_may_have_an_end_and_is_started_again_before_it(clock: FakeClock) -> None:
+    starts: list[float] = []
+
+    async def run() -> None:
+        starts.append(clock.monotonic())
+        if len(starts) < 2:
+            raise OSError("once")
+
+    async with running("finite", run, clock, may_return=True) as task:
+        await clock.advance(100)
+        assert task.done() and task.exception() is None
+    assert starts == [0.0, 0.5]
+
+
 async def test_the_failure_of_a_part_starts_all_parts_of_a_loop_again(clock: FakeClock) -> None:
     began: list[str] = []
 
@@ -184,3 +198,22 @@ async def test_an_owner_starts_loops_and_stops_them_all(clock: FakeClock) -> Non
     await loops.stop()
     await clock.advance(100)
     assert (one.starts, two.starts) == (2, 1)
+
+
+async def test_a_loop_that_swallows_its_cancellation_ends_all_the_same(clock: FakeClock) -> None:
+    async def returns() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    async def raises() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise OSError("connection lost") from None
+
+    for run in (returns, raises):
+        task = asyncio.get_running_loop().create_task(supervise("swallows", run, clock=clock))
+        await clock.settle()
+        async with asyncio.timeout(5):
+            await cancel_all(task)
+        assert task.cancelled()

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.supervision import supervise
+from shoal.base.tasks import OwnedTasks, cancel_all
 from shoal.client import MetadataClient, ResourceType, TransportError
 from shoal.controllers.context import ControllerContext
 from shoal.controllers.discovery import Discovered, ServedResource, discover
@@ -75,6 +76,7 @@ class Monitors:
         self._graph = graph
         self._enqueue = enqueue
         self._begun = begun  # called with the informer of each resource
+        self._tasks = OwnedTasks()
         self._monitors: dict[ResourceType, _Monitor] = {}
         self._kinds: dict[tuple[str, str], ResourceType] = {}  # (group, kind) -> resource, including unwatched ones
         self._discovery_due = asyncio.Event()  # a new kind may have been defined
@@ -116,7 +118,7 @@ class Monitors:
                     log.warning("discovery failed", reason=str(error))
                 await self._pause()
         finally:
-            await cancel_all(*(each.task for each in self._monitors.values() if each.task is not None))
+            await self._tasks.close()
 
     def stop(self) -> None:
         self._stopping = True
@@ -152,7 +154,11 @@ class Monitors:
                 MetadataClient(self._context.client, resource), clock=self._context.clock, random=self._context.random,
                 transform=graph_metadata, resync=self._context.manager.resync,
             )  # fmt: skip
-            task = asyncio.create_task(informer.run(), name=f"garbage-collector/{resource.qualified}")
+            watching = supervise(
+                "garbage-collector/informer", informer.run, clock=self._context.clock, detail=resource.qualified,
+                ready=informer.cache.synced.is_set,
+            )  # fmt: skip
+            task = self._tasks.start(watching, name=f"garbage-collector/{resource.qualified}")
         else:
             informer = shared
         node_type = type_of(resource)

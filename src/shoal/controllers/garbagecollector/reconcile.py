@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import assert_never
 
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import outcomes
 from shoal.client import MetadataClient, PatchType, Propagation, ResourceClient, ResourceType
 from shoal.controllers.context import ControllerContext
 from shoal.controllers.garbagecollector.graph import Graph
@@ -178,12 +178,7 @@ class Collector:
                 except NotFound:
                     pass
 
-        tasks = [asyncio.create_task(remove_reference(each), name=f"orphan/{each.name}") for each in dependents]
-        try:
-            results = await asyncio.gather(*tasks, return_exceptions=True)
-        finally:
-            await cancel_all(*tasks)
-        for result in results:
+        for result in await outcomes(*(remove_reference(each) for each in dependents), name=f"orphan/{owner.name}"):
             if isinstance(result, BaseException):
                 raise result
         await self._release(owner, ORPHAN)

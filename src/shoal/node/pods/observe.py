@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from shoal.base.tasks import OwnedTasks
 from shoal.kube.objects import Obj
 from shoal.node.runtime.model import Container, Inventory, LogOptions, NoSuchContainer, Runtime, Sandbox
 from shoal.node.volumes.service import Volumes
@@ -19,11 +20,12 @@ class Lister:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._lock = asyncio.Lock()
+        self._tasks = OwnedTasks()
         self._next: asyncio.Task[Inventory] | None = None
 
     async def fresh(self) -> Inventory:
         if self._next is None:
-            self._next = asyncio.create_task(self._list(), name="runtime/list")
+            self._next = self._tasks.start(self._list(), name="runtime/list", awaited=True)
         return await asyncio.shield(self._next)
 
     async def _list(self) -> Inventory:

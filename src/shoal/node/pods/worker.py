@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal.base.clock import Clock, Timer
 from shoal.base.logs import correlated, get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks, cancel_all
 from shoal.client import TransportError
 from shoal.errors import ApiError, Conflict, NotFound
 from shoal.kube.objects import Obj
@@ -94,7 +94,7 @@ class PodWorker:
         self._timer_at: float | None = None
         self._starting: asyncio.Task[None] | None = None
         self._interrupted = False
-        self._shortening: set[asyncio.Task[None]] = set()
+        self._tasks = OwnedTasks()
         self.finished = False
         self.view: PodView | None = None  # of the last sync, for the node's endpoints
 
@@ -164,9 +164,7 @@ class PodWorker:
             self._starting.cancel()
 
     def _shorten(self, grace_s: float) -> None:
-        task = asyncio.create_task(self._terminator.shorten_grace(grace_s), name=f"shorten-grace/{self.uid}")
-        self._shortening.add(task)
-        task.add_done_callback(self._shortening.discard)
+        self._tasks.start(self._terminator.shorten_grace(grace_s), name=f"shorten-grace/{self.uid}")
 
     def _wake_at(self, at: float | None) -> None:
         if at is None or (self._timer_at is not None and self._timer_at <= at):
@@ -194,7 +192,7 @@ class PodWorker:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            await cancel_all(*self._shortening)
+            await self._tasks.close()
 
     def _references(self) -> set[ObjectReference]:
         namespace = self.pod["metadata"]["namespace"]
@@ -326,7 +324,7 @@ class PodWorker:
 
     async def _interruptible(self, part: Coroutine[Any, Any, None]) -> None:
         """Run a step that a termination may cancel. The next observation finds what it left behind."""
-        self._starting = starting = asyncio.create_task(part, name=f"start/{self.uid}")
+        self._starting = starting = self._tasks.start(part, name=f"start/{self.uid}", awaited=True)
         if self._ending():
             self._interrupt()
         try:

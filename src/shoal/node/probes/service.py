@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.supervision import supervise
+from shoal.base.tasks import OwnedTasks, cancel_all
 from shoal.kube.objects import Obj
 from shoal.node.probes.handlers import Handlers, Target
 from shoal.node.probes.model import Probe, ProbeAnswer, Probed, ProbeKind, ProbeResult, ProbeSeries, probe_of
@@ -67,6 +69,7 @@ class Prober:
         self._changed = changed  # called with the pod's uid
         self._warn = warn
         self._followed: dict[str, _Followed] = {}  # by container id
+        self._tasks = OwnedTasks()
 
     def follow(self, pod: Obj, spec: Obj, container: Container, address: str, *, was_ready: bool = False) -> None:
         """Start to probe a running container; no effect if it is probed already."""
@@ -83,7 +86,11 @@ class Prober:
         target = Target(container=container, spec=spec, address=address)
         for kind, probe in probes.items():
             name = f"probe/{kind}/{container.name}/{container.id}"
-            followed.tasks[kind] = asyncio.create_task(self._probe(followed, probe, target), name=name)
+            probing = supervise(
+                "node/probe", partial(self._probe, followed, probe, target), clock=self._clock, detail=container.name,
+                may_return=True,
+            )  # fmt: skip
+            followed.tasks[kind] = self._tasks.start(probing, name=name)
 
     def keep_readiness_only(self, container_id: str) -> None:
         """The container is being stopped: continue only its readiness probe."""
@@ -108,6 +115,7 @@ class Prober:
             await self.forget(container_id)
 
     async def _probe(self, followed: _Followed, probe: Probe, target: Target) -> None:
+        """Probe until the result is final."""
         started_at = followed.container.started_at or self._clock.wall_s()
         delay_s = started_at + probe.delay_s - self._clock.wall_s()
         if followed.was_ready:

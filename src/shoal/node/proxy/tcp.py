@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks
 from shoal.node.proxy.model import ProxyBackend, ProxyListener
 from shoal.node.proxy.plan import BackendChoice
 
@@ -118,7 +118,7 @@ class TcpRelay:
         self._budget = budget or ConnectionBudget(1 << 20)
         self._server: asyncio.Server | None = None
         self._sides: set[_Side] = set()  # of clients
-        self._connecting: set[asyncio.Task[None]] = set()
+        self._connecting = OwnedTasks()
 
     @property
     def connections(self) -> int:
@@ -150,7 +150,7 @@ class TcpRelay:
     async def close(self) -> None:
         """Close the listener and abort all connections."""
         self.stop_listening()
-        await cancel_all(*self._connecting)
+        await self._connecting.close()
         for side in tuple(self._sides):
             side.end(abort=True)
 
@@ -163,9 +163,7 @@ class TcpRelay:
             side.transport.abort()
             return
         self._sides.add(side)
-        task = asyncio.create_task(self._relay(side), name=f"proxy/{self._choice.listener.place}")
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
+        self._connecting.start(self._relay(side), name=f"proxy/{self._choice.listener.place}")
 
     def _left(self, side: _Side) -> None:
         if side in self._sides:

@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from typing import Any, cast
 
+from shoal.base.tasks import OwnedTasks
 from shoal.node.proxy.model import ProxyBackend, ProxyListener
 from shoal.node.proxy.plan import BackendChoice
 
@@ -48,7 +49,7 @@ class UdpRelay(asyncio.DatagramProtocol):
         self._choice = BackendChoice(listener)
         self._transport: asyncio.DatagramTransport | None = None
         self._clients: OrderedDict[Any, _Upstream] = OrderedDict()  # least recently used first
-        self._connecting: set[asyncio.Task[Any]] = set()
+        self._connecting = OwnedTasks()
 
     @property
     def connections(self) -> int:
@@ -75,8 +76,7 @@ class UdpRelay(asyncio.DatagramProtocol):
 
     async def close(self) -> None:
         self.stop_listening()
-        for task in tuple(self._connecting):
-            task.cancel()
+        await self._connecting.close()
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         now = asyncio.get_running_loop().time()
@@ -86,9 +86,7 @@ class UdpRelay(asyncio.DatagramProtocol):
             backend = self._choice.order(addr[0], now)[0]
             self._choice.remember(addr[0], backend, now)
             upstream = self._clients[addr] = _Upstream(self, addr, backend)
-            task = asyncio.create_task(self._connect(upstream), name=f"proxy/{self._choice.listener.place}")
-            self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
+            self._connecting.start(self._connect(upstream), name=f"proxy/{self._choice.listener.place}")
         upstream.used_at = now
         self._clients.move_to_end(addr)
         if upstream.transport is not None:

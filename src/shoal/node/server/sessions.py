@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from shoal.base import websocket
 from shoal.base.http1.server import ServerRequest
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks, beside
 from shoal.base.websocket import Channel, CloseCode, Decoder, Message, Opcode, WebSocketError
 from shoal.errors import BadRequest
 from shoal.node.runtime.model import OutputStream, PodConnection, RuntimeSession, SessionOptions
@@ -81,8 +81,9 @@ async def accept(request: ServerRequest, supported: Sequence[str]) -> Socket:
 
 async def copy_session(socket: Socket, session: RuntimeSession, options: SessionOptions) -> None:
     """Copy between a session and a client until the command exits or the client disconnects; then send the exit."""
-    outgoing = asyncio.create_task(_output(socket, session), name="session/output")
-    incoming = asyncio.create_task(_input(socket, session, options), name="session/input")
+    tasks = OwnedTasks()
+    outgoing = tasks.start(_output(socket, session), name="session/output", awaited=True)
+    incoming = tasks.start(_input(socket, session, options), name="session/input", awaited=True)
     try:
         await asyncio.wait({outgoing, incoming}, return_when=asyncio.FIRST_COMPLETED)
         if not outgoing.done():
@@ -96,7 +97,7 @@ async def copy_session(socket: Socket, session: RuntimeSession, options: Session
     except (ConnectionError, OSError):
         pass
     finally:
-        await cancel_all(outgoing, incoming)
+        await tasks.close()
         await session.close()
         await socket.close(CloseCode.GOING_AWAY)
 
@@ -128,6 +129,7 @@ Connect = Callable[[int], Awaitable[PodConnection]]
 async def forward(socket: Socket, ports: Sequence[int], connect: Connect) -> None:
     """Forward ports: the i-th port has channel 2i for data and 2i + 1 for errors; both start with the port number."""
     links: dict[int, PodConnection] = {}
+    tasks = OwnedTasks()
     copies: list[asyncio.Task[None]] = []
     try:
         for number, port in enumerate(ports):
@@ -140,7 +142,7 @@ async def forward(socket: Socket, ports: Sequence[int], connect: Connect) -> Non
                 await socket.send(2 * number + 1, f"error forwarding port {port} to pod: {error}".encode())
                 continue
             copy = _copy(socket, 2 * number, links[number])
-            copies.append(asyncio.create_task(copy, name=f"forward/{port}"))
+            copies.append(tasks.start(copy, name=f"forward/{port}"))
         if copies:
             await _serve(socket, links, copies)
     except WebSocketError as error:
@@ -148,7 +150,7 @@ async def forward(socket: Socket, ports: Sequence[int], connect: Connect) -> Non
     except (ConnectionError, OSError):
         pass
     finally:
-        await cancel_all(*copies)
+        await tasks.close()
         for link in links.values():
             await link.close()
         await socket.close()
@@ -156,16 +158,13 @@ async def forward(socket: Socket, ports: Sequence[int], connect: Connect) -> Non
 
 async def _serve(socket: Socket, links: dict[int, PodConnection], copies: list[asyncio.Task[None]]) -> None:
     """Copy until the client disconnects or all connections have ended."""
-    incoming = asyncio.create_task(_to_pod(socket, links), name="forward/input")
-    try:
+    async with beside(_to_pod(socket, links), name="forward/input") as incoming:
         running = set(copies)
         while running and not incoming.done():
             done, _ = await asyncio.wait({incoming, *running}, return_when=asyncio.FIRST_COMPLETED)
             running -= done
         if incoming.done():
             incoming.result()
-    finally:
-        await cancel_all(incoming)
 
 
 async def _to_pod(socket: Socket, links: dict[int, PodConnection]) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from shoal.base.clock import Clock, Timer
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import run_all, wait_first
 from shoal.client import EVERYTHING, Scope, TransportError, builtin
 from shoal.errors import ApiError, Conflict, Invalid, NotFound
 from shoal.kube.objects import Obj
@@ -135,17 +135,12 @@ class SimulatedFleet:
 
     async def run(self) -> None:
         """Register the nodes and simulate until ``stop``."""
-        tasks = [asyncio.create_task(self._write(), name=f"simulated/{n}") for n in range(self.config.writers)]
-        tasks.append(asyncio.create_task(self._live(), name="simulated/leases"))
-        stopped = asyncio.create_task(self._stopped.wait(), name="simulated/stopped")
+        writers = {f"simulated/{n}": self._write() for n in range(self.config.writers)}
         try:
-            done, _ = await asyncio.wait({*tasks, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await wait_first(run_all({**writers, "simulated/leases": self._live()}), self._stopped.wait())
         finally:
             if self._alarm is not None:
                 self._alarm.cancel()
-            await cancel_all(stopped, *tasks)
 
     def stop(self) -> None:
         self._stopped.set()

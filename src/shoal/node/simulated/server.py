@@ -16,7 +16,7 @@ from shoal.base import websocket
 from shoal.base.clock import Clock
 from shoal.base.http1.server import ClientIdentity, ContextOf, Http1Server, ServerRequest
 from shoal.base.metrics import metrics_page
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import wait_first
 from shoal.errors import BadRequest, NotFound
 from shoal.kube import quantity
 from shoal.node.server import stats
@@ -127,14 +127,9 @@ class FleetEndpoints:
         self._stopped = asyncio.Event()
 
     async def run(self) -> None:
-        serving = asyncio.create_task(self._server.serve(self._listening, self._context_of), name=self.name)
-        stopped = asyncio.create_task(self._stopped.wait(), name=f"{self.name}/stopped")
         try:
-            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if serving.done():
-                serving.result()
+            await wait_first(self._server.serve(self._listening, self._context_of), self._stopped.wait())
         finally:
-            await cancel_all(serving, stopped)
             await self._server.close()
             self._listening.close()
 

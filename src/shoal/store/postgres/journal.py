@@ -11,13 +11,14 @@ then fail with StoreUnavailable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import asyncpg
 
+from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
-from shoal.base.tasks import cancel_all
+from shoal.base.supervision import SupervisedLoops
+from shoal.base.tasks import OwnedTasks
 from shoal.errors import ConfigError
 from shoal.store.journal import Loaded, Replica, Result, Transaction
 from shoal.store.model import Event
@@ -61,7 +62,8 @@ class PostgresJournal:
         self._timeouts = timeouts or LinkTimeouts()
         self._ids = ids or Ids()
         self._server = self._ids.new_uid()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = OwnedTasks()
+        self._loops = SupervisedLoops(RealClock())
         self._hints: Hints | None = None
         self._keys = EventKeys()
 
@@ -101,10 +103,10 @@ class PostgresJournal:
                 raise ConfigError(f"store {shown(self._url)} cannot be used: {reason}") from error
             raise
         self._follower.begin(snapshot)
-        self._start("store-follower", self._follower.run())
-        self._start("store-keeper", self._keeper.run())
+        self._tasks.start(self._follower.run(), name="store-follower")  # an unknown error in it ends the store
+        self._loops.start("store-keeper", self._keeper.run)
         if self._hints is not None:
-            self._start("store-hints", self._hints.run())
+            self._loops.start("store-hints", self._hints.run)
         return snapshot.loaded
 
     async def commit(self, batch: Sequence[Transaction]) -> Sequence[Result]:
@@ -126,7 +128,8 @@ class PostgresJournal:
     async def close(self) -> None:
         if self._hints is not None:
             self._hints.end()
-        await cancel_all(*self._tasks)
+        await self._loops.stop()
+        await self._tasks.close()
         try:
             async with asyncio.timeout(self._timeouts.connect_s):
                 await self._keeper.leave()
@@ -173,9 +176,6 @@ class PostgresJournal:
 
     def _notified_delay_s(self) -> float:
         return GAP_S if self._hints is not None and self._hints.listening else 0.0
-
-    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.create_task(work, name=name))
 
     async def _close_links(self) -> None:
         await self._writer.close()

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.supervision import SupervisedLoops
 from shoal.node.runtime.docker import bodies
 from shoal.node.runtime.docker.config import DockerConfig
 from shoal.node.runtime.docker.engine import Engine, EngineError
@@ -52,21 +52,18 @@ class ContainerCache:
         self._known: dict[str, Found] = {}
         self._settled: dict[str, Container] = {}  # exits that the engine does not know of, see ``record_exit``
         self._events = EventStreams()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._loops = SupervisedLoops(clock)
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def open(self) -> None:
         """Load the existing containers, without events for them, and start following changes."""
         self._known.clear()
         await self.refresh()
-        self._tasks = [
-            asyncio.create_task(self._follow_engine(), name="docker/events"),
-            asyncio.create_task(self._refresh_periodically(), name="docker/refresh"),
-        ]
+        self._loops.start("docker/events", self._follow_engine)
+        self._loops.start("docker/refresh", self._refresh_periodically)
 
     async def close(self) -> None:
-        await cancel_all(*self._tasks)
-        self._tasks = []
+        await self._loops.stop()
         self._events.close()
 
     # reading

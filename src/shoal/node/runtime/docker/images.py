@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks
 from shoal.node.runtime.docker import pause
 from shoal.node.runtime.docker.engine import Engine, EngineError
 from shoal.node.runtime.docker.frames import BadFrame, JsonLines
@@ -89,11 +89,12 @@ class EngineImages:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._tasks = OwnedTasks()
         self._pulls: dict[str, asyncio.Task[Image]] = {}
         self._watchers: dict[str, list[Progress]] = {}
 
     async def close(self) -> None:
-        await cancel_all(*self._pulls.values())
+        await self._tasks.close()
 
     async def find(self, reference: str) -> Image | None:
         parse_reference(reference)
@@ -120,7 +121,8 @@ class EngineImages:
         task = self._pulls.get(reference)
         if task is None:
             watchers = self._watchers[reference] = []
-            task = asyncio.create_task(self._pull(reference, parsed, credentials, watchers), name=f"pull/{reference}")
+            pulling = self._pull(reference, parsed, credentials, watchers)
+            task = self._tasks.start(pulling, name=f"pull/{reference}", awaited=True)
             self._pulls[reference] = task
             task.add_done_callback(lambda _: self._forget(reference))
         self._watchers[reference].append(progress)

@@ -19,7 +19,7 @@ from typing import Any
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import beside
 from shoal.node.runtime.connections import SocketConnection
 from shoal.node.runtime.docker import bodies, pods
 from shoal.node.runtime.docker.config import DockerConfig, find_socket
@@ -334,17 +334,13 @@ class DockerRuntime:
 
     async def _wait_until_deadline(self, container_id: str, stopping: _Stopping) -> None:
         """Wait for the exit until the deadline, which other callers may shorten."""
-        exited = asyncio.create_task(wait_for_exit(self._engine, container_id), name=f"stop/{container_id}")
-        try:
+        async with beside(wait_for_exit(self._engine, container_id), name=f"stop/{container_id}") as exited:
             while not exited.done() and (rest_s := stopping.until - self._clock.monotonic()) > 0:
                 stopping.earlier.clear()
-                shortened = asyncio.create_task(stopping.earlier.wait(), name="stop/earlier")
-                with suppress(TimeoutError):
-                    async with within(self._clock, rest_s):
-                        await asyncio.wait({exited, shortened}, return_when=asyncio.FIRST_COMPLETED)
-                await cancel_all(shortened)
-        finally:
-            await cancel_all(exited)
+                async with beside(stopping.earlier.wait(), name="stop/earlier") as shortened:
+                    with suppress(TimeoutError):
+                        async with within(self._clock, rest_s):
+                            await asyncio.wait({exited, shortened}, return_when=asyncio.FIRST_COMPLETED)
 
     async def _kill(self, container_id: str, signal: str) -> None:
         try:

@@ -19,7 +19,8 @@ import shoal
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.supervision import SupervisedLoops
+from shoal.base.tasks import OwnedTasks
 from shoal.node.runtime.connections import SocketConnection
 from shoal.node.runtime.model import (
     Container,
@@ -110,7 +111,8 @@ class ProcessRuntime:
         self._used_images: dict[str, Image] = {}  # images used so far; the table has more
         self._events = EventStreams()
         self._closing = asyncio.Event()
-        self._checking: asyncio.Task[None] | None = None
+        self._loops = SupervisedLoops(deps.clock)
+        self._launches = OwnedTasks()
         self._namespaces = ""
         self._host_ports = HostPorts(deps.host_address)
 
@@ -136,7 +138,7 @@ class ProcessRuntime:
         for kept in self._sandboxes.values():
             if kept.sandbox.ready:
                 await self._host_ports.open(kept.sandbox, kept.spec.ports, strict=False)
-        self._checking = asyncio.create_task(self._check_periodically(), name="process/check")
+        self._loops.start("process/check", self._check_periodically)
 
     async def _load_containers(self) -> None:
         self._containers.clear()
@@ -156,9 +158,7 @@ class ProcessRuntime:
 
     async def close(self) -> None:
         self._closing.set()
-        if self._checking is not None:
-            await cancel_all(self._checking)
-            self._checking = None
+        await self._loops.stop()
         await self._host_ports.close_all()
         await self._settled(*self._containers.values())
         self._watches.close()
@@ -299,7 +299,7 @@ class ProcessRuntime:
         if entry.container.phase is not ContainerPhase.CREATED:
             return entry.container
         if entry.starting is None:
-            entry.starting = asyncio.create_task(self._launch(entry), name=f"launch/{container_id}")
+            entry.starting = self._launches.start(self._launch(entry), name=f"launch/{container_id}", awaited=True)
         await asyncio.shield(entry.starting)  # a cancelled caller must not lose track of the shim
         return entry.container
 

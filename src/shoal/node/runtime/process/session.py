@@ -11,7 +11,7 @@ import termios
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks, cancel_all
 from shoal.node.runtime.model import OutputStream, RuntimeFailure, SessionOptions, StartFailure
 from shoal.node.runtime.process.fds import Channel, readable, write_all
 
@@ -74,7 +74,8 @@ class ProcessSession:
         loop = asyncio.get_running_loop()
         self._given_up: asyncio.Future[None] = loop.create_future()
         self._exit: asyncio.Future[int] = loop.create_future()
-        self._following = asyncio.create_task(self._follow(), name="session/exit")
+        self._tasks = OwnedTasks()
+        self._following = self._tasks.start(self._follow(), name="session/exit")
 
     async def _follow(self) -> None:
         """Wait for the exit, then close everything except output that was not read yet."""
