@@ -202,7 +202,9 @@ def _count_faults(operator: str, values: tuple[str, ...]) -> list[FieldError]:
     return []
 
 
-_TOKEN = re.compile(r"[ \t\r\n]*(?:(==|!=|[=!(),<>])|([^=!(),<> \t\r\n]+))")
+# Space between tokens matches nothing and is passed over: were it a part of a token, a long run of it at the end would
+# be tried from each of its characters.
+_TOKEN = re.compile(r"(==|!=|[=!(),<>])|([^=!(),<> \t\r\n]+)")
 _END = ("end", "")
 _Token = tuple[str, str]  # (kind, text): kind is the symbol itself, "word" or "end"
 

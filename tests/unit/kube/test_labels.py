@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -185,3 +187,9 @@ def test_any_text_parses_or_is_a_bad_request(text: str) -> None:
     except BadRequest:
         return
     assert parse(str(selector)) == selector
+
+
+def test_a_long_run_of_spaces_is_read_in_linear_time() -> None:
+    begun_s = time.thread_time()
+    assert parse("a=b" + "\n" * 200_000) == parse("a=b")
+    assert time.thread_time() - begun_s < 1.0, "it took minutes when every space was tried as the beginning of a token"

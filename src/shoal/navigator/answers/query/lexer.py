@@ -23,6 +23,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.ASCII,
 )
+_SPACE = re.compile(r"\s*", re.ASCII)
 _OTHERS = {"==": "=", "=~": "~", "&&": "and", "||": "or", "!": "not"}
 
 
@@ -68,8 +69,9 @@ def tokens(text: str) -> list[QueryToken]:
 
 
 def _unknown(text: str, at: int) -> QueryError:
-    while text[at].isspace():
-        at += 1
+    matched = _SPACE.match(text, at)
+    assert matched is not None  # of any length
+    at = matched.end()
     if text[at] in "'\"":
         return QueryError(text, at, len(text), "a text without a closing quote", [f"a closing {text[at]}"])
     return QueryError(text, at, at + 1, f"{text[at]!r} has no meaning here", ["a word", "a text in quotes"])

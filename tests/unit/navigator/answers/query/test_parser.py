@@ -65,3 +65,9 @@ def test_depth_and_length_have_limits() -> None:
         parse("pods where " + "not " * 100 + "ready", now_s=AT_S)
     with pytest.raises(QueryError, match="4096"):
         parse("pods where name = '" + "x" * 5000 + "'", now_s=AT_S)
+
+
+@pytest.mark.parametrize("character", ["\x1f", "\x85", "\u2003", "\u3000"])
+def test_a_space_that_is_not_one_of_ascii_is_an_error_like_any_other_character(character: str) -> None:
+    with pytest.raises(QueryError, match="has no meaning here"):
+        parse(f"pods {character}", now_s=AT_S)
