@@ -205,8 +205,17 @@ def _read(file: Path) -> Any:
         return orjson.loads(content) or {}
     import yaml  # many processes have no file, or one that is JSON
 
+    class Loader(yaml.SafeLoader):
+        """Reads `on`, `off`, `yes` and `no` as text: some settings have these among their words, and where a
+        setting is true or false, text is converted."""
+
+        yaml_implicit_resolvers = {
+            first: found if first in "tTfF" else [(tag, form) for tag, form in found if not tag.endswith(":bool")]
+            for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
     try:
-        return yaml.safe_load(content) or {}
+        return yaml.load(content, Loader) or {}  # noqa: S506 - it is a SafeLoader
     except yaml.YAMLError as error:
         raise ConfigError(f"settings file {file}: not YAML: {error}") from None
 

@@ -166,3 +166,17 @@ def test_a_file_is_checked_by_itself(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             check(Config, written(tmp_path, text))
+
+
+@pytest.mark.parametrize("text", ["off", "no", "false", "False", "OFF"])
+def test_words_of_yaml_for_false_are_text_where_text_is_wanted(tmp_path: Path, text: str) -> None:
+    @dataclass(frozen=True)
+    class Words:
+        mode: str = setting("auto", doc="a word")
+        flag: bool = setting(True, doc="true or false")
+
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"flag: {text}\nmode: {text if text.lower() in ('off', 'no') else 'x'}\n")
+    found = load(Words, file=file, environ={}, prefix="X_", flags={})
+    assert found.flag is False
+    assert found.mode in ("off", "no", "OFF", "x")
