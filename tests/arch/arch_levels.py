@@ -13,7 +13,8 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "effects flow health negotiate network_errors node_access objects paths user",
         # requests and responses as data, the served resources, and users as aggregated servers see them
         "front_proxy messages registry",
-        "audit exchange framing shapes",  # parts of one connection, and the audit log
+        "audit connection exchange framing shapes",  # parts of one connection, and the audit log
+        "http2",  # connections of HTTP/2
         "http",  # the server of connections
         "context fencing",  # what every verb is given
         # one question about a request each, debugging pages, metrics of the store
@@ -46,9 +47,9 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "base": (
         # tools without dependencies inside the package
-        "asgi_common backoff bounded bounded_cache clock coalescing exposition fair_lock ids proxies spdy tracing "
-        "websocket",
-        "breaker deadline files http2 logs metrics",  # tools that need the clock, ids or another tool
+        "asgi_common backoff bounded bounded_cache clock coalescing exposition fair_lock huffman ids proxies spdy "
+        "tracing websocket",
+        "breaker deadline files hpack http2 logs metrics",  # tools that need the clock, ids or another tool
         "tasks",  # tasks with an owner
         "supervision",  # loops that are started again
         "asgi connect http1 settings stdlib_logs table_copies",  # servers, clients and settings of a process

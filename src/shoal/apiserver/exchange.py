@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal.apiserver.messages import Answer, LongResponse, Request, RequestTimedOut, Response, timeout_of
 
 if TYPE_CHECKING:
-    from shoal.apiserver.http import HttpConnection
+    from shoal.apiserver.http import HttpServer
+
+
+class Owner(Protocol):
+    """Where requests come from: a connection of HTTP/1.1, or a stream of HTTP/2."""
+
+    server: HttpServer
+
+    def flush_answers(self) -> None:
+        """A handler has answered."""
+
+    def abort(self) -> None: ...
+
+    def is_http_1_0(self) -> bool:
+        """Whether the request that has just been parsed is HTTP/1.0."""
 
 
 class Exchange:
@@ -17,7 +31,7 @@ class Exchange:
 
     __slots__ = ("answer", "connection", "coroutine", "deadline", "old", "request", "waiting_for")
 
-    def __init__(self, connection: HttpConnection, request: Request, coroutine: Coroutine[Any, Any, Answer]) -> None:
+    def __init__(self, connection: Owner, request: Request, coroutine: Coroutine[Any, Any, Answer]) -> None:
         self.connection = connection
         self.request = request
         self.answer: Answer | None = None

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from shoal.apiserver.messages import STATUS_LINES, Answer, Relay, ResponseStream, Upgrade
 
-_BODILESS = frozenset({204, 304})
+BODILESS = frozenset({204, 304})
 
 
 class Heads:
@@ -46,7 +46,7 @@ def framing(stream: ResponseStream, method: str, *, old: bool) -> tuple[bytes, b
     has a body at all. ``old``: for HTTP/1.0, which has no chunks; there the end of the connection is the end."""
     length = stream.length if isinstance(stream, Relay) else None
     line = b"" if length is None else b"Content-Length: %d\r\n" % length
-    if method == "HEAD" or stream.status in _BODILESS:
+    if method == "HEAD" or stream.status in BODILESS:
         return line, True, False
     if length is None and not old:
         return b"Transfer-Encoding: chunked\r\n", False, True

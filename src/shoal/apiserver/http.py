@@ -19,8 +19,10 @@ from contextlib import suppress
 
 import httptools
 
+from shoal.apiserver.connection import OVERFLOW_S, SLICE, ClientConnection
 from shoal.apiserver.exchange import Exchange, discard
 from shoal.apiserver.framing import Handover, Heads, Progress, framing
+from shoal.apiserver.http2.connection import Http2Connection
 from shoal.apiserver.messages import (
     Answer,
     Handler,
@@ -42,11 +44,7 @@ __all__ = ("Answer", "Handler", "HttpLimits", "HttpServer", "Request", "Response
 
 LAST_CHUNK = b"0\r\n\r\n"
 SWEEP_S = 1.0
-# Output goes to the transport in pieces: its TLS buffer grows to the largest one and never shrinks (decision 0004).
-SLICE = 32 * 1024
 PIECE = 16 * 1024  # input is parsed in pieces of this size: between them a connection can be made to wait
-_OVERFLOW = 256  # connections over the limit that stay open until their error is sent
-_OVERFLOW_S = 2.0
 _PIECES = 64  # of a body that are kept as they came; the rest is put together
 
 
@@ -71,7 +69,7 @@ class HttpServer:
         self.clock = clock
         self.limits = limits or HttpLimits()
         self.hands_on = hands_on
-        self.connections: set[HttpConnection] = set()
+        self.connections: set[ClientConnection] = set()
         self.addresses: dict[str, int] = {}  # connections of each client address
         self.pending_in = 0  # bytes of unfinished request bodies, whose senders are not authenticated yet
         self.stopping = False
@@ -79,6 +77,8 @@ class HttpServer:
         self.drained = asyncio.Event()  # set while there are no connections
         self.drained.set()
         self.head = Heads(common_headers).of
+        self.common_headers = tuple((name.lower(), value) for name, value in common_headers)
+        self.last_chunk = self.last_data = b""  # a chunk that was written to a stream of HTTP/2, and its data
         self._sweeper: Timer | None = None
         self._sweep()
 
@@ -112,20 +112,17 @@ class HttpServer:
             connection.abort()
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpConnection(ClientConnection):
     """One client connection. Requests are answered in order; a stream holds the connection until it ends."""
 
     __slots__ = (
-        "_address", "_body", "_busy_since", "_closes_after_stream", "_closing", "_exchanges", "_handover", "_headers",
+        "_body", "_busy_since", "_closes_after_stream", "_closing", "_exchanges", "_handover", "_headers",
         "_held", "_in_headers", "_incoming", "_long", "_parser", "_pending_body", "_pending_in", "_progress",
-        "_reading", "_refused_at", "_size", "_stream", "_target", "_too_large", "_unframed", "_unread", "_unwanted",
-        "_upgrading", "client", "peer_certificate", "server", "transport", "writable",
+        "_reading", "_refused_at", "_size", "_stream", "_target", "_too_large", "_unframed", "_unread", "_upgrading",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
-        self.server = server
-        self.transport: asyncio.Transport | None = None
-        self.writable = True
+        super().__init__(server)
         self._parser = httptools.HttpRequestParser(self)
         self._exchanges: deque[Exchange] = deque()
         self._stream: ResponseStream | None = None
@@ -141,7 +138,6 @@ class HttpConnection(asyncio.Protocol):
         self._pending_in = 0  # of the body, as counted in the server's
         self._size = 0
         self._too_large = 0  # error status of the current request
-        self._unwanted = 0  # error status of all requests
         self._in_headers = False
         self._reading = True
         self._busy_since = 0.0  # start of an unfinished request, or of idling when negative
@@ -151,42 +147,21 @@ class HttpConnection(asyncio.Protocol):
         self._incoming: IncomingBody | None = None  # of the request that is being read, if its body is handed on
         self._upgrading = False  # input after the last request is not HTTP
         self._handover: Handover | None = None  # the owner of this connection after an upgrade
-        self._address = ""
-        self.client = ""
-        self.peer_certificate: bytes | None = None
 
     # -- transport callbacks -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
-        self.transport = transport  # type: ignore[assignment]
-        server = self.server
-        transport.set_write_buffer_limits(high=server.limits.buffered_bytes)  # type: ignore[attr-defined]
-        peer = transport.get_extra_info("peername")
-        if isinstance(peer, tuple):
-            self._address = peer[0]
-            self.client = f"{peer[0]}:{peer[1]}"
-        server.addresses[self._address] = server.addresses.get(self._address, 0) + 1
         ssl_object = transport.get_extra_info("ssl_object")
-        if ssl_object is not None:
-            self.peer_certificate = ssl_object.getpeercert(binary_form=True)
-        server.connections.add(self)
-        server.drained.clear()
-        self._busy_since = -server.tick
-        if server.stopping or len(server.connections) > server.limits.connections + _OVERFLOW:
-            self.abort()
-        self._unwanted = server.overflow(self._address)
+        if ssl_object is not None and ssl_object.selected_alpn_protocol() == "h2":
+            other = Http2Connection(self.server)
+            transport.set_protocol(other)
+            other.connection_made(transport)
+            return
+        self._busy_since = -self.server.tick
+        super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        server = self.server
-        server.connections.discard(self)
-        left = server.addresses.get(self._address, 1) - 1
-        if left:
-            server.addresses[self._address] = left
-        else:
-            server.addresses.pop(self._address, None)
-        if not server.connections:
-            server.drained.set()
+        super().connection_lost(exc)
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.on_closed()
@@ -201,7 +176,6 @@ class HttpConnection(asyncio.Protocol):
         self._body = []
         self._forget_pending()
         self._sent()
-        self.transport = None
 
     def data_received(self, data: bytes) -> None:
         if self._handover is not None:
@@ -562,7 +536,6 @@ class HttpConnection(asyncio.Protocol):
         self.transport.close()
 
     def begin_stop(self) -> None:
-        """End the stream cleanly; close at once when idle."""
         stream = self._stream
         if isinstance(stream, Relay):
             if stream.length is None:  # it may last long, and must not look complete
@@ -575,13 +548,8 @@ class HttpConnection(asyncio.Protocol):
         elif not self._exchanges:
             self._close_when_sent()
 
-    def abort(self) -> None:
-        if self.transport is not None:
-            self.transport.abort()
-
     def enforce_timeouts(self, now: float) -> None:
-        """Called every ``SWEEP_S``."""
-        if self._unwanted and now + self._busy_since > _OVERFLOW_S:
+        if self._unwanted and now + self._busy_since > OVERFLOW_S:
             self.abort()
             return
         for exchange in tuple(self._exchanges):

@@ -248,7 +248,8 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
     try:
         await server.start()
         limits = HttpLimits(connections=connection_limit())
-        await server.listen(config.host, config.port, tls=server_context(keys, pki.ca_cert), limits=limits)
+        tls = server_context(keys, pki.ca_cert, http2=config.offers_http2)
+        await server.listen(config.host, config.port, tls=tls, limits=limits)
         yield server
     finally:
         following.cancel()

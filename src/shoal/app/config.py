@@ -43,6 +43,7 @@ COMPONENTS = ("apiserver", "scheduler", "controllers", "nodes")
 AVAILABLE_COMPONENTS = ("apiserver", "scheduler", "controllers", "nodes")
 _STORE_FIX = "use sqlite:///PATH, postgresql://USER@HOST/DATABASE or memory://"
 RUNTIMES = ("process", "docker", "simulated")
+HTTP2 = ("auto", "on", "off")
 
 
 def local_url(host: str, port: int) -> str:
@@ -95,6 +96,7 @@ class ClusterConfig:
     dir: Path
     port: int = DEFAULT_PORT
     host: str = LOOPBACK  # address the API server binds
+    http2: str = "auto"  # whether the API server offers HTTP/2: auto, on or off
     store: StoreUrl
     events: str = ""  # URL of the Redis through which servers of one store notify each other of writes
     credentials: Path | None = None  # directory of another server of this cluster, to share its keys and tokens
@@ -134,6 +136,8 @@ class ClusterConfig:
             ) from None
         if network.num_addresses < 8:
             raise ConfigError(f"service_cidr is {self.service_cidr!r}: too small; use at least 8 addresses")
+        if self.http2 not in HTTP2:
+            raise ConfigError(f"http2 is {self.http2!r}: choose from {', '.join(HTTP2)}")
         if not 0 <= self.health_port <= 65535:
             raise ConfigError(f"health_port is {self.health_port}: use 1 to 65535, or 0 for none")
         if self.health_port and "apiserver" in self.components:
@@ -151,6 +155,11 @@ class ClusterConfig:
     def url(self) -> str:
         """URL of the API server for clients on this machine."""
         return local_url(self.host, self.port)
+
+    @property
+    def offers_http2(self) -> bool:
+        """``auto`` is on: over HTTP/2 a get is no slower (decision 0004)."""
+        return self.http2 != "off"
 
     @property
     def service_ip(self) -> str:
@@ -236,6 +245,7 @@ class ClusterOptions:
         None, doc="port of the API server; default: the last one used, else 6443 or the next free port"
     )
     host: str = setting(LOOPBACK, doc="address the API server listens on")
+    http2: str = setting("auto", doc="whether the API server offers HTTP/2 beside HTTP/1.1: auto, on or off")
     store: str = setting("", doc="sqlite:///PATH, postgresql://USER@HOST/DATABASE or memory://; default SQLite in dir")
     nodes: int | None = setting(None, doc="number of nodes; default 1, or 0 for an additional server of a cluster")
     node: NodeSettings = setting(NodeSettings(), doc="labels, taints and capacity of the nodes of this process")
@@ -345,6 +355,7 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         dir=options.dir,
         port=DEFAULT_PORT if options.port is None else options.port,
         host=options.host,
+        http2=options.http2,
         store=StoreUrl.parse(options.store, options.dir),
         events=options.events,
         credentials=_credentials(options),

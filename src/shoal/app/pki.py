@@ -205,8 +205,9 @@ def service_account_keys(directory: Path) -> ServiceAccountKeys:
     return ServiceAccountKeys((directory / "sa.key").read_bytes(), tuple(path.read_bytes() for path in older))
 
 
-def server_context(server: KeyPair, client_ca: Path) -> ssl.SSLContext:
-    """TLS for a server that accepts, and does not require, client certificates of ``client_ca``."""
+def server_context(server: KeyPair, client_ca: Path, *, http2: bool = False) -> ssl.SSLContext:
+    """TLS for a server that accepts, and does not require, client certificates of ``client_ca``; with ``http2`` clients
+    may choose that protocol (ALPN)."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -216,6 +217,8 @@ def server_context(server: KeyPair, client_ca: Path) -> ssl.SSLContext:
     context.load_cert_chain(server.cert, server.key)
     context.load_verify_locations(client_ca)
     context.verify_mode = ssl.CERT_OPTIONAL
+    if http2:
+        context.set_alpn_protocols(["h2", "http/1.1"])
     return context
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -196,3 +197,18 @@ def test_a_health_port_is_only_for_processes_without_an_api_server(tmp_path: Pat
         checked_config(ClusterOptions(dir=tmp_path, health_port=70000))
     alone = ClusterOptions(dir=tmp_path, components="scheduler", kubeconfig="k", health_port=9000)
     assert checked_config(alone).health_port == 9000
+
+
+@pytest.mark.parametrize(("text", "offered"), [("auto", True), ("on", True), ("off", False), ('"off"', False)])
+def test_http2_comes_from_file_variables_and_flags(tmp_path: Path, text: str, offered: bool) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(f"http2: {text}\n")
+    flags = {"dir": tmp_path}
+    read = partial(read_settings, CLUSTER, home=tmp_path)
+    assert checked_config(read(flags, file=file, environ={})).offers_http2 is offered
+    assert not checked_config(read(flags, file=file, environ={"SHOAL_CLUSTER_HTTP2": "off"})).offers_http2
+    assert checked_config(
+        read({**flags, "http2": "on"}, file=file, environ={"SHOAL_CLUSTER_HTTP2": "off"})
+    ).offers_http2
+    with pytest.raises(ConfigError, match=r"http2 is 'maybe': choose from auto, on, off"):
+        checked_config(ClusterOptions(dir=tmp_path, http2="maybe"))

@@ -146,6 +146,9 @@ def start(
         int | None,
         typer.Option(help="port of health and metrics, for a process without an API server; default 0: none"),
     ] = None,
+    http2: Annotated[
+        str | None, typer.Option(help="whether the API server offers HTTP/2: auto (the default), on or off")
+    ] = None,
     tls_san: Annotated[
         list[str] | None,
         typer.Option(help="additional DNS name or IP address in the server's certificate; may be repeated"),
@@ -184,7 +187,7 @@ def start(
     """Start a cluster and print `ready URL` when it serves requests; SIGTERM or Ctrl-C stops it. Settings also come
     from a file and from SHOAL_CLUSTER_* variables; flags win."""
     flags = {
-        "dir": dir, "port": port, "host": host, "store": store, "nodes": nodes, "runtime": runtime,
+        "dir": dir, "port": port, "host": host, "http2": http2, "store": store, "nodes": nodes, "runtime": runtime,
         "docker_socket": docker_socket, "pause_image": pause_image, "events": events, "credentials": credentials,
         "components": components, "server": server, "kubeconfig": kubeconfig, "join": join, "edge": edge,
         "sharding": sharding, "lock": lock, "election.lease_s": election_lease,
