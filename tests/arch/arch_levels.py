@@ -47,9 +47,9 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "base": (
         # tools without dependencies inside the package
-        "asgi_common backoff bounded bounded_cache clock coalescing exposition fair_lock huffman ids proxies spdy "
-        "tracing websocket",
-        "breaker deadline files hpack http2 logs metrics",  # tools that need the clock, ids or another tool
+        "asgi_common backoff bounded bounded_cache clock coalescing exposition fair_lock front_limits huffman ids proxies "
+        "spdy tracing websocket",
+        "asgi_front breaker deadline files hpack http2 logs metrics",  # tools that need the clock, ids or another tool
         "tasks",  # tasks with an owner
         "supervision",  # loops that are started again
         "asgi connect http1 settings stdlib_logs table_copies",  # servers, clients and settings of a process

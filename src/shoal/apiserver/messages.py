@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 from shoal.apiserver.user import User
+from shoal.base.front_limits import FrontLimits
 
 REASONS = {
     101: "Switching Protocols", 200: "OK", 201: "Created", 202: "Accepted", 301: "Moved Permanently",
@@ -26,22 +27,14 @@ class RequestTimedOut(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpLimits:
+class HttpLimits(FrontLimits):
     """Limits of a connection."""
 
-    body_bytes: int = 3 * 1024 * 1024
     pending_in_bytes: int = 256 * 1024 * 1024  # of all bodies that are still coming in; then only small ones may
     small_body_bytes: int = 64 * 1024
-    header_bytes: int = 64 * 1024
-    handshake_s: float = 10.0  # for TLS; slower clients are dropped: they block a connection slot
-    header_timeout_s: float = 32.0  # from the first byte of a request to the end of its headers and body
-    idle_timeout_s: float = 300.0  # keep-alive connections without a request
     pipelined: int = 16  # requests waiting behind one that is being answered; more pauses reading
     request_timeout_s: float = 60.0  # until an answer begins; a client may ask for less with ``timeout=``
-    reader_timeout_s: float = 60.0  # without the client reading from its response
     buffered_bytes: int = 32 * 1024  # written but not taken by the client; more makes streams and bodies wait
-    connections: int = 16_384
-    connections_per_address: int = 8_192
 
 
 class Request:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
-import resource
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -32,6 +31,7 @@ from shoal.app.processes import hand_over_often, say_ready
 from shoal.app.reload import as_credentials, follow_credentials
 from shoal.base.clock import Clock, RealClock
 from shoal.base.files import write_private
+from shoal.base.front_limits import connections_within_files
 from shoal.base.http1.asgi import small_serving
 from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
@@ -247,7 +247,7 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
     following = asyncio.create_task(follow_credentials(config, server.authentication, clock), name="credentials")
     try:
         await server.start()
-        limits = HttpLimits(connections=connection_limit())
+        limits = HttpLimits(connections=connections_within_files(HttpLimits().connections, _OWN_FILES))
         tls = server_context(keys, pki.ca_cert, http2=config.offers_http2)
         await server.listen(config.host, config.port, tls=tls, limits=limits)
         yield server
@@ -255,13 +255,3 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
         following.cancel()
         await server.stop()
         await store.stop()
-
-
-def connection_limit() -> int:
-    """The number of client connections the limit of open files allows; raises that limit as far as needed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = HttpLimits().connections + _OWN_FILES
-    if soft < wanted and soft != resource.RLIM_INFINITY:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return HttpLimits().connections if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft) - _OWN_FILES)

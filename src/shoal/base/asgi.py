@@ -1,7 +1,8 @@
 """An ASGI application on a port of this event loop: HTTP/1.1 and HTTP/2, with TLS where a certificate is given.
 
 The server must send HTTP trailers, without which there is no gRPC, must let a slow reader slow its sender down, and
-must run in our loop: uvicorn with zttp does all three. Granian was quicker by little and has no trailers.
+must run in our loop: uvicorn does all three, on the connections of ``shoal.base.asgi_front``. Granian was quicker by
+little and has no trailers.
 
 Uvicorn writes each part of an answer separately, and each costs a TLS record and a system call. Here all writes to an
 HTTP/2 connection in one iteration of the loop are sent together (``shoal.base.coalescing``).
@@ -13,25 +14,27 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import uvicorn
-import zttp
-from uvicorn.protocols.http.auto_zttp_impl import AutoZttpProtocol
-from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
 from shoal.base.asgi_common import BACKLOG, Application, Receive, Scope, Send, answer, bind
+from shoal.base.asgi_front import Front, FrontProtocol, Slot
 from shoal.base.clock import Clock
-from shoal.base.coalescing import CoalescingTransport
-from shoal.base.tasks import cancel_all
+from shoal.base.front_limits import FrontLimits, connections_within_files
+from shoal.base.logs import get_logger
+from shoal.base.tasks import OwnedTasks, cancel_all
 from shoal.errors import ConfigError
+
+_log = get_logger("base.asgi")
 
 __all__ = ["Application", "AsgiListener", "Receive", "Scope", "Send", "Tls", "answer", "bind", "serving"]
 
 _GRACE_S = 3  # for calls under way when it stops
-_IDLE_S = 75  # a connection without calls
+_ACCEPT_AGAIN_S = 1.0
+# a message of an agent may have 8 MiB; applications have limits of their own
+LIMITS = FrontLimits(body_bytes=16 * 1024 * 1024)
 _SETTLE_ITERATIONS = 5
 _LOOK_AGAIN_S = 0.005
 
@@ -42,42 +45,66 @@ class Tls:
     key: Path
 
 
-class _Http2(ZttpH2Protocol):
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast(asyncio.Transport, CoalescingTransport(transport, self.loop)))
-
-    def handle_request(self, event: zttp.Request) -> None:
-        """A request whose headers end its stream has no body: zttp tells it in the request and sends no further event,
-        for which uvicorn would wait."""
-        super().handle_request(event)
-        if event.end_stream:
-            cycle = self.cycles[event.stream_id]
-            cycle.more_body = False
-            cycle.message_event.set()
-
-
-class _Protocol(AutoZttpProtocol):
-    def _switch(self, http2: bool, initial_data: bytes = b"") -> None:
-        if not http2:
-            super()._switch(http2, initial_data)
-            return
-        protocol = _Http2(self.config, self.server_state, self.app_state, self.loop)
-        self.transport.set_protocol(protocol)
-        protocol.connection_made(self.transport)
-        if initial_data:
-            protocol.data_received(initial_data)
-
-
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Do nothing: the process handles signals, not a listener."""
         yield
 
+    def __init__(self, config: uvicorn.Config, front: Front, clock: Clock) -> None:
+        super().__init__(config)
+        self._front = front
+        self._clock = clock
+        self._accepting: asyncio.Task[None] | None = None
+        self._handshakes = OwnedTasks()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections here: asyncio's servers do not stop accepting when there is no room."""
+        assert sockets is not None
+        (listening,) = sockets
+        listening.setblocking(False)
+        self.servers = []
+        self._front.start()
+        self._accepting = asyncio.create_task(self._accept(listening), name="asgi/accept")
+        self.started = True
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._front.room.wait()
+            try:
+                accepted, peer = await loop.sock_accept(listening)
+            except OSError as error:  # no more files, most likely
+                _log.warning("connection not accepted", reason=str(error))
+                await self._clock.sleep(_ACCEPT_AGAIN_S)
+                continue
+            slot = self._front.take(peer[0] if isinstance(peer, tuple) else "")
+            self._handshakes.start(self._begin(accepted, slot), name="asgi/handshake")
+
+    async def _begin(self, accepted: socket.socket, slot: Slot) -> None:
+        tls = self.config.ssl
+        begun = False
+
+        def protocol() -> FrontProtocol:
+            nonlocal begun
+            begun = True
+            return FrontProtocol(self.config, self.server_state, self._front, slot)
+
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                protocol, accepted, ssl=tls, ssl_handshake_timeout=self._front.limits.handshake_s if tls else None
+            )
+        except (OSError, ValueError) as error:
+            _log.debug("TLS handshake failed", reason=str(error))
+            accepted.close()
+            self._front.give_back(slot)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let running calls end, then close the connections: clients keep idle ones open forever."""
-        for server in self.servers:
-            server.close()
+        self._front.stop()
+        if self._accepting is not None:
+            await cancel_all(self._accepting)
+        await self._handshakes.close()
         for listening in sockets or ():
             listening.close()
         for connection in list(self.server_state.connections):
@@ -95,14 +122,23 @@ class _Server(uvicorn.Server):
 class AsgiListener:
     """``run`` serves on a socket until ``stop``."""
 
-    def __init__(self, app: Application, listening: socket.socket, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        app: Application,
+        listening: socket.socket,
+        tls: Tls | None = None,
+        *,
+        clock: Clock,
+        limits: FrontLimits = LIMITS,
+    ) -> None:
+        limits = replace(limits, connections=connections_within_files(limits.connections))
         config = uvicorn.Config(
-            app, http=_Protocol, ws="none", lifespan="off", loop="none", log_config=None, access_log=False,
-            log_level="warning", backlog=BACKLOG, timeout_keep_alive=_IDLE_S,
+            app, http=FrontProtocol, ws="none", lifespan="off", loop="none", log_config=None, access_log=False,
+            log_level="warning", backlog=BACKLOG, timeout_keep_alive=round(limits.idle_timeout_s),
             server_header=False, proxy_headers=False,
             ssl_certfile=tls.certificate if tls else None, ssl_keyfile=tls.key if tls else None,
         )  # fmt: skip
-        self._server = _Server(config)
+        self._server = _Server(config, Front(limits, clock), clock)
         self._socket = listening
 
     async def run(self) -> None:
@@ -118,10 +154,16 @@ class AsgiListener:
 
 @contextlib.asynccontextmanager
 async def serving(
-    application: Application, *, host: str, port: int, clock: Clock, tls: Tls | None = None
+    application: Application,
+    *,
+    host: str,
+    port: int,
+    clock: Clock,
+    tls: Tls | None = None,
+    limits: FrontLimits = LIMITS,
 ) -> AsyncIterator[None]:
     """Serve while the block runs; on exit, running requests have a short time to end."""
-    listener = AsgiListener(application, bind(host, port), tls)
+    listener = AsgiListener(application, bind(host, port), tls, clock=clock, limits=limits)
     running = asyncio.create_task(listener.run(), name=f"asgi/{port}")
     try:
         while not listener.accepting:

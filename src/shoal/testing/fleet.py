@@ -109,7 +109,9 @@ class ControlPlane:
         await asyncio.wait_for(self.server.ready(), _START_S)  # accepts no agent before it can answer
         listening = bind("127.0.0.1", self.port)
         self.port = listening.getsockname()[1]
-        self._listener = AsgiListener(self.server.app, listening, Tls(self._pair.cert, self._pair.key))
+        self._listener = AsgiListener(
+            self.server.app, listening, Tls(self._pair.cert, self._pair.key), clock=RealClock()
+        )
         self._tasks = [run, asyncio.create_task(self._listener.run(), name="control-plane-listener")]
 
     async def stop(self) -> None:

@@ -373,7 +373,7 @@ async def recording_manager(
         listening = bind("127.0.0.1", port)
         manager.port = listening.getsockname()[1]
         app: Any = ManagerServiceASGIApplication(manager, read_max_bytes=64 << 20)
-        listener = AsgiListener(app, listening, Tls(pair.cert, pair.key))
+        listener = AsgiListener(app, listening, Tls(pair.cert, pair.key), clock=RealClock())
         running = asyncio.create_task(listener.run(), name="recording-manager")
         try:
             yield manager

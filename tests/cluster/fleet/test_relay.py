@@ -77,7 +77,7 @@ async def relay_of(
         random=random.Random(3).random, config=config, metrics=Metrics(),
     )  # fmt: skip
     listening = bind("127.0.0.1", 0)
-    listener = AsgiListener(server.app, listening, Tls(pair.cert, pair.key))
+    listener = AsgiListener(server.app, listening, Tls(pair.cert, pair.key), clock=control.clock)
     running = asyncio.create_task(server.run(), name="relay")
     serving = asyncio.create_task(listener.run(), name="relay-listener")
     try:

@@ -19,6 +19,7 @@ from answers_world import TOKEN, Ran, Shoal, World, WorldClock, authenticate, th
 
 from shoal.app.main import main
 from shoal.base.asgi import AsgiListener, bind
+from shoal.base.clock import RealClock
 from shoal.base.metrics import Metrics
 from shoal.navigator.answers.api import make_api
 
@@ -46,7 +47,7 @@ def served() -> Iterator[Served]:
             lambda: world.view, world.history, world.edges, world.fleet, authenticate=authenticate,
             clock=WorldClock(), changes=world.changes, admin=world.admin, options=world.options, metrics=Metrics(),
         )  # fmt: skip
-        listener = AsgiListener(api, listening)
+        listener = AsgiListener(api, listening, clock=RealClock())
 
         def stop() -> None:
             api.end_streams()
