@@ -11,7 +11,7 @@ import os
 import signal
 import ssl
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,9 +58,15 @@ class Children:
     """The child processes, in the order of their start."""
 
     def __init__(
-        self, stop: asyncio.Event, clock: Clock, answers: Callable[[str], Awaitable[bool]] | None = None
+        self,
+        stop: asyncio.Event,
+        clock: Clock,
+        answers: Callable[[str], Awaitable[bool]] | None = None,
+        *,
+        home: Path | None = None,
     ) -> None:
-        """``answers`` tells whether the server at a URL answers."""
+        """``answers`` tells whether the server at a URL answers. ``home`` is the children's ``$SHOAL_HOME``."""
+        self._environ = os.environ if home is None else {**os.environ, "SHOAL_HOME": str(home)}
         self._stop = stop
         self._clock = clock
         self._answers = answers or is_answering
@@ -68,7 +74,7 @@ class Children:
 
     async def start(self, name: str, command: Sequence[str], log: Path) -> Child:
         """Return when it is ready; raise StartFailed with the end of its log, or Stopped if this process must stop."""
-        child = Child(name, command, log, await _spawn(command, log))
+        child = Child(name, command, log, await _spawn(command, log, self._environ))
         self._all.append(child)
         await self._until_ready(child)
         return child
@@ -113,7 +119,7 @@ class Children:
         if len(child.deaths) > _DEATHS:
             raise StartFailed(f"the {child.name} keeps failing, last with exit code {code}\n{_tail(child.log)}")
         say(f"the {child.name} exited with code {code}; restarting it")
-        child.process = await _spawn(child.command, child.log)
+        child.process = await _spawn(child.command, child.log, self._environ)
         await self._until_ready(child)
 
     async def _until_ready(self, child: Child) -> None:
@@ -160,11 +166,11 @@ def _open_log(log: Path) -> BinaryIO:
     return log.open("ab")
 
 
-async def _spawn(command: Sequence[str], log: Path) -> Process:
+async def _spawn(command: Sequence[str], log: Path, environ: Mapping[str, str]) -> Process:
     with _open_log(log) as stderr:
         # Its own session: Ctrl-C reaches this process alone, which then ends the others in order.
         return await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=PIPE, stderr=stderr, start_new_session=True
+            *command, stdin=PIPE, stdout=PIPE, stderr=stderr, start_new_session=True, env=environ
         )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shoal.app.components import ComponentDeps
 from shoal.app.config import ClusterConfig
+from shoal.app.home import shoal_home
 from shoal.base.clock import Clock
 from shoal.node.runtime.docker.config import DockerConfig
 from shoal.node.runtime.docker.runtime import DockerRuntime, check
@@ -31,7 +32,7 @@ class LocalRuntimes:
 def runtimes_of(config: ClusterConfig, network: Network) -> LocalRuntimes:
     if config.runtime == "docker":
         return _docker(config)
-    return _processes(config.dir, network)
+    return _processes(config, network)
 
 
 def root_of(folder: Path, node: str) -> Path:
@@ -45,14 +46,17 @@ async def check_engine(config: ClusterConfig, clock: Clock) -> None:
         await check(_docker_config(config, node="check"), clock=clock, environ=os.environ)
 
 
-def _processes(folder: Path, network: Network) -> LocalRuntimes:
+def _processes(config: ClusterConfig, network: Network) -> LocalRuntimes:
+    folder = config.dir
+    covered = (shoal_home(), folder.absolute(), config.credentials_dir.absolute())  # keys, tokens, other clusters
     table = load_table([path] if (path := folder / "images.yaml").exists() else [])
 
     def make(deps: ComponentDeps, name: str, address: str) -> Runtime:
         process = ProcessRuntimeDeps(
             clock=deps.clock, new_id=deps.ids.new_uid, environ=os.environ, host_address=address
         )
-        return ProcessRuntime(ProcessConfig(root=root_of(folder, name)), table, PodAddresses(network, name), process)
+        own = ProcessConfig(root=root_of(folder, name), covered=covered)
+        return ProcessRuntime(own, table, PodAddresses(network, name), process)
 
     return LocalRuntimes(make, sandboxes_run=False)
 

@@ -115,7 +115,7 @@ async def run_up(options: UpOptions, say: Callable[[str], object], *, deps: UpDe
         make_private_dir(options.cluster_dir(region))
     with DirectoryLock(options.dir / UP_LOCK):
         stop = _stop_event()
-        children = Children(stop, RealClock())
+        children = Children(stop, RealClock(), home=options.dir)  # pods of one cluster must not see the others
         endpoints = options.dir / ENDPOINTS
         try:
             say("starting the control plane")

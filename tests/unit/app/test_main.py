@@ -16,6 +16,8 @@ from shoal import __version__
 from shoal.app.commands.doctor import CheckResult, examine
 from shoal.app.home import directory, shoal_home
 from shoal.app.main import COMMANDS, main
+from shoal.node.runtime.process import launch
+from shoal.node.runtime.process.config import ProcessConfig
 
 
 def test_help_is_quick_and_loads_no_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,11 +84,22 @@ def test_doctor_reports_every_check_and_fails_when_a_necessary_one_does(
 ) -> None:
     main(["doctor", "--dir", str(tmp_path), "-o", "json"])
     names = [check["name"] for check in json.loads(capsys.readouterr().out)]
-    assert names == ["python", "sqlite", "schema tables", "kubectl", "directory", "port", "open files"]
+    assert names == ["python", "sqlite", "schema tables", "kubectl", "directory", "port", "open files", "pod isolation"]
     blocked = tmp_path / "file"
     blocked.touch()
     assert main(["doctor", "--dir", str(blocked / "d")]) == 1
     assert "choose another with --dir" in capsys.readouterr().out
+
+
+def test_doctor_warns_where_pods_are_not_isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none(config: ProcessConfig) -> str:
+        return ""
+
+    monkeypatch.setattr(launch, "find_namespaces", none)
+    check = next(check for check in examine(tmp_path) if check.name == "pod isolation")
+    assert check.verdict is CheckResult.WARNING
+    assert "pods can read every file of this user" in check.found
+    assert "--runtime docker" in check.fix
 
 
 def test_doctor_warns_of_a_directory_that_others_can_read(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import resource
 import sqlite3
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -66,6 +68,7 @@ def examine(state: Path) -> Iterator[DoctorCheck]:
     yield _directory(state)
     yield _port()
     yield _open_files()
+    yield _isolation()
 
 
 def _at_least(name: str, version: tuple[int, ...], oldest: tuple[int, int], shown: str) -> DoctorCheck:
@@ -124,3 +127,16 @@ def _open_files() -> DoctorCheck:
     if soft == resource.RLIM_INFINITY or soft >= _FEWEST_FILES:
         return DoctorCheck("open files", CheckResult.OK, "unlimited" if soft == resource.RLIM_INFINITY else str(soft))
     return DoctorCheck("open files", CheckResult.WARNING, str(soft), f"run: ulimit -n {_FEWEST_FILES}")
+
+
+def _isolation() -> DoctorCheck:
+    """Of pods that are processes; containers have the engine's."""
+    from shoal.node.runtime.process.config import ProcessConfig
+    from shoal.node.runtime.process.launch import find_namespaces, isolation_gap
+
+    with tempfile.TemporaryDirectory(prefix="shoal-doctor-") as folder:
+        namespaces = asyncio.run(find_namespaces(ProcessConfig(root=Path(folder))))
+    gap = isolation_gap(namespaces)
+    if gap is not None:
+        return DoctorCheck("pod isolation", CheckResult.WARNING, gap.what, gap.fix)
+    return DoctorCheck("pod isolation", CheckResult.OK, "namespaces" if namespaces == "root" else "user namespaces")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shoal.errors import ConfigError
 
-NAMESPACES = ("auto", "off")
+NAMESPACES = ("auto", "user", "off")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,11 @@ class ProcessConfig:
     root: Path
     log_bytes: int = 10 << 20  # of one file of a container's log, before it is rotated
     log_files: int = 5
-    namespaces: str = "auto"  # off: volumes are only below $SHOAL_POD_DIR, never at their paths
+    # auto: as root without a user namespace, else with one. off: volumes are only below $SHOAL_POD_DIR, never at their
+    # paths, and pods can read all files of this user
+    namespaces: str = "auto"
+    # folders that no pod may see; the node's own is one of them always
+    covered: tuple[Path, ...] = ()
     look_s: float = 2.0  # interval of the check of all containers and of new listening sockets
     default_port: int = 8080  # $PORT of a container without declared ports
     cpu_milli: int = 0  # capacity of the node; 0: that of the machine

@@ -23,6 +23,7 @@ from shoal.node.runtime.model import (
 )
 from shoal.node.runtime.process.config import ProcessConfig
 from shoal.node.runtime.process.fds import readable
+from shoal.node.runtime.process.shim import system
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 CONTAINER_ID = "SHOAL_CONTAINER_ID"  # in the environment of all its processes
@@ -33,8 +34,10 @@ _OPEN_PORTS = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 _CAP_NET_BIND_SERVICE = 10
 _RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from shim.main import main; main()"
 _TRY = (
-    "import os, sys; sys.path.insert(0, sys.argv[1]); from shim import mounts; mounts.isolate(sys.argv[2], 'trial'); "
-    "mounts.mount_all([(sys.argv[3], '/shoal-trial/deep', True)], sys.argv[3]); os.listdir('/shoal-trial/deep')"
+    "import os, sys; sys.path.insert(0, sys.argv[1]); from shim import mounts, system; "
+    "mode, scratch = sys.argv[2:]; mounts.isolate(mode, 'trial'); "
+    "mounts.mount_all([(scratch, '/shoal-trial/deep', True)], scratch, [scratch], [], mode == 'root'); "
+    "os.listdir('/shoal-trial/deep'); system.drop_capabilities(); system.enter_domain()"
 )
 
 
@@ -52,12 +55,13 @@ def interpreter() -> list[str]:
 
 
 async def find_namespaces(config: ProcessConfig) -> str:
-    """How this machine lets volumes be mounted at their paths: ``root``, ``user``, or empty if it does not."""
+    """How this machine lets a container have a view of its own of the file system: ``root``, ``user``, or empty if it
+    does not."""
     if config.namespaces == "off":
         return ""
     scratch = config.root / "trial"
     scratch.mkdir(parents=True, exist_ok=True)
-    for mode in ("root", "user") if os.geteuid() == 0 else ("user",):
+    for mode in ("root", "user") if os.geteuid() == 0 and config.namespaces == "auto" else ("user",):
         trial = await asyncio.create_subprocess_exec(
             *interpreter(), _TRY, str(_HERE), mode, str(scratch),
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
@@ -65,6 +69,39 @@ async def find_namespaces(config: ProcessConfig) -> str:
         if await trial.wait() == 0:
             return mode
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationGap:
+    """What pods can see although they should not, and what to do about it."""
+
+    what: str
+    fix: str
+
+
+def isolation_gap(namespaces: str) -> IsolationGap | None:
+    """``namespaces`` is what ``find_namespaces`` has found."""
+    if not namespaces:
+        return IsolationGap(
+            "pods can read every file of this user, the keys and tokens of its clusters among them: no namespaces",
+            "run as root, allow user namespaces (sysctl kernel.unprivileged_userns_clone=1), or use --runtime docker",
+        )
+    if namespaces == "root" and not system.has_landlock():
+        return IsolationGap(
+            "pods can look into each other through /proc: the kernel has no Landlock",
+            "run as an ordinary user, on Linux 5.19 or newer with Landlock, or use --runtime docker",
+        )
+    return None
+
+
+def covered_folders(config: ProcessConfig) -> list[str]:
+    """The folders to cover, without those inside another one."""
+    found = {os.path.realpath(path) for path in (config.root, *config.covered) if path.is_dir()}
+    return sorted(path for path in found if not any(_is_inside(path, other) for other in found - {path}))
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def prepare(
@@ -100,7 +137,9 @@ def prepare(
         "env": _environment(spec, pod, port, machine, container_id, shown),
         "cwd": _working_dir(spec, work, None if namespaces else scratch),
         "tty": spec.tty, "stdin": spec.stdin, "stdin_once": spec.stdin_once,
-        "namespaces": namespaces, "hostname": pod.spec.hostname or pod.sandbox.name, "scratch": str(scratch),
+        "namespaces": namespaces, "covered": covered_folders(config), "kept": _kept(config, work),
+        "confined": not spec.security.privileged, "scratch": os.path.realpath(scratch),
+        "hostname": pod.spec.hostname or pod.sandbox.name,
         "mounts": [(each.host_path, each.container_path, each.read_only) for each in spec.mounts],
         "user": user, "group": group, "groups": groups, "limits": _limits(spec.resources),
         "memory_limit": spec.resources.memory_limit_bytes,
@@ -166,6 +205,16 @@ def _has_bind_capability() -> bool:
         return os.geteuid() == 0
     held = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff:")), 0)
     return bool(held >> _CAP_NET_BIND_SERVICE & 1)
+
+
+def _kept(config: ProcessConfig, work: Path) -> list[str]:
+    """What a container needs of the covered folders: where it works, and Python if that is installed there."""
+    programs = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, _HERE.parents[3])}
+    covered = covered_folders(config)
+    return [
+        os.path.realpath(work),
+        *sorted(path for path in programs if any(_is_inside(path, folder) and path != folder for folder in covered)),
+    ]
 
 
 def _working_dir(spec: ContainerSpec, work: Path, redirected: Path | None) -> str:

@@ -125,6 +125,8 @@ class ProcessRuntime:
             self._namespaces = await launch.find_namespaces(self._config)
         except OSError as error:
             raise RuntimeFailure(f"the node's folder {self._config.root} cannot be used: {error}") from error
+        if gap := launch.isolation_gap(self._namespaces):
+            log.warning("the isolation of pods is incomplete", reason=gap.what, fix=gap.fix)
         self._closing = asyncio.Event()
         boot = processes.boot_id()
         self._sandboxes.clear()

@@ -71,8 +71,13 @@ def _confine(config: dict[str, Any], inside: int) -> None:
     if inside and mode:
         system.enter(inside, *(("user",) if mode == "user" else ()), "mnt", "uts")
     elif mode:
+        os.umask(0o022)
         mounts.isolate(mode, config["hostname"])
-        mounts.mount_all(config["mounts"], config["scratch"])
+        hide_disks = config["confined"] and mode == "root"
+        mounts.mount_all(config["mounts"], config["scratch"], config["covered"], config["kept"], hide_disks)
+    if mode and config["confined"]:
+        system.drop_capabilities()
+        system.enter_domain()
     try:
         os.chdir(config["cwd"])
     except OSError as error:

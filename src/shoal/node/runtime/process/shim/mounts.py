@@ -1,4 +1,5 @@
-"""The file system of a container: that of the machine, with the volumes mounted at their paths.
+"""The file system of a container: that of the machine, with the volumes mounted at their paths, and without the state
+directories of Shoal: each is *covered* by an empty folder, in which only the container's own folders appear again.
 
 A mount needs an existing file or folder as its mount point. If the machine has none, the parent folder is *mimicked*: a
 tmpfs is mounted over it, all its entries are bind-mounted into the tmpfs, and the mount point is created there.
@@ -39,19 +40,24 @@ def _write(path: str, text: str) -> None:
     os.close(number)
 
 
-def mount_all(mounts: list[Mount], scratch: str) -> None:
-    """Mount everything, outer paths first. ``scratch`` is an empty folder that is used meanwhile."""
+def mount_all(mounts: list[Mount], scratch: str, covered: list[str], kept: list[str], hide_disks: bool) -> None:
+    """Cover the folders ``covered`` except for ``kept``, then mount everything, outer paths first. ``scratch`` is an
+    empty folder that is used meanwhile."""
     ordered = sorted(mounts, key=lambda each: each[1].count("/") if each[1] != "/" else 0)
+    sources = [_taken(source) for source, _, _ in ordered]  # before they are covered or the root changes
+    _cover(covered, kept)
+    os.makedirs(scratch, exist_ok=True)
+    if hide_disks:
+        _hide_disks()
     own: list[str] = []  # folders in which mount points can be created
     if any(_nearest(os.path.realpath(target)) == "/" for _, target, _ in ordered):
         _new_root(scratch)
         own.append("/")
-    sources = [os.open(source, os.O_PATH | os.O_CLOEXEC) for source, _, _ in ordered]
     for number, (source, target, read_only) in zip(sources, ordered, strict=True):
         place = os.path.realpath(target)
         try:
             _make_room(place, stat.S_ISDIR(os.fstat(number).st_mode), own)
-            system.mount(f"/proc/self/fd/{number}", place, flags=system.MS_BIND | system.MS_REC)
+            system.place_mount(number, place)
             if read_only:
                 _seal(place)
         except OSError as error:
@@ -60,6 +66,32 @@ def mount_all(mounts: list[Mount], scratch: str) -> None:
             own.append(place)
     for number in sources:
         os.close(number)
+
+
+def _taken(source: str) -> int:
+    number = os.open(source, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return system.take_mount(number)
+    finally:
+        os.close(number)
+
+
+def _cover(folders: list[str], kept: list[str]) -> None:
+    back = [(path, _taken(path)) for path in kept]
+    for folder in folders:
+        system.mount("shoal", folder, "tmpfs", options="mode=711,size=1m")
+    for path, number in back:
+        os.makedirs(path, exist_ok=True)
+        system.place_mount(number, path)
+        os.close(number)
+
+
+def _hide_disks() -> None:
+    """Root could read every file of the machine from them."""
+    with os.scandir("/dev") as found:
+        disks = [each.path for each in found if stat.S_ISBLK(each.stat(follow_symlinks=False).st_mode)]
+    for disk in disks:
+        system.mount("/dev/null", disk, flags=system.MS_BIND)
 
 
 def _nearest(path: str) -> str:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 
 NEWNS, NEWUTS, NEWUSER = 0x00020000, 0x04000000, 0x10000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 MNT_DETACH = 2
 SIGKILL, SIGCHLD, _SIGNALS = 9, 17, 64
 _SIG_BLOCK, _SIG_SETMASK = 0, 2
-_PDEATHSIG, _CHILD_SUBREAPER = 1, 36
+_PDEATHSIG, _CAPBSET_DROP, _CHILD_SUBREAPER = 1, 24, 36
+# Capabilities with which root could undo what hides files from it: read by handle, make or use devices, load code into
+# the kernel, trace processes, mount. The numbers are the kernel's.
+_UNDOING = (2, 16, 17, 19, 21, 22, 27, 38, 39, 40)
+_OPEN_TREE, _MOVE_MOUNT = 428, 429
+_OPEN_TREE_CLONE, _AT_EMPTY_PATH, _AT_RECURSIVE, _MOVE_EMPTY_PATH, _AT_FDCWD = 1, 0x1000, 0x8000, 4, -100
+_LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
+_MAKE_CHAR, _MAKE_BLOCK, _REFER = 1 << 6, 1 << 11, 1 << 13
+_PATH_BENEATH = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -76,9 +85,52 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
     _check(_libc.mount(source.encode(), target.encode(), *raw), target)
 
 
+def take_mount(number: int) -> int:
+    """A file for a copy of the mounts at an open file or folder, which is mounted nowhere yet."""
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH | _AT_RECURSIVE
+    found: int = _libc.syscall(_OPEN_TREE, number, b"", flags)
+    _check(found, "open_tree")
+    return found
+
+
+def place_mount(number: int, target: str) -> None:
+    """Mount what ``take_mount`` has taken; it can be placed once."""
+    _check(_libc.syscall(_MOVE_MOUNT, number, b"", _AT_FDCWD, target.encode(), _MOVE_EMPTY_PATH), target)
+
+
 def pivot_root(folder: str) -> None:
     """Make a mounted folder the root and detach the old root."""
     os.chdir(folder)
     _check(_libc.pivot_root(b".", b"."), folder)
     _check(_libc.umount2(b".", MNT_DETACH), folder)
     os.chdir("/")
+
+
+def drop_capabilities() -> None:
+    """Take the capabilities that would undo the isolation from the programs that are executed next."""
+    for number in _UNDOING:
+        if _libc.prctl(_CAPBSET_DROP, number, 0, 0, 0) < 0 and ctypes.get_errno() != 22:  # unknown to this kernel
+            _check(-1, "prctl")
+
+
+def has_landlock() -> bool:
+    """Whether the kernel has Landlock, of a version that can allow renames between folders."""
+    version: int = _libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)
+    return version >= 2
+
+
+def enter_domain() -> None:
+    """Put this process and its children into a Landlock domain of their own, if the kernel has Landlock. From then on
+    they cannot look into processes outside it (``/proc/PID/root``, ``environ``, ``mem``), mount or unmount, or make
+    devices; nothing else changes."""
+    if not has_landlock():
+        return
+    handled = ctypes.c_uint64(_MAKE_CHAR | _MAKE_BLOCK | _REFER)
+    rules = _libc.syscall(_LANDLOCK_CREATE, ctypes.byref(handled), ctypes.c_size_t(8), 0)
+    _check(rules, "landlock_create_ruleset")
+    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    allowed = _REFER.to_bytes(8, sys.byteorder) + root.to_bytes(4, sys.byteorder)
+    _check(_libc.syscall(_LANDLOCK_ADD_RULE, rules, _PATH_BENEATH, allowed, 0), "landlock_add_rule")
+    _check(_libc.syscall(_LANDLOCK_RESTRICT, rules, 0), "landlock_restrict_self")
+    os.close(root)
+    os.close(rules)
