@@ -149,13 +149,16 @@ class Sandbox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A file or folder of the node that a container sees at ``container_path``. The agent has made ``host_path``."""
+    """A file or folder of the node that a container sees at ``container_path``. The agent has made ``host_path``. With
+    ``within``, a pod may change what is on the way from that folder to ``host_path``, for example to a symbolic link:
+    the runtime must not mount anything outside the folder."""
 
     host_path: str
     container_path: str
     read_only: bool = False
     propagation: str = "None"  # None, HostToContainer, Bidirectional
     volume: str = ""  # the volume's name in the pod, for messages
+    within: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

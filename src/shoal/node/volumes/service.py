@@ -24,6 +24,7 @@ from shoal.node.references import ObjectReference, References
 from shoal.node.runtime.model import Mount
 from shoal.node.volumes import files
 from shoal.node.volumes.content import VolumeSources, files_of, is_made_of_objects, object_references, token_projections
+from shoal.node.volumes.subpaths import make_subpath
 from shoal.node.volumes.tokens import PodTokens
 
 
@@ -219,26 +220,13 @@ def _mount(each: Obj, prepared: Mapping[str, Prepared], env: Mapping[str, str]) 
         part = expand(each["subPathExpr"], env.get)
         if "$(" in part:
             raise ConfigFault(f"missing value for {each['subPathExpr']!r}")
-    path = volume.path
     if part:
-        path = _subpath(volume.path, part)
+        make_subpath(volume.path, part)
     return Mount(
-        host_path=str(path),
+        host_path=str(volume.path / part),
         container_path=each["mountPath"],
         read_only=bool(each.get("readOnly")) or volume.read_only,
         propagation=each.get("mountPropagation") or "None",
         volume=each["name"],
+        within=str(volume.path) if part else "",
     )
-
-
-def _subpath(root: Path, part: str) -> Path:
-    """A subPath of a volume. It must stay inside the volume, also through symbolic links."""
-    if part.startswith("/") or ".." in part.split("/"):
-        raise ConfigFault(f"subPath {part!r} must be a relative path without '..'")
-    path = root / part
-    if not path.exists():
-        path.mkdir(parents=True, exist_ok=True)
-    resolved = path.resolve()
-    if not resolved.is_relative_to(root.resolve()):
-        raise ConfigFault(f"subPath {part!r} points outside its volume")
-    return resolved

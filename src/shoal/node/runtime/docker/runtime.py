@@ -28,6 +28,7 @@ from shoal.node.runtime.docker.engine import Engine, EngineError
 from shoal.node.runtime.docker.images import EngineImages
 from shoal.node.runtime.docker.logs import read_log
 from shoal.node.runtime.docker.session import open_attach, open_exec, wait_for_exit
+from shoal.node.runtime.docker.sources import resolved
 from shoal.node.runtime.docker.views import Found, info_of, stats_of
 from shoal.node.runtime.model import (
     Container,
@@ -259,6 +260,7 @@ class DockerRuntime:
                 return each
         if spec.target:
             spec = replace(spec, target=_running_id(inside, spec.target))
+        spec = replace(spec, mounts=tuple(map(resolved, spec.mounts)))
         body = bodies.container_body(spec, sandbox, self._create_context(self._seccomp(spec.security.seccomp_profile)))
         try:
             made = await self._made(bodies.container_name(spec, sandbox, self._config), body)

@@ -36,7 +36,7 @@ _RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from shim.main import m
 _TRY = (
     "import os, sys; sys.path.insert(0, sys.argv[1]); from shim import mounts, system; "
     "mode, scratch = sys.argv[2:]; mounts.isolate(mode, 'trial'); "
-    "mounts.mount_all([(scratch, '/shoal-trial/deep', True)], scratch, [scratch], [], mode == 'root'); "
+    "mounts.mount_all([(scratch, '/shoal-trial/deep', True, '')], scratch, [scratch], [], mode == 'root'); "
     "os.listdir('/shoal-trial/deep'); system.drop_capabilities(); system.enter_domain()"
 )
 
@@ -140,7 +140,7 @@ def prepare(
         "namespaces": namespaces, "covered": covered_folders(config), "kept": _kept(config, work),
         "confined": not spec.security.privileged, "scratch": os.path.realpath(scratch),
         "hostname": pod.spec.hostname or pod.sandbox.name,
-        "mounts": [(each.host_path, each.container_path, each.read_only) for each in spec.mounts],
+        "mounts": [(each.host_path, each.container_path, each.read_only, each.within) for each in spec.mounts],
         "user": user, "group": group, "groups": groups, "limits": _limits(spec.resources),
         "memory_limit": spec.resources.memory_limit_bytes,
         "log_bytes": config.log_bytes, "log_files": config.log_files,

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from shoal.node.runtime.model import Mount, Security
+from shoal.node.runtime.model import Mount, Security, StartFailure
 from shoal.node.runtime.process import launch
 from shoal.node.runtime.process.config import ProcessConfig
 from shoal.node.runtime.process.shim import system
@@ -133,6 +133,32 @@ async def test_a_pod_works_in_its_own_folder_and_with_its_volumes_as_before(
         assert (node.folder(container) / "work" / "a" / "linked").read_text() == "kept\n"
         data = tmp_path / "cluster" / "volumes" / "data"
         assert {path.name: path.read_text() for path in data.iterdir()} == {"file": "new\n", "moved": "kept\n"}
+
+
+async def test_a_subpath_that_became_a_link_after_the_check_is_not_mounted(
+    on_process_node: Run, tmp_path: Path
+) -> None:
+    """A container of the pod swaps the folder between the agent's check and the mount."""
+    volume, outside = tmp_path / "volume", tmp_path / "outside"
+    for folder in (volume / "part", outside):
+        folder.mkdir(parents=True)
+    (outside / "key").write_text(SECRET)
+    mount = Mount(host_path=str(volume / "part"), container_path="/data", volume="v", within=str(volume))
+    async with on_process_node() as node:
+        await node.needs_namespaces()
+        checked = await node.create("cat", "/data/key", mounts=(mount,))
+        (volume / "part").rmdir()
+        (volume / "part").symlink_to(outside)
+        with pytest.raises(StartFailure, match=r"opening .*/volume/part: Invalid cross-device link"):
+            await node.runtime.start(checked.id)
+        assert await node.output(checked) == ""
+        (volume / "part").unlink()
+        (volume / "inner").mkdir()
+        (volume / "inner" / "key").write_text("mine")
+        (volume / "part").symlink_to("inner")
+        again = await node.run("cat", "/data/key", name="again", mounts=(mount,))
+        await node.exited(again)
+        assert await node.output(again) == "mine"
 
 
 async def test_a_privileged_pod_keeps_its_capabilities(on_process_node: Run) -> None:

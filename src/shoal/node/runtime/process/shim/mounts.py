@@ -14,7 +14,7 @@ from . import system
 
 _MANY = 5000  # a folder with more entries is not mimicked
 
-Mount = tuple[str, str, bool]  # source, target, read-only
+Mount = tuple[str, str, bool, str]  # source, target, read-only, the folder that the source must not leave
 
 
 class MountError(OSError):
@@ -44,16 +44,17 @@ def mount_all(mounts: list[Mount], scratch: str, covered: list[str], kept: list[
     """Cover the folders ``covered`` except for ``kept``, then mount everything, outer paths first. ``scratch`` is an
     empty folder that is used meanwhile."""
     ordered = sorted(mounts, key=lambda each: each[1].count("/") if each[1] != "/" else 0)
-    sources = [_taken(source) for source, _, _ in ordered]  # before they are covered or the root changes
+    # before they are covered or the root changes
+    sources = [_taken(source, within) for source, _, _, within in ordered]
     _cover(covered, kept)
     os.makedirs(scratch, exist_ok=True)
     if hide_disks:
         _hide_disks()
     own: list[str] = []  # folders in which mount points can be created
-    if any(_nearest(os.path.realpath(target)) == "/" for _, target, _ in ordered):
+    if any(_nearest(os.path.realpath(target)) == "/" for _, target, _, _ in ordered):
         _new_root(scratch)
         own.append("/")
-    for number, (source, target, read_only) in zip(sources, ordered, strict=True):
+    for number, (source, target, read_only, _) in zip(sources, ordered, strict=True):
         place = os.path.realpath(target)
         try:
             _make_room(place, stat.S_ISDIR(os.fstat(number).st_mode), own)
@@ -68,10 +69,15 @@ def mount_all(mounts: list[Mount], scratch: str, covered: list[str], kept: list[
         os.close(number)
 
 
-def _taken(source: str) -> int:
-    number = os.open(source, os.O_PATH | os.O_CLOEXEC)
+def _taken(source: str, within: str = "") -> int:
+    number = os.open(within or source, os.O_PATH | os.O_CLOEXEC)
     try:
+        if within:  # what the pod has made of the path since it was checked does not lead out of the volume
+            folder, number = number, system.open_beneath(number, os.path.relpath(source, within), os.O_PATH)
+            os.close(folder)
         return system.take_mount(number)
+    except OSError as error:
+        raise MountError(error.errno, f"opening {source}: {error.strerror}") from None
     finally:
         os.close(number)
 

@@ -15,7 +15,9 @@ _PDEATHSIG, _CAPBSET_DROP, _CHILD_SUBREAPER = 1, 24, 36
 # Capabilities with which root could undo what hides files from it: read by handle, make or use devices, load code into
 # the kernel, trace processes, mount. The numbers are the kernel's.
 _UNDOING = (2, 16, 17, 19, 21, 22, 27, 38, 39, 40)
-_OPEN_TREE, _MOVE_MOUNT = 428, 429
+_OPEN_TREE, _MOVE_MOUNT, _OPENAT2 = 428, 429, 437
+_NO_MAGICLINKS, _BENEATH, _RACED = 2, 8, 11  # of openat2: resolve flags; the error if a folder was moved meanwhile
+_TRIES = 100
 _OPEN_TREE_CLONE, _AT_EMPTY_PATH, _AT_RECURSIVE, _MOVE_EMPTY_PATH, _AT_FDCWD = 1, 0x1000, 0x8000, 4, -100
 _LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
 _MAKE_CHAR, _MAKE_BLOCK, _REFER = 1 << 6, 1 << 11, 1 << 13
@@ -83,6 +85,19 @@ def set_hostname(name: str) -> None:
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
     raw = kind.encode() or None, ctypes.c_ulong(flags), options.encode() or None
     _check(_libc.mount(source.encode(), target.encode(), *raw), target)
+
+
+def open_beneath(folder: int, path: str, flags: int) -> int:
+    """Open a path below an open folder. Symbolic links are followed only as long as they stay below it: otherwise it
+    raises OSError EXDEV, whatever is changed there meanwhile."""
+    how = b"".join(each.to_bytes(8, sys.byteorder) for each in (flags | os.O_CLOEXEC, 0, _NO_MAGICLINKS | _BENEATH))
+    found = -1
+    for _ in range(_TRIES):
+        found = _libc.syscall(_OPENAT2, folder, path.encode(), how, ctypes.c_size_t(len(how)))
+        if found >= 0 or ctypes.get_errno() != _RACED:
+            break
+    _check(found, path)
+    return found
 
 
 def take_mount(number: int) -> int:
