@@ -47,8 +47,8 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "base": (
         # tools without dependencies inside the package
-        "asgi_common backoff bounded bounded_cache clock coalescing exposition fair_lock front_limits huffman ids proxies "
-        "spdy tracing websocket",
+        "access asgi_common backoff bounded bounded_cache clock coalescing exposition fair_lock front_limits huffman ids "
+        "proxies spdy tracing websocket",
         "asgi_front breaker deadline files hpack http2 logs metrics",  # tools that need the clock, ids or another tool
         "tasks",  # tasks with an owner
         "supervision",  # loops that are started again

@@ -256,12 +256,34 @@ async def test_tokens_are_kept_replaced_and_seen_by_other_processes(backend: Bac
             assert await rows.tokens() == [token]
             token = StoredToken(
                 id="t1", kind="edge", cluster="east", digest="d2", created_ms=1, revoked_ms=3, previous_digest="d1",
-                previous_until_ms=9,
+                previous_until_ms=9, scopes=(),
             )  # fmt: skip
             await rows.save_token(token)
             assert await other.tokens() == [token]
         finally:
             await other.close()
+
+
+async def test_scopes_of_tokens_are_kept_and_tokens_from_before_scopes_read_everything(backend: Backend) -> None:
+    rows = backend()
+    steps = "SQLITE" if isinstance(rows, SqliteRows) else "POSTGRES"
+    scoped = next(number for number, step in enumerate(getattr(schema, steps)) if "scopes" in step[0])
+    insert = "INSERT INTO nav_tokens VALUES ('{id}', '{kind}', '', 'digest-{id}', 1, 0, 0, '', 0)"
+    with pytest.MonkeyPatch.context() as patch:
+        before = [*getattr(schema, steps)[:scoped]]
+        tokens = tuple(insert.format(id=kind, kind=kind) for kind in ("admin", "viewer", "edge"))
+        patch.setattr(schema, steps, [*before[:-1], (*before[-1], *tokens)])
+        await rows.open()
+        await rows.close()
+    async with opened(backend) as rows:
+        assert {token.kind: token.scopes for token in await rows.tokens()} == {
+            "admin": ("*",), "viewer": ("*",), "edge": (),
+        }  # fmt: skip
+        limited = StoredToken(
+            id="t2", kind="viewer", cluster="", digest="d", created_ms=1, scopes=("cluster=a", "workspace=w")
+        )
+        await rows.save_token(limited)
+        assert limited in await rows.tokens()
 
 
 async def test_options_are_kept_per_cluster_and_replaced_whole(backend: Backend) -> None:

@@ -96,7 +96,7 @@ class KindStatus:
     state: str  # synced, waiting, missing, forbidden, failing
     error: str = ""
     since_s: float = 0.0
-    rows: int = 0
+    rows: int | None = 0  # None: not told, since only a part of them may be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,6 +78,39 @@ async def test_the_process_answers_requests_with_a_token_on_one_port(process: Ma
         caught.value.close()
 
 
+async def test_a_token_that_a_command_creates_reads_only_its_scopes(process: ManagerProcess) -> None:
+    edges = {cluster: await made_token(process, EDGE, cluster) for cluster in ("seen", "hidden")}
+    async with AsyncExitStack() as closing:
+        for cluster, text in edges.items():
+            edge = SimulatedEdge(edge_client(process.url, process.ca, closing), text, cluster)
+            await edge.open()
+            closing.push_async_callback(edge.close)
+            await edge.sync("pods", pods(3, 1))
+        create = ("create", "--kind", "viewer", "--scope", "cluster=seen,namespace=def*")
+        text = (await asyncio.to_thread(process.token, *create)).strip()
+        asked = f"/api/v1/query?q={urllib.request.quote('pods count by cluster')}"
+        assert ask(process, asked, text)["items"] == [{"cluster": "seen", "count": 3}]
+        assert [each["name"] for each in ask(process, "/api/v1/clusters", text)["items"]] == ["seen"]
+        listed = json.loads(await asyncio.to_thread(process.token, "list", "-o", "json"))
+        assert ["cluster=seen,namespace=def*"] in [each["scopes"] for each in listed]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--kind", "viewer"), "scope is missing"),
+        (("--kind", "viewer", "--scope", "region=eu"), "cluster, namespace, workspace"),
+        (("--cluster", "east", "--scope", "*"), "only for --kind viewer and admin"),
+    ],
+)
+def test_a_token_without_a_valid_scope_is_not_created(
+    process: ManagerProcess, arguments: tuple[str, ...], problem: str
+) -> None:
+    command = [*COMMAND, "token", "create", *arguments, "--dir", str(process.folder)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode != 0 and problem in " ".join(ran.stderr.split()), ran.stderr
+
+
 def test_a_second_manager_in_the_same_directory_is_refused(process: ManagerProcess) -> None:
     command = [*COMMAND, "manager", "--dir", str(process.folder), "--port", "0"]
     second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -22,7 +22,7 @@ from shoal.errors import ConfigError
 app = new_app("Create, list, rotate and revoke the tokens of edges and API users.", group=True)
 
 T = TypeVar("T")
-_COLUMNS = ("id", "kind", "cluster", "created", "expires", "state")
+_COLUMNS = ("id", "kind", "cluster", "scopes", "created", "expires", "state")
 
 _Dir = Annotated[Path | None, typer.Option(help="state directory of the manager; default `navigator` in $SHOAL_HOME")]
 _Database = Annotated[str, typer.Option(help="URL of the manager's database, if it is not in the state directory")]
@@ -39,6 +39,13 @@ def create(
     kind: Annotated[str, typer.Option(help="edge, viewer (reads) or admin (reads, and saves checks)")] = "edge",
     region: _Region = "",
     environment: _Environment = "",
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="what a viewer or admin may read: cluster=NAME,namespace=NAME,workspace=ID, * in names, or * for "
+            "everything; repeat it for more"
+        ),
+    ] = None,
     ttl: Annotated[str, typer.Option(help="lifetime, for example 24h or 7d; default: it does not expire")] = "",
     url: _Url = "",
     dir: _Dir = None,
@@ -47,6 +54,7 @@ def create(
 ) -> None:
     """Create a token and print it. It cannot be shown again: only its digest is stored. For an edge, the output is its
     join file."""
+    from shoal.base.access import Access
     from shoal.navigator.manager.tokens import EDGE, KINDS, NavigatorTokens
 
     if kind not in KINDS:
@@ -57,11 +65,19 @@ def create(
             if kind == EDGE
             else "--cluster is only for --kind edge"
         )
+    if (kind == EDGE) == bool(scope):
+        raise ConfigError(
+            "--scope is only for --kind viewer and admin: an edge reports its cluster"
+            if kind == EDGE
+            else "scope is missing: say what the token may read, for example --scope cluster=eu-1,namespace='team-*', "
+            "or --scope '*' for everything"
+        )
+    access = Access.parse(scope or ())
     folder = _folder(dir)
     ttl_s = float(seconds_of("ttl", ttl)) if ttl else 0.0
 
     async def made(tokens: NavigatorTokens) -> str:
-        text, _ = await tokens.create(kind=kind, cluster=cluster, ttl_s=ttl_s)
+        text, _ = await tokens.create(kind=kind, cluster=cluster, ttl_s=ttl_s, access=access)
         return text
 
     text = _with_tokens(folder, database, made)
@@ -88,6 +104,7 @@ def list_(
                 "id": token.id,
                 "kind": token.kind,
                 "cluster": token.cluster,
+                "scopes": list(token.scopes),
                 "created": _time(token.created_ms),
                 "expires": _time(token.expires_ms),
                 "state": "revoked" if token.revoked_ms else "expired" if 0 < token.expires_ms <= now_ms else "",

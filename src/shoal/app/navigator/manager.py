@@ -13,6 +13,7 @@ from shoal.app.navigator.config import ManagerProcessConfig
 from shoal.app.navigator.fleet import ControlFleet
 from shoal.app.pki import Pki
 from shoal.app.processes import hand_over_often
+from shoal.base.access import EVERYTHING, Access
 from shoal.base.asgi import Application, Receive, Scope, Send, Tls, serving
 from shoal.base.clock import RealClock
 from shoal.base.files import write_private
@@ -52,7 +53,7 @@ async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_read
             token = await manager.tokens.authenticate(text)
             if token is None or token.kind == EDGE:
                 return None
-            return Caller(token.id, may_write=token.kind == ADMIN)
+            return Caller(token.id, may_write=token.kind == ADMIN, access=Access.parse(token.scopes))
 
         api = make_api(
             lambda: manager.view, manager.history, manager.edges, fleet, authenticate=authenticate, clock=clock,
@@ -61,7 +62,8 @@ async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_read
         )  # fmt: skip
 
         async def may_read(text: str) -> bool:
-            return await authenticate(text) is not None
+            caller = await authenticate(text)
+            return caller is not None and caller.access.is_everything
 
         health = mostly_local(health_app(lambda: (True, {}), lambda: manager.ready, PROCESS), may_read)
 
@@ -111,5 +113,5 @@ async def ensure_admin(config: ManagerProcessConfig, tokens: NavigatorTokens) ->
     path = config.admin_token_path
     if path.exists() and tokens.find(path.read_text().strip()) is not None:
         return
-    text, _ = await tokens.create(kind=ADMIN)
+    text, _ = await tokens.create(kind=ADMIN, access=EVERYTHING)
     write_private(path, f"{text}\n".encode())

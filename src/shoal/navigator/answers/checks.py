@@ -38,6 +38,14 @@ class SavedCheck:
     description: str = ""
 
 
+class ConcealedCheck(SavedCheck):
+    """A check for callers that may run it, and may not read its query."""
+
+    @classmethod
+    def of(cls, check: SavedCheck) -> ConcealedCheck:
+        return cls(**asdict(check))
+
+
 class CheckStore(Protocol):
     """Stores checks."""
 
@@ -106,7 +114,7 @@ def new_check(name: str, query: str, *, expect: str = EMPTY, description: str = 
 
 
 def check_json(check: SavedCheck) -> Json:
-    return asdict(check)
+    return {**asdict(check), "query": ""} if isinstance(check, ConcealedCheck) else asdict(check)
 
 
 def run_check(check: SavedCheck, view: View, deployments: Callable[[], Deployments]) -> Generator[None, None, Json]:
@@ -115,7 +123,8 @@ def run_check(check: SavedCheck, view: View, deployments: Callable[[], Deploymen
     try:
         query = parse(check.query, now_s=view.at_s)
     except QueryError as error:
-        return {**shown, "ok": False, "total": None, "examples": [], "error": error.message}
+        why = "its query is not valid any more" if isinstance(check, ConcealedCheck) else error.message
+        return {**shown, "ok": False, "total": None, "examples": [], "error": why}
     result = yield from Runner(view, deployments).steps(query, QueryPage(limit=EXAMPLES))
     total = sum(item["count"] for item in result.items) if query.counted else result.total
     ok = (total == 0) is (check.expect == EMPTY)

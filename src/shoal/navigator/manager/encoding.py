@@ -11,7 +11,9 @@ from shoal.navigator.manager.rows import StoredCluster, StoredToken
 from shoal.navigator.model import KindStatus
 
 CLUSTER_COLUMNS = "name, edge, epoch, software, metadata, interval_s, first_ms, heard_ms, statuses"
-TOKEN_COLUMNS = "id, kind, cluster, digest, created_ms, expires_ms, revoked_ms, previous_digest, previous_until_ms"
+TOKEN_COLUMNS = (
+    "id, kind, cluster, digest, created_ms, expires_ms, revoked_ms, previous_digest, previous_until_ms, scopes"
+)
 
 
 def statuses_text(statuses: Sequence[KindStatus]) -> str:
@@ -40,13 +42,14 @@ def cluster_of(values: Sequence[Any]) -> StoredCluster:
 def token_values(token: StoredToken) -> tuple[Any, ...]:
     return (
         token.id, token.kind, token.cluster, token.digest, token.created_ms, token.expires_ms, token.revoked_ms,
-        token.previous_digest, token.previous_until_ms,
+        token.previous_digest, token.previous_until_ms, orjson.dumps(token.scopes).decode(),
     )  # fmt: skip
 
 
 def token_of(values: Sequence[Any]) -> StoredToken:
-    names = TOKEN_COLUMNS.split(", ")
-    return StoredToken(**dict(zip(names, values, strict=True)))
+    *plain, scopes = values
+    names = TOKEN_COLUMNS.removesuffix(", scopes").split(", ")
+    return StoredToken(**dict(zip(names, plain, strict=True)), scopes=tuple(orjson.loads(scopes)))
 
 
 def _text(mapping: Mapping[str, str]) -> str:

@@ -280,7 +280,7 @@ class PostgresRows:
     async def save_token(self, token: StoredToken) -> None:
         async def work(connection: asyncpg.Connection) -> None:
             await connection.execute(
-                f"INSERT INTO nav_tokens ({TOKEN_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) "
+                f"INSERT INTO nav_tokens ({TOKEN_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) "
                 "ON CONFLICT (id) DO UPDATE SET digest = excluded.digest, expires_ms = excluded.expires_ms, "
                 "revoked_ms = excluded.revoked_ms, previous_digest = excluded.previous_digest, "
                 "previous_until_ms = excluded.previous_until_ms",

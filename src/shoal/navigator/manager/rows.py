@@ -60,10 +60,11 @@ class StoredSession(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredToken:
-    """A token of an edge is bound to a cluster; one of a viewer reads everything. Times are wall, 0 is never."""
+    """A token of an edge is bound to a cluster; others read what their scopes allow (``shoal.base.access``). Times are
+    wall, 0 is never."""
 
     id: str
-    kind: str  # edge, viewer
+    kind: str  # edge, viewer, admin
     cluster: str
     digest: str
     created_ms: int
@@ -71,6 +72,7 @@ class StoredToken:
     revoked_ms: int = 0
     previous_digest: str = ""  # works until previous_until_ms
     previous_until_ms: int = 0
+    scopes: tuple[str, ...] = ()
 
 
 class StoredOption(NamedTuple):

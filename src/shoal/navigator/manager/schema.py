@@ -10,6 +10,15 @@ from collections.abc import Sequence
 IS_TRANSIENT = "kind = 'events'"
 """Of rows whose history is kept for a shorter time: those of the transient kinds of ``shoal.navigator.model``."""
 
+
+def _token_scopes(text: str) -> tuple[str, ...]:
+    """Tokens from before had no scopes and could read everything."""
+    return (
+        f"ALTER TABLE nav_tokens ADD COLUMN scopes {text} NOT NULL DEFAULT '[]'",
+        """UPDATE nav_tokens SET scopes = '["*"]' WHERE kind <> 'edge'""",
+    )
+
+
 SQLITE: Sequence[tuple[str, ...]] = (
     (
         """CREATE TABLE nav_clusters (
@@ -47,6 +56,7 @@ SQLITE: Sequence[tuple[str, ...]] = (
         ) STRICT, WITHOUT ROWID""",
     ),
     (f"CREATE INDEX nav_history_transient ON nav_history (until_ms) WHERE {IS_TRANSIENT}",),
+    _token_scopes("TEXT"),
 )
 
 POSTGRES: Sequence[tuple[str, ...]] = (
@@ -89,6 +99,7 @@ POSTGRES: Sequence[tuple[str, ...]] = (
         )""",
     ),
     (f"CREATE INDEX nav_history_transient ON nav_history (until_ms) WHERE {IS_TRANSIENT}",),
+    _token_scopes("text"),
 )
 
 VERSION_TABLE = "CREATE TABLE IF NOT EXISTS nav_schema (version INTEGER NOT NULL)"

@@ -239,7 +239,7 @@ class SqliteRows:
     async def save_token(self, token: StoredToken) -> None:
         def work(connection: sqlite3.Connection) -> None:
             connection.execute(
-                f"INSERT OR REPLACE INTO nav_tokens ({TOKEN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT OR REPLACE INTO nav_tokens ({TOKEN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 token_values(token),
             )
 

@@ -10,6 +10,7 @@ import hmac
 from collections.abc import Callable
 from dataclasses import replace
 
+from shoal.base.access import NOTHING, Access
 from shoal.base.clock import Clock
 from shoal.base.ids import new_token, token_digest
 from shoal.base.logs import get_logger
@@ -90,12 +91,15 @@ class NavigatorTokens:
 
     # changes
 
-    async def create(self, *, kind: str, cluster: str = "", ttl_s: float = 0.0) -> tuple[str, StoredToken]:
-        """Return the text, which is not stored, and the stored token. ``ttl_s`` 0: it does not expire."""
+    async def create(
+        self, *, kind: str, cluster: str = "", ttl_s: float = 0.0, access: Access = NOTHING
+    ) -> tuple[str, StoredToken]:  # fmt: skip
+        """Return the text, which is not stored, and the stored token. ``ttl_s`` 0: it does not expire. ``access`` is
+        what a viewer or an administrator may read."""
         text, now_ms = f"shoal_{kind}_{new_token()}", self._now_ms()
         token = StoredToken(
             id=self._new_id(), kind=kind, cluster=cluster, digest=token_digest(text), created_ms=now_ms,
-            expires_ms=now_ms + round(ttl_s * 1000) if ttl_s else 0,
+            expires_ms=now_ms + round(ttl_s * 1000) if ttl_s else 0, scopes=access.texts,
         )  # fmt: skip
         await self._save(token)
         return text, token

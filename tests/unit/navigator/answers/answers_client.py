@@ -11,16 +11,19 @@ import orjson
 from answers_world import TOKEN, World, WorldClock, authenticate, the_world
 
 from shoal.base.metrics import Metrics
-from shoal.navigator.answers.api import Caller, make_api
+from shoal.navigator.answers.api import Authenticate, Caller, make_api
+from shoal.navigator.answers.checks import CheckStore
 from shoal.rest.api import RestApi
 
 ROOT = "/api/v1"
 
 
-def an_api(world: World) -> RestApi[Caller, Caller]:
+def an_api(
+    world: World, authenticate: Authenticate = authenticate, checks: CheckStore | None = None
+) -> RestApi[Caller, Caller]:  # fmt: skip
     return make_api(
         lambda: world.view, world.history, world.edges, world.fleet, authenticate=authenticate, clock=WorldClock(),
-        changes=world.changes, admin=world.admin, options=world.options, metrics=Metrics(), new_id=lambda: "id-1", version="1.2.3",
+        changes=world.changes, admin=world.admin, options=world.options, checks=checks, metrics=Metrics(), new_id=lambda: "id-1", version="1.2.3",
     )  # fmt: skip
 
 
@@ -59,13 +62,13 @@ class Client:
 class Streaming:
     """A request whose response is read while it streams."""
 
-    def __init__(self, api: RestApi[Caller, Caller], path: str, query: str = "") -> None:
+    def __init__(self, api: RestApi[Caller, Caller], path: str, query: str = "", token: str = TOKEN) -> None:
         self.sent: list[dict[str, Any]] = []
         self.gone = asyncio.Event()
         self._said = asyncio.Event()
         scope = {
             "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query.encode(),
-            "headers": [(b"authorization", f"Bearer {TOKEN}".encode())], "http_version": "1.1", "scheme": "http",
+            "headers": [(b"authorization", f"Bearer {token}".encode())], "http_version": "1.1", "scheme": "http",
             "server": ("navigator", 80), "client": ("127.0.0.1", 1), "root_path": "",
         }  # fmt: skip
         self.task = asyncio.create_task(api(scope, self._receive, self._send), name="exchange")
@@ -81,6 +84,10 @@ class Streaming:
     @property
     def body(self) -> bytes:
         return b"".join(each.get("body", b"") for each in self.sent)
+
+    @property
+    def is_complete(self) -> bool:
+        return any(each["type"] == "http.response.body" and not each.get("more_body") for each in self.sent)
 
     async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):

@@ -270,7 +270,7 @@ def test_a_moment_before_the_first_data_is_an_error_that_names_the_beginning() -
         assert ask.get("diff", **{"from": "9m"})["historyBegins"] is None
         world.history = MemoryHistory({0.0: MemoryView([])})
     with Client(world) as ask:
-        assert "no cluster has connected" in ask(f"{ROOT}/query?q=pods&at=1h").json()["error"]["message"]
+        assert "no cluster had connected" in ask(f"{ROOT}/query?q=pods&at=1h").json()["error"]["message"]
 
 
 def test_differences_and_history_are_answered(ask: Client) -> None:

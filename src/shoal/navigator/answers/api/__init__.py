@@ -1,5 +1,6 @@
 """The navigator's REST API."""
 
-from shoal.navigator.answers.api.wiring import Authenticate, Caller, make_api
+from shoal.navigator.answers.api.sources import Caller
+from shoal.navigator.answers.api.wiring import Authenticate, make_api
 
 __all__ = ["Authenticate", "Caller", "make_api"]

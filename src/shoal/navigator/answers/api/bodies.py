@@ -23,7 +23,7 @@ class KindStatus(Struct):
     kind: str
     state: str
     error: str
-    rows: int
+    rows: Annotated[int | None, Meta(description="null when the token may read only a part of the cluster")]
     since: str | None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.errors import BadRequest, Forbidden, NotFound, ServiceUnavailable
 from shoal.navigator.answers.api import bodies
-from shoal.navigator.answers.api.sources import ROOT, Sources
+from shoal.navigator.answers.api.sources import ROOT, Caller, SourcesOf
 from shoal.navigator.view import EdgeState
 from shoal.rest.operations import Operation, RestCall
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 class EdgeOperations:
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: SourcesOf) -> None:
         self._sources = sources
 
     def operations(self) -> list[Operation]:
@@ -41,19 +41,19 @@ class EdgeOperations:
             ),
         ]  # fmt: skip
 
-    async def edges(self, call: RestCall[Any]) -> Json:
-        options = self._sources.options
+    async def edges(self, call: RestCall[Caller]) -> Json:
+        options = self._sources(call).options
         return {"options": dict(options.for_all()), "items": [_edge_json(each) for each in options.edges()]}
 
-    async def edge(self, call: RestCall[Any]) -> Json:
-        return _edge_json(self._sources.options.edge(call.path["cluster"]))
+    async def edge(self, call: RestCall[Caller]) -> Json:
+        return _edge_json(self._sources(call).options.edge(call.path["cluster"]))
 
-    async def change_all(self, call: RestCall[Any], body: bodies.OptionsWritten) -> Json:
-        await self._sources.options.change("", body.set, body.unset)
+    async def change_all(self, call: RestCall[Caller], body: bodies.OptionsWritten) -> Json:
+        await self._sources(call).options.change("", body.set, body.unset)
         return await self.edges(call)
 
-    async def change(self, call: RestCall[Any], body: bodies.OptionsWritten) -> Json:
-        await self._sources.options.change(call.path["cluster"], body.set, body.unset)
+    async def change(self, call: RestCall[Caller], body: bodies.OptionsWritten) -> Json:
+        await self._sources(call).options.change(call.path["cluster"], body.set, body.unset)
         return await self.edge(call)
 
 

@@ -20,7 +20,7 @@ from shoal.errors import (
 )
 from shoal.navigator.answers.api import bodies
 from shoal.navigator.answers.api.parameters import Limit, Moment, OfCluster, OfNamespace, known_cluster
-from shoal.navigator.answers.api.sources import ROOT, Sources
+from shoal.navigator.answers.api.sources import ROOT, Caller, SourcesOf
 from shoal.navigator.answers.asking import as_items, parts_of, whole_answer
 from shoal.navigator.answers.graph import DeploymentPlaces, GraphRequest, graph
 from shoal.navigator.answers.workloads import pod_row
@@ -68,7 +68,7 @@ class GraphParameters(Struct, frozen=True, kw_only=True):
 
 
 class Live:
-    def __init__(self, sources: Sources, streams: RestStreams) -> None:
+    def __init__(self, sources: SourcesOf, streams: RestStreams) -> None:
         self._sources = sources
         self._streams = streams
 
@@ -100,7 +100,7 @@ class Live:
             ),
         ]  # fmt: skip
 
-    async def logs(self, call: RestCall[Any], query: LogsOf) -> Application:
+    async def logs(self, call: RestCall[Caller], query: LogsOf) -> Application:
         cluster, namespace, name = self._pod(call)
         request = PodLogs(
             namespace=namespace,
@@ -112,62 +112,64 @@ class Live:
             timestamps=query.timestamps,
             since_seconds=query.since,
         )
-        parts = parts_of(self._sources.edges, cluster, request, deadline_s=FOLLOW_S if query.follow else DEADLINE_S)
+        parts = parts_of(
+            self._sources(call).edges, cluster, request, deadline_s=FOLLOW_S if query.follow else DEADLINE_S
+        )
         return self._streams.text(call.request.token, parts, "logs")
 
-    async def pod_events(self, call: RestCall[Any]) -> Json:
+    async def pod_events(self, call: RestCall[Caller]) -> Json:
         cluster, namespace, name = self._pod(call)
         request = ClusterEvents(namespace=namespace, kind="Pod", name=name)
-        return {"items": await self._events(cluster, request)}
+        return {"items": await self._events(call, cluster, request)}
 
-    async def events(self, call: RestCall[Any], query: ListedEvents) -> Json:
-        view, limit = self._sources.view(), query.limit
+    async def events(self, call: RestCall[Caller], query: ListedEvents) -> Json:
+        view, limit = self._sources(call).view(), query.limit
         chosen = known_cluster(view, query.cluster)
         request = ClusterEvents(namespace=query.namespace, kind=query.kind, name=query.name)
         if chosen:
-            return {"items": (await self._events(chosen, request))[-limit:], "failed": []}
+            return {"items": (await self._events(call, chosen, request))[-limit:], "failed": []}
         clusters = [each.name for each in view.clusters()]
-        answers = await asyncio.gather(*(self._events_or_why(each, request) for each in clusters))
+        answers = await asyncio.gather(*(self._events_or_why(call, each, request) for each in clusters))
         items = [item for found, _ in answers for item in found]
         items.sort(key=lambda item: str(item["at"]))
         return {"items": items[-limit:], "failed": [why for _, why in answers if why is not None]}
 
-    async def proxy_config(self, call: RestCall[Any], query: RawConfig) -> Any:
+    async def proxy_config(self, call: RestCall[Caller], query: RawConfig) -> Any:
         cluster, namespace, name = self._pod(call)
         request = ProxyConfig(namespace=namespace, pod=name, raw=query.raw)
-        answer = await whole_answer(self._sources.edges, cluster, request, deadline_s=DEADLINE_S)
+        answer = await whole_answer(self._sources(call).edges, cluster, request, deadline_s=DEADLINE_S)
         try:
             return orjson.loads(answer)
         except ValueError as error:
             raise InternalError(f"the edge's answer is malformed: {error}") from None
 
-    async def graph(self, call: RestCall[Any], query: GraphParameters) -> Json:
-        view = self._sources.view()
+    async def graph(self, call: RestCall[Caller], query: GraphParameters) -> Json:
+        view = self._sources(call).view()
         chosen = known_cluster(view, query.cluster)
-        end_s = self._sources.moment("end", query.end) or self._sources.clock.wall_s()
-        start_s = self._sources.moment("start", query.start) or end_s - _DEFAULT_SPAN_S
+        end_s = self._sources(call).moment("end", query.end) or self._sources(call).clock.wall_s()
+        start_s = self._sources(call).moment("start", query.start) or end_s - _DEFAULT_SPAN_S
         if start_s >= end_s:
             raise bad_query(invalid("start", query.start, "must be before end"))
         request = GraphRequest(start_s=start_s, end_s=end_s, namespace=query.namespace, service=query.service)
         clusters = [chosen] if chosen else [each.name for each in view.clusters()]
-        places = DeploymentPlaces(view, self._sources.deployments())
-        return await graph(self._sources.edges, clusters, request, places=places, deadline_s=DEADLINE_S)
+        places = DeploymentPlaces(view, self._sources(call).deployments())
+        return await graph(self._sources(call).edges, clusters, request, places=places, deadline_s=DEADLINE_S)
 
-    def _pod(self, call: RestCall[Any]) -> tuple[str, str, str]:
+    def _pod(self, call: RestCall[Caller]) -> tuple[str, str, str]:
         cluster, namespace, name = (call.path[part] for part in ("cluster", "namespace", "name"))
-        pod_row(self._sources.view(), cluster, namespace, name)
+        pod_row(self._sources(call).view(), cluster, namespace, name)
         return cluster, namespace, name
 
-    async def _events(self, cluster: str, request: ClusterEvents) -> list[dict[str, Any]]:
-        answer = await whole_answer(self._sources.edges, cluster, request, deadline_s=DEADLINE_S)
+    async def _events(self, call: RestCall[Caller], cluster: str, request: ClusterEvents) -> list[dict[str, Any]]:
+        answer = await whole_answer(self._sources(call).edges, cluster, request, deadline_s=DEADLINE_S)
         found = [event_json(cluster, each) for each in as_items(answer) if isinstance(each, dict)]
         return sorted(found, key=lambda each: str(each["at"]))
 
     async def _events_or_why(
-        self, cluster: str, request: ClusterEvents
+        self, call: RestCall[Caller], cluster: str, request: ClusterEvents
     ) -> tuple[list[dict[str, Any]], dict[str, str] | None]:
         try:
-            return await self._events(cluster, request), None
+            return await self._events(call, cluster, request), None
         except ApiError as error:
             return [], {"cluster": cluster, "code": error.reason, "message": error.message}
 

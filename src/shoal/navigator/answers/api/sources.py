@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from shoal.base.access import NOTHING, Access
 from shoal.base.clock import Clock
 from shoal.errors import Expired
 from shoal.navigator.answers.api.parameters import moment_of
 from shoal.navigator.answers.checks import CheckStore
 from shoal.navigator.answers.fleet import Deployments, read_deployments
+from shoal.navigator.answers.scoped import (
+    ScopedAdmin,
+    ScopedChecks,
+    ScopedEdges,
+    ScopedFleet,
+    ScopedHistory,
+    ScopedOptions,
+    ScopedView,
+)
 from shoal.navigator.change_signal import ChangeSignal
 from shoal.navigator.model import Cluster, Freshness
 from shoal.navigator.view import ClusterAdmin, EdgeAdmin, Edges, Fleet, History, View
+from shoal.rest.operations import RestCall
 
 ROOT = "/api/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The bearer of a token. ``may_write``: may save and remove checks, forget clusters, and set options of edges, as
+    far as ``access`` goes."""
+
+    name: str
+    may_write: bool = True
+    access: Access = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +68,7 @@ class Sources:
     async def _before_first_data(self, at_s: float) -> Expired:
         asked, first_s = moment_text(at_s), await self.history.first_s()
         if first_s is None:
-            return Expired(f"at is {asked}: there is no history yet, because no cluster has connected")
+            return Expired(f"at is {asked}: there is no history of that time, because no cluster had connected")
         return Expired(f"at is {asked}: the history begins at {moment_text(first_s)}; use that time or a later one")
 
     def moment(self, parameter: str, text: str) -> float | None:
@@ -56,6 +77,26 @@ class Sources:
 
     def deployments(self) -> Deployments:
         return read_deployments(self.fleet)
+
+    def limited(self, access: Access) -> Sources:
+        """Only what ``access`` allows."""
+        if access.is_everything:
+            return self
+        now = ScopedView(self.view(), access)
+        return replace(
+            self,
+            view=lambda: ScopedView(self.view(), access),
+            history=ScopedHistory(self.history, now, access),
+            edges=ScopedEdges(self.edges, now),
+            fleet=ScopedFleet(self.fleet, now),
+            checks=ScopedChecks(self.checks),
+            admin=ScopedAdmin(self.admin, now),
+            options=ScopedOptions(self.options, now),
+        )
+
+
+SourcesOf = Callable[[RestCall[Caller]], Sources]
+"""The sources of a call's answer: what its caller may read, and nothing else. Handlers have no others."""
 
 
 def about(view: View) -> dict[str, Any]:

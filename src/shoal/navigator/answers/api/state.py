@@ -21,7 +21,7 @@ from shoal.navigator.answers.api.parameters import (
     parts_of_position,
     position_of,
 )
-from shoal.navigator.answers.api.sources import ROOT, Sources, about, cluster_json
+from shoal.navigator.answers.api.sources import ROOT, Caller, SourcesOf, about, cluster_json
 from shoal.navigator.answers.asking import in_turns
 from shoal.navigator.answers.query.fields import QUERY_KINDS
 from shoal.navigator.answers.query.parser import parse
@@ -60,7 +60,7 @@ class SearchedText(At, frozen=True, kw_only=True):
 
 
 class State:
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: SourcesOf) -> None:
         self._sources = sources
 
     def operations(self) -> list[Operation]:
@@ -100,28 +100,28 @@ class State:
             get("search", "search", "search", "Search all kinds, best matches first", self.search, bodies.Hits),
         ]  # fmt: skip
 
-    async def clusters(self, call: RestCall[Any], query: At) -> Json:
-        view = await self._sources.seen(query.at)
+    async def clusters(self, call: RestCall[Caller], query: At) -> Json:
+        view = await self._sources(call).seen(query.at)
         return {"items": [cluster_json(view, each) for each in view.clusters()], "at": about(view)["at"]}
 
-    async def cluster(self, call: RestCall[Any], query: At) -> Json:
-        view = await self._sources.seen(query.at)
+    async def cluster(self, call: RestCall[Caller], query: At) -> Json:
+        view = await self._sources(call).seen(query.at)
         name = call.path["cluster"]
         found = view.cluster(name)
         if found is None:
             raise no_cluster(view, name)
         return cluster_json(view, found)
 
-    async def forget(self, call: RestCall[Any], query: Forgotten) -> Json:
-        view, name = self._sources.view(), call.path["cluster"]
+    async def forget(self, call: RestCall[Caller], query: Forgotten) -> Json:
+        view, name = self._sources(call).view(), call.path["cluster"]
         found = view.cluster(name)
         if found is None:
             raise no_cluster(view, name)
         shown = cluster_json(view, found)
-        await self._sources.admin.forget(name, revoke=query.revoke)
+        await self._sources(call).admin.forget(name, revoke=query.revoke)
         return shown
 
-    async def kinds(self, call: RestCall[Any]) -> Json:
+    async def kinds(self, call: RestCall[Caller]) -> Json:
         return {
             "items": [
                 {
@@ -137,20 +137,20 @@ class State:
             ]
         }
 
-    async def query(self, call: RestCall[Any], query: QueryParameters) -> Json:
-        view = await self._sources.seen(query.at)
-        return await self._asked(query, view, query.q)
+    async def query(self, call: RestCall[Caller], query: QueryParameters) -> Json:
+        view = await self._sources(call).seen(query.at)
+        return await self._asked(call, query, view, query.q)
 
-    async def pods(self, call: RestCall[Any], query: ListedPods) -> Json:
-        view = await self._sources.seen(query.at)
+    async def pods(self, call: RestCall[Caller], query: ListedPods) -> Json:
+        view = await self._sources(call).seen(query.at)
         parts = [f"{name} = '{_quoted(value)}'" for name, value in (
             ("cluster", known_cluster(view, query.cluster)), ("namespace", query.namespace)) if value]  # fmt: skip
         if query.exposed is not None:
             parts.append("exposed" if query.exposed else "not exposed")
-        return await self._asked(query, view, f"pods where {' and '.join(parts)}" if parts else "pods")
+        return await self._asked(call, query, view, f"pods where {' and '.join(parts)}" if parts else "pods")
 
-    async def services(self, call: RestCall[Any], query: ListParameters) -> Json:
-        view = await self._sources.seen(query.at)
+    async def services(self, call: RestCall[Caller], query: ListParameters) -> Json:
+        view = await self._sources(call).seen(query.at)
         after = parts_of_position(query.position, 2)
         page = services(
             view, cluster=known_cluster(view, query.cluster), namespace=query.namespace, limit=query.limit,
@@ -160,38 +160,39 @@ class State:
         position = position_of([last["namespace"], last["name"]]) if last is not None else ""
         return {"items": page.items, "total": page.total, "continue": position, **about(view)}
 
-    async def service(self, call: RestCall[Any], query: At) -> Json:
-        view = await self._sources.seen(query.at)
+    async def service(self, call: RestCall[Caller], query: At) -> Json:
+        view = await self._sources(call).seen(query.at)
         return {**service(view, call.path["namespace"], call.path["name"]), **about(view)}
 
-    async def workloads(self, call: RestCall[Any], query: ListParameters) -> Json:
-        view = await self._sources.seen(query.at)
+    async def workloads(self, call: RestCall[Caller], query: ListParameters) -> Json:
+        sources = self._sources(call)
+        view = await sources.seen(query.at)
         after = parts_of_position(query.position, 3)
         page = await in_turns(workloads(
-            view, self._sources.deployments, cluster=known_cluster(view, query.cluster), namespace=query.namespace,
+            view, sources.deployments, cluster=known_cluster(view, query.cluster), namespace=query.namespace,
             limit=query.limit, after=(after[0], after[1], after[2]) if after is not None else None,
         ))  # fmt: skip
         last = page.items[-1] if page.more else None
         position = position_of([last["namespace"], last["kind"], last["name"]]) if last is not None else ""
         return {"items": page.items, "total": page.total, "continue": position, **about(view)}
 
-    async def workload(self, call: RestCall[Any], query: At) -> Json:
-        view = await self._sources.seen(query.at)
+    async def workload(self, call: RestCall[Caller], query: At) -> Json:
+        view = await self._sources(call).seen(query.at)
         found = await in_turns(
             workload(
-                view, self._sources.deployments, call.path["namespace"], call.path["kind"], call.path["name"]
+                view, self._sources(call).deployments, call.path["namespace"], call.path["kind"], call.path["name"]
             )
         )  # fmt: skip
         return {**found, **about(view)}
 
-    async def pod(self, call: RestCall[Any], query: At) -> Json:
-        view = await self._sources.seen(query.at)
+    async def pod(self, call: RestCall[Caller], query: At) -> Json:
+        view = await self._sources(call).seen(query.at)
         row = pod_row(view, call.path["cluster"], call.path["namespace"], call.path["name"])
         (obj,) = await view.objects([row])
-        return pod_detail(view, self._sources.deployments(), row, obj)
+        return pod_detail(view, self._sources(call).deployments(), row, obj)
 
-    async def object(self, call: RestCall[Any], query: At) -> Json:
-        view = await self._sources.seen(query.at)
+    async def object(self, call: RestCall[Caller], query: At) -> Json:
+        view = await self._sources(call).seen(query.at)
         cluster, kind, namespace, name = (call.path[part] for part in ("cluster", "kind", "namespace", "name"))
         if view.cluster(cluster) is None:
             raise no_cluster(view, cluster)
@@ -204,17 +205,17 @@ class State:
             raise NotFound(f"cluster {cluster!r} has no {KINDS[kind].kind} {key}")
         return found
 
-    async def search(self, call: RestCall[Any], query: SearchedText) -> Json:
-        view = await self._sources.seen(query.at)
+    async def search(self, call: RestCall[Caller], query: SearchedText) -> Json:
+        view = await self._sources(call).seen(query.at)
         cluster = known_cluster(view, query.cluster)
         hits, total = await in_turns(
             search(view, query.text, kinds=kinds_of(query.kind), cluster=cluster, limit=query.limit)
         )
         return {"items": [hit.as_json() for hit in hits], "total": total, **about(view)}
 
-    async def _asked(self, asked: Paged, view: View, text: str) -> Json:
+    async def _asked(self, call: RestCall[Caller], asked: Paged, view: View, text: str) -> Json:
         query = parse(text, now_s=view.at_s)
-        runner = Runner(view, self._sources.deployments)
+        runner = Runner(view, self._sources(call).deployments)
         result = await in_turns(runner.steps(query, QueryPage(asked.limit, asked.position)))
         return {**_result_json(result), **about(view)}
 

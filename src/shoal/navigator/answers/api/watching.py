@@ -15,13 +15,15 @@ import orjson
 from msgspec import Meta, Struct
 
 from shoal.base.asgi_common import Application
+from shoal.base.clock import Clock
 from shoal.errors import BadRequest, NotFound, TooManyRequests
 from shoal.navigator.answers.api import bodies
 from shoal.navigator.answers.api.analysis import Analysis, ListedMistakes
 from shoal.navigator.answers.api.parameters import At, ListParameters, OfCluster, OfNamespace
-from shoal.navigator.answers.api.sources import ROOT, Sources
+from shoal.navigator.answers.api.sources import ROOT, Caller
 from shoal.navigator.answers.api.state import ListedPods, QueryParameters, State
 from shoal.navigator.answers.query.model import FieldType
+from shoal.navigator.change_signal import ChangeSignal
 from shoal.rest.operations import Operation, RestCall
 from shoal.rest.streams import RestStreams, event
 
@@ -64,8 +66,11 @@ class WatchedQuery(Watched, frozen=True, kw_only=True):
 
 
 class Watching:
-    def __init__(self, sources: Sources, state: State, analysis: Analysis, streams: RestStreams) -> None:
-        self._sources = sources
+    def __init__(
+        self, changes: ChangeSignal, clock: Clock, state: State, analysis: Analysis, streams: RestStreams
+    ) -> None:  # fmt: skip
+        self._changes = changes
+        self._clock = clock
         self._state = state
         self._analysis = analysis
         self._streams = streams
@@ -86,36 +91,36 @@ class Watching:
             watch("mesh/mistakes", "watchMistakes", "mesh", "Mistakes in the mesh's configuration", self.mistakes),
         ]
 
-    async def query(self, call: RestCall[Any], query: WatchedQuery) -> Application:
+    async def query(self, call: RestCall[Caller], query: WatchedQuery) -> Application:
         asked = QueryParameters(q=query.q, limit=query.limit)
         return await self._follow(call, query, lambda: self._state.query(call, asked))
 
-    async def services(self, call: RestCall[Any], query: WatchedList) -> Application:
+    async def services(self, call: RestCall[Caller], query: WatchedList) -> Application:
         asked = ListParameters(cluster=query.cluster, namespace=query.namespace, limit=query.limit)
         return await self._follow(call, query, lambda: self._state.services(call, asked))
 
-    async def service(self, call: RestCall[Any], query: Watched) -> Application:
+    async def service(self, call: RestCall[Caller], query: Watched) -> Application:
         return await self._follow(call, query, lambda: self._state.service(call, At()))
 
-    async def pods(self, call: RestCall[Any], query: WatchedPods) -> Application:
+    async def pods(self, call: RestCall[Caller], query: WatchedPods) -> Application:
         asked = ListedPods(
             cluster=query.cluster, namespace=query.namespace, limit=query.limit, exposed=query.exposed
         )  # fmt: skip
         return await self._follow(call, query, lambda: self._state.pods(call, asked))
 
-    async def mistakes(self, call: RestCall[Any], query: WatchedMistakes) -> Application:
+    async def mistakes(self, call: RestCall[Caller], query: WatchedMistakes) -> Application:
         asked = ListedMistakes(cluster=query.cluster, namespace=query.namespace, severity=query.severity)
         return await self._follow(call, query, lambda: self._analysis.mistakes(call, asked))
 
-    async def _follow(self, call: RestCall[Any], query: Watched, look: Look) -> Application:
-        number = self._sources.changes.number
+    async def _follow(self, call: RestCall[Caller], query: Watched, look: Look) -> Application:
+        number = self._changes.number
         first = await look()  # an error of it still has its own status
         return self._streams.events(call.request.token, self._answers(first, number, look, query.refresh), "watch")
 
     async def _answers(
         self, first: Json, number: int, look: Look, refresh_s: float
     ) -> AsyncGenerator[bytes, None]:  # fmt: skip
-        clock, changes = self._sources.clock, self._sources.changes
+        clock, changes = self._clock, self._changes
         yield event("answer", first)
         sent, sent_s, rest_s = fingerprint(first), clock.monotonic(), _REST_S
         while True:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from shoal import __version__
 from shoal.base.clock import Clock
@@ -13,7 +12,7 @@ from shoal.errors import Forbidden, InternalError, Invalid, Unauthorized
 from shoal.navigator.answers.api.analysis import Analysis
 from shoal.navigator.answers.api.edges import EdgeOperations
 from shoal.navigator.answers.api.live import Live
-from shoal.navigator.answers.api.sources import Sources
+from shoal.navigator.answers.api.sources import Caller, Sources
 from shoal.navigator.answers.api.state import State
 from shoal.navigator.answers.api.watching import Watching
 from shoal.navigator.answers.checks import CheckStore, MemoryChecks
@@ -21,6 +20,7 @@ from shoal.navigator.change_signal import ChangeSignal
 from shoal.navigator.view import ClusterAdmin, EdgeAdmin, Edges, Fleet, History, View
 from shoal.rest.api import RestApi, RestApiDeps, RestMetrics
 from shoal.rest.openapi import ApiDescription
+from shoal.rest.operations import RestCall
 from shoal.rest.request import RestRequest
 from shoal.rest.streams import RestStreams
 
@@ -28,20 +28,13 @@ _MAX_BODY_BYTES = 64 << 10
 _ABOUT = """
 All clusters in one view: query objects, services, workloads, the mesh, and their history.
 
-**Tokens.** Every path below `/api` needs `Authorization: Bearer TOKEN`.
+**Tokens.** Every path below `/api` needs `Authorization: Bearer TOKEN`. A token may be limited to clusters, namespaces
+and workspaces; then everything else does not exist for it.
 
 **Time travel.** Where `at` is taken, the answer is as of that moment.
 
 **Errors** have one shape, with a stable `code`; those of a query show the place with a caret.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """The bearer of a token. ``may_write``: may save and remove checks, forget clusters, and set options of edges."""
-
-    name: str
-    may_write: bool = True
 
 
 Authenticate = Callable[[str], Awaitable[Caller | None]]
@@ -69,14 +62,18 @@ def make_api(
     counted = RestMetrics(metrics, "navigator")
     streams = RestStreams(authenticate, clock, counted.streams, owner="the navigator")
     saved = MemoryChecks() if checks is None else checks
-    sources = Sources(view, history, edges, fleet, saved, clock, changes, admin, options)
+    everything = Sources(view, history, edges, fleet, saved, clock, changes, admin, options)
+
+    def sources(call: RestCall[Caller]) -> Sources:
+        return everything.limited(call.caller.access)
+
     state, analysis = State(sources), Analysis(sources)
     operations = [
         *state.operations(),
         *Live(sources, streams).operations(),
         *analysis.operations(),
         *EdgeOperations(sources).operations(),
-        *Watching(sources, state, analysis, streams).operations(),
+        *Watching(changes, clock, state, analysis, streams).operations(),
     ]
     deps = RestApiDeps(
         owner="navigator", clock=clock, new_id=new_id or Ids().new_uid, metrics=counted, streams=streams,

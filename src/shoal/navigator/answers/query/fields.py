@@ -14,6 +14,7 @@ APP_LABELS = ("app.kubernetes.io/name", "app")
 """Labels that may name the app of an object, in order of precedence."""
 DEPLOYMENT_LABEL = "shoal.dev/deployment"
 APP_LABEL = "shoal.dev/app"  # its id
+WORKSPACE_LABEL = "shoal.dev/workspace"  # its id
 TEMPLATE_HASH_LABEL = "pod-template-hash"
 CLUSTERS, APPS, ROUTES = "clusters", "apps", "routes"
 """Kinds of queries that are no kind of object."""
