@@ -197,6 +197,7 @@ async def test_events_leave_the_history_before_other_objects(tmp_path: Path) -> 
             for kind in kinds:
                 await edge.sync(kind, pods(1))
             before_s = max(row.changed_at_s for kind in kinds for row in running.manager.view.rows(kind)) + 0.0005
+            await eventually(lambda: running.manager.view.at_s > before_s + 0.002)  # else it had no duration
             for kind in kinds:
                 await edge.change(kind, {"default/p0": None})
 
