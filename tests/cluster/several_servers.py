@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from shoal.kube.objects import Obj
 from shoal.testing.databases import PostgresServer, RedisServer
 from shoal.testing.recorder import Recorder, State, WatchSession
 from shoal.testing.servers import ServerProcess, start_server_process
+from shoal.testing.tally import TALLY
 from shoal.testing.waiting import eventually
 
 NAMESPACE = "default"
@@ -91,6 +93,7 @@ class Load:
     recorder: Recorder
     random: Random
     writers: int = 6
+    contenders: int = 3  # that change the same few objects
     watchers: int = 4
     keys: int = 4  # of each writer
     prefix: str = "w"  # of their names
@@ -102,6 +105,7 @@ class Load:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         writers = [asyncio.create_task(self._write(number)) for number in range(self.writers)]
+        writers += [asyncio.create_task(self._contend(number)) for number in range(self.contenders)]
         others = [asyncio.create_task(self._watch(number)) for number in range(self.watchers)]
         others.append(asyncio.create_task(self._read()))
         try:
@@ -174,6 +178,26 @@ class Load:
             self.recorder.acknowledged(name, _revision(made), token)
             return made
 
+    async def _contend(self, contender: int) -> None:
+        """Read an object and write it with the revision that was read; another may have been faster."""
+        number = 0
+        while self._writing:
+            number += 1
+            name, token = f"{self.prefix}shared-{self.random.randrange(2)}", f"c{contender}.{number}"
+            resource = self._any().client.of(CONFIGMAPS)
+            with contextlib.suppress(*AWAY):
+                async with asyncio.timeout(_LIMIT_S):
+                    try:
+                        known = await resource.get(name, NAMESPACE)
+                        begun_s = time.monotonic()
+                        made = await resource.replace({**known, "data": {"token": token}})
+                        expected = _revision(known)
+                    except NotFound:
+                        begun_s, expected = time.monotonic(), 0
+                        made = await resource.create(_object(name, token))
+                ended_s = time.monotonic()
+                self.recorder.swapped(name, expected, _revision(made), token, begun_s, ended_s)
+
     # -- readers ---------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
@@ -187,9 +211,11 @@ class Load:
         async with asyncio.timeout(_LIMIT_S):
             listed = await server.client.of(CONFIGMAPS).list(SCOPE)
         revision = int(listed.resource_version)
+        state = {item["metadata"]["name"]: _state(item) for item in listed.items}
         if chapter == self.recorder.chapter:
             self.recorder.read(server.name, floor, revision)
-        return revision, {item["metadata"]["name"]: _state(item) for item in listed.items}
+            self.recorder.listed(server.name, revision, state)
+        return revision, state
 
     async def _watch(self, number: int) -> None:
         session: WatchSession | None = None
@@ -317,6 +343,7 @@ async def witness(
         load = Load(up, recorder, Random(1))
         async with load.running():
             for fault in faults:
+                TALLY.faults += 1
                 before = recorder.writes
                 await fault(up, postgres, redis, url)
                 await eventually(lambda before=before: recorder.writes > before + 50, timeout_s=60)  # type: ignore[misc]

@@ -59,7 +59,7 @@ async def test_a_restored_backup_ends_every_watch_and_starts_a_new_history(
 ) -> None:
     recorder, url = Recorder(), postgres.create_database()
     async with servers(tmp_path, 2, url, redis.url) as up:
-        watching = Load(up, recorder, Random(2), writers=0)
+        watching = Load(up, recorder, Random(2), writers=0, contenders=0)
         async with watching.running():
             await _write_for_a_while(up, recorder, "kept")
             await asyncio.to_thread(postgres.stop)

@@ -40,6 +40,7 @@ from shoal.client import Client, builtin, connect, load
 from shoal.errors import AlreadyExists
 from shoal.krane import rbac
 from shoal.testing.proxy import TcpProxy
+from shoal.testing.tally import TALLY
 from shoal.testing.waiting import eventually_blocking
 
 HOST = "127.0.0.1"
@@ -83,6 +84,7 @@ class Process:
 
     def kill(self) -> None:
         """End it with SIGKILL."""
+        TALLY.faults += 1
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -90,6 +92,7 @@ class Process:
 
     def pause(self) -> None:
         """Stop it with SIGSTOP; its connections stay open."""
+        TALLY.faults += 1
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:

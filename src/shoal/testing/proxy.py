@@ -21,6 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from shoal.testing.tally import TALLY
+
 _PIECE_BYTES = 65536
 _HOST = "127.0.0.1"
 _CLOSE_S = 2.0
@@ -70,12 +72,15 @@ class FaultProxy:
             await asyncio.wait(self._serving, timeout=_CLOSE_S)
 
     def mute(self) -> None:
+        TALLY.faults += 1
         self._answers.clear()
 
     def deafen(self) -> None:
+        TALLY.faults += 1
         self._requests.clear()
 
     def refuse(self) -> None:
+        TALLY.faults += 1
         self._refusing = True
         self.cut()
 

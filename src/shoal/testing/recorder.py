@@ -5,16 +5,25 @@
     session = recorder.session("watcher 1", list_revision, {"cm-1": (revision, token)})
     session.event("MODIFIED", "cm-1", revision, token); session.progress(bookmark_revision)
     recorder.read("server 2", floor, revision)              # a list at a revision; floor was acknowledged when it began
+    recorder.listed("server 2", revision, {"cm-1": (revision, token)})      # what it held
+    recorder.swapped("cm-1", expected, revision, token, begun_s, ended_s)   # a write that named the revision it changes
     assert recorder.problems() == []
 
 Every write carries a unique token, so that no two states look alike. A write with an unknown outcome (the connection
 broke) is not recorded: it may appear once, or never.
+
+The store numbers all writes in one order, so linearizability is checked without a search: the numbers must agree with
+real time, each compare-and-swap must follow directly on the revision it named, and a list must be the state at its
+revision. What a client was not told of, watchers have seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from shoal.testing.tally import TALLY
 
 State = tuple[int, str]  # revision, token
 
@@ -50,12 +59,30 @@ class _Read:
     revision: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Swap:
+    key: str
+    expected: int
+    revision: int
+    begun_s: float
+    ended_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    name: str
+    revision: int
+    state: Mapping[str, State]
+
+
 class Recorder:
     def __init__(self) -> None:
         self._acknowledged: dict[int, tuple[str, str]] = {}  # revision -> key, token
         self._removed: dict[str, int] = {}  # key -> the last revision it had before its deletion
         self._sessions: list[WatchSession] = []
         self._reads: list[_Read] = []
+        self._swaps: list[_Swap] = []
+        self._lists: list[_List] = []
         self._problems: list[str] = []
         self.chapter = 0
         self.newest = 0  # the newest acknowledged revision, which every later read must include
@@ -76,7 +103,7 @@ class Recorder:
         found = self.problems()
         self._acknowledged = {r: write for r, write in self._acknowledged.items() if r <= revision}
         self._removed = {key: r for key, r in self._removed.items() if r <= revision}
-        self._sessions, self._reads, self._problems = [], [], []
+        self._sessions, self._reads, self._swaps, self._lists, self._problems = [], [], [], [], []
         self.newest = min(self.newest, revision)
         self.chapter += 1
         return found
@@ -89,6 +116,20 @@ class Recorder:
     def read(self, name: str, floor: int, revision: int) -> None:
         """A read without a resourceVersion returned ``revision``; ``floor`` was acknowledged when it began."""
         self._reads.append(_Read(name, floor, revision))
+
+    def listed(self, name: str, revision: int, state: Mapping[str, State]) -> None:
+        """A list at ``revision`` held these objects, and no other of those that are recorded."""
+        self._lists.append(_List(name, revision, dict(state)))
+
+    def swapped(self, key: str, expected: int, revision: int, token: str, begun_s: float, ended_s: float) -> None:
+        """The server acknowledged a write that was allowed only if the object was still at revision ``expected``."""
+        self.acknowledged(key, revision, token)
+        self._swaps.append(_Swap(key, expected, revision, begun_s, ended_s))
+
+    @property
+    def operations(self) -> int:
+        """How much was recorded: writes, events, reads and lists."""
+        return self.writes + self.events + len(self._reads) + len(self._lists)
 
     @property
     def events(self) -> int:
@@ -108,9 +149,13 @@ class Recorder:
         for read in self._reads:
             if read.revision < read.floor:
                 found.append(f"{read.name}: a read shows revision {read.revision}, but {read.floor} was acknowledged")
+        found += _not_linear(self._swaps, truth)
+        found += _wrong_lists(self._lists, truth, self._sessions)
         if final:
             found += _different(final)
             found += self._lost(final, truth)
+        TALLY.checked += self.operations
+        TALLY.violations += len(found)
         return found
 
     def _truth(self, found: list[str]) -> dict[int, tuple[str, str]]:
@@ -170,6 +215,58 @@ def _missing(session: WatchSession, truth: Mapping[int, tuple[str, str]]) -> lis
         for revision, (key, _) in truth.items()
         if session.start < revision <= session.seen_through and revision not in seen
     ]
+
+
+def _not_linear(swaps: Sequence[_Swap], truth: Mapping[int, tuple[str, str]]) -> list[str]:
+    """Swaps whose revisions contradict real time, or that did not follow on the revision they named."""
+    found: list[str] = []
+    history: dict[str, list[int]] = {}
+    for revision in sorted(truth):
+        history.setdefault(truth[revision][0], []).append(revision)
+    for swap in swaps:
+        before = history[swap.key]
+        at = bisect_left(before, swap.revision)
+        previous = before[at - 1] if at else 0
+        if previous > swap.expected:
+            found.append(f"{swap.key}: {swap.revision} was to follow on {swap.expected}, but {previous} came between")
+    newest, ended = 0, sorted(swaps, key=lambda swap: swap.ended_s)
+    place = 0
+    for swap in sorted(swaps, key=lambda each: each.begun_s):
+        while place < len(ended) and ended[place].ended_s < swap.begun_s:
+            newest = max(newest, ended[place].revision)
+            place += 1
+        if swap.revision < newest:
+            found.append(f"{swap.key}: {swap.revision} was written after {newest} had been acknowledged")
+    return found
+
+
+def _wrong_lists(
+    lists: Sequence[_List], truth: Mapping[int, tuple[str, str]], sessions: Sequence[WatchSession]
+) -> list[str]:
+    """Lists that are not the state at their revision. The state is known while a session watches."""
+    found: list[str] = []
+    revisions = sorted(truth)
+    left = sorted(lists, key=lambda each: each.revision)
+    for session in sorted(sessions, key=lambda each: each.start):
+        state = dict(session.initial)
+        place = bisect_left(revisions, session.start + 1)
+        unseen: list[_List] = []
+        for each in left:
+            if not session.start <= each.revision <= session.seen_through:
+                unseen.append(each)
+                continue
+            while place < len(revisions) and revisions[place] <= each.revision:
+                key, token = truth[revisions[place]]
+                if token:
+                    state[key] = (revisions[place], token)
+                else:
+                    state.pop(key, None)
+                place += 1
+            if each.state != state:
+                wrong = sorted(key for key in {*each.state, *state} if each.state.get(key) != state.get(key))
+                found.append(f"{each.name}: the list at {each.revision} is not the state then: {', '.join(wrong[:5])}")
+        left = unseen
+    return found
 
 
 def _different(final: Mapping[str, Mapping[str, State]]) -> list[str]:

@@ -159,3 +159,47 @@ def test_any_event_left_out_of_a_finished_session_is_found(writes: list[tuple[st
     assert recorder.problems({"one": state})
     holed.events.insert(hole, events[hole])
     assert recorder.problems({"one": state}) == []
+
+
+def _contended(recorder: Recorder) -> WatchSession:
+    """Two clients change one object by turns, and a list shows it in between."""
+    session = recorder.session("w", 10, {"a": (5, "a0")})
+    for expected, revision, begun_s in ((5, 11, 1.0), (11, 12, 2.0), (12, 14, 3.0)):
+        recorder.swapped("a", expected, revision, f"t{revision}", begun_s, begun_s + 0.5)
+        session.event("MODIFIED", "a", revision, f"t{revision}")
+    recorder.listed("reader", 13, {"a": (12, "t12")})
+    return session
+
+
+def test_swaps_that_follow_on_each_other_and_a_list_of_their_state_have_no_problems() -> None:
+    recorder = Recorder()
+    _contended(recorder)
+    assert recorder.problems() == []
+    assert recorder.operations == 7
+
+
+def test_a_swap_that_overwrote_another_is_found() -> None:
+    recorder = Recorder()
+    session = _contended(recorder)
+    recorder.swapped("a", 12, 15, "lost", 4.0, 4.5)  # 14 came in between
+    session.event("MODIFIED", "a", 15, "lost")
+    assert recorder.problems() == ["a: 15 was to follow on 12, but 14 came between"]
+
+
+def test_a_swap_that_is_numbered_before_one_that_had_ended_is_found() -> None:
+    recorder = Recorder()
+    session = _contended(recorder)
+    recorder.swapped("b", 0, 20, "b1", 5.0, 5.5)
+    recorder.swapped("c", 0, 19, "c1", 6.0, 6.5)
+    session.event("ADDED", "c", 19, "c1")
+    session.event("ADDED", "b", 20, "b1")
+    assert recorder.problems() == ["c: 19 was written after 20 had been acknowledged"]
+
+
+@pytest.mark.parametrize("state", [{}, {"a": (11, "t11")}, {"a": (12, "t12"), "b": (9, "b1")}])
+def test_a_list_that_is_not_the_state_at_its_revision_is_found(state: dict[str, State]) -> None:
+    recorder = Recorder()
+    _contended(recorder)
+    recorder.listed("liar", 12, state)
+    (problem,) = recorder.problems()
+    assert problem.startswith("liar: the list at 12 is not the state then")
