@@ -2,8 +2,9 @@
 
     python bench/watchers_bench.py [WATCHERS]        prints one line per figure and fails when a bar is missed
 
-Three cases: watches from a revision, as after a list; watches that first receive all objects, 1.3 MB each; and the
-floor, a server that accepts TLS connections and does nothing else. At the end a write must reach all watchers.
+Watches from a revision, as after a list, each on a connection of its own and a hundred on each connection of HTTP/2;
+watches that first receive all objects, 1.3 MB each; and the floor, a server that accepts TLS connections and does
+nothing else. At the end a write must reach all watchers.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import urllib.request
 from pathlib import Path
 
 from shoal.testing.servers import ServerProcess, server_process
-from shoal.testing.watchers import idle_watchers, resident_mb
+from shoal.testing.watchers import idle_watchers, multiplexed_watchers, resident_mb
 
 WATCHERS = 5000
 TOTAL_MB, ABOVE_FLOOR = 600.0, 1.2  # the bar is the first, or the floor times the second where that is more
 LOADED_KB = 200.0  # of a watcher that has received all objects
+MULTIPLEXED_KB = 20.0  # of an idle watcher over HTTP/2
 OBJECTS, OBJECT_BYTES = 600, 2000
 PATH = "/api/v1/namespaces/default/configmaps"
 
@@ -83,6 +85,17 @@ def measure(server: ServerProcess, count: int, path: str, last: bytes) -> tuple[
         return before, used, time.perf_counter() - started
 
 
+def measure_http2(server: ServerProcess, count: int, path: str) -> tuple[float, float, float]:
+    """As ``measure``, over HTTP/2."""
+    before = resident_mb(server.process.pid)
+    with multiplexed_watchers(server, count, path) as watchers:
+        used = resident_mb(server.process.pid)
+        started = time.perf_counter()
+        call(server, "POST", PATH, configmap("seen-over-http2"))
+        watchers.read_until(b'"name":"seen-over-http2"')
+        return before, used, time.perf_counter() - started
+
+
 def show(name: str, count: int, used_mb: float, added_mb: float, bar: str) -> None:
     each_kb = added_mb * 1024 / count
     print(f"{f'{name}, {count}':44} {used_mb:8.0f} MB {each_kb:8.1f} KB each" + (f"  ({bar})" if bar else ""))
@@ -109,6 +122,12 @@ def main() -> int:
         print(f"{'until a write has reached all of them':44} {seen_s:8.2f} s")
         if used > bar:
             short.append("idle watchers")
+    with server_process() as server:
+        before, used, seen_s = measure_http2(server, count, f"{PATH}?resourceVersion={fill(server)}")
+        show("idle watchers over HTTP/2", count, used, used - before, f"bar {MULTIPLEXED_KB:.0f} KB")
+        print(f"{'until a write has reached all of them':44} {seen_s:8.2f} s")
+        if (used - before) * 1024 / count > MULTIPLEXED_KB:
+            short.append("idle watchers over HTTP/2")
     with server_process() as server:
         fill(server)
         before, used, _ = measure(server, few, PATH, f'"name":"object-{OBJECTS - 1:04d}"'.encode())
