@@ -35,6 +35,7 @@ from shoal.base.front_limits import connections_within_files
 from shoal.base.http1.asgi import small_serving
 from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
+from shoal.base.supervision import SupervisedLoops
 from shoal.base.tasks import wait_first
 from shoal.client import load
 from shoal.kube.kinds.bootstrap_rbac import KUBELET_CLIENT, KUBELET_CLIENT_GROUP
@@ -244,7 +245,8 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
         authority=Authority(authority.cert.read_bytes(), authority.key.read_bytes()),
         metrics=metrics,
     )
-    following = asyncio.create_task(follow_credentials(config, server.authentication, clock), name="credentials")
+    loops = SupervisedLoops(clock)
+    loops.start("credentials", lambda: follow_credentials(config, server.authentication, clock))
     try:
         await server.start()
         limits = HttpLimits(connections=connections_within_files(HttpLimits().connections, _OWN_FILES))
@@ -252,6 +254,6 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
         await server.listen(config.host, config.port, tls=tls, limits=limits)
         yield server
     finally:
-        following.cancel()
+        await loops.stop()
         await server.stop()
         await store.stop()

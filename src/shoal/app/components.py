@@ -20,6 +20,8 @@ from shoal.base.clock import Clock
 from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
+from shoal.base.supervision import supervise
+from shoal.base.tasks import OwnedTasks
 from shoal.client import Client, LostLease, TransportError, builtin
 from shoal.controllers.context import ControllerContext
 from shoal.controllers.nodelifecycle.config import NodeLifecycleConfig
@@ -43,7 +45,6 @@ log = get_logger("components")
 NAMESPACE = "kube-system"
 SCHEDULER, CONTROLLERS = "system:kube-scheduler", "system:kube-controller-manager"
 _EVENTS = RecorderConfig(queue=20_000)  # a storm of pods is a storm of events
-_AFTER_FAILURE_S = 1.0
 _LOOK_AGAIN_S = 0.05
 _ACCOUNTS = f"system:serviceaccount:{NAMESPACE}:"
 
@@ -99,24 +100,19 @@ class Component:
         self._lock_client = deps.connect(user) if elected else None  # renewals do not queue behind the work
         self._locks = ClusterLocks(deps.lock if elected else "", NAMESPACE, new_id=deps.ids.new_uid)
         self._manager: Manager | None = None
-        self._stopping = False
+        self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         """Until ``stop``."""
         try:
-            while not self._stopping:
-                try:
-                    await self._term()
-                except LostLease:
-                    log.warning("lost the lease; trying to acquire it again", component=self.name)
-                except Exception as error:
-                    log.error("the component failed; restarting it", component=self.name, error=error)
-                    await self._deps.clock.sleep(_AFTER_FAILURE_S)
+            await supervise(
+                self.name, self._terms, clock=self._deps.clock, ready=lambda: not self.problem(), until=self._stopping
+            )
         finally:
             await self._locks.close()
 
     def stop(self) -> None:
-        self._stopping = True
+        self._stopping.set()
         if self._manager is not None:
             self._manager.stop()
 
@@ -126,6 +122,13 @@ class Component:
             return "not started"
         health = self._manager.health()
         return "" if health.ready else f"caches are not synced: {', '.join(health.unsynced) or 'starting'}"
+
+    async def _terms(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                await self._term()
+            except LostLease:
+                log.warning("lost the lease; trying to acquire it again", component=self.name)
 
     async def _term(self) -> None:
         deps = self._deps
@@ -141,7 +144,7 @@ class Component:
         )
         manager.add(events)
         self._wire(manager, events)
-        if not self._stopping:
+        if not self._stopping.is_set():
             await manager.run()
 
 
@@ -204,10 +207,11 @@ async def until_registered(deps: ComponentDeps, config: ClusterConfig) -> None:
 
 async def run_all(components: Sequence[Part], until: Awaitable[object]) -> None:
     """Run them beside each other until ``until`` is over, then stop them in order."""
-    tasks = [asyncio.create_task(component.run(), name=component.name) for component in components]
+    tasks = OwnedTasks()
+    running = [tasks.start(component.run(), name=component.name) for component in components]
     try:
         await until
     finally:
         for component in components:
             component.stop()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)

@@ -14,6 +14,7 @@ from typing import Any
 from shoal.app.components import ComponentDeps
 from shoal.app.connect import SETUP
 from shoal.base.logs import get_logger
+from shoal.base.supervision import supervise
 from shoal.base.tasks import wait_first
 from shoal.client import TransportError
 from shoal.errors import ApiError
@@ -45,13 +46,10 @@ class EmbeddedPart(ABC):
 
     async def run(self) -> None:
         """Until ``stop``."""
-        while not self._stopping.is_set():
-            try:
-                await wait_first(self._begin(), self._stopping.wait())
-            except Exception as error:
-                self.readyz = None
-                log.error("a component of the process failed; restarting it", part=self.name, error=error)
-                await wait_first(self.deps.clock.sleep(_AFTER_FAILURE_S), self._stopping.wait())
+        await supervise(
+            self.name, self._begin_unless_stopped, clock=self.deps.clock, ready=lambda: not self.problem(),
+            until=self._stopping,
+        )  # fmt: skip
 
     def stop(self) -> None:
         self._stopping.set()
@@ -62,6 +60,12 @@ class EmbeddedPart(ABC):
             return "not started"
         good, checks = self.readyz()
         return "" if good else "; ".join(f"{name}: {text}" for name, text in checks.items())
+
+    async def _begin_unless_stopped(self) -> None:
+        try:
+            await wait_first(self._begin(), self._stopping.wait())
+        finally:
+            self.readyz = None
 
     async def _begin(self) -> None:
         await self._install()

@@ -15,6 +15,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -24,6 +25,7 @@ from shoal.base.asgi_front import Front, FrontProtocol, Slot
 from shoal.base.clock import Clock
 from shoal.base.front_limits import FrontLimits, connections_within_files
 from shoal.base.logs import get_logger
+from shoal.base.supervision import SupervisedLoops
 from shoal.base.tasks import OwnedTasks, cancel_all
 from shoal.errors import ConfigError
 
@@ -55,7 +57,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._front = front
         self._clock = clock
-        self._accepting: asyncio.Task[None] | None = None
+        self._accepting = SupervisedLoops(clock)
         self._handshakes = OwnedTasks()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -65,7 +67,7 @@ class _Server(uvicorn.Server):
         listening.setblocking(False)
         self.servers = []
         self._front.start()
-        self._accepting = asyncio.create_task(self._accept(listening), name="asgi/accept")
+        self._accepting.start("asgi/accept", partial(self._accept, listening))
         self.started = True
 
     async def _accept(self, listening: socket.socket) -> None:
@@ -102,8 +104,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let running calls end, then close the connections: clients keep idle ones open forever."""
         self._front.stop()
-        if self._accepting is not None:
-            await cancel_all(self._accepting)
+        await self._accepting.stop()
         await self._handshakes.close()
         for listening in sockets or ():
             listening.close()
@@ -164,7 +165,7 @@ async def serving(
 ) -> AsyncIterator[None]:
     """Serve while the block runs; on exit, running requests have a short time to end."""
     listener = AsgiListener(application, bind(host, port), tls, clock=clock, limits=limits)
-    running = asyncio.create_task(listener.run(), name=f"asgi/{port}")
+    running = OwnedTasks().start(listener.run(), name=f"asgi/{port}", awaited=True)
     try:
         while not listener.accepting:
             if running.done():

@@ -9,7 +9,6 @@ Answers may be compressed with gzip; requests only in streams that set ``gzip``.
 
 from __future__ import annotations
 
-import asyncio
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import suppress
@@ -19,7 +18,7 @@ from typing import Protocol, Self, TypeVar
 import orjson
 
 from shoal.base.http2 import Http2Link, Http2Stream, LinkError, PeerReset
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks, cancel_all
 from shoal.errors import ShoalError
 
 _ENVELOPE = Struct(">BI")
@@ -104,7 +103,7 @@ class ConnectClient:
         if gzip is not None:
             kinds["connect-content-encoding"] = "gzip"
         stream = await self._open(method, {**kinds, **headers})
-        sender = asyncio.create_task(_send_all(stream, requests, gzip), name=f"connect/{method}")
+        sender = OwnedTasks().start(_send_all(stream, requests, gzip), name=f"connect/{method}", awaited=True)
         try:
             status, found = await stream.head()
             if status != 200:

@@ -25,7 +25,7 @@ from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.metrics import PROCESS, Counter, Metrics
-from shoal.base.tasks import OwnedTasks, beside
+from shoal.base.tasks import OwnedTasks, beside, wait_first
 
 _log = get_logger("supervision")
 
@@ -111,13 +111,15 @@ async def supervise(
     ready: Callable[[], bool] | None = None,
     ends: tuple[type[Exception], ...] = (),
     may_return: bool = False,
+    until: asyncio.Event | None = None,
     how: Supervision = DEFAULT,
 ) -> None:
     """Run a loop until cancelled.
 
     ``name`` is a metric's label and comes from a closed set; ``detail`` says which one it is, in logs. ``ready`` says
     whether the loop does its work: without it, a loop that has run for a while does. Errors of ``ends`` are the
-    planned end of the loop, and raised; with ``may_return`` so is a return.
+    planned end of the loop, and raised; with ``may_return`` so is a return. Once ``until`` is set, a loop that has
+    ended or waits to be started is not started again.
     """
     loop = _Loop(name, detail, clock, ready, how)
     _loops[id(loop)] = loop
@@ -129,9 +131,18 @@ async def supervise(
                 raise error
             if error is None and may_return:
                 return
+            if until is not None and until.is_set():
+                if error is not None:
+                    _log.error("a loop failed when it was stopped", loop=name, detail=detail, error=error)
+                return
             delay_s = loop.fail(error)
             del error  # else it would keep everything alive that it has passed through
-            await clock.sleep(delay_s)
+            if until is None:
+                await clock.sleep(delay_s)
+            else:
+                await wait_first(clock.sleep(delay_s), until.wait())
+                if until.is_set():
+                    return
     finally:
         del _loops[id(loop)]
 

@@ -17,6 +17,7 @@ from typing import Any
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
+from shoal.base.supervision import supervise
 from shoal.base.tasks import run_all, wait_first
 from shoal.client import LostLease
 from shoal.errors import ApiError, Forbidden, Unauthorized
@@ -233,20 +234,15 @@ class Agent:
 
     async def _supervise(self, session: AgentSession, owner: Owner, stream: StreamKind) -> None:
         """One controller, again whenever it fails: the other one never notices."""
-        backoff = Backoff(base_s=1.0, cap_s=60.0, floor_s=0.1)
-        failures = 0
-        while True:
-            began_s = self._clock.monotonic()
-            try:
-                controller = self._make(session, owner, stream)
-                self.controllers[stream] = controller
-                if len(self.controllers) == len(_KINDS):
-                    self._made.set()
-                await controller.run()
-            except Exception as error:
-                log.error("a controller failed; starting it again", controller=str(stream), error=error)
-            failures = 1 if self._clock.monotonic() - began_s >= _STABLE_S else failures + 1
-            await self._clock.sleep(backoff.delay_s(failures, self._deps.random))
+
+        async def run() -> None:
+            controller = self._make(session, owner, stream)
+            self.controllers[stream] = controller
+            if len(self.controllers) == len(_KINDS):
+                self._made.set()
+            await controller.run()
+
+        await supervise(f"krane/{stream}", run, clock=self._clock)
 
     def _make(self, session: AgentSession, owner: Owner, stream: StreamKind) -> Controller:
         deps = self._deps

@@ -24,6 +24,7 @@ import orjson
 
 from shoal.base.files import make_private_dirs, write_private
 from shoal.base.logs import get_logger
+from shoal.base.tasks import OwnedTasks
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 log = get_logger("krane.cache")
@@ -225,7 +226,7 @@ class Cache:
 
 async def _to_the_end(work: Awaitable[None]) -> None:
     """Wait for ``work`` also when cancelled: the thread goes on anyway, and its file must not be touched until then."""
-    running = asyncio.ensure_future(work)
+    running = OwnedTasks().start(_awaited(work), name="krane-cache/write", awaited=True)
     try:
         await asyncio.shield(running)
     except asyncio.CancelledError:
@@ -233,6 +234,10 @@ async def _to_the_end(work: Awaitable[None]) -> None:
         if not running.cancelled():
             running.exception()  # marks it as seen
         raise
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
 
 
 def _framed(record: bytes) -> bytes:

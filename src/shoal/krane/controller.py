@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all, run_all
+from shoal.base.tasks import OwnedTasks, cancel_all, run_all
 from shoal.errors import ServiceUnavailable
 from shoal.krane.actual import Actual
 from shoal.krane.cache import Cache
@@ -92,7 +92,7 @@ class Controller(ABC):
         """Begin in the background. An error that ended a loop is raised by ``stop``."""
         if self._task is not None:
             raise RuntimeError(f"the controller of {self.stream} is already started")
-        self._task = asyncio.create_task(self.run(), name=f"krane/{self.stream}")
+        self._task = OwnedTasks().start(self.run(), name=f"krane/{self.stream}", awaited=True)
 
     async def stop(self) -> None:
         """Returns when every task of the controller has ended."""

@@ -16,6 +16,7 @@ from protobuf import Oneof
 
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
+from shoal.base.tasks import OwnedTasks
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 
@@ -38,7 +39,7 @@ class HeartbeatStream:
                     yield self._heartbeats.popleft()
                     continue
                 if coming is None:
-                    coming = asyncio.create_task(self._next(), name="krane-stream/say")
+                    coming = OwnedTasks().start(self._next(), name="krane-stream/say", awaited=True)
                     coming.add_done_callback(lambda _: self._changed.set())
                 await self._changed.wait()
                 if coming.done():

@@ -20,6 +20,7 @@ from shoal.base.connect import Answer, CallFailed, ConnectClient, Message, NoAns
 from shoal.base.deadline import Limit, within
 from shoal.base.http2 import Http2Link, Peer
 from shoal.base.logs import get_logger
+from shoal.base.tasks import OwnedTasks
 from shoal.errors import (
     ApiError,
     BadRequest,
@@ -97,6 +98,7 @@ class Connection:
         self._calls = 0  # made on the connection
         self._streams: Counter[Http2Link] = Counter()  # open on each connection, also on older ones
         self._old: list[Http2Link] = []
+        self._tasks = OwnedTasks()
         self._closing: set[asyncio.Task[None]] = set()
         self._heard_s = 0.0  # when anything came last
         self._waits: set[Limit] = set()  # of the streams that are being read
@@ -220,7 +222,7 @@ class Connection:
         for unused in [one for one in self._old if not self._streams[one]]:
             self._old.remove(unused)
             del self._streams[unused]
-            task = asyncio.get_running_loop().create_task(unused.close(), name="krane-connection/close")
+            task = self._tasks.start(unused.close(), name="krane-connection/close", awaited=True)
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
         if self._link is not None:

@@ -21,7 +21,7 @@ import orjson
 from shoal.base.asgi_common import Receive, Scope, Send
 from shoal.base.clock import Clock
 from shoal.base.metrics import Gauge, Value
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks, beside, cancel_all
 from shoal.errors import ApiError, ServiceUnavailable, TooManyRequests
 
 SEND_S = 30.0
@@ -118,9 +118,10 @@ class StreamAnswer:
                 self._streams.leave()
 
     async def _run(self, parts: AsyncGenerator[bytes, None], receive: Receive, send: Send) -> None:
-        pump = asyncio.create_task(self._pump(parts, send), name="rest-stream/send")
-        gone = asyncio.create_task(_until_gone(receive), name="rest-stream/receive")
-        ending = asyncio.create_task(self._streams.ending.wait(), name="rest-stream/ending")
+        tasks = OwnedTasks()
+        pump = tasks.start(self._pump(parts, send), name="rest-stream/send", awaited=True)
+        gone = tasks.start(_until_gone(receive), name="rest-stream/receive")
+        ending = tasks.start(self._streams.ending.wait(), name="rest-stream/ending")
         try:
             await asyncio.wait([pump, gone, ending], return_when=asyncio.FIRST_COMPLETED)
             if pump.done():
@@ -135,7 +136,7 @@ class StreamAnswer:
                 raise
             raise BrokenOff(error.message) from None
         finally:
-            await cancel_all(pump, gone, ending)
+            await tasks.close()
 
     async def _pump(self, parts: AsyncGenerator[bytes, None], send: Send) -> None:
         raise NotImplementedError
@@ -176,15 +177,12 @@ class TextStream(StreamAnswer):
         self.media = media
 
     async def _pump(self, parts: AsyncGenerator[bytes, None], send: Send) -> None:
-        first = asyncio.create_task(_next(parts), name="rest-stream/first")
-        try:
+        async with beside(_next(parts), name="rest-stream/first") as first:
             await asyncio.wait([first], timeout=QUIET_S)
             if first.done():
                 first.result()
             await self._begin(send)
             part = await first
-        finally:
-            await cancel_all(first)
         if part is not None:
             await _sent(send, part)
         clock = self._streams.clock

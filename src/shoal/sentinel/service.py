@@ -25,7 +25,8 @@ from shoal.base.clock import Clock
 from shoal.base.files import own_private_dir
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
-from shoal.base.tasks import cancel_all, run_all
+from shoal.base.supervision import Run, supervise
+from shoal.base.tasks import OwnedTasks, beside
 from shoal.client import Client, connect, load_inside
 from shoal.sentinel import snapshot
 from shoal.sentinel.arrivals import is_early
@@ -173,11 +174,8 @@ class Gateway:
 
     async def until(self, stop: asyncio.Event) -> None:
         """Return when ``stop`` is set; raise when a part of the gateway has failed."""
-        stopping = asyncio.create_task(stop.wait(), name="gateway/stop")
-        try:
+        async with beside(stop.wait(), name="gateway/stop") as stopping:
             await asyncio.wait({stopping, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
         for task in self._tasks:
             if task.done():
                 task.result()
@@ -195,26 +193,27 @@ class Gateway:
             }
             for port, app in fronts.items():
                 await stack.enter_async_context(serving(app, host=config.host, port=port, clock=self._clock))
-            envoy = asyncio.create_task(self.supervisor.run(), name="envoy")
-            parts = {
-                "inputs": self.inputs.run(),
-                "issuers": self.issuers.run(),
-                "publish": self._publish(),
-                "stats": self.stats.run(),
-                "status": self.status.run(),
-                "keeper": self._keeper.run(),
+            tasks = OwnedTasks()
+            envoy = tasks.start(self.supervisor.run(), name="envoy", awaited=True)
+            loops: dict[str, Run] = {
+                "gateway/inputs": self.inputs.run,
+                "gateway/issuers": self.issuers.run,
+                "gateway/publish": self._publish,
+                "gateway/stats": self.stats.run,
+                "gateway/status": self.status.run,
+                "gateway/keeper": self._keeper.run,
             }
-            restoring = asyncio.create_task(
-                self.restored.run(lambda: self.inputs.synced, config.restore_s, self._dirty.set), name="gateway/restore"
-            )
-            rest = asyncio.create_task(run_all(parts), name="gateway")
-            self._tasks = (envoy, rest)
+            for name, loop in loops.items():
+                tasks.start(supervise(name, loop, clock=self._clock), name=name)
+            restore = self.restored.run(lambda: self.inputs.synced, config.restore_s, self._dirty.set)
+            tasks.start(restore, name="gateway/restore")
+            self._tasks = (envoy,)
             try:
                 yield
             finally:
                 self.leave()
                 await asyncio.wait([envoy])
-                await cancel_all(rest, restoring)
+                await tasks.close()
                 await self._keeper.write()
 
     async def _serve_policies(self, stack: AsyncExitStack) -> None:
@@ -230,6 +229,7 @@ class Gateway:
 
     async def _publish(self) -> None:
         early_until = 0.0  # until when to wait for the instances of a route; 0: not waiting
+        self._dirty.set()
         while True:
             await self._dirty.wait()
             self._dirty.clear()

@@ -22,6 +22,7 @@ from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.files import write_private
 from shoal.base.logs import get_logger
+from shoal.base.tasks import OwnedTasks
 from shoal.errors import ConfigError
 from shoal.sentinel.admin import Admin
 from shoal.sentinel.bootstrap import SOCKET_PATH_MAX, Bootstrap, bootstrap
@@ -123,9 +124,10 @@ class Supervisor:
         )
         self.starts += 1
         log.info("envoy started", pid=process.pid)
-        logging = asyncio.create_task(_pass_on(process), name="envoy/log")
-        stopping = asyncio.create_task(self._stopping.wait(), name="envoy/stopping")
-        waiting = asyncio.create_task(process.wait(), name="envoy/wait")
+        tasks = OwnedTasks()
+        logging = tasks.start(_pass_on(process), name="envoy/log", awaited=True)
+        stopping = tasks.start(self._stopping.wait(), name="envoy/stopping")
+        waiting = tasks.start(process.wait(), name="envoy/wait")
         try:
             await asyncio.wait({stopping, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():

@@ -217,3 +217,28 @@ async def test_a_loop_that_swallows_its_cancellation_ends_all_the_same(clock: Fa
         async with asyncio.timeout(5):
             await cancel_all(task)
         assert task.cancelled()
+
+
+async def test_a_loop_that_was_asked_to_stop_is_not_started_again(clock: FakeClock) -> None:
+    stop, loop = asyncio.Event(), Loop(9)
+    async with running("stops", loop.run, clock, until=stop) as task:
+        await clock.advance(1)
+        assert loop.starts == 2
+        stop.set()
+        await clock.settle()
+        assert task.done() and task.exception() is None, "it does not wait for the delay to pass"
+    assert loop.starts == 2
+
+
+async def test_a_loop_that_returns_because_it_was_asked_to_stop_is_over(clock: FakeClock) -> None:
+    stop, starts = asyncio.Event(), 0
+
+    async def run() -> None:
+        nonlocal starts
+        starts += 1
+        await stop.wait()
+
+    async with running("returns", run, clock, until=stop) as task:
+        stop.set()
+        await clock.advance(100)
+        assert task.done() and starts == 1

@@ -21,7 +21,8 @@ from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
 from shoal.base.settings import setting
-from shoal.base.tasks import wait_first
+from shoal.base.supervision import supervise
+from shoal.base.tasks import beside, wait_first
 from shoal.client import Client, LostLease, builtin, connect, load
 from shoal.crds.shard import definitions
 from shoal.reconcile import Elector, EventRecorder, LeaseLock, Manager, RecorderConfig
@@ -34,7 +35,6 @@ from shoal.sharding.reflector_config import REFLECTOR_CONFIG
 
 log = get_logger("sharding")
 
-_AFTER_FAILURE_S = 2.0
 # a ShardConfig has an event for each of its shards and each decision; none of them may be missing
 _EVENTS = RecorderConfig(burst=500, refill_s=10.0)
 
@@ -69,12 +69,12 @@ async def run_manager(config: ManagerConfig, stop: asyncio.Event, on_ready: Call
                 serving(hook, host=config.host, port=config.webhook_port, clock=clock, tls=tls)
             )
         on_ready()
-        running = asyncio.create_task(service.run(), name="sharding/manager")
-        try:
-            await wait_first(asyncio.wait({running}), stop.wait())
-        finally:
-            service.stop()
-            await running
+        async with beside(service.run(), name="sharding/manager") as running:
+            try:
+                await wait_first(asyncio.wait({running}), stop.wait())
+            finally:
+                service.stop()
+                await running
 
 
 async def install(client: Client) -> None:
@@ -110,12 +110,22 @@ class ShardService:
         self.identity = config.name or f"{socket.gethostname()}-{os.getpid()}-{ids.new_suffix()}"
         self._manager: Manager | None = None
         self._components: wiring.ManagerComponents | None = None
-        self._stopping = False
+        self._stopping = asyncio.Event()
         self._failure = ""
 
     async def run(self) -> None:
         """Until ``stop``."""
-        while not self._stopping:
+        await supervise(
+            "sharding/manager", self._terms, clock=self._clock, ready=lambda: self.readyz()[0], until=self._stopping
+        )
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._manager is not None:
+            self._manager.stop()
+
+    async def _terms(self) -> None:
+        while not self._stopping.is_set():
             try:
                 await self._term()
                 self._failure = ""
@@ -123,13 +133,7 @@ class ShardService:
                 log.warning("lost the lease; trying to acquire it again")
             except Exception as error:
                 self._failure = str(error) or type(error).__name__
-                log.error("the manager failed; restarting it", error=error)
-                await self._clock.sleep(_AFTER_FAILURE_S)
-
-    def stop(self) -> None:
-        self._stopping = True
-        if self._manager is not None:
-            self._manager.stop()
+                raise
 
     async def _term(self) -> None:
         config, random = self._config, self._random.random
@@ -153,7 +157,7 @@ class ShardService:
         )  # fmt: skip
         self._components = wiring.add(manager, events, deps, before=self._components)
         manager.add(events)
-        if not self._stopping:
+        if not self._stopping.is_set():
             await manager.run()
 
     def assigner(self) -> Assigner | None:

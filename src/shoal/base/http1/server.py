@@ -22,7 +22,7 @@ from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.http1.messages import LAST_CHUNK, chunk
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks
 from shoal.errors import ApiError
 
 log = get_logger("base.http1")
@@ -73,9 +73,10 @@ class ServerRequest:
     async def stream(self, pieces: AsyncIterator[bytes], content_type: str = "text/plain; charset=utf-8") -> None:
         """Answer in pieces as they come. The head is sent with the first of them, so that an error before it still
         becomes a proper answer; a client that goes away ends it."""
-        gone = asyncio.create_task(self.reader.read(1), name="http1/gone")
+        tasks = OwnedTasks()
+        gone = tasks.start(self.reader.read(1), name="http1/gone", awaited=True)
         try:
-            await self._stream(pieces, content_type, gone)
+            await self._stream(pieces, content_type, gone, tasks)
         finally:
             if not gone.done():
                 gone.cancel()
@@ -83,10 +84,12 @@ class ServerRequest:
                 if await gone:
                     self.keep_alive = False  # a pipelined request: it is dropped
 
-    async def _stream(self, pieces: AsyncIterator[bytes], content_type: str, gone: asyncio.Task[bytes]) -> None:
+    async def _stream(
+        self, pieces: AsyncIterator[bytes], content_type: str, gone: asyncio.Task[bytes], tasks: OwnedTasks
+    ) -> None:
         steps = aiter(pieces)
         while True:
-            step = asyncio.ensure_future(anext(steps, None))
+            step = tasks.start(_next(steps), name="http1/piece", awaited=True)
             done, _ = await asyncio.wait({step, gone}, return_when=asyncio.FIRST_COMPLETED)
             if step not in done:
                 step.cancel()
@@ -203,7 +206,7 @@ class Http1Server:
         cancelled. Connections are accepted here since asyncio's servers know one certificate."""
         loop = asyncio.get_running_loop()
         listening.setblocking(False)
-        handshakes: set[asyncio.Task[None]] = set()
+        handshakes = OwnedTasks()
         try:
             while True:
                 try:
@@ -212,11 +215,9 @@ class Http1Server:
                     log.warning("connection not accepted", reason=str(error))
                     await self._clock.sleep(_ACCEPT_AGAIN_S)
                     continue
-                task = loop.create_task(self._handshake(accepted, context_of), name="http1/handshake")
-                handshakes.add(task)
-                task.add_done_callback(handshakes.discard)
+                handshakes.start(self._handshake(accepted, context_of), name="http1/handshake")
         finally:
-            await cancel_all(*handshakes)
+            await handshakes.close()
 
     async def _handshake(self, accepted: socket.socket, context_of: ContextOf) -> None:
         loop = asyncio.get_running_loop()
@@ -328,3 +329,7 @@ class Http1Server:
 async def _refuse(writer: asyncio.StreamWriter, status: HTTPStatus) -> None:
     writer.write(f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode())
     await writer.drain()
+
+
+async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(pieces, None)

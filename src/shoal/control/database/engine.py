@@ -24,7 +24,7 @@ from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.ids import Ids, new_token
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.supervision import SupervisedLoops
 from shoal.control.database.connections import DatabaseTimeouts, Engines, make_engines
 from shoal.control.database.database_time import DatabaseTime
 from shoal.control.database.failures import DatabaseAway, Undone, Unsure
@@ -77,7 +77,7 @@ class Database:
         self._moments = SqliteReaders(name, engines.path) if engines.path is not None else None
         self._wakeups = Wakeups(clock)
         self._hints: Hints | None = None
-        self._listening: asyncio.Task[None] | None = None
+        self._loops = SupervisedLoops(clock)
 
     @classmethod
     async def open(
@@ -112,11 +112,9 @@ class Database:
         return database
 
     async def close(self) -> None:
-        if self._listening is not None:
-            assert self._hints is not None
+        if self._hints is not None:
             self._hints.end()
-            await cancel_all(self._listening)
-            self._listening = None
+        await self._loops.stop()
         self._wakeups.hear(0)
         if self._moments is not None:
             self._moments.close()
@@ -264,7 +262,7 @@ class Database:
         elif self.dialect == "postgresql":
             self._hints = PostgresHints(self._engines.dsn, self._wakeups, name=self.name)
         if self._hints is not None:
-            self._listening = asyncio.create_task(self._hints.run(), name=f"control-database/{self.name}/hints")
+            self._loops.start("control-database/hints", self._hints.run, detail=self.name)
 
     async def _begin(self, actor: str, by_user: bool, trace: str, correlation: str, *, serial: bool, short: bool) -> Tx:
         """A transaction that has reached the database. Nothing was done yet, so what fails is tried again."""

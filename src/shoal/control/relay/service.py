@@ -6,7 +6,6 @@ answers nothing with it before the control plane has admitted it, now or earlier
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
@@ -17,7 +16,7 @@ from connectrpc.request import RequestContext
 
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks
 from shoal.control.relay.config import RelayConfig
 from shoal.control.relay.forwarding import Forwarding, Reports
 from shoal.control.relay.link import CallerHeaders
@@ -130,14 +129,15 @@ class RelayCalls(ClusterService):
         try:
             sender = self._sender(served, mirror, stream)
             session = self._session(mirror, hello.value.cursor if isinstance(how, Resume) else "", sender, once=False)
-            reader = asyncio.create_task(_read(requests, session, served), name=f"relay-read/{served.place}")
+            tasks = OwnedTasks()
+            tasks.start(_read(requests, session, served), name=f"relay-read/{served.place}")
             try:
                 session.begin(how, self._clock.monotonic())
                 async for event in sender.events(session):
                     yield event
             finally:
                 session.close()
-                await cancel_all(reader)
+                await tasks.close()
         finally:
             upstream.detach(served, mirror)
 

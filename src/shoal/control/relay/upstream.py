@@ -282,6 +282,9 @@ class Upstream:
                 why = f"{error.code.value}: {error.message}"
             except ConfigError as error:
                 why = str(error)
+            except Exception as error:
+                self._lost(f"an internal error: {error!r}")
+                raise
             self._lost(why)
             failures = 1 if welcomed else failures + 1
             await self._clock.sleep(backoff.delay_s(failures, self._random))

@@ -12,6 +12,7 @@ from typing import Any
 
 from shoal.base.clock import Clock
 from shoal.base.metrics import PROCESS, Metrics
+from shoal.base.supervision import Run, supervise
 from shoal.base.tasks import run_all
 from shoal.control.relay.config import RelayConfig
 from shoal.control.relay.forwarding import Forwarding
@@ -45,6 +46,7 @@ class RelayServer:
     ) -> None:
         counts, roster = RelayMetrics(metrics), Roster()
         self._outbox = Outbox(config.reports)
+        self._clock = clock
         self._link = Link(url, ca, token, call_s=config.call_s, correlation=name)
         self.upstreams = {
             stream: Upstream(
@@ -66,10 +68,11 @@ class RelayServer:
         return any(upstream.connected for upstream in self.upstreams.values())
 
     async def run(self) -> None:
-        parts = {f"relay/{stream}": upstream.run() for stream, upstream in self.upstreams.items()}
-        parts |= {f"relay-prune/{stream}": upstream.prune() for stream, upstream in self.upstreams.items()}
+        loops: dict[str, Run] = {f"relay/{stream}": upstream.run for stream, upstream in self.upstreams.items()}
+        loops |= {f"relay-prune/{stream}": upstream.prune for stream, upstream in self.upstreams.items()}
+        loops["relay-forward"] = self._forwarding.run
         try:
-            await run_all(parts | {"relay-forward": self._forwarding.run()})
+            await run_all({name: supervise(name, loop, clock=self._clock) for name, loop in loops.items()})
         finally:
             await self._link.close()
 

@@ -4,7 +4,6 @@ does the work.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
@@ -16,7 +15,7 @@ from connectrpc.request import RequestContext
 from shoal.base import tracing
 from shoal.base.clock import Clock
 from shoal.base.logs import correlated, get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks
 from shoal.control.service.agents.admission import HelloLimiter
 from shoal.control.service.agents.agents import Agents, Member
 from shoal.control.service.agents.auth import Caller, caller
@@ -174,9 +173,8 @@ class ClusterCalls(ClusterService):
         self._hub.open(opened)
         self._agents.heard(member)
         # The library notices a lost client only during a read, so a read is always pending.
-        reader = asyncio.create_task(
-            self._read(requests, session, opened, stream, member), name=f"control-read/{member.place}"
-        )
+        tasks = OwnedTasks()
+        tasks.start(self._read(requests, session, opened, stream, member), name=f"control-read/{member.place}")
         try:
             session.begin(how, self._clock.monotonic())
             log.info("stream opened", resumed=isinstance(how, Resume), reason=getattr(how, "reason", ""))
@@ -191,7 +189,7 @@ class ClusterCalls(ClusterService):
             session.close()
             self._hub.close(opened)
             log.info("stream closed", reason=opened.reason)
-            await cancel_all(reader)
+            await tasks.close()
 
     async def _answer_heartbeat(self, member: Member, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
         """It was heard, also when its reports cannot be compared now: that is done again with the next."""

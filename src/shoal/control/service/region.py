@@ -8,7 +8,6 @@ admitted by its own token and identity, with the usual checks. The relay's token
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -24,7 +23,7 @@ from protobuf import Oneof
 from shoal.base.clock import Clock
 from shoal.base.ids import token_digest
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks
 from shoal.control.database.tokens import Principal
 from shoal.control.service.agents.agents import Agents
 from shoal.control.service.agents.auth import Caller, Gate, caller
@@ -88,13 +87,14 @@ class RegionCalls(RelayService):
         served = _Relay(deps, stream, opened, who.principal, counts)
         log = _log.bind(relay=name, region=who.principal.region, stream=str(stream), correlation=who.correlation)
         deps.hub.open(opened)
-        reader = asyncio.create_task(served.read(requests), name=f"relay-read/{name}")
+        tasks = OwnedTasks()
+        tasks.start(served.read(requests), name=f"relay-read/{name}")
         log.info("relay connected")
         try:
             async for event in served.events():
                 yield event
         finally:
-            await cancel_all(reader)
+            await tasks.close()
             served.close()
             deps.hub.close(opened)
             log.info("relay disconnected", reason=opened.reason)

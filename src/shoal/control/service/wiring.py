@@ -17,6 +17,7 @@ from connectrpc.errors import ConnectError
 
 from shoal.base.clock import Clock
 from shoal.base.metrics import PROCESS, Metrics
+from shoal.base.supervision import Run, supervise
 from shoal.base.tasks import run_all
 from shoal.control.database.engine import Databases
 from shoal.control.database.tokens import ApiTokens
@@ -101,14 +102,13 @@ class ClusterServer:
     async def run(self) -> None:
         """Follow the databases and look after the agents. When it ends, so do the streams."""
         try:
-            await run_all(
-                {
-                    "control-hub": self.hub.run(),
-                    "control-loader": self.loader.run(),
-                    "control-reports": self.reports.run(),
-                    "control-agents": self.agents.run(),
-                }
-            )
+            loops: dict[str, Run] = {
+                "control-hub": self.hub.run,
+                "control-loader": self.loader.run,
+                "control-reports": self.reports.run,
+                "control-agents": self.agents.run,
+            }
+            await run_all({name: supervise(name, loop, clock=self._clock) for name, loop in loops.items()})
         finally:
             self.hub.stop(ConnectError(Code.UNAVAILABLE, "the control plane is stopping"))
 

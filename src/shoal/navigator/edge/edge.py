@@ -16,6 +16,7 @@ import orjson
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
+from shoal.base.supervision import Run, supervise
 from shoal.base.tasks import run_all
 from shoal.client import Client, TransportError
 from shoal.errors import ApiError, ConfigError
@@ -32,7 +33,7 @@ from shoal.navigator.edge.requests.answers import Answers
 from shoal.navigator.edge.requests.connections import Connections
 from shoal.navigator.edge.requests.pool import RequestPool
 from shoal.navigator.edge.requests.proxies import PodPorts, Proxies
-from shoal.navigator.edge.stream import EdgeStream, StreamDeps
+from shoal.navigator.edge.stream import EdgeStream, GaveUp, StreamDeps
 from shoal.navigator.edge.watching import Watching
 from shoal.navigator.model import KINDS
 from shoal.reconcile.keys import ObjectKey
@@ -164,13 +165,14 @@ class Edge:
     async def run(self) -> None:
         """Until cancelled; ``GaveUp`` when the settings limit the attempts to reach the manager."""
         self._follow()
+        loops: dict[str, Run] = {
+            "edge/watching": self.watching.run,
+            "edge/control-planes": self.control_planes.run,
+            "edge/calls": self.calls.run,
+            "edge/stream": self._report,
+        }
         await run_all(
-            {
-                "edge/watching": self.watching.run(),
-                "edge/control-planes": self.control_planes.run(),
-                "edge/calls": self.calls.run(),
-                "edge/stream": self._report(),
-            }
+            {name: supervise(name, loop, clock=self._deps.clock, ends=(GaveUp,)) for name, loop in loops.items()}
         )
 
     async def _report(self) -> None:

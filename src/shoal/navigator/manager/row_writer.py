@@ -86,16 +86,19 @@ class RowWriter:
         self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled; waiting writes are then dropped."""
-        try:
-            while True:
+        """Until cancelled; waiting writes are then dropped. After an error the edges send again what was being written:
+        it may be stored and not shown."""
+        self._wake.set()
+        while True:
+            try:
                 await self._wake.wait()
                 self._wake.clear()
                 while self._jobs:
-                    await self._commit(self._take())
-        finally:
-            for job in self._jobs:
-                job.done.cancel()
+                    await self._commit_or_fail(self._take())
+            except asyncio.CancelledError:
+                for job in self._jobs:
+                    job.done.cancel()
+                raise
 
     async def commit_posted(self) -> None:
         """After ``run``: commit the posted writes that still wait."""
@@ -117,6 +120,15 @@ class RowWriter:
                 rows += len(job.write.puts) + len(job.write.removals)
             group.append(job)
         return group
+
+    async def _commit_or_fail(self, group: list[_Job]) -> None:
+        try:
+            await self._commit(group)
+        except Exception:
+            for job in group:
+                if not job.done.done():
+                    job.done.set_exception(ServiceUnavailable("the rows could not be written"))
+            raise
 
     async def _commit(self, group: list[_Job]) -> None:
         if not group:

@@ -7,7 +7,6 @@ goes through ``_lost`` once, and the cluster's last known state stays.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, assert_never
 
@@ -17,7 +16,7 @@ from connectrpc.request import RequestContext
 
 from shoal.base.clock import Clock, Timer
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks
 from shoal.errors import BadRequest, ServiceUnavailable
 from shoal.navigator.manager.clusters import Clusters, KnownCluster
 from shoal.navigator.manager.config import ManagerConfig
@@ -133,14 +132,15 @@ class ManagerCalls(ManagerService):
         self._streams.add(stream)
         stream.timer = self._clock.call_later(self._config.identify_s, lambda: self._unidentified(stream))
         # The library notices a lost client only during a read, so a read is always pending.
-        reader = asyncio.create_task(self._read(requests, stream), name="navigator-read")
+        tasks = OwnedTasks()
+        tasks.start(self._read(requests, stream), name="navigator-read")
         try:
             while (message := await stream.outbox.next()) is not None:
                 yield message
         finally:
             self._lost(stream)
             self._streams.discard(stream)
-            await cancel_all(reader)
+            await tasks.close()
 
     async def _read(self, requests: AsyncIterator[pb.EdgeMessage], stream: _Stream) -> None:
         try:

@@ -17,6 +17,7 @@ from shoal.base.asgi import Application
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.metrics import PROCESS, Metrics
+from shoal.base.supervision import Run, supervise
 from shoal.base.tasks import run_all
 from shoal.errors import ServiceUnavailable
 from shoal.navigator.change_signal import ChangeSignal
@@ -111,14 +112,13 @@ class Manager:
     async def run(self) -> None:
         """Until cancelled."""
         try:
-            await run_all(
-                {
-                    "navigator-row-writer": self.row_writer.run(),
-                    "navigator-tokens": self.tokens.refresh_every(self.config.guard_s),
-                    "navigator-sweep": self.keeper.sweep_forever(),
-                    "navigator-heard": self.keeper.save_heard_forever(),
-                }
-            )
+            loops: dict[str, Run] = {
+                "navigator-row-writer": self.row_writer.run,
+                "navigator-tokens": lambda: self.tokens.refresh_every(self.config.guard_s),
+                "navigator-sweep": self.keeper.sweep_forever,
+                "navigator-heard": self.keeper.save_heard_forever,
+            }
+            await run_all({name: supervise(name, loop, clock=self._clock) for name, loop in loops.items()})
         finally:
             self.calls.end_all()
 

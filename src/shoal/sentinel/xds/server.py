@@ -18,7 +18,8 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.supervision import SupervisedLoops
+from shoal.base.tasks import OwnedTasks
 from shoal.sentinel.xds.model import DiscoveryRequest, DiscoveryResponse, Snapshot
 from shoal.sentinel.xds.protocol import XdsMachine
 
@@ -51,12 +52,13 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type:
         ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(self, server)
         server.add_insecure_port(f"unix:{socket}")
         await server.start()
-        ticking = asyncio.create_task(self._tick(), name="xds/tick")
+        loops = SupervisedLoops(self._clock)
+        loops.start("xds/tick", self._tick)
         try:
             yield
         finally:
             self._end_stream()
-            await cancel_all(ticking)
+            await loops.stop()
             await server.stop(_STOP_S)
 
     async def DeltaAggregatedResources(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
@@ -64,12 +66,13 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type:
         out = self._stream = asyncio.Queue()  # bounded by the protocol: one response per type
         self.machine.connect()
         log.info("envoy connected")
-        reading = asyncio.create_task(self._read(requests, out), name="xds/read")
+        tasks = OwnedTasks()
+        tasks.start(self._read(requests, out), name="xds/read")
         try:
             while (response := await out.get()) is not None:
                 yield _message(response)
         finally:
-            await cancel_all(reading)
+            await tasks.close()
             if self._stream is out:
                 self._stream = None
                 self.machine.disconnect()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all, run_all, wait_first
+from shoal.base.tasks import OwnedTasks, cancel_all, run_all, wait_first
 from shoal.client import Client, LostLease, ResourceType, Scope, TransportError
 from shoal.client.verbs import MetadataClient
 from shoal.client.watch import ADDED, MODIFIED
@@ -81,6 +81,7 @@ class TargetSweep:
         self._backoff = Backoff(base_s=1.0, cap_s=_RETRY_AT_MOST_S, floor_s=0.5)
         self._busy = asyncio.Semaphore(WORKERS)
         self._writing: set[asyncio.Task[None]] = set()
+        self._tasks = OwnedTasks()
         self._rescan = asyncio.Event()  # unassigned objects have to be listed again
         self._failed = False  # whether assigning a slot failed
         self.counts = SlotCounts()
@@ -194,7 +195,7 @@ class TargetSweep:
         if not self._selected(obj):
             return False
         await self._busy.acquire()
-        task = asyncio.create_task(self._give(resource, obj), name=f"sweep/{self._config}/object")
+        task = self._tasks.start(self._give(resource, obj), name=f"sweep/{self._config}/object")
         self._writing.add(task)
         task.add_done_callback(self._ended)
         return True

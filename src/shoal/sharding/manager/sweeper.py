@@ -10,7 +10,8 @@ from functools import partial
 import msgspec
 
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.supervision import supervise
+from shoal.base.tasks import OwnedTasks, cancel_all
 from shoal.client import Scope, TransportError
 from shoal.crds.shard import ConfigSpec, ShardTarget, read_config
 from shoal.errors import ApiError, NotFound
@@ -26,8 +27,6 @@ from shoal.sharding.model import CONFIG_LABEL, TABLES, SlotEntry, read_table, ta
 
 log = get_logger("sharding.sweeper")
 
-_RESTART_S = 5.0
-
 
 class Sweeper:
     """Runs while this manager leads."""
@@ -42,6 +41,7 @@ class Sweeper:
         self._changed = asyncio.Event()
         self._stopping = False
         self._sweeps: dict[tuple[ObjectKey, bytes], tuple[TargetSweep, asyncio.Task[None]]] = {}
+        self._tasks = OwnedTasks()
         self._choosers: dict[ObjectKey, SlotChooser] = {}
         self._specs: dict[ObjectKey, tuple[Obj, ConfigSpec]] = {}  # the cached object and its parsed spec
 
@@ -49,7 +49,8 @@ class Sweeper:
         """Until ``stop``."""
         configs = self._sources.configs.cache
         configs.add_handler(self._on_change)
-        cleaning = asyncio.create_task(self._delete_unused_states(), name="sharding/unused-states")
+        cleaning = supervise("sharding/unused-states", self._delete_unused_states, clock=self._clock)
+        self._tasks.start(cleaning, name="sharding/unused-states")
         try:
             while not self._stopping:
                 self._changed.clear()
@@ -57,7 +58,7 @@ class Sweeper:
                 await self._changed.wait()
         finally:
             configs.remove_handler(self._on_change)
-            await cancel_all(cleaning, *(task for _, task in self._sweeps.values()))
+            await self._tasks.close()
 
     def stop(self) -> None:
         self._stopping = True
@@ -77,18 +78,16 @@ class Sweeper:
         for place, target in wanted.items():
             if place not in self._sweeps:
                 sweep = TargetSweep(self._deps, self._shared(place[0]), target)
-                task = asyncio.create_task(self._run_again(sweep), name=f"sweep/{place[0].name}/{target.kind}")
-                self._sweeps[place] = sweep, task
+                name = f"sweep/{place[0].name}/{target.kind}"
+                sweeping = supervise("sharding/sweep", partial(self._sweep, sweep), clock=self._clock, detail=name)
+                self._sweeps[place] = sweep, self._tasks.start(sweeping, name=name)
 
-    async def _run_again(self, sweep: TargetSweep) -> None:
-        """Run a sweep, and restart it when it fails."""
-        while True:
-            try:
-                await sweep.run()
-            except Exception as error:
-                self._deps.metrics.errors.labels("sweep").inc()
-                log.error("a sweep failed; starting it again", error=error)
-            await self._clock.sleep(_RESTART_S)
+    async def _sweep(self, sweep: TargetSweep) -> None:
+        try:
+            await sweep.run()
+        except Exception:
+            self._deps.metrics.errors.labels("sweep").inc()
+            raise
 
     def _shared(self, key: ObjectKey) -> SweepContext:
         memory = self._memory.setdefault(key, ManagerMemory())

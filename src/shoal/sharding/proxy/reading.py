@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import orjson
 
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks, cancel_all
 from shoal.client import Client
 from shoal.client.transport import StreamReply
 from shoal.sharding.model import SLOTS, slot_label, slot_selector
@@ -84,14 +84,15 @@ async def narrowed_watch(client: Client, path: str, query: str, share: VisibleSl
     if not share.continues(version):
         yield orjson.dumps(GONE) + b"\n"
         return
-    generation, changing = share.generation, asyncio.create_task(share.change(), name="proxy/share")
+    tasks = OwnedTasks()
+    generation, changing = share.generation, tasks.start(share.change(), name="proxy/share")
     reply: StreamReply | None = None
     try:
         reply = await client.stream("GET", f"{path}?{share.narrowed(query)}")
         yield b""  # it has begun
         lines = _lines(reply)
         while share.generation == generation:
-            following = asyncio.ensure_future(anext(lines, None))
+            following = tasks.start(_next(lines), name="proxy/line", awaited=True)
             await asyncio.wait({following, changing}, return_when=asyncio.FIRST_COMPLETED)
             if share.generation != generation:
                 await cancel_all(following)
@@ -105,7 +106,7 @@ async def narrowed_watch(client: Client, path: str, query: str, share: VisibleSl
             yield line + b"\n"
         yield orjson.dumps(GONE) + b"\n"
     finally:
-        await cancel_all(changing)
+        await tasks.close()
         if reply is not None:
             await reply.close()
 
@@ -119,6 +120,10 @@ async def unnarrowed(client: Client, target: str, headers: Mapping[str, str]) ->
             yield piece
     finally:
         await reply.close()
+
+
+async def _next(lines: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(lines, None)
 
 
 async def _lines(reply: StreamReply) -> AsyncIterator[bytes]:

@@ -12,7 +12,7 @@ from typing import Any
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks, cancel_all
 from shoal.client import Client, TransportError
 from shoal.crds.shard import API_VERSION, GROUP, VERSION
 from shoal.errors import AlreadyExists, ApiError, NotFound
@@ -39,6 +39,7 @@ class SlotTransfer:
         self._handling = handling
         self._clock = clock
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._owned = OwnedTasks()
         self._ended: set[asyncio.Task[None]] = set()  # cancelled, not done yet
 
     def drain(self, slot: int, epoch: int, drained: MoveEnded) -> None:
@@ -69,7 +70,7 @@ class SlotTransfer:
 
     def _start(self, slot: int, work: Coroutine[Any, Any, None]) -> None:
         self.stop(slot)
-        task = asyncio.create_task(work, name=f"worker/move/{slot}")
+        task = self._owned.start(work, name=f"worker/move/{slot}", awaited=True)
         self._tasks[slot] = task
 
         def over(done: asyncio.Task[None]) -> None:

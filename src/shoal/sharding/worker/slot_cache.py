@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from shoal.base.clock import Clock
-from shoal.base.tasks import cancel_all
+from shoal.base.supervision import SupervisedLoops
 from shoal.client import ResourceClient, Scope
 from shoal.kube.objects import Obj
 from shoal.reconcile import Cache, Reflector
@@ -52,7 +52,7 @@ class SlotCache:
         self._config = config
         self._clock = clock
         self._random = random
-        self._task: asyncio.Task[None] | None = None
+        self._loops = SupervisedLoops(clock)
 
     async def follow(self, slots: frozenset[int]) -> None:
         """Return when the cache has the objects of these slots and of no others."""
@@ -66,7 +66,7 @@ class SlotCache:
             self.resource, self.cache, clock=self._clock, random=self._random, scope=Scope(label_selector=selector),
             config=REFLECTOR_CONFIG,
         )  # fmt: skip
-        self._task = asyncio.create_task(reflector.run(), name=f"cache/{self.resource.type.qualified}")
+        self._loops.start("worker/cache", reflector.run, detail=self.resource.type.qualified)
         await self.cache.listed.wait()
 
     def wrote(self, answer: Obj) -> None:
@@ -74,6 +74,4 @@ class SlotCache:
         self.cache.upsert(answer)
 
     async def close(self) -> None:
-        if self._task is not None:
-            await cancel_all(self._task)
-            self._task = None
+        await self._loops.stop()

@@ -15,7 +15,8 @@ from typing import Any
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
-from shoal.base.tasks import cancel_all, run_all
+from shoal.base.supervision import supervise
+from shoal.base.tasks import OwnedTasks, run_all
 from shoal.client import Client, ResourceClient, Scope, TransportError, builtin
 from shoal.crds.shard import GROUP, VERSION, ConfigSpec, read_config, seconds
 from shoal.errors import ApiError
@@ -173,7 +174,9 @@ class Worker:
             "worker/caches": self._watch(),
             "worker/handlers": self._handling.run(),
         }
-        background = asyncio.create_task(run_all(parts), name="worker/background")
+        tasks = OwnedTasks()
+        # not supervised: a worker that cannot follow its slots must give them up, so the process ends
+        background = tasks.start(run_all(parts), name="worker/background", awaited=True)
         try:
             await self._discover()
             await self._configs.cache.synced.wait()
@@ -181,7 +184,7 @@ class Worker:
                 await self._term(stop, background)
         finally:
             await self._moving.close()
-            await cancel_all(background)
+            await tasks.close()
             for slot_cache in self._caches.values():
                 await slot_cache.close()
 
@@ -210,8 +213,9 @@ class Worker:
 
     async def _term(self, stop: asyncio.Event, background: asyncio.Task[None]) -> None:
         """One term of the Lease."""
-        acquiring = asyncio.create_task(self.lease.acquire(), name="worker/acquire")
-        stopping = asyncio.create_task(stop.wait(), name="worker/stop")
+        tasks = OwnedTasks()
+        acquiring = tasks.start(self.lease.acquire(), name="worker/acquire", awaited=True)
+        stopping = tasks.start(stop.wait(), name="worker/stop")
         try:
             await asyncio.wait({acquiring, stopping, background}, return_when=asyncio.FIRST_COMPLETED)
             if background.done():
@@ -223,12 +227,14 @@ class Worker:
             self._rewatch.set()
             await self._serve(stopping, background)
         finally:
-            await cancel_all(acquiring, stopping)
+            await tasks.close()
 
     async def _serve(self, stopping: asyncio.Task[bool], background: asyncio.Task[None]) -> None:
-        renewing = asyncio.create_task(self.lease.renew(), name="worker/lease")
+        tasks = OwnedTasks()
+        renewing = tasks.start(self.lease.renew(), name="worker/lease", awaited=True)
         # a new watch: that of the previous term may wait on a dead connection
-        tables = asyncio.create_task(self._tables.run(), name="worker/tables")
+        watching = supervise("worker/tables", self._tables.run, clock=self._clock)
+        tasks.start(watching, name="worker/tables")
         try:
             for table in self._tables.cache:
                 self._do(self._machine.table(read_table(table)))
@@ -246,7 +252,7 @@ class Worker:
             self._do(self._machine.lost())
             await self._moving.stop_all()
             await self._handling.stop_all()
-            await cancel_all(renewing, tables)
+            await tasks.close()
             await self.lease.release()
             self.lease.leaving = False
 
@@ -257,12 +263,13 @@ class Worker:
         if self._machine.empty or self._spec is None:
             return
         self._emptied.clear()
-        emptied = asyncio.create_task(self._emptied.wait(), name="worker/emptied")
-        late = asyncio.create_task(self._clock.sleep(_grace_s(self._spec)), name="worker/grace")
+        tasks = OwnedTasks()
+        emptied = tasks.start(self._emptied.wait(), name="worker/emptied")
+        late = tasks.start(self._clock.sleep(_grace_s(self._spec)), name="worker/grace")
         try:
             await asyncio.wait({emptied, late, renewing}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await cancel_all(emptied, late)
+            await tasks.close()
 
     # changes
 

@@ -109,6 +109,7 @@ class Loader:
         return event.value
 
     async def run(self) -> None:
+        self._asked.set()
         while True:
             await self._asked.wait()
             self._asked.clear()

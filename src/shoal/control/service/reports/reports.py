@@ -154,6 +154,7 @@ class Reports:
         return pb.ReportResponse(unknown=unknown)
 
     async def run(self) -> None:
+        self._arrived.set()
         while True:
             await self._arrived.wait()
             self._arrived.clear()

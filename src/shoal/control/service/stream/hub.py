@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from connectrpc.code import Code
@@ -21,6 +22,7 @@ from connectrpc.errors import ConnectError
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
+from shoal.base.supervision import supervise
 from shoal.base.tasks import run_all
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.position import Position
@@ -86,8 +88,14 @@ class Hub:
 
     async def run(self) -> None:
         self._stopping = None
-        parts: dict[str, Any] = {f"control-tail/{one.name}": self._follow(one) for one in self._databases.all}
-        parts["control-prune"] = self._prune()
+        parts: dict[str, Any] = {
+            f"control-tail/{one.name}": supervise(
+                "control-tail", partial(self._follow, one), clock=self._clock, detail=one.name,
+                ready=self._ready[one.name].is_set,
+            )
+            for one in self._databases.all
+        }  # fmt: skip
+        parts["control-prune"] = supervise("control-prune", self._prune, clock=self._clock)
         await run_all(parts)
 
     async def ready(self) -> None:
@@ -240,6 +248,7 @@ class Hub:
 
     async def _follow(self, database: Database) -> None:
         failures = 0
+        self._ready[database.name].clear()  # after an error it is not known what the index has taken in
         while True:
             try:
                 async with self._judging:

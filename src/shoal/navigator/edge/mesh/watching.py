@@ -10,7 +10,8 @@ import orjson
 
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
-from shoal.base.tasks import cancel_all
+from shoal.base.supervision import supervise
+from shoal.base.tasks import OwnedTasks, beside, cancel_all
 from shoal.client import Client, Scope, builtin
 from shoal.errors import Forbidden, Unauthorized
 from shoal.kube.objects import Obj
@@ -45,7 +46,8 @@ class ControlPlanes:
         self._client = client
         self._rows = rows
         self._deployments = deployments
-        self._clock = clock
+        self.clock = clock
+        self.tasks = OwnedTasks()
         self._random = random
         self._config = ReflectorConfig(backoff=backoff, watch_list=False)
         self._found: dict[str, Istiod] = {}  # by key of the Deployment
@@ -69,7 +71,7 @@ class ControlPlanes:
                 self._changed.clear()
         finally:
             self._deployments.remove_handler(self._deployment)
-            await cancel_all(*(read.task for read in self._reads.values()))
+            await self.tasks.close()
             self._reads.clear()
 
     def _deployment(self, change: Change) -> None:
@@ -94,7 +96,7 @@ class ControlPlanes:
     def informer(self, place: Place, on_answer: Callable[[Exception | None], None]) -> Informer:
         resource = MonitoredResource(self._client, builtin("configmaps"), on_answer)
         scope = Scope(namespace=place[0], field_selector=f"metadata.name={place[1]}")
-        return Informer(resource, clock=self._clock, random=self._random, scope=scope, config=self._config)
+        return Informer(resource, clock=self.clock, random=self._random, scope=scope, config=self._config)
 
     def changed(self) -> None:
         self._changed.set()
@@ -127,14 +129,12 @@ class _Read:
         self.error: Exception | None = None
         self._informer = owner.informer(place, self._on_answer)
         self._informer.cache.add_handler(lambda change: owner.changed())
-        self.task = asyncio.create_task(self._run(), name=f"edge/mesh-config/{place[0]}/{place[1]}")
+        reading = supervise("edge/mesh-config", self._run, clock=owner.clock, detail=f"{place[0]}/{place[1]}")
+        self.task = owner.tasks.start(reading, name=f"edge/mesh-config/{place[0]}/{place[1]}")
 
     async def _run(self) -> None:
-        waiting = asyncio.create_task(self._synced(), name="edge/mesh-config/synced")
-        try:
+        async with beside(self._synced(), name="edge/mesh-config/synced"):
             await self._informer.run()
-        finally:
-            await cancel_all(waiting)
 
     async def _synced(self) -> None:
         await self._informer.cache.synced.wait()

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
-from shoal.base.tasks import cancel_all
+from shoal.base.tasks import OwnedTasks
 from shoal.client import TransportError
 from shoal.errors import ApiError, BadRequest, ServiceUnavailable, Timeout, TooManyRequests
 from shoal.navigator.edge.config import RequestConfig
@@ -37,6 +37,7 @@ class RequestPool:
         self._metrics = metrics
         self._clock = clock
         self._workers = asyncio.Semaphore(config.workers)
+        self._owned = OwnedTasks()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._short = 0  # requests that are not followers
         self._followers = 0
@@ -50,7 +51,7 @@ class RequestPool:
     def start(self, request: pb.Request, reply: Reply) -> None:
         if request.id in self._tasks:
             return  # it is being answered
-        task = asyncio.create_task(self._run(request, reply), name=f"edge/request/{request.id}")
+        task = self._owned.start(self._run(request, reply), name=f"edge/request/{request.id}")
         self._tasks[request.id] = task
         task.add_done_callback(lambda done: self._ended(request.id, done))
 
@@ -60,7 +61,7 @@ class RequestPool:
             task.cancel()
 
     async def stop(self) -> None:
-        await cancel_all(*self._tasks.values())
+        await self._owned.close()
 
     def _ended(self, id_: str, task: asyncio.Task[None]) -> None:
         if self._tasks.get(id_) is task:

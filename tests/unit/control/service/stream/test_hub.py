@@ -31,6 +31,7 @@ class RestoredDatabase:
 
     def __init__(self) -> None:
         self.is_restored_next = False
+        self.breaks: Exception | None = None  # what the next change brings
         self.readable, self._changed, self._loading = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._position = Position(1, 5, 4)
 
@@ -43,9 +44,15 @@ class RestoredDatabase:
             await self._loading.wait()
         return self._position
 
+    def change(self) -> None:
+        self._changed.set()
+
     async def wait_for_change(self, _number: int, _poll_s: float) -> None:
         await self._changed.wait()
         self._changed.clear()
+        if self.breaks is not None:
+            error, self.breaks = self.breaks, None
+            raise error
 
     @asynccontextmanager
     async def moment(self) -> AsyncIterator[Any]:
@@ -98,3 +105,25 @@ async def test_a_full_sync_waits_until_a_database_that_went_back_is_loaded_whole
 
 async def test_a_cursor_that_became_one_of_another_history_meanwhile_only_observes() -> None:
     assert (await begun(Cursor({"main": (1, 3)}))).observe_only, "it was only too old before"
+
+
+async def test_a_database_whose_changes_cannot_be_taken_in_is_read_anew() -> None:
+    """After an unexpected error it is not known what the index has taken in: nothing is served from it until then."""
+    database, clock = RestoredDatabase(), FakeClock()
+    databases = cast(Databases, SimpleNamespace(all=(database,), fleet=database))
+    hub = Hub(databases, ServiceConfig(), ServiceMetrics(Metrics()), Reported(), clock=clock, random=lambda: 0.5)
+    running = asyncio.create_task(hub.run(), name="hub")
+    try:
+        database.readable.set()
+        await asyncio.wait_for(hub.ready(), 5)
+        database.readable.clear()
+        database.breaks = RuntimeError("a fault of one change")
+        database.change()
+        await clock.advance(1)
+        ready = asyncio.create_task(hub.ready())
+        await clock.settle()
+        assert not ready.done() and not running.done()
+        database.readable.set()
+        await asyncio.wait_for(ready, 5)
+    finally:
+        await cancel_all(running)
