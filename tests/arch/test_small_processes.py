@@ -66,5 +66,14 @@ def test_a_small_process_loads_none_of_the_large_libraries(program: str, needed:
     assert not wrong, f"{len(wrong)} modules that such a process has no room for: {', '.join(wrong[:20])}"
 
 
+def test_the_service_proxy_loads_its_own_part_of_a_node_and_little_else() -> None:
+    found = loaded("import shoal.node.proxy.serve, uvloop")
+    wrong = {name for name in found for heavy in HEAVY if name == heavy or name.startswith(f"{heavy}.")}
+    ours = {
+        name for name in found if name.startswith("shoal.") and not name.startswith(("shoal.base", "shoal.node.proxy"))
+    }
+    assert not wrong and ours == {"shoal.errors", "shoal.kube", "shoal.kube.objects", "shoal.node"}
+
+
 def test_this_test_sees_what_is_loaded() -> None:
     assert "yaml" in loaded("import yaml")

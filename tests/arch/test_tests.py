@@ -50,6 +50,7 @@ MAY_SLEEP = {
     "the pace of load": """
         chaos/shard_chaos.py::World.rewrite
         cluster/navigator_edge/navigator_processes.py::Writer.run
+        cluster/node/test_service_addresses.py::Traffic.run
         cluster/sentinel/gateway_world.py::steady_load.ask
         cluster/several_servers.py::Load._find_out
         cluster/several_servers.py::Load._watch

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-from shoal.base.files import PRIVATE_FILE, own_private_dir
+from shoal.base.files import PRIVATE_FILE, holder_of, own_private_dir
 from shoal.errors import ConfigError
 
 
@@ -52,19 +52,3 @@ class DirectoryLock:
         os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
         self._descriptor = -1
-
-
-def holder_of(path: Path) -> int | None:
-    """The process that holds the lock at ``path`` now, or None. A file left by a dead process counts as free."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        content = os.read(descriptor, 32).strip()
-        return int(content) if content.isdigit() else None
-    finally:
-        os.close(descriptor)
-    return None

@@ -18,6 +18,7 @@ from shoal.node.config import NodeConfig, NodeSettings
 from shoal.node.node_object import MachineInfo
 from shoal.node.proxy import wiring as proxy
 from shoal.node.proxy.config import ProxyConfig
+from shoal.node.proxy.process import ProxyProcess, end_proxy
 from shoal.node.runtime.model import Runtime, RuntimeFailure
 from shoal.node.runtime.process.addresses import Network
 from shoal.node.wiring import add as add_node
@@ -42,18 +43,23 @@ class NodeDeps:
     runtimes: LocalRuntimes
     settings: NodeSettings = NodeSettings()
 
+    @property
+    def proxy_folder(self) -> Path:
+        return self.folder / "proxy"
+
 
 def local_nodes(deps: ComponentDeps, shared: NodeDeps, count: int) -> list[Component]:
     """The agents of ``count`` nodes and one proxy that makes Services work on all of them."""
     names = node_names(count)
     addresses = tuple(shared.network.node_address(name) for name in names)
     nodes = [_node(deps, shared, name, address) for name, address in zip(names, addresses, strict=True)]
-    return [*nodes, _proxy(deps, addresses)]
+    return [*nodes, _proxy(deps, shared, addresses)]
 
 
 async def end_pods(deps: ComponentDeps, shared: NodeDeps, count: int) -> None:
-    """Stop all containers: a cluster that stops as a whole leaves no processes behind. Node agents that stop alone, or
-    are killed, leave theirs running and find them again."""
+    """Stop the proxy process and all containers: a cluster that stops as a whole leaves no processes behind. Nodes that
+    stop alone, or are killed, leave theirs running and find them again."""
+    await end_proxy(shared.proxy_folder, clock=deps.clock)
     make, network = shared.runtimes.make, shared.network
     runtimes = [make(deps, name, network.node_address(name)) for name in node_names(count)]
     try:
@@ -99,11 +105,12 @@ def _node(deps: ComponentDeps, shared: NodeDeps, name: str, address: str) -> Com
     return Component("kubelet", f"{NODE}{name}", deps, wire, elected=False)
 
 
-def _proxy(deps: ComponentDeps, addresses: Sequence[str]) -> Component:
+def _proxy(deps: ComponentDeps, shared: NodeDeps, addresses: Sequence[str]) -> Component:
     def wire(manager: Manager, events: EventRecorder) -> None:
         proxy.add(
             manager, events, clock=deps.clock, random=deps.random.random, new_id=deps.ids.new_uid,
             metrics=ReconcileMetrics(deps.metrics), config=ProxyConfig(node_addresses=("127.0.0.1", *addresses)),
+            relays=ProxyProcess(shared.proxy_folder, clock=deps.clock),
         )  # fmt: skip
 
     return Component("kube-proxy", PROXY, deps, wire, elected=False)

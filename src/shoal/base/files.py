@@ -7,6 +7,7 @@ failure may bring the old file back.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -98,6 +99,22 @@ def sync_dir(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def holder_of(path: Path) -> int | None:
+    """The process that holds the lock at ``path`` now, or None. A file left by a dead process counts as free."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        content = os.read(descriptor, 32).strip()
+        return int(content) if content.isdigit() else None
+    finally:
+        os.close(descriptor)
+    return None
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from shoal.base.files import holder_of
 from shoal.client import builtin
 from shoal.krane.sentinels.install import AGENT_GATEWAY_ROLE
 from shoal.testing.fleets import ENVIRONMENT, PROJECT, LocalFleet, app
-from shoal.testing.waiting import eventually
+from shoal.testing.traffic import demo_fleet, gateway_address
+from shoal.testing.waiting import eventually, eventually_blocking
 
 pytestmark = pytest.mark.timeout(300)  # enough for a busy machine
 
@@ -65,3 +68,33 @@ async def test_gateways_whose_namespace_is_deleted_come_back_and_while_they_cann
             assert waited.returncode == 0 and "Ready" in waited.stdout, waited
         after = await until(healthy=True)
         assert after["address"] == before["address"] != ""
+
+
+def test_a_gateway_cut_off_from_its_cluster_is_shown_as_stale_everywhere(tmp_path: Path) -> None:
+    """Gateways reach the API server by its Service, so they are cut off while the service proxy is stopped."""
+    with demo_fleet(tmp_path) as fleet:
+        gateway_address(fleet.api)
+        sentinels = f"/projects/{PROJECT}/environments/{ENVIRONMENT}/sentinels"
+
+        def counted() -> bool:
+            (found,) = fleet.api.get(sentinels)["items"]
+            status = fleet.api.get(f"{sentinels}/{found['metadata']['name']}/status")
+            return bool(status["places"][0]["reported"]["stats"]["gateways"])
+
+        eventually_blocking(counted, timeout_s=60, retry_on=(KeyError, TypeError), explain=fleet.logs)
+        commands = (("status",), ("get", "sentinels"), ("explain", "app", "web"))
+
+        def shows(word: str) -> bool:
+            return all(word in shoal(fleet, *command).stdout for command in commands)
+
+        assert not any("stale" in shoal(fleet, *command).stdout for command in commands)
+        proxy = holder_of(tmp_path / "clusters" / "eu-1" / "proxy" / "proxy.lock")
+        assert proxy is not None
+        os.kill(proxy, signal.SIGSTOP)
+        try:
+            eventually_blocking(lambda: shows("stale"), timeout_s=120, explain=fleet.logs)
+            waited = shoal(fleet, "status", "web", "--wait-ready", "--timeout", "1s")
+            assert waited.returncode == 1 and "no sign of life" in waited.stderr
+        finally:
+            os.kill(proxy, signal.SIGCONT)
+        eventually_blocking(lambda: "stale" not in shoal(fleet, "status").stdout, timeout_s=60, explain=fleet.logs)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.app.files import DirectoryLock, holder_of, make_private_dir
+from shoal.app.files import DirectoryLock, make_private_dir
+from shoal.base.files import holder_of
 from shoal.errors import ConfigError
 
 HOLD = """

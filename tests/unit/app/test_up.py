@@ -15,9 +15,10 @@ import pytest
 
 from shoal.app.children import StartFailed
 from shoal.app.commands.down import stop_all
-from shoal.app.files import DirectoryLock, holder_of
+from shoal.app.files import DirectoryLock
 from shoal.app.up import UpDeps, UpOptions, cluster_command, control_command, introduce, run_up
 from shoal.base.clock import FakeClock, RealClock
+from shoal.base.files import holder_of
 from shoal.cli.contexts import Context, current_context
 from shoal.cli.rest import Rest
 from shoal.errors import ConfigError, ShoalError
@@ -51,6 +52,18 @@ def deps(control: str = CONTROL, cluster: str = CLUSTER) -> UpDeps:
         lambda rest, options: None,
         welcomes=False,
     )
+
+
+async def test_down_ends_the_service_proxy_of_a_cluster_that_was_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "clusters" / "eu-1" / "proxy"
+    folder.mkdir(parents=True)
+    await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-m", "shoal.node.proxy.serve", str(folder)], check=True, timeout=60
+    )
+    pid = holder_of(folder / "proxy.lock")
+    assert pid is not None
+    assert await stop_all(tmp_path, clock=RealClock()) == [f"proxy (process {pid})"]
+    assert holder_of(folder / "proxy.lock") is None
 
 
 class JoinRest:

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from shoal.app.files import holder_of
 from shoal.app.home import UP_LOCK, directory
 from shoal.base.clock import Clock, RealClock
+from shoal.base.files import holder_of
 from shoal.cli.apps import new_app
 from shoal.errors import ShoalError
 
@@ -34,9 +34,11 @@ def down(
 
 
 def locks_of(state: Path) -> list[Path]:
-    """Every lock that a process of this directory can hold; first the one of `shoal up`, which stops the others."""
+    """Every lock that a process of this directory can hold; first the one of `shoal up`, which stops the others, and
+    last those of service proxies, which outlive a cluster that was killed."""
     below = (*sorted(state.glob("clusters/*/cluster.lock")), state / "control" / "control.lock")
-    return [state / UP_LOCK, state / "cluster.lock", state / "control.lock", *below]
+    proxies = (state / "proxy" / "proxy.lock", *sorted(state.glob("clusters/*/proxy/proxy.lock")))
+    return [state / UP_LOCK, state / "cluster.lock", state / "control.lock", *below, *proxies]
 
 
 async def stop_all(state: Path, *, clock: Clock) -> list[str]:

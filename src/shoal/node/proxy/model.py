@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+OFFSET = 8000  # a port that needs root rights is served this much higher
+PRIVILEGED = 1024
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class ListenAddress:

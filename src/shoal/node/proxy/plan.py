@@ -9,11 +9,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from shoal.kube.objects import Obj
-from shoal.node.proxy.model import ListenAddress, ProxyBackend, ProxyListener
+from shoal.node.proxy.model import OFFSET, ListenAddress, ProxyBackend, ProxyListener
 
 SERVED_PORTS = "shoal.dev/served-ports"  # annotation: ports that are served at another port because they need root
-OFFSET = 8000
-PRIVILEGED = 1024
 _PROTOCOLS = ("TCP", "UDP")
 _AFFINITY_S = 10800.0
 _CLIENTS = 4096

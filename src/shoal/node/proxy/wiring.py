@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.base.clock import Clock
+from shoal.base.tasks import wait_first
 from shoal.client import builtin
 from shoal.kube.objects import Obj
 from shoal.node.proxy.config import ProxyConfig
 from shoal.node.proxy.reconcile import BY_SERVICE, ServiceProxy, service_of
+from shoal.node.proxy.relays import LocalRelays, Relays
 from shoal.reconcile import Controller, ControllerConfig, EventRecorder, Manager, ReconcileMetrics
 from shoal.reconcile.keys import ObjectKey
 
@@ -22,17 +24,21 @@ def add(
     new_id: Callable[[], str],
     metrics: ReconcileMetrics,
     config: ProxyConfig | None = None,
+    relays: Relays | None = None,
 ) -> ServiceProxy:
-    """Add the proxy to the manager; its listeners are closed when the manager stops."""
+    """Add the proxy to the manager. Without ``relays`` they are in this process, and its listeners are closed when the
+    manager stops."""
+    config = config or ProxyConfig()
+    relays = relays or LocalRelays(clock=clock, connections=config.connections, drain_s=config.drain_s)
     services = manager.informer(builtin("services"))
     slices = manager.informer(builtin("endpointslices", "discovery.k8s.io"), indexes={BY_SERVICE: service_of})
-    proxy = ServiceProxy(manager.client, services, slices, events, clock=clock, config=config or ProxyConfig())
+    proxy = ServiceProxy(manager.client, services, slices, events, relays, config)
     controller = Controller(
         "service-proxy", proxy.reconcile, clock=clock, random=random, new_id=new_id, metrics=metrics,
         config=ControllerConfig(workers=1),
     )  # fmt: skip
     controller.watches(services).maps(slices, _keys)
-    manager.add(_Running(controller, proxy))
+    manager.add(_Running(controller, proxy, relays))
     return proxy
 
 
@@ -41,18 +47,23 @@ def _keys(piece: Obj) -> tuple[ObjectKey, ...]:
 
 
 class _Running:
-    """Runs the controller, then closes its listeners."""
+    """Runs the controller and its relays, and releases them at the end."""
 
-    def __init__(self, controller: Controller, proxy: ServiceProxy) -> None:
+    def __init__(self, controller: Controller, proxy: ServiceProxy, relays: Relays) -> None:
         self.name = controller.name
         self._controller = controller
         self._proxy = proxy
+        self._relays = relays
 
     async def run(self) -> None:
         try:
-            await self._controller.run()
+            await wait_first(self._serve(), self._relays.run())
         finally:
             await self._proxy.close()
+
+    async def _serve(self) -> None:
+        await self._proxy.begin()
+        await self._controller.run()
 
     def stop(self) -> None:
         self._controller.stop()

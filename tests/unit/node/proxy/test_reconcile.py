@@ -22,6 +22,7 @@ from shoal.kube.objects import Obj
 from shoal.node.proxy import tcp
 from shoal.node.proxy.config import ProxyConfig
 from shoal.node.proxy.reconcile import BY_SERVICE, ServiceProxy, service_of
+from shoal.node.proxy.relays import LocalRelays
 from shoal.node.runtime.process.addresses import Network, claim_network
 from shoal.reconcile import EventRecorder, Informer, ObjectKey
 from shoal.testing.servers import LocalServer, local_server
@@ -81,7 +82,8 @@ class Fixture:
             indexes={BY_SERVICE: service_of},
         )  # fmt: skip
         self.events = EventRecorder(client, "proxy", "proxy", clock=clock, new_suffix=Ids().new_suffix)
-        self.proxy = ServiceProxy(client, self.services, self.slices, self.events, clock=clock, config=config)
+        relays = LocalRelays(clock=clock, connections=config.connections, drain_s=config.drain_s)
+        self.proxy = ServiceProxy(client, self.services, self.slices, self.events, relays, config)
         self._version = 0
 
     async def service(self, name: str = "web", *, port: int = 18080, **spec: Any) -> Obj:

@@ -1,0 +1,140 @@
+"""The proxy process of a cluster: ``python -m shoal.node.proxy.serve FOLDER`` returns once it runs in the background.
+
+It outlives the cluster's process, as pods do, and goes on with the listeners that it was told last. One runs per
+folder. It ends when it is told to, at SIGTERM, when its folder is deleted, or when for an hour no cluster's process and
+no client has been there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import resource
+import signal
+import sys
+from contextlib import suppress
+from typing import Any
+
+import orjson
+
+from shoal.base.clock import Clock, RealClock
+from shoal.node.proxy import wire
+from shoal.node.proxy.config import ProxyConfig
+from shoal.node.proxy.relays import LocalRelays
+
+_LOOK_S = 1.0
+_UNATTENDED_S = 3600.0
+
+
+class ProxyServer:
+    """Answers the cluster's process. Works in the current directory."""
+
+    def __init__(self, relays: LocalRelays, clock: Clock) -> None:
+        self._relays = relays
+        self._clock = clock
+        self._masters = 0
+        self._used_s = clock.monotonic()  # when a cluster's process or a client was there last
+        self._ending = asyncio.Event()
+
+    async def run(self, ready: int) -> None:
+        """Serve until told to end; writes to ``ready`` when it listens."""
+        with suppress(FileNotFoundError):
+            os.unlink(wire.SOCKET)
+        server = await asyncio.start_unix_server(self._serve, wire.SOCKET, limit=wire.MAX_BYTES)
+        own = os.stat(wire.SOCKET).st_ino
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._ending.set)
+        os.write(ready, b"1")
+        os.close(ready)
+        while not self._ending.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._ending.wait()
+            if not _is_there(own) or self._is_unattended():
+                break
+        server.close()
+        await self._relays.release()
+        if _is_there(own):
+            os.unlink(wire.SOCKET)
+
+    def _is_unattended(self) -> bool:
+        now_s = self._clock.monotonic()
+        if self._masters or self._relays.connections:
+            self._used_s = now_s
+        return now_s - self._used_s > _UNATTENDED_S
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._masters += 1
+        try:
+            while line := await reader.readline():
+                writer.write(orjson.dumps(await self._answer(*orjson.loads(line))) + b"\n")
+                await writer.drain()
+        except (ConnectionError, ValueError):
+            pass  # the cluster's process is gone, or it is not one
+        finally:
+            self._masters -= 1
+            writer.close()
+
+    async def _answer(self, question: str, *said: Any) -> dict[str, Any]:
+        match question:
+            case "hello":
+                return {"version": wire.VERSION}
+            case "open":
+                try:
+                    return {"port": await self._relays.open(wire.unpack(said[0]))}
+                except OSError as error:
+                    return {"errno": error.errno or 0, "error": error.strerror or str(error)}
+            case "close":
+                await self._relays.close(wire.unpack_place(said[0]))
+            case "keep":
+                await self._relays.keep({wire.unpack_place(each) for each in said[0]})
+            case "end":
+                self._ending.set()
+            case _:
+                raise ValueError(f"unknown question {question!r}")
+        return {}
+
+
+def _is_there(inode: int) -> bool:
+    try:
+        return os.stat(wire.SOCKET).st_ino == inode
+    except OSError:
+        return False
+
+
+def main(folder: str) -> int:
+    os.chdir(folder)
+    os.umask(0o077)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection has two files
+    lock = os.open(wire.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0  # it runs already
+    started, ready = os.pipe()
+    if os.fork():
+        os.close(ready)
+        return 0 if os.read(started, 1) else 1
+    os.close(started)
+    os.setsid()
+    os.ftruncate(lock, 0)
+    os.write(lock, f"{os.getpid()}\n".encode())
+    _run(ready)
+    return 0
+
+
+def _run(ready: int) -> None:
+    from uvloop import run
+
+    async def serve() -> None:
+        clock, config = RealClock(), ProxyConfig()
+        relays = LocalRelays(clock=clock, connections=config.connections, drain_s=config.drain_s)
+        await ProxyServer(relays, clock).run(ready)
+
+    run(serve())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
