@@ -3,27 +3,40 @@
 Python's engine backtracks, and a pattern such as ``(a+)+b`` can keep it busy for years while all other requests wait.
 So patterns are parsed here first. A pattern with at most one open repetition, and no alternatives inside a repetition,
 goes to Python's engine, which is fast and takes at most quadratic time for it. All others go to an automaton that reads
-each character once. Features that the automaton lacks (references to groups, lookaround) are refused.
+each character once. It has a budget for the states that it remembers, and one for the work of making them: a pattern
+that exceeds it is refused. Features that the automaton lacks (references to groups, lookaround) are refused too.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from shoal.errors import BadRequest
+
 MAX_LENGTH = 512
 MAX_STEPS = 2000  # of the automaton's program
-_MAX_STATES = 4096  # remembered; beyond it they are made anew
+_MAX_HELD = 100_000  # steps and transitions of remembered states, about 10 MB; beyond it they are made anew
+_MAX_WORK = 2_000_000  # steps that are visited to make states, for all texts of a query: about half a second
 _MAX_DEPTH = 50
 _MAX_REPEATS = 1000
 _FEW = 8  # how many small repetitions may double the work of Python's engine
 
-_DIGITS = frozenset("0123456789")
-_WORDS = _DIGITS | frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
-_SPACES = frozenset(" \t\n\r\f\v")
-_CLASSES = {"d": _DIGITS, "w": _WORDS, "s": _SPACES}
+Ranges = tuple[tuple[int, int], ...]
+"""Characters from the first to the last, both included; in order, without overlaps."""
+
+_CLASSES: dict[str, Ranges] = {
+    "d": ((48, 57),),
+    "w": ((48, 57), (65, 90), (95, 95), (97, 122)),
+    "s": ((9, 13), (32, 32)),
+}
+_LAST = 0x110000
+_WIDE_RANGE = re.compile(r"-(?:[^\x00-\x7f]|\\[uUxN0-9])")  # Python's compiler takes milliseconds for each
+_MAX_WIDE = 8
+_CASE = ord("a") - ord("A")
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v"}
 
 
@@ -35,15 +48,23 @@ class PatternError(ValueError):
         self.position = position
 
 
+class PatternTooExpensive(BadRequest):
+    """The search took more work than a query may."""
+
+    def __init__(self) -> None:
+        super().__init__("a pattern takes too long to search for: use fewer repetitions in it, or a plain text")
+
+
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character: of the set, or with ``negated`` none of it."""
+    """One character: of the ranges, or with ``negated`` of none of them."""
 
-    chars: frozenset[str]
+    ranges: Ranges
     negated: bool = False
 
     def has(self, char: str) -> bool:
-        return (char in self.chars) is not self.negated
+        at = bisect_right(self.ranges, (ord(char), _LAST)) - 1
+        return (at >= 0 and ord(char) <= self.ranges[at][1]) is not self.negated
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +99,9 @@ def parse_pattern(pattern: str) -> Node:
     """``PatternError`` for an invalid or unsupported pattern."""
     if len(pattern) > MAX_LENGTH:
         raise PatternError(f"it has {len(pattern)} characters: use at most {MAX_LENGTH}", MAX_LENGTH)
+    wide = [found.start() for found in _WIDE_RANGE.finditer(pattern)]
+    if len(wide) > _MAX_WIDE:
+        raise PatternError(f"more than {_MAX_WIDE} ranges with other characters than ASCII", wide[_MAX_WIDE])
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of what a bracket in brackets may mean one day
@@ -196,7 +220,7 @@ class _Reader:
         start, char = self._at, self._next
         self._at += 1
         if char == ".":
-            return Chars(frozenset("\n"), negated=True)
+            return Chars(_only("\n"), negated=True)
         if char in "^$":
             return Transition(char == "$")
         if char == "[":
@@ -213,7 +237,7 @@ class _Reader:
                 raise PatternError("an opening parenthesis without a closing one", start)
             self._at += 1
             return inner
-        return self._folded(frozenset(char))
+        return self._folded(_only(char))
 
     def _escape(self, *, in_class: bool) -> Chars | Transition:
         start, char = self._at - 1, self._next
@@ -221,66 +245,82 @@ class _Reader:
         if char.lower() in _CLASSES:
             return Chars(_CLASSES[char.lower()], negated=char.isupper())
         if char in _CONTROL:
-            return Chars(frozenset(_CONTROL[char]))
+            return Chars(_only(_CONTROL[char]))
         if char in "AZ" and not in_class:
             return Transition(char == "Z")
         if char.isalnum():
             raise PatternError(f"\\{char} is not supported", start)
-        return self._folded(frozenset(char))
+        return self._folded(_only(char))
 
     def _class(self) -> Chars:
         negated = self._next == "^"
         self._at += negated
-        found: set[str] = set()
+        found: list[tuple[int, int]] = []
         first = True
         while first or self._next != "]":
             first = False
-            found |= self._range()
+            found += self._range()
         self._at += 1
-        return Chars(self._folded(frozenset(found)).chars, negated)
+        return Chars(self._folded(_joined(found)).ranges, negated)
 
-    def _range(self) -> frozenset[str]:
+    def _range(self) -> Ranges:
         start = self._at
         low = self._member()
-        if self._next != "-" or self._pattern[self._at + 1 : self._at + 2] in ("", "]") or len(low) != 1:
+        if self._next != "-" or self._pattern[self._at + 1 : self._at + 2] in ("", "]") or not _is_one(low):
             return low
         self._at += 1
         high = self._member()
-        (low_char,) = low
-        if len(high) != 1:
+        if not _is_one(high):
             raise PatternError("a range needs two characters", start)
-        (high_char,) = high
-        if ord(high_char) - ord(low_char) > 0xFFFF:
-            raise PatternError("the range is too wide", start)
-        return frozenset(chr(each) for each in range(ord(low_char), ord(high_char) + 1))
+        return ((low[0][0], high[0][0]),)
 
-    def _member(self) -> frozenset[str]:
+    def _member(self) -> Ranges:
         start, char = self._at, self._next
         self._at += 1
         if char != "\\":
-            return frozenset(char)
+            return _only(char)
         found = self._escape(in_class=True)
         if isinstance(found, Transition) or found.negated:
             raise PatternError("that has no meaning inside brackets", start)
-        return found.chars
+        return found.ranges
 
-    def _folded(self, chars: frozenset[str]) -> Chars:
+    def _folded(self, ranges: Ranges) -> Chars:
         if not self._folds:
-            return Chars(chars)
-        return Chars(chars | {same for each in chars if each.isascii() for same in (each.lower(), each.upper())})
+            return Chars(ranges)
+        upper = [(max(low, 65) + _CASE, min(high, 90) + _CASE) for low, high in ranges if low <= 90 and high >= 65]
+        lower = [(max(low, 97) - _CASE, min(high, 122) - _CASE) for low, high in ranges if low <= 122 and high >= 97]
+        return Chars(_joined([*ranges, *upper, *lower]))
 
     @property
     def _next(self) -> str:
         return self._pattern[self._at : self._at + 1]
 
 
+def _only(char: str) -> Ranges:
+    return ((ord(char), ord(char)),)
+
+
+def _is_one(ranges: Ranges) -> bool:
+    return len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if found and low <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(high, found[-1][1])
+        else:
+            found.append((low, high))
+    return tuple(found)
+
+
 def _source(node: Node) -> str:
     """The same for Python's engine, without what it reads differently: its ``$`` is also before a last newline."""
     match node:
-        case Chars(chars, negated):
-            if not negated and len(chars) == 1:
-                return re.escape(next(iter(chars)))
-            inside = "".join(re.escape(each) if each in r"\]^-[&~|" else each for each in sorted(chars))
+        case Chars(ranges, negated):
+            if not negated and _is_one(ranges):
+                return re.escape(chr(ranges[0][0]))
+            inside = "".join(_range_source(low, high) for low, high in ranges)
             return f"[{'^' if negated else ''}{inside}]"
         case Transition(end):
             return r"\Z" if end else r"\A"
@@ -290,6 +330,11 @@ def _source(node: Node) -> str:
             return f"(?:{'|'.join(_source(part) for part in parts)})"
         case Repeat(inner, least, most):
             return f"(?:{_source(inner)}){{{least},{'' if most is None else most}}}"
+
+
+def _range_source(low: int, high: int) -> str:
+    ends = [re.escape(chr(each)) if chr(each) in r"\]^-[&~|" else chr(each) for each in (low, high)]
+    return ends[0] if low == high else "-".join(ends)
 
 
 def _size(node: Node) -> int:
@@ -332,6 +377,8 @@ class Automaton:
         self._program: list[_Step] = [_Step()]  # the first is the end: the pattern was found
         self._entry = self._compile(node, 0)
         self._states: dict[frozenset[int], _State] = {}
+        self._held = 0  # steps and transitions of these states
+        self._work = 0  # steps that were visited so far
         self._again = self._closure([self._entry], at_start=False)
         begin = self._closure([self._entry], at_start=True)
         self._start = _State(begin, found=0 in begin, at_end=self._ends(begin, at_start=True))
@@ -354,12 +401,21 @@ class Automaton:
             for each in program[step].to
         ]  # fmt: skip
         steps = self._closure(taken, at_start=False) | self._again
+        self._work += len(state.steps) + len(steps)
+        if self._work > _MAX_WORK:
+            raise PatternTooExpensive
         found = self._states.get(steps)
         if found is None:
-            if len(self._states) >= _MAX_STATES:
-                self._states.clear()
-                self._start.next.clear()
-            found = self._states[steps] = _State(steps, found=0 in steps, at_end=self._ends(steps, at_start=False))
+            self._held += len(steps)
+            found = _State(steps, found=0 in steps, at_end=self._ends(steps, at_start=False))
+        self._held += 1
+        if self._held > _MAX_HELD:
+            for each in self._states.values():
+                each.next.clear()
+            self._states.clear()
+            self._start.next.clear()
+            self._held = len(steps)
+        self._states[steps] = found
         return found
 
     def _closure(self, steps: Iterable[int], *, at_start: bool, at_end: bool = False) -> frozenset[int]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.errors import BadRequest
 from shoal.navigator.answers.query.patterns import Automaton, PatternError, is_simple, parse_pattern, searcher
 
 _ATOMS = st.sampled_from(
@@ -59,6 +62,57 @@ def test_common_patterns_go_to_pythons_engine(pattern: str) -> None:
     assert is_simple(parse_pattern(pattern))
 
 
+def peak_bytes(work: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("repeat", ["", "*"])
+def test_classes_of_very_many_characters_take_little_memory(repeat: str) -> None:
+    """The second goes to the automaton."""
+    pattern = "".join(f"[{chr(0x100 + number)}-\uffff]{repeat}" for number in range(8))
+    assert peak_bytes(lambda: searcher(pattern)("\u4e00" * 300)) < 5 << 20
+
+
+def test_an_automaton_of_very_many_states_is_bounded_in_memory_and_refused_when_it_takes_too_much_work() -> None:
+    """Every state of this one is a set of some of its steps, and almost every character leads to a new one."""
+    search = searcher("(?:[ab]*a[ab]{200}c){2}")
+    texts = ["".join("ab"[number >> bit & 1] for bit in range(16)) * 16 for number in range(400)]
+
+    def all_texts() -> None:
+        with pytest.raises(BadRequest, match="takes too long"):
+            for text in texts:
+                assert not search(text)
+
+    assert peak_bytes(all_texts) < 30 << 20
+
+
+def test_an_ordinary_pattern_for_the_automaton_never_exceeds_its_work() -> None:
+    search = searcher("(web|api)+-([a-z0-9]+-)*[a-z0-9]+$")
+    for number in range(20_000):
+        assert search(f"web-{number}-{number * 7919 % 9973:x}") and not search(f"job-{number}!")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found", "missed"),
+    [
+        ("(?i)[W-c]", "x", "d"),
+        ("[^a-y]", "z", "b"),
+        (r"[\d\-x]", "-", "a"),
+        ("[+--]", ",", "a"),
+        (r"[\]-a]", "^", "b"),
+        ("[\U0001f600-\U0001f64f]", "\U0001f601", "x"),
+    ],
+)
+def test_ranges_of_characters(pattern: str, found: str, missed: str) -> None:
+    for search in (searcher(pattern), Automaton(parse_pattern(pattern)).search):
+        assert search(found) and not search(missed)
+
+
 def test_case_can_be_ignored() -> None:
     assert searcher("(?i)WEB-[a-c]")("my-web-B")
     assert searcher("(?i)(w+)+EB")("wEb")
@@ -81,6 +135,8 @@ def test_case_can_be_ignored() -> None:
         ("(a{100}){100}", 0, "repeats too much"),
         ("x" * 600, 512, "use at most 512"),
         ("[\\d-z]", 1, "bad character range"),
+        ("[\u0100-\uffff]" * 9, 42, "more than 8 ranges"),
+        (r"[\u0100-\uffff]" * 9, 127, "more than 8 ranges"),
     ],
 )
 def test_an_unusable_pattern_is_refused_with_reason_and_position(pattern: str, position: int, problem: str) -> None:
