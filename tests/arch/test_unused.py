@@ -17,6 +17,8 @@ CALLED_FROM_OUTSIDE = {
     f"{_VERSIONS}.r0002_gateways.upgrade": "alembic",
     f"{_VERSIONS}.r0006_control_keys.down_revision": "alembic",
     f"{_VERSIONS}.r0006_control_keys.upgrade": "alembic",
+    f"{_VERSIONS}.r0007_tenants.down_revision": "alembic",
+    f"{_VERSIONS}.r0007_tenants.upgrade": "alembic",
     f"{_VERSIONS}.r0005_correlation.down_revision": "alembic",
     f"{_VERSIONS}.r0005_correlation.upgrade": "alembic",
     "shoal.control.database.tables.Rollout": "a table of the database; being defined is its use",

@@ -12,6 +12,7 @@ answer off.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -29,6 +30,7 @@ HEARTBEAT_S = 15.0
 CHECK_S = 15.0  # between two looks at the token of a stream of text
 QUIET_S = 1.0  # a text that does not begin: the answer begins all the same
 MAX_STREAMS = 256
+MAX_STREAMS_PER_TOKEN = 32
 _AGAIN_S = 5
 
 Authenticated = Callable[[str], Awaitable[object | None]]
@@ -52,7 +54,14 @@ class RestStreams:
     """The open streams of an API. ``owner`` is named when it stops; ``gauge`` has one label, the kind of stream."""
 
     def __init__(
-        self, authenticate: Authenticated, clock: Clock, gauge: Gauge, *, owner: str, most: int = MAX_STREAMS
+        self,
+        authenticate: Authenticated,
+        clock: Clock,
+        gauge: Gauge,
+        *,
+        owner: str,
+        most: int = MAX_STREAMS,
+        most_per_token: int = MAX_STREAMS_PER_TOKEN,
     ) -> None:
         self.clock = clock
         self.ending = asyncio.Event()
@@ -60,21 +69,30 @@ class RestStreams:
         self._gauge = gauge
         self._owner = owner
         self._most = most
+        self._most_per_token = most_per_token
         self._open = 0
+        self._tokens: Counter[str] = Counter()  # open streams of each token
 
     def end(self) -> None:
         """The process stops: no stream may keep it, and clients go on at another or at the next."""
         self.ending.set()
 
-    def enter(self) -> None:
+    def enter(self, token: str) -> None:
         if self.ending.is_set():
             raise ServiceUnavailable(f"{self._owner} stops", retry_after_s=1)
         if self._open >= self._most:
             raise TooManyRequests(f"limit reached: {self._open} streams are open", retry_after_s=_AGAIN_S)
+        if self._tokens[token] >= self._most_per_token:
+            open_ones = f"{self._tokens[token]} of {self._most_per_token} streams of this token are open"
+            raise TooManyRequests(f"limit reached: {open_ones}; end one", retry_after_s=_AGAIN_S)
         self._open += 1
+        self._tokens[token] += 1
 
-    def leave(self) -> None:
+    def leave(self, token: str) -> None:
         self._open -= 1
+        self._tokens[token] -= 1
+        if not self._tokens[token]:
+            del self._tokens[token]
 
     async def is_allowed(self, token: str) -> bool:
         """Whether the token still works. A stream goes on while that cannot be found out."""
@@ -109,13 +127,13 @@ class StreamAnswer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self._parts) as parts:
-            self._streams.enter()
+            self._streams.enter(self._token)
             self._open_streams.inc()
             try:
                 await self._run(parts, receive, send)
             finally:
                 self._open_streams.inc(-1)
-                self._streams.leave()
+                self._streams.leave(self._token)
 
     async def _run(self, parts: AsyncGenerator[bytes, None], receive: Receive, send: Send) -> None:
         tasks = OwnedTasks()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,11 +11,12 @@ from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.kinds import ROOT
 from shoal.cli.fleet.session import opened
+from shoal.cli.fleet.workspace_changes import quota_rows, read_quotas
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, render
 from shoal.cli.timestamps import age_of
 
-app = new_app("List, create and delete the workspaces of the fleet.")
+app = new_app("List, create, change and delete the workspaces of the fleet, and show their quotas.")
 
 WorkspaceWord = Annotated[str, typer.Argument(metavar="NAME", help="lowercase letters, digits, - and _")]
 _COLUMNS = ("name", "projects", "tokens", "database", "age")
@@ -45,6 +46,55 @@ def create(name: WorkspaceWord, context: ContextName = "") -> None:
     with opened(context) as session:
         session.rest.request("POST", f"{ROOT}/workspaces", {"name": name})
     typer.echo(f"workspace {name}   created")
+
+
+@app.command("quotas")
+def quotas(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="for administrators of the fleet")] = "",
+    output: Output = Format.TABLE,
+    context: ContextName = "",
+) -> None:
+    """Show what your workspace uses and may use; or another one, with its domains and allowed tolerations."""
+    with opened(context) as session:
+        found = session.rest.get(f"{ROOT}/workspaces/{name}" if name else f"{ROOT}/quotas")
+    if output is not Format.TABLE:
+        typer.echo(document(found, output), nl=False)
+        return
+    typer.echo(render(quota_rows(found["quotas"]), ("quota", "used", "limit")), nl=False)
+    if name:
+        allowed = found["tolerations"]
+        typer.echo(f"domains: {', '.join(found['domains']) or '-'}")
+        typer.echo(f"tolerations: {'(default)' if allowed is None else ', '.join(allowed) or '-'}")
+
+
+@app.command("set")
+def set_(
+    name: WorkspaceWord,
+    quota: Annotated[list[str] | None, typer.Option(help="NAME=NUMBER, or NAME=default; repeatable")] = None,
+    domain: Annotated[list[str] | None, typer.Option(help="a domain of its routes' hosts; replaces all")] = None,
+    no_domains: Annotated[bool, typer.Option("--no-domains", help="take its domains back")] = False,
+    toleration: Annotated[
+        list[str] | None, typer.Option(help="a taint that its apps may tolerate: KEY, KEY=VALUE or *; replaces all")
+    ] = None,
+    no_tolerations: Annotated[bool, typer.Option("--no-tolerations", help="allow none")] = False,
+    default_tolerations: Annotated[bool, typer.Option("--default-tolerations", help="take the list back")] = False,
+    context: ContextName = "",
+) -> None:
+    """Set what a workspace may use. What is not named stays as it is."""
+    body: dict[str, Any] = {}
+    if quota:
+        body["quotas"] = read_quotas(quota)
+    if domain or no_domains:
+        body["domains"] = domain or []
+    if toleration or no_tolerations:
+        body["tolerations"] = toleration or []
+    if default_tolerations:
+        body["defaultTolerations"] = True
+    if not body:
+        raise typer.BadParameter("nothing to set: give --quota, --domain or --toleration")
+    with opened(context) as session:
+        session.rest.request("PATCH", f"{ROOT}/workspaces/{name}", body)
+    typer.echo(f"workspace {name}   changed")
 
 
 @app.command("delete")

@@ -82,7 +82,7 @@ def make_api(
         *Apps(fleet, objects).operations(),
         *Events(fleet, databases, streams).operations(),
         *MasterKeyPaths(databases, sealer).operations(),
-        *WorkspacePaths(Workspaces(databases, tokens, operators)).operations(),
+        *WorkspacePaths(Workspaces(databases, tokens, fleet.hosts, operators)).operations(),
         *TokenPaths(fleet, tokens, urls=urls, ca=ca, operators=operators).operations(),
     ]
     deps = RestApiDeps(

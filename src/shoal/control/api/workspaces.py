@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from shoal.control.api.access import is_workspace
 from shoal.control.api.objects import ROOT
 from shoal.control.api.parameters import Call, WorkspaceName
 from shoal.control.domain.objects import time_text
-from shoal.control.domain.workspaces import FoundWorkspace, Workspaces
+from shoal.control.domain.tenants import DEFAULT_QUOTAS, TenantPolicy
+from shoal.control.domain.workspaces import FoundWorkspace, WorkspaceChange, Workspaces
 from shoal.errors import AlreadyExists, Conflict, NotFound
 from shoal.rest.answers import no_such
 from shoal.rest.operations import Operation
@@ -20,14 +24,40 @@ class NewWorkspace(Struct, forbid_unknown_fields=True):
     name: WorkspaceName
 
 
+class QuotaUse(Struct):
+    used: int
+    limit: int
+
+
+class WorkspaceQuotas(Struct):
+    """What the caller's workspace uses, and may use; by name."""
+
+    quotas: dict[str, QuotaUse]
+
+
+class ChangedWorkspace(Struct, forbid_unknown_fields=True, rename="camel"):
+    """Fields that are left out stay. A quota of null is the default. The default of tolerations is any taint in the
+    workspaces that run the fleet, and none in others."""
+
+    quotas: dict[str, int | None] | UnsetType = UNSET
+    domains: Annotated[list[str], Meta(max_length=100)] | UnsetType = UNSET
+    tolerations: Annotated[list[str], Meta(max_length=100)] | UnsetType = UNSET
+    default_tolerations: bool = False  # takes the list back
+
+
 class WorkspaceInfo(Struct, rename="camel"):
-    """``tokens`` is the number of its users' tokens that have not been revoked."""
+    """``tokens`` is the number of its users' tokens that have not been revoked. Routes of other workspaces have no
+    hosts in ``domains``, and its own have none outside, if there are any. ``tolerations`` are the keys of taints that
+    its apps may tolerate, or ``key=value``, or ``*``."""
 
     name: str
     database: str
     created_at: str
     projects: int
     tokens: int
+    quotas: dict[str, QuotaUse]
+    domains: list[str]
+    tolerations: list[str] | None
 
 
 class WorkspaceList(Struct):
@@ -60,6 +90,15 @@ class WorkspacePaths:
                 answers={200: WorkspaceInfo}, errors=(NotFound,), summary="One workspace",
             ),
             Operation(
+                method="PATCH", path=one, id="changeWorkspace", tag="workspaces", handler=self.change, needs=_OPERATE,
+                answers={200: WorkspaceInfo}, errors=(NotFound, Conflict),
+                summary="Set the quotas, domains and allowed tolerations of a workspace",
+            ),
+            Operation(
+                method="GET", path=f"{ROOT}/quotas", id="getQuotas", tag="workspaces", handler=self.quotas,
+                answers={200: WorkspaceQuotas}, summary="What the workspace uses, and may use",
+            ),
+            Operation(
                 method="DELETE", path=one, id="deleteWorkspace", tag="workspaces", handler=self.delete,
                 needs=_OPERATE, answers={200: DeletedWorkspace}, errors=(NotFound, Conflict),
                 summary="Delete an empty workspace and revoke its users' tokens. 409 says what is in it",
@@ -75,6 +114,19 @@ class WorkspacePaths:
     async def get(self, call: Call) -> WorkspaceInfo:
         return _shown(await self._workspaces.get(call.caller.who, _named(call)))
 
+    async def change(self, call: Call, body: ChangedWorkspace) -> WorkspaceInfo:
+        change = WorkspaceChange(
+            quotas=None if body.quotas is UNSET else body.quotas,
+            domains=None if body.domains is UNSET else [each.lower() for each in body.domains],
+            tolerations=None if body.tolerations is UNSET else body.tolerations,
+            default_tolerations=body.default_tolerations,
+        )
+        return _shown(await self._workspaces.change(call.caller.who, _named(call), change))
+
+    async def quotas(self, call: Call) -> WorkspaceQuotas:
+        policy, used = await self._workspaces.quotas(call.caller.who)
+        return WorkspaceQuotas(_quotas(policy, used))
+
     async def delete(self, call: Call) -> DeletedWorkspace:
         name = _named(call)
         return DeletedWorkspace(name, await self._workspaces.delete(call.caller.who, name))
@@ -88,4 +140,13 @@ def _named(call: Call) -> str:
 
 
 def _shown(found: FoundWorkspace) -> WorkspaceInfo:
-    return WorkspaceInfo(found.name, found.database, time_text(found.created_at), found.projects, found.tokens)
+    allowed = found.policy.tolerations
+    return WorkspaceInfo(
+        name=found.name, database=found.database, created_at=time_text(found.created_at), projects=found.projects,
+        tokens=found.tokens, quotas=_quotas(found.policy, found.used), domains=list(found.domains),
+        tolerations=None if allowed is None else list(allowed),
+    )  # fmt: skip
+
+
+def _quotas(policy: TenantPolicy, used: Mapping[str, int]) -> dict[str, QuotaUse]:
+    return {what: QuotaUse(used.get(what, 0), policy.limit(what)) for what in DEFAULT_QUOTAS}

@@ -141,6 +141,25 @@ class Workspace(Base):
     id: Mapped[str] = mapped_column(Key, primary_key=True)
     name: Mapped[str] = mapped_column(String(NAME_LENGTH), unique=True)
     created_at: Mapped[int]
+    policy: Mapped[dict[str, Any] | None]  # quotas and tolerations, where they differ from the defaults
+
+
+class Host(Base):
+    """The workspace whose routes may have a host. In the fleet's own database, for the routes of all databases."""
+
+    __tablename__ = "hosts"
+    host: Mapped[str] = mapped_column(primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Key)
+    reserved_at: Mapped[int]
+
+
+class Domain(Base):
+    """The workspace that a domain belongs to, with all hosts in it. In the fleet's own database."""
+
+    __tablename__ = "domains"
+    domain: Mapped[str] = mapped_column(primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Key, index=True)
+    created_at: Mapped[int]
 
 
 class _Named:

@@ -16,9 +16,10 @@ from shoal.control.database import tables
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.leftovers import forget_deleted_clusters
 from shoal.control.database.transaction import Tx
-from shoal.control.domain import entry, gateways, moves, readiness
+from shoal.control.domain import entry, gateways, moves, readiness, writing
 from shoal.control.domain.access import OPERATORS, authorize
 from shoal.control.domain.fingerprints import FingerprintKeys, upgrade_row
+from shoal.control.domain.hosts import HostClaims
 from shoal.control.domain.infrastructure import ClusterHandler, RegionHandler, SentinelHandler
 from shoal.control.domain.kind_handlers import (
     ApiKeyHandler,
@@ -35,6 +36,7 @@ from shoal.control.domain.kind_handlers import (
 from shoal.control.domain.kinds.app import AppSpec
 from shoal.control.domain.kinds.credentials import SecretSpec
 from shoal.control.domain.kinds.places import ClusterSpec, SentinelSpec
+from shoal.control.domain.kinds.route import RouteSpec
 from shoal.control.domain.model import (
     GROUP,
     Actor,
@@ -47,7 +49,6 @@ from shoal.control.domain.model import (
     Sealed,
 )
 from shoal.control.domain.objects import (
-    TABLES,
     ObjectScope,
     Row,
     document_of,
@@ -66,16 +67,17 @@ from shoal.control.domain.placement.facts import (
     read_sizes,
 )
 from shoal.control.domain.placement.model import ClusterFacts, PlacedLoad
-from shoal.control.domain.plan import differences
 from shoal.control.domain.queries import Queries
 from shoal.control.domain.refusals import DocumentsRefused, NamedObject, needed_of, untried
-from shoal.control.domain.specs import KINDS, SpecDocument, kind_named, parse, read_app_spec
+from shoal.control.domain.specs import SpecDocument, kind_named, parse, read_app_spec
+from shoal.control.domain.tenants import check_tenant
 from shoal.control.domain.work import ID_LETTERS, PendingWork
 from shoal.errors import (
     AlreadyExists,
     ApiError,
     BadRequest,
     Conflict,
+    Forbidden,
     Invalid,
     ServiceUnavailable,
     not_found,
@@ -120,6 +122,7 @@ class Fleet(Queries):
         self._ids = ids
         self._sealer = sealer
         self.fingerprints = FingerprintKeys(sealer)
+        self.hosts = HostClaims(databases)
         self._operators = frozenset(operators)
         self._gateways = gateways
 
@@ -138,6 +141,7 @@ class Fleet(Queries):
         document = doc if isinstance(doc, SpecDocument) else parse(doc)
         authorize(who, "apply", document.kind.name, self._operators)
         secret = await self._prepare(who, document, dry_run=dry_run)
+        await self._reserve(who, document, dry_run=dry_run)
         async with self._changing(who, document.kind.name, dry_run=dry_run) as work:
             applied = await self._apply(work, who, document, secret, if_match=if_match, create_only=create_only)
             if also is not None and not dry_run:
@@ -155,6 +159,7 @@ class Fleet(Queries):
             database = self._databases.of(workspace_of(document.kind.name, who.workspace_id))
             parts.setdefault(database.name, []).append(position)
         secrets = [await self._prepare(who, each, dry_run=dry_run) for each in documents]
+        await self._reserve_all(who, documents, dry_run=dry_run)
         done: dict[int, Applied] = {}
         tried = [parts[name] for name in sorted(parts, key=lambda name: name != self._databases.fleet.name)]
         if len(tried) > 1 and not dry_run:
@@ -170,6 +175,19 @@ class Fleet(Queries):
         if not dry_run and any(documents[at].kind.scope == "fleet" and each.changed for at, each in done.items()):
             await self.place_waiting()
         return [replace(done[position], dry_run=dry_run) for position in range(len(documents))]
+
+    async def _reserve_all(self, who: Actor, documents: Sequence[SpecDocument], *, dry_run: bool) -> None:
+        errors: dict[int, ApiError] = {}
+        for position, document in enumerate(documents):
+            try:
+                authorize(who, "apply", document.kind.name, self._operators)
+                await self._reserve(who, document, dry_run=dry_run)
+            except Forbidden:
+                return  # refused with all others below
+            except Invalid as error:
+                errors[position] = error
+        if errors:
+            raise DocumentsRefused(errors)
 
     async def _apply_part(
         self,
@@ -227,7 +245,7 @@ class Fleet(Queries):
     ) -> Applied:
         within = await self._within(work, who, document)
         row = await find(work.session, who.workspace_id, document.ref, within)
-        _check_version(document.ref, row, if_match, create_only=create_only)
+        writing.check_version(document.ref, row, if_match, create_only=create_only)
         if secret is not None and isinstance(row, tables.Secret):
             upgrade_row(secret.key, row)
         await self._read_places(work, document, row)
@@ -247,7 +265,7 @@ class Fleet(Queries):
         authorize(who, "cascade" if cascade else "delete", ref.kind, self._operators)
         async with self._changing(who, ref.kind, dry_run=dry_run) as work:
             row, within = await get(work.session, who.workspace_id, ref)
-            _check_version(ref, row, if_match, create_only=False)
+            writing.check_version(ref, row, if_match, create_only=False)
             work.infrastructure = await self._infrastructure_for(work, None)
             await self._look_elsewhere(work, row)
             shown = document_of(row, _outside(row, within))
@@ -374,6 +392,7 @@ class Fleet(Queries):
                     await readiness.sweep(tx, defaults=self._gateways)
             await entry.keep(database, self._sealer, database.time.now_ms(), self._new_certificate_id)
         await self.place_waiting()
+        await self.hosts.clean_up()
         for database in self._databases.all:
             await self.fingerprints.replace_old(database)
 
@@ -386,6 +405,13 @@ class Fleet(Queries):
             return (await self.apply(who, doc, create_only=True)).object
         except AlreadyExists:
             return await self.get(who, ref)
+
+    async def _reserve(self, who: Actor, document: SpecDocument, *, dry_run: bool) -> None:
+        """Hosts are unique over all databases, so they are reserved before the one of the route is changed."""
+        if isinstance(document.spec, RouteSpec):
+            fault = await self.hosts.reserve(who.workspace_id, document.spec.host, dry_run=dry_run)
+            if fault is not None:
+                raise Invalid.of("Route", GROUP, document.ref.name, [fault])
 
     async def _prepare(self, who: Actor, document: SpecDocument, *, dry_run: bool) -> PreparedSecret | None:
         """Sealing may ask a server for keys, so it is done before the database is."""
@@ -430,15 +456,16 @@ class Fleet(Queries):
         faults = await handler.check(work, request, row)
         if faults:
             raise Invalid.of(document.kind.name, GROUP, document.ref.name, faults)
+        await check_tenant(work, who, document, row, self._operators)
         stored = await handler.stored(work, request)
-        changed = _changes(document, row, stored)
+        changed = writing.changes(document, row, stored)
         if row is not None and not changed:
             return self._answer(request, row, [], work, created=False)
         before = None if row is None else row.spec
         new_id = row.id if row is not None else work.new_id(document.kind.name)
         columns = await handler.columns(work, request, row, new_id)
-        written = row if row is not None else _new_row(work, who, document, new_id)
-        _fill(written, document, {**stored, **_kept(before, stored)}, columns)
+        written = row if row is not None else writing.new_row(work, who, document, new_id)
+        writing.fill(written, document, {**stored, **writing.kept(before, stored)}, columns)
         written.version, written.updated_at = await work.tx.number(), work.now
         await work.session.flush()
         await handler.written(work, request, written, before)
@@ -527,64 +554,6 @@ def _named(document: SpecDocument) -> NamedObject:
 def _must_be(ref: ObjectRef, kind: str) -> None:
     if ref.kind != kind:
         raise BadRequest(f"{ref.kind} {ref} is not of the kind {kind}")
-
-
-def _check_version(ref: ObjectRef, row: Row | None, if_match: int | None, *, create_only: bool) -> None:
-    plural = KINDS[ref.kind].plural
-    if row is not None and create_only:
-        raise AlreadyExists.of(plural, GROUP, str(ref))
-    if if_match is None:
-        return
-    actual = row.version if row is not None else 0
-    if actual != if_match:
-        why = f"it has version {actual}, not {if_match}" if actual else "it no longer exists"
-        raise Conflict.of(plural, GROUP, str(ref), f"{why}; read it again")
-
-
-def _changes(document: SpecDocument, row: Row | None, stored: dict[str, Any]) -> list[Diff]:
-    kind = document.kind.name
-    after = {
-        "metadata": {"labels": document.labels, "annotations": document.annotations},
-        "spec": visible_spec(kind, stored),
-    }
-    if row is None:
-        return [Diff("spec", None, after["spec"])]
-    before = {
-        "metadata": {"labels": row.labels, "annotations": row.annotations},
-        "spec": visible_spec(kind, row.spec),
-    }
-    changed = differences(before, after)
-    if "fingerprint" in stored and stored["fingerprint"] != row.spec.get("fingerprint"):
-        changed.append(Diff("spec.values", "(sealed)", "(sealed)"))
-    return changed
-
-
-def _new_row(work: PendingWork, who: Actor, document: SpecDocument, new_id: str) -> Row:
-    kind = document.kind.name
-    row = TABLES[kind](
-        id=new_id,
-        workspace_id=workspace_of(kind, who.workspace_id),
-        name=document.ref.name,
-        generation=0,
-        created_at=work.now,
-    )
-    work.session.add(row)
-    return row
-
-
-def _fill(row: Row, document: SpecDocument, spec: dict[str, Any], columns: dict[str, Any]) -> None:
-    """Write a document into its row. A different spec is a new generation."""
-    for name, value in columns.items():
-        setattr(row, name, value)
-    row.generation += 0 if row.spec == spec else 1
-    row.labels, row.annotations, row.spec = document.labels, document.annotations, spec
-
-
-def _kept(before: dict[str, Any] | None, stored: dict[str, Any]) -> dict[str, Any]:
-    """What the control plane keeps in a spec stays when the values were not given again."""
-    if before is None or "fingerprint" not in before or "fingerprint" in stored:
-        return {}
-    return {"fingerprint": before["fingerprint"]}
 
 
 def _outside(row: Row, within: ObjectScope) -> ObjectScope:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_world import Client, World, error_of, prepared_world
+from api_world import ENV, Client, World, error_of, fields_of, prepared_world
 
 PATH = "/api/v1/workspaces"
 
@@ -95,3 +95,53 @@ async def test_only_administrators_of_the_fleet_may_see_or_change_workspaces(tmp
         for method, path, body in requests:
             assert error_of(await world.nobody(method, path, body)) == (401, "Unauthorized")
         assert await names(world) == ["default", "team-a"]
+
+
+async def test_quotas_domains_and_tolerations_are_set_by_those_who_run_the_fleet(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        await world.ok(world.admin("POST", PATH, {"name": "team-a"}))
+        bob = await a_user(world, "team-a")
+        body = {"quotas": {"apps": 3}, "domains": ["Team.example"], "tolerations": ["gpu"]}
+        changed = await world.ok(world.admin("PATCH", f"{PATH}/team-a", body))
+        assert changed["quotas"]["apps"] == {"used": 0, "limit": 3} and changed["domains"] == ["team.example"]
+        assert changed["tolerations"] == ["gpu"] and await world.ok(world.admin("GET", f"{PATH}/team-a")) == changed
+        assert (await world.ok(bob("GET", "/api/v1/quotas")))["quotas"] == changed["quotas"]
+        for client in (bob, world.editor, world.viewer):
+            assert error_of(await client("PATCH", f"{PATH}/team-a", body)) == (403, "Forbidden")
+        kept = await world.ok(world.admin("PATCH", f"{PATH}/team-a", {"quotas": {"apps": None}}))
+        assert kept["quotas"]["apps"]["limit"] == 1000 and kept["domains"] == ["team.example"]
+        assert (await world.ok(world.admin("PATCH", f"{PATH}/team-a", {"defaultTolerations": True})))[
+            "tolerations"
+        ] is None
+        actions = [each["action"] for each in (await world.ok(world.admin("GET", "/api/v1/audit")))["items"]]
+        assert "update" in actions
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"quotas": {"appz": 1}}, "quotas.appz"),
+        ({"quotas": {"apps": -1}}, "quotas.apps"),
+        ({"domains": ["not a domain"]}, "domains[0]"),
+        ({"domains": ["*.example"]}, "domains[0]"),
+    ],
+)
+async def test_what_cannot_be_set_is_named_and_changes_nothing(
+    tmp_path: Path, body: dict[str, Any], field: str
+) -> None:
+    async with prepared_world(tmp_path) as world:
+        before = await world.ok(world.admin("GET", f"{PATH}/default"))
+        answer = await world.admin("PATCH", f"{PATH}/default", body)
+        assert error_of(answer) == (422, "Invalid") and fields_of(answer) == [field]
+        assert await world.ok(world.admin("GET", f"{PATH}/default")) == before
+        assert error_of(await world.admin("PATCH", f"{PATH}/nobody", {"quotas": {"apps": 1}})) == (404, "NotFound")
+
+
+async def test_a_quota_answers_403_with_the_count_and_the_limit(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        await world.ok(world.admin("PATCH", f"{PATH}/default", {"quotas": {"secrets": 1}}))
+        for name, status in (("a", 200), ("b", 403)):
+            answer = await world.editor("PUT", f"{ENV}/secrets/{name}", {"spec": {"values": {"A": "1"}}})
+            assert answer.status_code in (status, 201 if status == 200 else status)
+        assert answer.json()["error"]["code"] == "QuotaExceeded"
+        assert "uses 1 of 1 secrets" in answer.json()["error"]["message"]
