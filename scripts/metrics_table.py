@@ -23,6 +23,7 @@ from shoal.control.service.metrics import ServiceMetrics
 from shoal.krane.metrics import KraneMetrics
 from shoal.navigator.edge.metrics import EdgeMetrics
 from shoal.navigator.manager.metrics import ManagerMetrics
+from shoal.node.proxy.metrics import ProxyMetrics
 from shoal.node.server.metrics import KubeletMetrics
 from shoal.reconcile.metrics import ReconcileMetrics
 from shoal.reconcile.resync import ResyncMetrics
@@ -70,6 +71,7 @@ SECTIONS: dict[str, Callable[[Metrics], list[MetricDescription]]] = {
     "Controllers, service proxy and shard manager": _defined(ReconcileMetrics),
     "Caches of scheduler, controllers and nodes": _defined(ResyncMetrics),
     "Node": _defined(KubeletMetrics),
+    "Service proxy": _defined(ProxyMetrics),
     "Agent (krane)": _defined(KraneMetrics),
     "Control plane": _defined(ServiceMetrics, lambda metrics: RestMetrics(metrics, "control")),
     "Relay": _defined(RelayMetrics),

@@ -53,13 +53,17 @@ def test_scheduler_controllers_proxy_and_shard_manager_report_on_the_metrics_of_
         """What does not report yet: the parts start one after the other, once each leads."""
         found = series(cluster)
         reconciled = {labels["controller"] for labels, value in found.get("shoal_reconcile_total", ()) if value}
-        expected = {"workqueue_adds_total", "scheduler_pending_pods", "shard_controller_shards_total"}
+        expected = {
+            "workqueue_adds_total", "scheduler_pending_pods", "shard_controller_shards_total",
+            "shoal_service_proxy_listeners",
+        }  # fmt: skip
         return {"service-proxy", "endpointslice"} - reconciled | expected - set(found)
 
     eventually_blocking(missing, until=lambda names: not names, every_s=0.2, what="metrics of every part")
     found = series(cluster)
     assert {labels["queue"] for labels, _ in found["scheduler_pending_pods"]} >= {"active", "backoff", "unschedulable"}
     assert any(value for _, value in found["workqueue_adds_total"])
+    assert found["shoal_service_proxy_starts_total"][0][1] == 1
     assert {labels["phase"] for labels, _ in found["shard_controller_shards_total"]} >= {"Pending", "Running"}
 
 

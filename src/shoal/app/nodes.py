@@ -18,6 +18,7 @@ from shoal.node.config import NodeConfig, NodeSettings
 from shoal.node.node_object import MachineInfo
 from shoal.node.proxy import wiring as proxy
 from shoal.node.proxy.config import ProxyConfig
+from shoal.node.proxy.metrics import ProxyMetrics
 from shoal.node.proxy.process import ProxyProcess, end_proxy
 from shoal.node.runtime.model import Runtime, RuntimeFailure
 from shoal.node.runtime.process.addresses import Network
@@ -110,7 +111,7 @@ def _proxy(deps: ComponentDeps, shared: NodeDeps, addresses: Sequence[str]) -> C
         proxy.add(
             manager, events, clock=deps.clock, random=deps.random.random, new_id=deps.ids.new_uid,
             metrics=ReconcileMetrics(deps.metrics), config=ProxyConfig(node_addresses=("127.0.0.1", *addresses)),
-            relays=ProxyProcess(shared.proxy_folder, clock=deps.clock),
+            relays=ProxyProcess(shared.proxy_folder, clock=deps.clock, metrics=ProxyMetrics(deps.metrics)),
         )  # fmt: skip
 
     return Component("kube-proxy", PROXY, deps, wire, elected=False)

@@ -20,9 +20,10 @@ from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.files import holder_of, make_private_dirs
 from shoal.base.logs import get_logger
-from shoal.base.tasks import OwnedTasks
+from shoal.base.tasks import OwnedTasks, wait_first
 from shoal.errors import ShoalError
 from shoal.node.proxy import wire
+from shoal.node.proxy.metrics import ProxyMetrics
 from shoal.node.proxy.model import ListenAddress, ProxyListener
 
 log = get_logger("node.proxy")
@@ -31,6 +32,7 @@ _ANSWER_S = 10.0
 _START_S = 20.0
 _END_S = 4.0  # longer than connections get to end
 _POLL_S = 0.02
+_COUNT_S = 5.0  # between two looks at what it has counted
 _ERRORS = "proxy.err"
 _PASSED_ON = ("PATH", "PYTHONHOME", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 _THRIFTY = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
@@ -43,9 +45,10 @@ class ProxyAway(ShoalError):
 class ProxyProcess:
     """Implements ``Relays``. ``run`` keeps the process alive; ``release`` leaves it running."""
 
-    def __init__(self, folder: Path, *, clock: Clock) -> None:
+    def __init__(self, folder: Path, *, clock: Clock, metrics: ProxyMetrics) -> None:
         self._folder = folder
         self._clock = clock
+        self._metrics = metrics
         self._served: dict[ListenAddress, ProxyListener] = {}
         self._lock = asyncio.Lock()
         self._link: _Link | None = None
@@ -78,7 +81,10 @@ class ProxyProcess:
                 await self._clock.sleep(backoff.bound_s(failures))
                 continue
             failures = 0
-            await link.ended.wait()
+            while not link.ended.is_set():
+                with suppress(ProxyAway):
+                    self._metrics.saw(await link.ask("counts"))
+                await wait_first(link.ended.wait(), self._clock.sleep(_COUNT_S))
             log.warning("the service proxy has ended; starting another one")
 
     async def release(self) -> None:
@@ -107,6 +113,7 @@ class ProxyProcess:
                 await link.close()
                 raise
             self._link = link
+            self._metrics.found(await link.ask("counts"))
             return link
 
     async def _greeted(self) -> _Link:
@@ -139,6 +146,7 @@ class ProxyProcess:
             process.kill()
             await process.wait()
             raise ProxyAway(f"the proxy process did not start within {_START_S:g} s") from None
+        self._metrics.started()
         if code:
             raise ProxyAway(f"the proxy process did not start: see {self._folder / _ERRORS}")
 

@@ -58,6 +58,14 @@ class LocalRelays:
     def connections(self) -> int:
         return sum(relay.connections for relay in self._all())
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """What there is now, and connections since the beginning."""
+        return {
+            "listeners": len(self._open), "connections": self.connections, "accepted": self._budget.accepted,
+            "failed": self._budget.failed,
+        }  # fmt: skip
+
     async def open(self, listener: ProxyListener) -> int:
         place = listener.place
         found = self._open.get(place)

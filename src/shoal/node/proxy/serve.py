@@ -89,6 +89,8 @@ class ProxyServer:
                 await self._relays.close(wire.unpack_place(said[0]))
             case "keep":
                 await self._relays.keep({wire.unpack_place(each) for each in said[0]})
+            case "counts":
+                return self._relays.counts
             case "end":
                 self._ending.set()
             case _:

@@ -22,15 +22,18 @@ _TRIES = 3
 
 
 class ConnectionBudget:
-    """A limit on the number of connections."""
+    """A limit on the number of connections, and how many there have been."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
+        self.accepted = 0
+        self.failed = 0  # no backend accepted them
 
     def take(self) -> bool:
         if self._left == 0:
             return False
         self._left -= 1
+        self.accepted += 1
         return True
 
     def give_back(self) -> None:
@@ -184,6 +187,7 @@ class TcpRelay:
             self._remember(client, backend)
             side.join(upstream)
             return
+        self._budget.failed += 1
         side.end(abort=True)
 
     def _remember(self, client: str, backend: ProxyBackend) -> None:

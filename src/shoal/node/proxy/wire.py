@@ -4,6 +4,7 @@
     ["open", listener]        ──▶ {"port": 80}, or {"errno": 98, "error": "…"}; one that is open gets its backends
     ["close", place]          ──▶ {}
     ["keep", [place, …]]      ──▶ {}          closes all others
+    ["counts"]                ──▶ {"listeners": 3, "connections": 1, "accepted": 99, "failed": 0}
     ["end"]                   ──▶ {}          and the process ends
 
 Answers come in the order of the questions.

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -15,10 +15,13 @@ import pytest
 
 from shoal.base.clock import RealClock
 from shoal.base.files import holder_of
+from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all
 from shoal.node.proxy import process, wire
+from shoal.node.proxy.metrics import ProxyMetrics
 from shoal.node.proxy.model import ListenAddress, ProxyBackend, ProxyListener
 from shoal.node.proxy.process import ProxyProcess, end_proxy
+from shoal.testing.fleets import metric_sum
 from shoal.testing.waiting import eventually
 
 CLOCK = RealClock()
@@ -49,9 +52,9 @@ async def a_pod(name: str) -> AsyncIterator[ProxyBackend]:
 
 
 @asynccontextmanager
-async def a_proxy(folder: Path) -> AsyncIterator[ProxyProcess]:
+async def a_proxy(folder: Path, metrics: Metrics | None = None) -> AsyncIterator[ProxyProcess]:
     """The relays as one cluster's process has them, which leaves the proxy process running."""
-    relays = ProxyProcess(folder, clock=CLOCK)
+    relays = ProxyProcess(folder, clock=CLOCK, metrics=ProxyMetrics(metrics or Metrics()))
     running = asyncio.create_task(relays.run())
     try:
         yield relays
@@ -193,6 +196,28 @@ async def test_one_that_hangs_is_killed_at_the_end(folder: Path, monkeypatch: py
     os.kill(pid, signal.SIGSTOP)
     await end_proxy(folder, clock=CLOCK)
     await eventually(lambda: holder_of(folder / wire.LOCK) is None, timeout_s=10)
+
+
+async def test_its_counts_are_metrics_of_the_cluster_s_process_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_COUNT_S", 0.05)
+    listener = a_listener(ProxyBackend(address(), 1))  # nothing listens there
+    metrics = Metrics()
+
+    def value(name: str) -> float:
+        return metric_sum(metrics.render().decode(), f"shoal_service_proxy_{name}")
+
+    for starts, refused in ((1, 2), (1, 3)):  # the second cluster's process finds it
+        async with a_proxy(folder, metrics) as relays:
+            await relays.open(listener)
+            while value("failed_total") < refused:
+                before = value("failed_total")
+                with suppress(OSError):
+                    await said_by(listener)
+                await eventually(lambda: value("failed_total") > before, timeout_s=10)  # noqa: B023
+            assert value("accepted_total") == value("failed_total") == refused
+            assert (value("listeners"), value("connections"), value("starts_total")) == (1, 0, starts)
 
 
 async def test_it_is_small(folder: Path) -> None:
