@@ -67,7 +67,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "fleet",
     ),
     "control": (
-        "database",
+        "database rollout",
         "domain",
         "secrets service.config service.garbage service.metrics",
         "service.desired",

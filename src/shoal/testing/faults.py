@@ -150,10 +150,14 @@ class BrokenFleet:
         for name in names:
             shown = await asyncio.to_thread(self.fleet.api.get, app_path(name))
             desired = int(shown["spec"]["topology"][0]["overrides"]["env"]["MARKER"])
-            live = [obj for cluster in self.fleet.clusters for obj in self.witness.of_app(name, cluster)]
-            assert [int(marker_of(obj)) for obj in live] == [desired], (name, desired)
+            await self.witness.until(partial(self._is_alone, name, desired), what=f"{name} at {desired}")
             assert desired >= self.said.acknowledged[name], f"{name}: an acknowledged change was lost"
         assert not self.moves, self.moves
+
+    def _is_alone(self, name: str, desired: int) -> bool:
+        """Whether the newest revision has replaced all others."""
+        live = [obj for cluster in self.fleet.clusters for obj in self.witness.of_app(name, cluster)]
+        return [int(marker_of(obj)) for obj in live] == [desired]
 
 
 @asynccontextmanager

@@ -209,7 +209,7 @@ async def want_deployment(
     if found is None:
         await _environment(tx)
         app = App(**_named(tx, f"app_{name}", "ws_1", name, {"drift": "correct"}), project_id="prj_1",
-                  environment_id="env_1", deployment_id=deployment_id)  # fmt: skip
+                  environment_id="env_1", deployment_id=deployment_id, revision=1)  # fmt: skip
         tx.session.add(app)
         await tx.session.flush()
         found = Deployment(
@@ -227,7 +227,7 @@ async def want_deployment(
         row = Topology(
             id=topology_id, workspace_id="ws_1", deployment_id=deployment_id, region_id=region_id,
             cluster_id=place.cluster, shard=shard, reason={}, replicas=replicas, autoscaling=None, overrides=None,
-            desired_status="running", updated_at=tx.now,
+            desired_status="running", revision=1, updated_at=tx.now,
         )  # fmt: skip
         tx.session.add(row)
     row.replicas = replicas

@@ -199,7 +199,7 @@ def app_path(name: str) -> str:
 
 
 def app(name: str, replicas: Mapping[str, int], *, marker: str = "", **spec: Any) -> dict[str, Any]:
-    """The document of an app. ``marker`` sets a variable by region, which changes the app without a new revision."""
+    """The document of an app. ``marker`` sets a variable in every region, which makes a revision."""
     overrides = {"overrides": {"env": {"MARKER": marker}}} if marker else {}
     topology = [{"region": region, "replicas": count, **overrides} for region, count in replicas.items()]
     return _document("App", name, {"image": "shoal/echo:1", "port": 8080, "topology": topology, **spec}, inside=True)

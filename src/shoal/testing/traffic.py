@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,23 +27,24 @@ eventually_in_traffic = partial(eventually_blocking, timeout_s=120.0, every_s=0.
 
 
 @contextmanager
-def demo_fleet(folder: Path) -> Iterator[LocalFleet]:
-    """Start a fleet of one region and apply the demo app and its route."""
+def demo_fleet(folder: Path, clusters: Mapping[str, str] = {"eu-1": "eu"}) -> Iterator[LocalFleet]:
+    """Start a fleet (by default of one region) and apply the demo app and its route."""
     with LocalFleet(folder) as fleet:
-        fleet.start({"eu-1": "eu"}, flags=("--runtime", "process"))
+        fleet.start(dict(clusters), flags=("--runtime", "process"))
         try:
-            fleet.start_agents([("eu-1", "default")])
-            fleet.api.apply(demo_app("v1"), _route())
+            fleet.start_agents([(cluster, "default") for cluster in clusters])
+            fleet.api.apply(demo_app("v1", regions=tuple(clusters.values())), _route())
             yield fleet
         finally:
             for cluster in fleet.clusters.values():
                 cluster.process.stop()  # if killed, it would leave its pods running
 
 
-def demo_app(tag: str, replicas: int = 2) -> dict[str, Any]:
+def demo_app(tag: str, replicas: int = 2, *, regions: Sequence[str] = ("eu",), **spec: Any) -> dict[str, Any]:
     return app(
-        APP, {"eu": replicas}, image=f"shoal/demo-app:{tag}", resources={"cpu": "50m", "memory": "64Mi"},
-        healthcheck={"http": {"path": "/health"}, "period": 1},
+        APP, dict.fromkeys(regions, replicas), image=f"shoal/demo-app:{tag}",
+        **{"resources": {"cpu": "50m", "memory": "64Mi"}, "healthcheck": {"http": {"path": "/health"}, "period": 1},
+           **spec},
     )  # fmt: skip
 
 
@@ -52,15 +53,36 @@ def _route() -> dict[str, Any]:
     return {"apiVersion": "shoal.dev/v1", "kind": "Route", "metadata": about, "spec": {"host": HOST, "app": APP}}
 
 
-def gateway_address(api: Api) -> str:
-    """Wait for a healthy gateway of the environment; returns its address."""
+def gateway_address(api: Api, region: str = "eu") -> str:
+    """Wait for a healthy gateway of the environment in a region; returns its address."""
 
     def look() -> str:
         items = api.get(f"/projects/{PROJECT}/environments/{ENVIRONMENT}/sentinels")["items"]
-        found = [one["status"] for one in items if one["status"].get("health") == "healthy"]
+        here = [one["status"] for one in items if one["spec"]["region"] == region]
+        found = [status for status in here if status.get("health") == "healthy"]
         return found[0].get("address") or "" if found else ""
 
     return str(eventually_in_traffic(look, what="a healthy gateway"))
+
+
+def supervisor_of(pod: str) -> int:
+    """The pid of a gateway's supervisor; waits until it runs."""
+
+    def look() -> int:
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and _is_supervisor(entry, pod):
+                return int(entry.name)
+        return 0
+
+    return int(eventually_blocking(look, timeout_s=60.0, what=f"the supervisor of {pod}"))
+
+
+def _is_supervisor(entry: Path, pod: str) -> bool:
+    try:
+        words = (entry / "cmdline").read_text().split("\0")
+        return "sentinel" in words and "start" in words and f"POD_NAME={pod}" in (entry / "environ").read_text()
+    except OSError:
+        return False
 
 
 def process_of(instance: str) -> int:

@@ -87,6 +87,9 @@ async def live_a_life(fleet: LocalFleet, witness: FleetRecorder) -> None:
     await apply(app("web", {"eu": 1}, **EVERYTHING, **scaled))
     await witness.settled()
     await apply(app("web", {"eu": 1}, **{**EVERYTHING, "image": "shoal/echo:2"}))
+    gateways = f"/projects/{PROJECT}/environments/{ENVIRONMENT}/sentinels"
+    forget = partial(asyncio.to_thread, fleet.api.request, "POST", f"{gateways}/eu/forget")
+    await eventually(forget, until=lambda reply: reply.body["pods"], timeout_s=60)  # simulated ones take no routes
     await ready()
     await asyncio.to_thread(fleet.api.request, "POST", f"{app_path('web')}/stop")
     await ready("Stopped")

@@ -48,12 +48,10 @@ async def test_agents_of_a_control_plane_that_is_killed_go_on_at_another_from_th
                     await asyncio.to_thread(api.put, document)
                     if number == CHANGES // 3:
                         await asyncio.to_thread(fleet.control.kill)
+                newest = {NAMES[number % len(NAMES)]: str(number) for number in range(1, CHANGES + 1)}
+                await witness.until(lambda: are_alone(witness, newest), what="the newest revisions", timeout_s=WAIT_S)
                 rows = await witness.settled()
                 witness.assert_nothing_wanted_was_deleted(rows)
-                for number in range(CHANGES - len(NAMES) + 1, CHANGES + 1):
-                    for cluster in CLUSTERS:
-                        found = witness.of_app(NAMES[number % len(NAMES)], cluster)
-                        assert [marker_of(obj) for obj in found] == [str(number)]
                 assert await asyncio.to_thread(syncs, fleet) == full, "a full sync although the cursor was known"
                 hellos = "shoal_control_hellos_total"
                 resumed = await asyncio.to_thread(lambda: api.metric(hellos, result="resumed"))
@@ -97,6 +95,15 @@ async def test_an_agent_whose_join_file_has_both_control_planes_goes_on_at_the_o
 
 def has_replicas(api: Api, count: int) -> bool:
     return [region["reported"]["ready"] for region in api.app_status("a")["regions"]] == [count]
+
+
+def are_alone(witness: FleetRecorder, newest: dict[str, str]) -> bool:
+    """Whether every cluster has the newest revision of each app and no other."""
+    return all(
+        [marker_of(obj) for obj in witness.of_app(name, cluster)] == [marker]
+        for name, marker in newest.items()
+        for cluster in CLUSTERS
+    )
 
 
 def syncs(fleet: LocalFleet) -> float:

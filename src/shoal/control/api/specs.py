@@ -151,6 +151,7 @@ class RegionOfApp(Part):
     replicas: Maybe[Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]] = UNSET
     autoscaling: Maybe[Autoscaling] = UNSET
     overrides: Maybe[RegionOverrides] = UNSET
+    surge: Maybe[int | str] = UNSET
 
 
 class GitSource(Part):

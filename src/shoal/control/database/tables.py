@@ -199,7 +199,7 @@ class App(_InEnvironment, Base):
 
     __tablename__ = "apps"
     deployment_id: Mapped[str] = mapped_column(Key, default="")
-    live_deployment_id: Mapped[str] = mapped_column(Key, default="")  # the newest that became ready
+    live_deployment_id: Mapped[str] = mapped_column(Key, default="")  # the newest that became ready as a whole
     revision: Mapped[int] = mapped_column(default=0)
     template_hash: Mapped[str] = mapped_column(String(64), default="")
     __table_args__ = (UniqueConstraint("workspace_id", "environment_id", "name"),)
@@ -302,6 +302,7 @@ class Deployment(Base):
     created_at: Mapped[int]
     updated_at: Mapped[int]
     ready_at: Mapped[int] = mapped_column(default=0)
+    broken_at: Mapped[int] = mapped_column(default=0)  # since when it fails although it was ready; 0: it does not
     __table_args__ = (UniqueConstraint("workspace_id", "app_id", "revision"), Index(None, "workspace_id", "status"))
 
 
@@ -318,9 +319,16 @@ class Topology(Base):
     reason: Mapped[dict[str, Any]]  # of the placement: what was considered, and why this one
     replicas: Mapped[int]
     autoscaling: Mapped[dict[str, Any] | None]
-    overrides: Mapped[dict[str, Any] | None]  # env and resources of this region
+    overrides: Mapped[dict[str, Any] | None]  # image, env and resources of this region
     desired_status: Mapped[str] = mapped_column(String(16))  # running, stopped, leaving (moves away) or gone
     moved_from: Mapped[str] = mapped_column(Key, default="")  # topology row this one replaces once it is ready
+    # the revision that it counts as: a newer one with the same containers takes its instances over; 0: its deployment's
+    revision: Mapped[int] = mapped_column(default=0)
+    # percent of the app's requests at the region's gateways; the most that some gateway may still send
+    weight: Mapped[int] = mapped_column(Integer, default=0)
+    routed: Mapped[int] = mapped_column(Integer, default=0)
+    instances: Mapped[int | None] = mapped_column(Integer)  # while revisions are exchanged; else as replicas say
+    target: Mapped[int] = mapped_column(Integer, default=0)  # instances at the end of an exchange; 0: none under way
     updated_at: Mapped[int]
     __table_args__ = (
         UniqueConstraint("workspace_id", "deployment_id", "region_id", "cluster_id", "shard"),
@@ -343,6 +351,7 @@ class Sentinel(_Named, Base):
     running_image: Mapped[str] = mapped_column(Text, default="")
     address: Mapped[str] = mapped_column(default="")
     entries: Mapped[list[Any] | None]  # host:port, where gateways of other regions come in
+    forgotten: Mapped[list[Any] | None]  # its pods that nothing waits for until they are heard of; * for all
     desired_state: Mapped[str] = mapped_column(String(16))  # running, standby or archived
     desired_replicas: Mapped[int]
     available_replicas: Mapped[int] = mapped_column(default=0)
@@ -388,6 +397,7 @@ class Instance(Base):
     zone: Mapped[str] = mapped_column(default="")
     status: Mapped[str] = mapped_column(String(16))  # pending, running, failed, unknown (its agent is lost)
     ready: Mapped[bool]
+    outdated: Mapped[bool] = mapped_column(default=False)  # it has older values of its secrets
     restarts: Mapped[int] = mapped_column(Integer)
     reason: Mapped[str] = mapped_column(default="")
     message: Mapped[str] = mapped_column(Text, default="")

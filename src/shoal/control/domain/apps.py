@@ -1,7 +1,7 @@
 """Apps and their revisions in one transaction: what an apply, a delete or a move changes, and where.
 
-A new revision is placed beside the old one, which runs on until the readiness gate has let the new one pass
-(``readiness``). What never became ready is replaced at once.
+A new revision is placed beside the old one, which runs on until the new one has taken its place (``exchange``). In a
+region whose containers stay the same nothing is placed: what runs there counts as the new revision.
 """
 
 from __future__ import annotations
@@ -14,7 +14,21 @@ from sqlalchemy import func, select
 
 from shoal.control.database import tables
 from shoal.control.database.tables import Deployment, Sentinel, Topology
-from shoal.control.domain import gateways
+from shoal.control.domain import exchange, gateways
+from shoal.control.domain.app_facts import load_apps
+from shoal.control.domain.deployments import (
+    count_of,
+    new_row,
+    place_of,
+    remove_row,
+    resources_of,
+    retire,
+    revision_of,
+    running_deployments,
+    state_of,
+    topology_of,
+    want_row,
+)
 from shoal.control.domain.kinds.app import AppSpec, RegionSpec
 from shoal.control.domain.objects import ObjectScope
 from shoal.control.domain.placement.facts import size_of
@@ -24,14 +38,15 @@ from shoal.control.domain.plan import (
     AppPlan,
     RegionState,
     cluster_name,
-    needed_instances,
+    containers_of,
     plan_app,
+    recorded_template,
     region_state,
     template_hash,
     template_of,
 )
 from shoal.control.domain.work import PendingWork
-from shoal.sync.keys import Place, key_of
+from shoal.sync.keys import Place
 
 KEPT_REVISIONS = 20
 
@@ -40,31 +55,47 @@ async def apply_app(
     work: PendingWork, app: tables.App, within: ObjectScope, spec: AppSpec, before: Mapping[str, Any] | None
 ) -> None:
     """Make revisions and their rows fit ``spec``, which was just written; ``before`` is what it replaces."""
-    known = await running_deployments(work, app.id)
-    newest = next((each for each in known if each.id == app.deployment_id), None)
-    rows = await topology_of(work, [each.id for each in known])
-    here = _by_region(rows, newest)
-    plan = plan_app(spec, app.template_hash, {work.infrastructure.region_name(k): state_of(r) for k, r in here.items()})
-    for old in known:
-        if old is not newest:
-            await _change_older(work, old, spec, [row for row in rows if row.deployment_id == old.id])
-    if plan.new_revision:
-        if newest is not None:
-            await _change_older(work, newest, spec, [row for row in rows if row.deployment_id == newest.id])
-        newest = await _new_revision(work, app, within, spec, {id_: place_of(row) for id_, row in here.items()})
-    elif newest is not None:
+    known = {each.id: each for each in await running_deployments(work, app.id)}
+    rows = await topology_of(work, list(known))
+    here = _by_region([row for row in rows if revision_of(row, known[row.deployment_id]) == app.revision])
+    newest = known.get(app.deployment_id)
+    names = {id_: work.infrastructure.region_name(id_) for id_ in here}
+    plan = plan_app(
+        spec,
+        app.template_hash,
+        {names[id_]: state_of(row) for id_, row in here.items()},
+        {names[id_]: _containers(known, row) for id_, row in here.items()},
+    )
+    wanted = {row.id for row in here.values()}
+    removed = await _change_older(work, spec, known, [row for row in rows if row.id not in wanted])
+    if plan.new_revision or newest is None:
+        removed |= await _change_older(work, spec, known, list(here.values()))
+        left = [row for row in rows if row.id not in removed]
+        newest = await _new_revision(work, app, within, spec, known, left)
+    else:
         drifted = before is not None and before.get("drift") != app.spec.get("drift")
-        await _change_in_place(work, app, within, newest, spec, plan, here, again=drifted)
+        await _change_in_place(work, app, within, newest, spec, plan, here, known, again=drifted)
     await work.flush()  # what is wanted comes before what it replaces goes
-    for old in known:  # those that are neither the newest nor live; of a stopped app nothing has to go on running
-        if (
-            newest is not None
-            and old.id != newest.id
-            and (spec.desired == "stopped" or old.id != app.live_deployment_id)
-        ):
-            await retire(work, old)
+    if spec.desired == "stopped":  # of a stopped app nothing has to go on running
+        await _keep_only(work, app)
+    for route in await gateways.routes_of_app(work, app) if plan.remove else ():
+        await gateways.config_changed(work, "route", route)  # gateways there lead elsewhere now
+    for each in await load_apps(work.tx, {app.id}):
+        await exchange.advance(work, each)
     if work.removed:
         await settle_environment(work, app.environment_id)
+
+
+async def _keep_only(work: PendingWork, app: tables.App) -> None:
+    """Remove everything but the newest revision."""
+    for known in await load_apps(work.tx, {app.id}):
+        for row in [row for row in known.rows if not known.is_wanted(row)]:
+            async with work.as_user():
+                await remove_row(work, row)
+            known.rows.remove(row)
+        used = {row.deployment_id for row in known.rows} | {app.deployment_id}
+        for old in [each for each in known.deployments.values() if each.id not in used]:
+            await retire(work, old)
 
 
 async def delete_app(work: PendingWork, app: tables.App) -> None:
@@ -77,39 +108,6 @@ async def delete_app(work: PendingWork, app: tables.App) -> None:
     await settle_environment(work, app.environment_id)
 
 
-async def retire(work: PendingWork, deployment: Deployment, status: str = "superseded") -> None:
-    """A revision is not wanted any more, anywhere."""
-    async with work.as_user():
-        await work.unwant_everywhere("deployment", deployment.id)
-    await work.session.execute(sql_delete(Topology).where(Topology.deployment_id == deployment.id))
-    deployment.desired_state, deployment.status, deployment.updated_at = "archived", status, work.now
-    await work.session.flush()
-
-
-async def want_again(work: PendingWork, deployments: Sequence[Deployment]) -> None:
-    """Send deployments once more, because something they are rendered from has changed."""
-    named = {each.id: each for each in deployments}
-    for row in await topology_of(work, list(named)):
-        want_row(work, named[row.deployment_id], row)
-
-
-async def running_deployments(work: PendingWork, app_id: str) -> list[Deployment]:
-    """The revisions of an app that are wanted somewhere, oldest first."""
-    rows = await work.session.scalars(
-        select(Deployment)
-        .where(Deployment.app_id == app_id, Deployment.desired_state == "running")
-        .order_by(Deployment.revision)
-    )
-    return list(rows)
-
-
-async def topology_of(work: PendingWork, deployment_ids: Sequence[str]) -> list[Topology]:
-    rows = await work.session.scalars(
-        select(Topology).where(Topology.deployment_id.in_(deployment_ids)).order_by(Topology.id)
-    )
-    return list(rows)
-
-
 async def settle_environment(work: PendingWork, environment_id: str) -> None:
     """After rows of an environment were removed: gateways that have nothing left go too."""
     environment = await work.session.get(tables.Environment, environment_id)
@@ -119,9 +117,13 @@ async def settle_environment(work: PendingWork, environment_id: str) -> None:
 
 
 async def _new_revision(
-    work: PendingWork, app: tables.App, within: ObjectScope, spec: AppSpec, places: Mapping[str, Place]
+    work: PendingWork,
+    app: tables.App,
+    within: ObjectScope,
+    spec: AppSpec,
+    known: Mapping[str, Deployment],
+    rows: Sequence[Topology],
 ) -> Deployment:
-    template = template_of(spec)
     app.revision += 1
     deployment = Deployment(
         id=work.new_id("Deployment"),
@@ -133,8 +135,8 @@ async def _new_revision(
         k8s_name=cluster_name(f"{app.name}-{app.revision}", app.id, app.revision),
         namespace=within.environment.namespace if within.environment else "",
         image=spec.image,
-        template=template,
-        template_hash=template_hash(template),
+        template=recorded_template(spec),
+        template_hash=template_hash(template_of(spec)),
         git=spec.git or None,
         desired_state="running",
         status="deploying",
@@ -144,7 +146,11 @@ async def _new_revision(
     app.deployment_id, app.template_hash = deployment.id, deployment.template_hash
     work.session.add(deployment)
     await work.session.flush()
-    placed = [await _add_region(work, app, within, deployment, spec, region, places) for region in spec.topology]
+    placed = [
+        _take_over(work, app, spec, region, known, rows)
+        or await _add_region(work, app, within, deployment, spec, region, _places(rows))
+        for region in spec.topology
+    ]
     await work.session.flush()
     if spec.desired == "stopped":
         deployment.status = "stopped"
@@ -162,6 +168,35 @@ async def _new_revision(
     return deployment
 
 
+def _take_over(
+    work: PendingWork,
+    app: tables.App,
+    spec: AppSpec,
+    region: RegionSpec,
+    known: Mapping[str, Deployment],
+    rows: Sequence[Topology],
+) -> bool:
+    """Where the same containers run already, they count as the new revision; False where none do."""
+    found = work.infrastructure.region_named(region.region)
+    assert found is not None  # the names of the regions were checked
+    here = [row for row in rows if row.region_id == found.id]
+    wanted = containers_of(template_of(spec), region.overrides.as_json())
+    same = [row for row in here if _containers(known, row) == wanted]
+    if not same:
+        return False
+    best = max(same, key=lambda row: (row.routed, row.id)).deployment_id
+    for row in here:
+        if row.deployment_id == best:
+            row.revision = app.revision
+    return True
+
+
+def _places(rows: Sequence[Topology]) -> dict[str, Place]:
+    """By region, where what gets most requests runs."""
+    staying = [row for row in rows if row.desired_status != "leaving"]
+    return {row.region_id: place_of(row) for row in sorted(staying, key=lambda row: (row.routed, row.revision))}
+
+
 async def _change_in_place(
     work: PendingWork,
     app: tables.App,
@@ -170,15 +205,17 @@ async def _change_in_place(
     spec: AppSpec,
     plan: AppPlan,
     here: Mapping[str, Topology],
+    known: Mapping[str, Deployment],
     *,
     again: bool,
 ) -> None:
     named = {work.infrastructure.region_name(region_id): row for region_id, row in here.items()}
     wanted = {row.region: row for row in spec.topology}
     for region in plan.remove:
-        await _remove_region(work, deployment.id, named[region].region_id)
+        await remove_row(work, named[region])
     for region in plan.change if not again else (*plan.change, *plan.keep):
-        _change_row(work, deployment, named[region], region_state(spec, wanted[region]))
+        row = named[region]
+        _change_row(work, known[row.deployment_id], row, region_state(spec, wanted[region]))
     places = {row.region_id: place_of(row) for row in here.values()}
     added = [await _add_region(work, app, within, deployment, spec, wanted[region], places) for region in plan.add]
     await work.session.flush()
@@ -191,18 +228,24 @@ async def _change_in_place(
         deployment.status, deployment.reason, deployment.updated_at = "deploying", "", work.now
 
 
-async def _change_older(work: PendingWork, deployment: Deployment, spec: AppSpec, rows: Sequence[Topology]) -> None:
-    """Until the newest revision is ready the older one follows what holds for the app: regions, scale, running."""
+async def _change_older(
+    work: PendingWork, spec: AppSpec, known: Mapping[str, Deployment], rows: Sequence[Topology]
+) -> set[str]:
+    """What holds for the app holds for its older revisions too while they run: regions, scale, running. Returns the
+    rows that are gone."""
     wanted = {row.region: row for row in spec.topology}
+    removed: set[str] = set()
     for row in rows:
         region = wanted.get(work.infrastructure.region_name(row.region_id))
         if region is None:
+            removed.add(row.id)
             await remove_row(work, row)
             continue
         state = region_state(spec, region)
         kept = RegionState(state.replicas, state.autoscaling, row.overrides, state.desired_status)
         if row.desired_status != "leaving" and kept != state_of(row):
-            _change_row(work, deployment, row, kept)
+            _change_row(work, known[row.deployment_id], row, kept)
+    return removed
 
 
 async def _add_region(
@@ -276,59 +319,11 @@ async def _homes(work: PendingWork, environment_id: str) -> dict[str, str]:
     return work.homes[environment_id]
 
 
-def new_row(
-    work: PendingWork, deployment: Deployment, region_id: str, at: Place, reason: dict[str, Any], state: RegionState
-) -> Topology:
-    return Topology(
-        id=work.new_id("Topology"),
-        workspace_id=deployment.workspace_id,
-        deployment_id=deployment.id,
-        region_id=region_id,
-        cluster_id=at.cluster,
-        shard=at.shard,
-        reason=reason,
-        replicas=state.replicas,
-        autoscaling=state.autoscaling,
-        overrides=state.overrides,
-        desired_status=state.desired_status,
-        moved_from="",
-        updated_at=work.now,
-    )
-
-
 def _change_row(work: PendingWork, deployment: Deployment, row: Topology, state: RegionState) -> None:
-    row.replicas, row.autoscaling, row.overrides = state.replicas, state.autoscaling, state.overrides
+    """Change what can be changed in place; the overrides of a row never change."""
+    row.replicas, row.autoscaling = state.replicas, state.autoscaling
     row.desired_status, row.updated_at = state.desired_status, work.now
     want_row(work, deployment, row)
-
-
-def want_row(work: PendingWork, deployment: Deployment, row: Topology) -> None:
-    key = key_of("deployment", deployment.id)
-    if not row.cluster_id:
-        work.waits(work.infrastructure.region_name(row.region_id), key, str(row.reason.get("because", "")))
-        return
-    work.want(
-        place_of(row),
-        key,
-        workspace_id=deployment.workspace_id,
-        namespace=deployment.namespace,
-        name=deployment.k8s_name,
-    )
-
-
-async def _remove_region(work: PendingWork, deployment_id: str, region_id: str) -> None:
-    rows = await work.session.scalars(
-        select(Topology).where(Topology.deployment_id == deployment_id, Topology.region_id == region_id)
-    )
-    for row in list(rows):
-        await remove_row(work, row)
-
-
-async def remove_row(work: PendingWork, row: Topology) -> None:
-    if row.cluster_id:
-        await work.unwant(place_of(row), key_of("deployment", row.deployment_id))
-    await work.session.delete(row)
-    await work.session.flush()
 
 
 async def _prune(work: PendingWork, app: tables.App) -> None:
@@ -352,26 +347,10 @@ async def _forget(work: PendingWork, deployment_ids: Sequence[str]) -> None:
     await session.execute(sql_delete(Deployment).where(Deployment.id.in_(deployment_ids)))
 
 
-def _by_region(rows: Sequence[Topology], deployment: Deployment | None) -> dict[str, Topology]:
-    """The rows of a deployment that count; those it is leaving do not."""
-    if deployment is None:
-        return {}
-    return {
-        row.region_id: row for row in rows if row.deployment_id == deployment.id and row.desired_status != "leaving"
-    }
+def _by_region(rows: Sequence[Topology]) -> dict[str, Topology]:
+    """The rows that count; those that are being left do not."""
+    return {row.region_id: row for row in rows if row.desired_status != "leaving"}
 
 
-def state_of(row: Topology) -> RegionState:
-    return RegionState(row.replicas, row.autoscaling, row.overrides, row.desired_status)
-
-
-def place_of(row: Topology) -> Place:
-    return Place(row.cluster_id, row.shard)
-
-
-def resources_of(template: Mapping[str, Any], overrides: Mapping[str, Any] | None) -> dict[str, str]:
-    return {**(template.get("resources") or {}), **((overrides or {}).get("resources") or {})}
-
-
-def count_of(state: RegionState) -> int:
-    return needed_instances(state.replicas, state.autoscaling)
+def _containers(known: Mapping[str, Deployment], row: Topology) -> dict[str, Any]:
+    return containers_of(known[row.deployment_id].template, row.overrides)

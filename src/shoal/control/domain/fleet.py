@@ -331,6 +331,21 @@ class Fleet(Queries):
             effects=work.effects,
         )  # fmt: skip
 
+    async def forget_gateway(self, who: Actor, ref: ObjectRef) -> list[str]:
+        """Wait no longer for a gateway to take its routes, until it is heard of again. Returns its pods that were
+        waited for."""
+        _must_be(ref, "Sentinel")
+        authorize(who, "apply", ref.kind, self._operators)
+        async with self._changing(who, ref.kind, dry_run=False) as work:
+            row, _ = await get(work.session, who.workspace_id, ref)
+            assert isinstance(row, tables.Sentinel)
+            await work.tx.number()
+            pods = await gateways.forget(work.session, row)
+            if pods:
+                self._audit(work, "forget", ref, row, [Diff("status.waiting", pods, None)])
+                await readiness.sweep(work.tx, defaults=self._gateways)
+        return pods
+
     async def confirm_deletes(self, who: Actor, cluster: str, shard: str = "") -> list[str]:
         """A person agrees to the deletions that agents of a cluster hold back. Returns the shards it concerns."""
         authorize(who, "operate", "Cluster", self._operators)
@@ -387,7 +402,7 @@ class Fleet(Queries):
     async def sweep(self) -> None:
         """Apply changes that are due by time; to be called every few seconds."""
         for database in self._databases.all:
-            if await readiness.has_overdue(database, database.time.now_ms()):
+            if await readiness.has_overdue(database):
                 async with database.transaction() as tx:
                     await readiness.sweep(tx, defaults=self._gateways)
             await entry.keep(database, self._sealer, database.time.now_ms(), self._new_certificate_id)

@@ -1,7 +1,8 @@
-"""Decides whether a revision is ready, from a deployment's rows and the reports about them. Pure.
+"""Decides whether a revision is ready as a whole, from its rows and the reports about them. Pure.
 
 A row is healthy when the agent has applied its newest version and enough instances are ready: every dimension is
-compared, not only the image. A region is healthy when one of its rows is.
+compared, not only the image. A region is done when a healthy row gets all requests there and no other revision is left.
+Regions without instances decide nothing.
 """
 
 from __future__ import annotations
@@ -28,22 +29,26 @@ class RowFacts:
     ready: int  # instances that run and are ready
     applied: bool  # the newest version, without an error
     moved_from: str = ""
+    weight: int = 100  # percent of the region's requests
+    alone: bool = True  # no other revision has rows in the region
 
     @property
     def healthy(self) -> bool:
         return bool(self.place.cluster) and self.applied and self.ready >= self.needed
 
-
-def healthy_regions(rows: Sequence[RowFacts]) -> set[str]:
-    return {row.region_id for row in rows if row.healthy}
+    @property
+    def done(self) -> bool:
+        return self.healthy and self.alone and self.weight == 100
 
 
 def passes(rows: Sequence[RowFacts], rule: int | str) -> bool:
-    """Whether enough regions are healthy. A revision that should run nowhere has nothing to show."""
-    regions = {row.region_id for row in rows if row.desired_status != "stopped"}
+    """Whether enough regions are done. A revision that is stopped everywhere has nothing to show."""
+    running = [row for row in rows if row.desired_status != "stopped"]
+    regions = {row.region_id for row in running if row.needed}
     if not regions:
-        return False
-    return len(healthy_regions(rows) & regions) >= needed_regions(rule, len(regions))
+        return bool(running) and all(row.applied for row in running)
+    done = {row.region_id for row in running if row.done}
+    return len(done & regions) >= needed_regions(rule, len(regions))
 
 
 def finished_moves(rows: Sequence[RowFacts]) -> list[RowFacts]:

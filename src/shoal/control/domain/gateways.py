@@ -8,7 +8,7 @@ follows; the old one stays until the new one has converged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,29 @@ NAMESPACE = "sentinel"
 UNHEALTHY = "unhealthy"
 MADE_BY = "shoal.dev/made-by"  # on gateways that Shoal creates by itself
 MADE = {MADE_BY: "readiness"}
+
+
+ANY = "*"  # in place of the pods of a gateway that was not told
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPlace:
+    """A place at which a gateway serves an environment, and the gateway."""
+
+    place: Place
+    region_id: str
+    sentinel_id: str
+    name: str
+    forgotten: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class BehindGateway:
+    """A gateway that has not taken the newest routes of an app; ``pods`` are those that have not, or ``ANY``."""
+
+    region_id: str
+    name: str
+    pods: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +170,107 @@ async def routes_of_app(work: PendingWork, app: tables.App) -> list[tables.Route
         select(tables.Route).where(tables.Route.environment_id == app.environment_id).order_by(tables.Route.id)
     )
     return [row for row in rows if app.name in apps_of_route(row.spec)]
+
+
+async def served_places(session: AsyncSession, workspace_id: str, environment_id: str) -> list[ServedPlace]:
+    """Where gateways serve an environment, their own and shared ones; a gateway that moves is at two places."""
+    found = await session.execute(
+        select(Desired.cluster_id, Desired.shard, Sentinel.id, Sentinel.region_id, Sentinel.name, Sentinel.forgotten)
+        .join(Sentinel, Sentinel.id == Desired.object_id)
+        .where(
+            Desired.kind == "sentinel",
+            Desired.action == "apply",
+            Sentinel.workspace_id == workspace_id,
+            Sentinel.environment_id.in_((environment_id, "")),
+        )
+        .order_by(Desired.cluster_id, Desired.shard, Sentinel.id)
+    )
+    places = [
+        ServedPlace(
+            Place(row.cluster_id, row.shard), row.region_id, row.id, row.name, frozenset(map(str, row.forgotten or ()))
+        )
+        for row in found
+    ]
+    keys = await session.execute(
+        select(Desired.cluster_id, Desired.shard).where(
+            Desired.object_id == environment_id, Desired.kind == "keys", Desired.action == "apply"
+        )
+    )
+    served = {Place(row.cluster_id, row.shard) for row in keys}
+    return [each for each in places if each.place in served]
+
+
+async def behind(session: AsyncSession, places: Sequence[ServedPlace], routes: Sequence[str]) -> list[BehindGateway]:
+    """The gateways at these places that have not acknowledged the newest version of the routes."""
+    if not places or not routes:
+        return []
+    rows = await session.execute(
+        select(
+            Desired.cluster_id, Desired.shard, Desired.number, Desired.applied_number, Desired.error, Desired.observed
+        ).where(Desired.kind == "route", Desired.object_id.in_(routes), Desired.action == "apply")
+    )
+    waiting: dict[Place, set[str]] = {}
+    for row in rows:
+        told = row.applied_number >= row.number and not row.error
+        pods = set(map(str, (row.observed or {}).get("waiting") or ())) if told else {ANY}
+        waiting.setdefault(Place(row.cluster_id, row.shard), set()).update(pods)
+    found: list[BehindGateway] = []
+    for each in places:
+        left = set() if ANY in each.forgotten else waiting.get(each.place, set()) - each.forgotten
+        if left:
+            found.append(BehindGateway(each.region_id, each.name, tuple(sorted(left))))
+    return found
+
+
+async def heard(session: AsyncSession, routes: Sequence[str]) -> None:
+    """Gateways that acknowledge routes again are waited for again."""
+    rows = await session.execute(
+        select(Desired.cluster_id, Desired.shard, Desired.observed).where(
+            Desired.kind == "route",
+            Desired.object_id.in_(routes),
+            Desired.action == "apply",
+            Desired.applied_number >= Desired.number,
+        )
+    )
+    waiting: dict[Place, set[str]] = {}
+    for row in rows:
+        found = waiting.setdefault(Place(row.cluster_id, row.shard), set())
+        found.update(map(str, (row.observed or {}).get("waiting") or ()))
+    if not waiting:
+        return
+    forgotten = await session.scalars(
+        select(Sentinel).where(Sentinel.forgotten.is_not(None), Sentinel.cluster_id.in_({at.cluster for at in waiting}))
+    )
+    for sentinel in forgotten:
+        left = [pod for pod in sentinel.forgotten or () if pod in waiting.get(_place(sentinel), {pod})]
+        sentinel.forgotten = left or None
+
+
+async def forget(session: AsyncSession, sentinel: Sentinel) -> list[str]:
+    """Nothing waits for the pods of a gateway that are behind now, until they are heard of. Returns these pods."""
+    rows = await session.execute(
+        select(Desired.number, Desired.applied_number, Desired.error, Desired.observed).where(
+            Desired.kind == "route",
+            Desired.action == "apply",
+            Desired.cluster_id == sentinel.cluster_id,
+            Desired.shard == sentinel.shard,
+        )
+    )
+    pods: set[str] = set()
+    for row in rows:
+        told = row.applied_number >= row.number and not row.error
+        pods |= set(map(str, (row.observed or {}).get("waiting") or ())) if told else {ANY}
+    if pods:
+        sentinel.forgotten = sorted({*pods, *(sentinel.forgotten or ())})
+        await session.flush()
+    return sorted(pods)
+
+
+def send_routes(work: PendingWork, routes: Sequence[tables.Route], places: Iterable[Place]) -> None:
+    """Send routes again to these places."""
+    for place in sorted(set(places)):
+        for route in routes:
+            want_config(work, place, "route", route.id, route.name, route.workspace_id)
 
 
 def apps_of_route(spec: Mapping[str, Any]) -> set[str]:

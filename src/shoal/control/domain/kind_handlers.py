@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from shoal.base.ids import new_token, token_digest
 from shoal.control.database import tables
-from shoal.control.domain import apps, gateways, namespaces
+from shoal.control.domain import apps, deployments, gateways, namespaces
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.fingerprints import FingerprintKey
 from shoal.control.domain.kinds.app import AppSpec
@@ -327,7 +327,7 @@ class SecretHandler(_InEnvironment):
         if before is None or before.get("fingerprint") == row.spec.get("fingerprint"):
             return
         users = await self._users(work, cast(tables.Secret, row))
-        await apps.want_again(work, users)
+        await deployments.want_again(work, users)
         await self._routes_again(work, cast(tables.Secret, row))
 
     async def _users(self, work: PendingWork, secret: tables.Secret) -> list[tables.Deployment]:

@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database import tables
 from shoal.control.database.tables import Deployment, Topology
-from shoal.control.domain.apps import (
-    choose,
+from shoal.control.domain.apps import choose
+from shoal.control.domain.deployments import (
     count_of,
     new_row,
     place_of,
@@ -92,6 +92,8 @@ async def _move_row(
     status = "running" if current.desired_status == "leaving" else current.desired_status
     row = new_row(work, deployment, current.region_id, to, reason, state_of(current))
     row.desired_status, row.moved_from = status, current.id
+    row.revision, row.weight, row.routed = current.revision, current.weight, current.routed
+    row.instances, row.target = current.instances, current.target
     current.desired_status = "leaving"
     current.updated_at = work.now
     work.session.add(row)

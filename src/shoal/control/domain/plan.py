@@ -1,14 +1,15 @@
 """Plans a change of an app: a new revision or a change in place, the differences, and the names of objects.
 
-The *template* is what a revision is made of and never changes; everything else of an app (how many, where, overrides of
-a region, running or stopped, placement rules, drift, readiness) is changed in place.
+The *template* is what a revision is made of and never changes. A region's overrides change containers too, so other
+overrides make a revision as well. Everything else of an app (how many, where, running or stopped, placement rules,
+drift, readiness) is changed in place.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -17,6 +18,7 @@ from shoal.control.domain.kinds.app import AppSpec, RegionSpec
 from shoal.control.domain.model import Diff
 
 MAX_CLUSTER_NAME = 46  # a pod adds 17 letters to the name of its Deployment, and 63 is the limit
+OVERRIDES = "overrides"  # of the regions, in the template of a revision
 _DIGITS = "0123456789abcdefghijklmnopqrstuv"
 
 
@@ -44,14 +46,51 @@ def template_hash(template: Mapping[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(template, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
+def containers_of(template: Mapping[str, Any], overrides: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A template as one region runs it; instances with equal ones need no restart."""
+    own = overrides or {}
+    return {
+        **{name: value for name, value in template.items() if name != OVERRIDES},
+        "image": own.get("image") or template.get("image"),
+        "env": {**(template.get("env") or {}), **(own.get("env") or {})},
+        "resources": {**(template.get("resources") or {}), **(own.get("resources") or {})},
+    }
+
+
+def recorded_template(spec: AppSpec) -> dict[str, Any]:
+    """The template as it is kept with a revision: with the overrides of the regions, so that it can be had again."""
+    overrides = {row.region: found for row in spec.topology if (found := row.overrides.as_json())}
+    return {**template_of(spec), **({OVERRIDES: overrides} if overrides else {})}
+
+
+def spec_of_revision(spec: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    """The stored spec of an app with the template of an earlier revision; how many and where stay as they are."""
+    overrides = template.get(OVERRIDES) or {}
+    kept = {name: value for name, value in spec.items() if name not in template}
+    found = {name: value for name, value in template.items() if name not in (OVERRIDES, "tolerations")}
+    topology = [
+        {name: value for name, value in row.items() if name != OVERRIDES}
+        | ({OVERRIDES: overrides[row["region"]]} if row["region"] in overrides else {})
+        for row in spec.get("topology") or ()
+    ]
+    placement = {name: value for name, value in (spec.get("placement") or {}).items() if name != "tolerations"}
+    if template.get("tolerations"):
+        placement["tolerations"] = template["tolerations"]
+    made = {**kept, **found, "topology": topology, **({"placement": placement} if placement else {})}
+    return {name: value for name, value in made.items() if value not in (None, {}, [], "")}
+
+
 @dataclass(frozen=True, slots=True)
 class RegionState:
-    """What a deployment's row of a region holds besides its place."""
+    """What a deployment's row of a region holds besides its place. All but the overrides is changed in place."""
 
     replicas: int
     autoscaling: dict[str, Any] | None
     overrides: dict[str, Any] | None
     desired_status: str
+
+    def with_overrides(self, overrides: dict[str, Any] | None) -> RegionState:
+        return replace(self, overrides=overrides)
 
 
 def region_state(spec: AppSpec, row: RegionSpec) -> RegionState:
@@ -74,14 +113,28 @@ class AppPlan:
     remove: tuple[str, ...]
 
 
-def plan_app(spec: AppSpec, known_hash: str, rows: Mapping[str, RegionState]) -> AppPlan:
-    """``rows`` is what the newest revision has by region's name; ``known_hash`` its template's, empty for none."""
+def plan_app(
+    spec: AppSpec, known_hash: str, rows: Mapping[str, RegionState], containers: Mapping[str, Mapping[str, Any]]
+) -> AppPlan:
+    """``rows`` is what the newest revision has by region's name and ``containers`` what it runs there; ``known_hash``
+    is its template's, empty for none."""
+    template = template_of(spec)
     wanted = {row.region: region_state(spec, row) for row in spec.topology}
+    same = {
+        region: state == rows[region].with_overrides(state.overrides)
+        for region, state in wanted.items()
+        if region in rows
+    }
     return AppPlan(
-        new_revision=template_hash(template_of(spec)) != known_hash,
+        new_revision=template_hash(template) != known_hash
+        or any(
+            containers[region] != containers_of(template, state.overrides)
+            for region, state in wanted.items()
+            if region in containers
+        ),
         add=tuple(region for region in wanted if region not in rows),
-        change=tuple(region for region, state in wanted.items() if region in rows and rows[region] != state),
-        keep=tuple(region for region, state in wanted.items() if rows.get(region) == state),
+        change=tuple(region for region, is_same in same.items() if not is_same),
+        keep=tuple(region for region, is_same in same.items() if is_same),
         remove=tuple(sorted(region for region in rows if region not in wanted)),
     )
 
@@ -97,6 +150,11 @@ def needed_regions(rule: int | str, regions: int) -> int:
 
 def needed_instances(replicas: int, autoscaling: Mapping[str, Any] | None) -> int:
     return int(autoscaling.get("min") or 1) if autoscaling else replicas
+
+
+def told_instances(instances: int | None, replicas: int, autoscaling: Mapping[str, Any] | None) -> int:
+    """How many instances a row must have; ``instances`` is set while revisions are exchanged."""
+    return needed_instances(replicas, autoscaling) if instances is None else instances
 
 
 def cluster_name(name: str, *identity: str | int, most: int = MAX_CLUSTER_NAME) -> str:

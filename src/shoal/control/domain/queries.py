@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, select, tuple_
+from sqlalchemy import ColumnElement, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database import tables
 from shoal.control.database.engine import Database, Databases
+from shoal.control.domain import gateways
 from shoal.control.domain import status as views
 from shoal.control.domain.access import authorize
 from shoal.control.domain.gateway_status import explained, gateway_status
@@ -136,7 +137,8 @@ class Queries:
                     .order_by(tables.Deployment.revision.desc())
                     .limit(limit)
                 )
-                revisions = [_revision(each, row) for each in found]
+                used = await _revisions_in_use(session, row)
+                revisions = [_revision(each, row, is_used=each.revision in used) for each in found]
             changes = await _audit(session, tables.Audit.object_id == row.id, row.workspace_id, limit)
         return {"revisions": revisions, "changes": changes}
 
@@ -147,12 +149,21 @@ class Queries:
         async with self._database(who, "App").reading() as session:
             row, _ = await get(session, who.workspace_id, ref)
             found = await session.execute(
-                select(tables.Instance, tables.Deployment.revision)
+                select(
+                    tables.Instance,
+                    func.coalesce(func.nullif(tables.Topology.revision, 0), tables.Deployment.revision).label("number"),
+                )
                 .join(tables.Deployment, tables.Deployment.id == tables.Instance.deployment_id)
+                .outerjoin(
+                    tables.Topology,
+                    (tables.Topology.deployment_id == tables.Instance.deployment_id)
+                    & (tables.Topology.cluster_id == tables.Instance.cluster_id)
+                    & (tables.Topology.shard == tables.Instance.shard),
+                )
                 .where(tables.Deployment.app_id == row.id)
                 .order_by(tables.Deployment.revision.desc(), tables.Instance.region_id, tables.Instance.name)
             )
-            return [_instance(each.Instance, each.revision, infrastructure, self._now()) for each in found]
+            return [_instance(each.Instance, each.number, infrastructure, self._now()) for each in found]
 
     async def events(
         self, who: Actor, ref: ObjectRef | None = None, *, after: int = 0, limit: int = 100
@@ -259,9 +270,11 @@ class Queries:
         topology = await session.scalars(select(tables.Topology).where(tables.Topology.deployment_id.in_(wanted)))
         desired = await session.scalars(select(tables.Desired).where(tables.Desired.object_id.in_(wanted)))
         instances = await session.scalars(select(tables.Instance).where(tables.Instance.deployment_id.in_(wanted)))
+        rows = list(topology)
         facts = replace(
-            self._names(infrastructure), topology=list(topology), desired=list(desired), instances=list(instances)
-        )
+            self._names(infrastructure), topology=rows, desired=list(desired), instances=list(instances),
+            behind=await _behind(session, apps, deployments, rows),
+        )  # fmt: skip
         return deployments, facts
 
     def _names(self, infrastructure: Infrastructure) -> views.StatusFacts:
@@ -404,6 +417,31 @@ async def _apps_in(session: AsyncSession, row: tables.Project | tables.Environme
     return list(await session.scalars(select(tables.App).where(column == row.id).order_by(tables.App.name)))
 
 
+async def _behind(
+    session: AsyncSession,
+    apps: Sequence[tables.App],
+    deployments: Sequence[tables.Deployment],
+    rows: Sequence[tables.Topology],
+) -> dict[tuple[str, str], list[str]]:
+    """By app and region, the gateways whose acknowledgement the exchange of revisions waits for."""
+    owners = {each.id: each.app_id for each in deployments}
+    waiting = {owners[row.deployment_id] for row in rows if row.weight != row.routed or row.target}
+    found: dict[tuple[str, str], list[str]] = {}
+    for app in apps:
+        if app.id not in waiting:
+            continue
+        known = await session.scalars(select(tables.Route).where(tables.Route.environment_id == app.environment_id))
+        routes = [route.id for route in known if app.name in gateways.apps_of_route(route.spec)]
+        places = await gateways.served_places(session, app.workspace_id, app.environment_id)
+        serving = {row.region_id for row in rows if owners[row.deployment_id] == app.id and row.weight}
+        for each in await gateways.behind(session, places, routes):
+            text = each.name if each.pods == (gateways.ANY,) else f"{each.name} ({', '.join(each.pods)})"
+            # what leads to other regions is waited for in all of them
+            for region_id in [each.region_id] if each.region_id in serving else sorted(serving):
+                found.setdefault((app.id, region_id), []).append(text)
+    return found
+
+
 async def _audit(session: AsyncSession, which: Any, workspace_id: str, limit: int) -> list[dict[str, Any]]:
     query = select(tables.Audit).where(tables.Audit.workspace_id == workspace_id)
     if which is not None:
@@ -449,15 +487,26 @@ def _short(row: Row, within: ObjectScope) -> dict[str, Any]:
     return {name: shown[name] for name in ("apiVersion", "kind", "metadata")}
 
 
-def _revision(deployment: tables.Deployment, app: tables.App) -> dict[str, Any]:
+async def _revisions_in_use(session: AsyncSession, app: tables.App) -> set[int]:
+    """The newest revision, and those that something counts as."""
+    rows = await session.execute(
+        select(tables.Topology.revision, tables.Deployment.revision.label("own"))
+        .join(tables.Deployment, tables.Deployment.id == tables.Topology.deployment_id)
+        .where(tables.Deployment.app_id == app.id)
+    )
+    return {app.revision, *(row.revision or row.own for row in rows)}
+
+
+def _revision(deployment: tables.Deployment, app: tables.App, *, is_used: bool) -> dict[str, Any]:
+    """What a newer revision has taken over does not run as this one any more."""
     return {
         "id": deployment.id,
         "revision": deployment.revision,
         "name": deployment.k8s_name,
         "image": deployment.image,
         "git": deployment.git,
-        "status": deployment.status,
-        "state": deployment.desired_state,
+        "status": "broken" if deployment.broken_at else deployment.status,
+        "state": deployment.desired_state if is_used else "archived",
         "reason": deployment.reason,
         "live": deployment.id == app.live_deployment_id,
         "template": deployment.template,

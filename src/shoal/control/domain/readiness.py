@@ -1,9 +1,12 @@
 """What follows from reports, in the transaction that stores them: the report itself drives the state.
 
-    a revision is ready     its regions pass the gate; routes lead to it; older revisions end once the routes arrived
-    a row that moved is     the row it replaces goes
-    a first deployment is   its environment gets a gateway in the region, with routes, policies and keys
-    a gateway converged     it is ready; one that it replaces elsewhere goes
+    instances are ready       the exchange of revisions goes on (``exchange``)
+    gateways took routes      so it does, and old instances may go
+    enough regions are done   the revision is ready as a whole, and the live one
+    a live revision fails     it is marked, until it recovers; nothing is stopped
+    a row that moved is ready the row it replaces goes
+    a first deployment is     its environment gets a gateway in the region, with routes, policies and keys
+    a gateway converged       it is ready; one that it replaces elsewhere goes
 
 Everything is decided from what the database says now, so doing it twice, or late, does nothing more. Nothing here is
 a user's change: agents get what users changed first.
@@ -11,8 +14,7 @@ a user's change: agents get what users changed first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 
 from sqlalchemy import func, or_, select
 
@@ -21,44 +23,40 @@ from shoal.control.database import tables
 from shoal.control.database.engine import Database
 from shoal.control.database.tables import Deployment, Desired, Instance, Sentinel, Topology
 from shoal.control.database.transaction import Tx
-from shoal.control.domain import apps, candidates, gateways, moves
-from shoal.control.domain.gate import WAITING, RowFacts, converged, finished_moves, passes, serving
+from shoal.control.domain import apps, candidates, exchange, gateways, moves
+from shoal.control.domain.app_facts import KnownApp, load_apps
+from shoal.control.domain.deployments import want_row
+from shoal.control.domain.exchange import say
+from shoal.control.domain.gate import WAITING, converged, finished_moves, passes, serving
 from shoal.control.domain.gateways import ReadyAt
 from shoal.control.domain.model import GatewayDefaults
-from shoal.control.domain.plan import needed_instances
-from shoal.control.domain.specs import read_app_spec
+from shoal.control.domain.status import instance_text, worst_instance
 from shoal.control.domain.work import PendingWork
 from shoal.sync.keys import Place, key_of, split_key
 
 DEFAULTS = GatewayDefaults()
-ROUTES_GRACE_MS = 60_000  # an old revision waits this long for its routes to be taken elsewhere
 
 _new_suffix: Callable[[int], str] = Ids().new_suffix
-
-
-@dataclass(slots=True)
-class _Known:
-    """A deployment with its app and rows."""
-
-    deployment: Deployment
-    app: tables.App
-    name: str  # project/environment/app
-    rows: list[RowFacts]
-    correlation: str = ""  # of the request that led to its newest change
 
 
 async def after_report(tx: Tx, deployment_ids: set[str], *, defaults: GatewayDefaults = DEFAULTS) -> None:
     """Draw the consequences of reports about these deployments."""
     concerned = await candidates.concerned(tx, deployment_ids)
-    if not concerned:
-        return
-    await tx.claim()
-    work = PendingWork(tx=tx, new_suffix=_new_suffix, gateways=defaults)
-    for each in await _load(tx, concerned):
-        with tx.caused_by(each.correlation):
+    if concerned:
+        await tx.claim()
+        work = PendingWork(tx=tx, new_suffix=_new_suffix, gateways=defaults)
+        await advance_apps(work, concerned)
+
+
+async def advance_apps(work: PendingWork, app_ids: Collection[str]) -> None:
+    """Draw all consequences for some apps. The counter must have been claimed."""
+    known = await load_apps(work.tx, app_ids)
+    for each in known:
+        with work.tx.caused_by(each.correlation):
             await _advance(work, each)
-    await tx.session.flush()
-    await _settle(work, await _load(tx, concerned))
+            await work.flush()
+    await work.session.flush()
+    await _settle(work, known)
     await work.flush()
 
 
@@ -74,141 +72,163 @@ async def after_sentinel_report(tx: Tx, keys: set[str], *, defaults: GatewayDefa
         for sentinel in list(rows):
             await _sentinel_reported(work, sentinel)
     if routes := named.get("route"):
-        environments = set(
-            await tx.session.scalars(select(tables.Route.environment_id).where(tables.Route.id.in_(routes)))
-        )
-        await _retire_superseded(work, Deployment.environment_id.in_(environments))
+        await gateways.heard(tx.session, sorted(routes))
+        waiting = await _waiting_for(tx, sorted(routes))
+        if waiting:
+            await tx.claim()
+            await advance_apps(work, waiting)
     await work.flush()
 
 
-async def has_overdue(database: Database, now: int) -> bool:
+async def _waiting_for(tx: Tx, routes: Sequence[str]) -> set[str]:
+    """Apps that these routes lead to and whose revisions are exchanged."""
+    found = await tx.session.scalars(select(tables.Route).where(tables.Route.id.in_(routes)))
+    names = [(route.environment_id, name) for route in found for name in gateways.apps_of_route(route.spec)]
+    if not names:
+        return set()
+    rows = await tx.session.execute(
+        select(tables.App.id, tables.App.environment_id, tables.App.name)
+        .join(Deployment, Deployment.app_id == tables.App.id)
+        .join(Topology, Topology.deployment_id == Deployment.id)
+        .where(
+            tables.App.environment_id.in_({environment for environment, _ in names}),
+            or_(Topology.weight != Topology.routed, Topology.revision != tables.App.revision),
+        )
+        .distinct()
+    )
+    return {row.id for row in rows if (row.environment_id, row.name) in names}
+
+
+_UNDER_WAY = or_(
+    Deployment.status.in_(("pending", "deploying")) & (Deployment.id == tables.App.deployment_id),
+    Topology.revision != tables.App.revision,
+    Topology.weight != Topology.routed,
+)
+
+
+async def has_overdue(database: Database) -> bool:
     """Whether ``sweep`` may have something to do; costs one read."""
     async with database.reading() as session:
         found = await session.scalar(
             select(func.count())
             .select_from(Deployment)
-            .where(
-                Deployment.desired_state == "running",
-                or_(
-                    Deployment.status.in_(("pending", "deploying")),
-                    (Deployment.status == "superseded") & (Deployment.updated_at <= now - ROUTES_GRACE_MS),
-                ),
-            )
+            .join(tables.App, tables.App.id == Deployment.app_id)
+            .outerjoin(Topology, Topology.deployment_id == Deployment.id)
+            .where(Deployment.desired_state == "running", _UNDER_WAY)
         )
     return bool(found)
 
 
 async def sweep(tx: Tx, *, defaults: GatewayDefaults = DEFAULTS) -> None:
-    """What no report brings about: deadlines of revisions, regions given up, routes waited for long enough."""
+    """What no report brings about: deadlines of revisions, regions given up, gateways removed or forgotten."""
+    await tx.claim()  # before anything is read: others may be changing it
     work = PendingWork(tx=tx, new_suffix=_new_suffix, gateways=defaults)
-    await _retire_superseded(work, Deployment.updated_at <= tx.now - ROUTES_GRACE_MS)
-    waiting = select(Deployment.id).where(
-        Deployment.desired_state == "running", Deployment.status.in_(("pending", "deploying"))
+    found = await tx.session.scalars(
+        select(tables.App.id)
+        .join(Deployment, Deployment.app_id == tables.App.id)
+        .outerjoin(Topology, Topology.deployment_id == Deployment.id)
+        .where(Deployment.desired_state == "running", _UNDER_WAY)
+        .distinct()
     )
-    ids = set(await tx.session.scalars(waiting))
-    for each in await _load(tx, ids):
-        with tx.caused_by(each.correlation):
-            await _advance(work, each)  # what it waited for may have been given up: then no report says so
-    await tx.session.flush()
-    ready = [each for each in await _load(tx, ids) if each.deployment.status == "ready"]
-    await _settle(work, ready)
-    await work.flush()
+    await advance_apps(work, set(found))
 
 
-async def _advance(work: PendingWork, known: _Known) -> None:
-    deployment, app = known.deployment, known.app
-    if deployment.desired_state != "running":
+async def _advance(work: PendingWork, known: KnownApp) -> None:
+    for revision in sorted({known.revision(row) for row in known.rows}):
+        for row in finished_moves(known.row_facts(revision)):
+            moved = await work.session.get(Topology, row.id)
+            if moved is not None and moved.moved_from:
+                known.rows = [each for each in known.rows if each.id != moved.moved_from]
+                await moves.finish_move(work, moved)
+                say(work, known, "Moved", f"revision {revision} is ready in its new place", region=row.region)
+    await exchange.advance(work, known)
+    await _mark_broken(work, known)
+    newest = known.newest
+    if newest is None or newest.status not in WAITING:
         return
-    for row in finished_moves(known.rows):
-        moved = await work.session.get(Topology, row.id)
-        if moved is not None and moved.moved_from:
-            await moves.finish_move(work, moved)
-            _event(work, known, "Moved", f"revision {deployment.revision} is ready in its new place", region=row.region)
-    if deployment.status == "superseded":
-        await _retire_superseded(work, Deployment.id == deployment.id)
-        return
-    if deployment.status in WAITING and passes(known.rows, read_app_spec(app.spec).readiness.regions):
-        await _became_ready(work, known)
+    if passes(known.row_facts(newest.revision), known.spec.readiness.regions):
+        _became_ready(work, known, newest)
     else:
-        _check_deadline(work, known)
+        await _check_deadline(work, known, newest)
 
 
-async def _became_ready(work: PendingWork, known: _Known) -> None:
-    deployment, app = known.deployment, known.app
-    deployment.status, deployment.reason = "ready", ""
-    deployment.ready_at = deployment.updated_at = work.now
-    _event(work, known, "Ready", f"revision {deployment.revision} is ready")
-    live = await work.session.get(Deployment, app.live_deployment_id) if app.live_deployment_id else None
-    if live is not None and live.revision > deployment.revision:
-        return
-    changed, app.live_deployment_id = app.live_deployment_id != deployment.id, deployment.id
-    await work.session.flush()
-    if changed:
-        for route in await gateways.routes_of_app(work, app):
-            await gateways.config_changed(work, "route", route)
-    for old in await apps.running_deployments(work, app.id):
-        if old.revision < deployment.revision:
+def _became_ready(work: PendingWork, known: KnownApp, newest: Deployment) -> None:
+    newest.status, newest.reason = "ready", ""
+    newest.ready_at = newest.updated_at = work.now
+    say(work, known, "Ready", f"revision {newest.revision} is ready")
+    known.app.live_deployment_id = newest.id
+    for old in known.deployments.values():
+        if old.revision < newest.revision and old.status != "failed":
             old.status, old.updated_at = "superseded", work.now
-    await work.session.flush()
-    await _retire_superseded(work, Deployment.app_id == app.id)
 
 
-async def _retire_superseded(work: PendingWork, which: object) -> None:
-    """End old revisions whose requests go to a newer one by now."""
-    rows = await work.session.scalars(
-        select(Deployment)
-        .where(Deployment.status == "superseded", Deployment.desired_state == "running", which)  # type: ignore[arg-type]
-        .order_by(Deployment.id)
-    )
-    for old in list(rows):
-        app = await work.session.get(tables.App, old.app_id)
-        if app is None or (old.updated_at > work.now - ROUTES_GRACE_MS and not await _routes_arrived(work, app)):
-            continue
-        await work.tx.claim()
-        live = await _load(work.tx, {app.live_deployment_id})
-        with work.tx.caused_by(live[0].correlation if live else work.tx.correlation):
-            for known in await _load(work.tx, {old.id}):
-                _event(work, known, "Superseded", f"revision {old.revision} is removed: a newer one is ready")
-            await apps.retire(work, old)
-            await _settle(work, await _load(work.tx, {app.live_deployment_id}))
-
-
-async def _routes_arrived(work: PendingWork, app: tables.App) -> bool:
-    """Whether every gateway has the newest version of the routes that lead to the app."""
-    routes = [route.id for route in await gateways.routes_of_app(work, app)]
-    if not routes:
-        return True
-    await work.flush()
-    behind = await work.session.scalar(
-        select(func.count()).where(
-            Desired.kind == "route",
-            Desired.object_id.in_(routes),
-            Desired.action == "apply",
-            Desired.applied_number < Desired.number,
-        )
-    )
-    return not behind
-
-
-def _check_deadline(work: PendingWork, known: _Known) -> None:
-    deployment = known.deployment
-    deadline_s = read_app_spec(known.app.spec).readiness.deadline
-    if deployment.status not in ("pending", "deploying") or work.now - deployment.updated_at <= deadline_s * 1000:
+async def _check_deadline(work: PendingWork, known: KnownApp, newest: Deployment) -> None:
+    """Past its deadline a revision has failed. One that gets no requests anywhere, beside an older one that does, is
+    stopped; elsewhere it goes on trying, and regions catch up when it becomes ready."""
+    deadline_s = known.spec.readiness.deadline
+    if newest.status not in ("pending", "deploying") or work.now - newest.updated_at <= deadline_s * 1000:
         return
-    deployment.status = "failed"
-    deployment.reason = f"not ready after {deadline_s} s"
-    _event(work, known, "Failed", f"revision {deployment.revision} is not ready after {deadline_s} s", warning=True)
+    own = [row for row in known.rows if known.is_wanted(row)]
+    why = await _failure(work, own)
+    newest.status = "failed"
+    newest.reason = f"not ready after {deadline_s} s" + (f"; {why}" if why else "")
+    text = f"revision {newest.revision} is not ready after {deadline_s} s"
+    serves = any(row.routed for row in known.rows if not known.is_wanted(row))
+    if serves and not any(row.routed for row in own):
+        for row in own:
+            row.desired_status, row.updated_at = "stopped", work.now
+            if row.cluster_id:
+                want_row(work, known.deployments[row.deployment_id], row)
+        text += " and gets no requests: it is stopped"
+        await exchange.advance(work, known)
+    say(work, known, "Failed", text + (f" ({why})" if why else ""), warning=True)
 
 
-async def _settle(work: PendingWork, known: Sequence[_Known]) -> None:
+async def _mark_broken(work: PendingWork, known: KnownApp) -> None:
+    """A revision that was ready and gets requests fails, or has recovered."""
+    for record in list(known.deployments.values()):
+        if not record.ready_at:
+            continue
+        facts = {each.id: each for each in known.row_facts(record.revision)}
+        serving_rows = [row for row in known.rows if row.id in facts and row.weight and not row.moved_from]
+        short = [row for row in serving_rows if facts[row.id].ready < facts[row.id].needed]
+        why = await _failure(work, short) if short else ""
+        if why and not record.broken_at:
+            record.broken_at, record.reason = work.now, why
+            region = str(short[0].reason.get("region") or "")
+            text = f"revision {record.revision} fails: {why}; `shoal rollback app {known.app.name}` goes back"
+            say(work, known, "Failing", text, warning=True, region=region)
+        elif record.broken_at and serving_rows and not short:
+            record.broken_at, record.reason = 0, ""
+            say(work, known, "Recovered", f"revision {record.revision} is ready again")
+
+
+async def _failure(work: PendingWork, rows: Sequence[Topology]) -> str:
+    """Why instances of these rows fail, in words; empty when none does."""
+    for row in rows:
+        found = await work.session.scalars(
+            select(Instance).where(
+                Instance.workspace_id == row.workspace_id,
+                Instance.deployment_id == row.deployment_id,
+                Instance.cluster_id == row.cluster_id,
+                Instance.shard == row.shard,
+            )
+        )
+        worst = worst_instance([each for each in found if each.status == "failed"])
+        if worst is not None:
+            return f"{row.reason.get('region') or row.region_id}: {instance_text(worst)}"
+    return ""
+
+
+async def _settle(work: PendingWork, known: Sequence[KnownApp]) -> None:
     """Gateways of the environments in which something is ready."""
     ready: dict[str, dict[str, ReadyAt]] = {}
     causes: dict[str, str] = {}
     for each in known:
-        causes[each.deployment.environment_id] = each.correlation
-        if each.deployment.desired_state == "running":
-            for region_id, row in serving(each.rows).items():
-                ready.setdefault(each.deployment.environment_id, {})[region_id] = ReadyAt(row.place, row.region)
+        causes[each.app.environment_id] = each.correlation
+        for revision in {each.revision(row) for row in each.rows}:
+            for region_id, row in serving(each.row_facts(revision)).items():
+                ready.setdefault(each.app.environment_id, {})[region_id] = ReadyAt(row.place, row.region)
     for environment_id in sorted(ready):
         environment = await work.session.get(tables.Environment, environment_id)
         if environment is not None:
@@ -250,98 +270,3 @@ async def _sentinel_reported(work: PendingWork, sentinel: Sentinel) -> None:
             if sentinel.environment_id:
                 await apps.settle_environment(work, sentinel.environment_id)
             await work.flush()
-
-
-async def _load(tx: Tx, deployment_ids: Collection[str]) -> list[_Known]:
-    """Deployments that are wanted, with their rows as reported; those that are gone are left out.
-
-    Read anew each time: what was read before the counter was claimed may have been changed by others since."""
-    if not deployment_ids:
-        return []
-    session = tx.session
-    found = await session.execute(
-        select(
-            Deployment, tables.App, tables.Project.name.label("project"), tables.Environment.name.label("environment")
-        )
-        .join(tables.App, tables.App.id == Deployment.app_id)
-        .join(tables.Project, tables.Project.id == Deployment.project_id)
-        .join(tables.Environment, tables.Environment.id == Deployment.environment_id)
-        .where(Deployment.id.in_(deployment_ids), Deployment.desired_state == "running")
-        .order_by(Deployment.app_id, Deployment.revision)
-        .execution_options(populate_existing=True)
-    )
-    running = found.all()
-    ids = [row.Deployment.id for row in running]
-    rows = await session.scalars(
-        select(Topology)
-        .where(Topology.deployment_id.in_(ids))
-        .order_by(Topology.id)
-        .execution_options(populate_existing=True)
-    )
-    desired = await session.execute(
-        select(
-            Desired.cluster_id, Desired.shard, Desired.object_id, Desired.number, Desired.applied_number, Desired.error,
-            Desired.correlation,
-        ).where(Desired.kind == "deployment", Desired.object_id.in_(ids), Desired.action == "apply")
-        .order_by(Desired.number)
-    )  # fmt: skip
-    wanted = desired.all()
-    causes = {row.object_id: row.correlation for row in wanted if row.correlation}
-    applied = {
-        (row.object_id, Place(row.cluster_id, row.shard)): row.applied_number >= row.number and not row.error
-        for row in wanted
-    }
-    ready = await _ready_instances(tx, ids)
-    by_deployment: dict[str, list[RowFacts]] = {}
-    for row in rows:
-        by_deployment.setdefault(row.deployment_id, []).append(_facts(row, applied, ready))
-    return [
-        _Known(
-            each.Deployment,
-            each.App,
-            f"{each.project}/{each.environment}/{each.App.name}",
-            by_deployment.get(each.Deployment.id, []),
-            causes.get(each.Deployment.id, ""),
-        )
-        for each in running
-    ]
-
-
-async def _ready_instances(tx: Tx, deployment_ids: Iterable[str]) -> dict[tuple[str, Place], int]:
-    counted = await tx.session.execute(
-        select(Instance.deployment_id, Instance.cluster_id, Instance.shard, func.count().label("instances"))
-        .where(Instance.deployment_id.in_(deployment_ids), Instance.ready, Instance.status == "running")
-        .group_by(Instance.deployment_id, Instance.cluster_id, Instance.shard)
-    )
-    return {(row.deployment_id, Place(row.cluster_id, row.shard)): row.instances for row in counted}
-
-
-def _facts(row: Topology, applied: dict[tuple[str, Place], bool], ready: dict[tuple[str, Place], int]) -> RowFacts:
-    place = Place(row.cluster_id, row.shard)
-    where = (row.deployment_id, place)
-    return RowFacts(
-        id=row.id,
-        region_id=row.region_id,
-        region=str(row.reason.get("region") or row.region_id),
-        place=place,
-        desired_status=row.desired_status,
-        needed=0 if row.desired_status == "stopped" else needed_instances(row.replicas, row.autoscaling),
-        ready=ready.get(where, 0),
-        applied=applied.get(where, False),
-        moved_from=row.moved_from,
-    )
-
-
-def _event(
-    work: PendingWork, known: _Known, reason: str, message: str, *, warning: bool = False, region: str = ""
-) -> None:
-    work.tx.event(
-        workspace_id=known.app.workspace_id,
-        kind="App",
-        object_id=known.app.id,
-        name=known.name,
-        reason=reason,
-        message=message,
-        type="Warning" if warning else "Normal",
-        region=region,
-    )

@@ -1,15 +1,24 @@
-"""Routes as gateways need them: apps become the deployments that serve them now. Pure, but for reading the rows."""
+"""Routes as gateways need them: apps become the deployments that serve them in the gateway's region. Pure, but for
+reading the rows.
+
+A region in which no revision gets requests leads to the revision that the other regions give most to: its gateway sends
+the requests there. In the regions that may get such requests, routes keep an old revision without weight until it is
+removed, so that their gateways still know it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import case, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from shoal.control.database.tables import App, Deployment
+from shoal.control.database.tables import App, Deployment, Environment, Sentinel, Topology
+from shoal.control.domain.plan import needed_instances
+from shoal.control.rollout.model import Lead
+from shoal.control.rollout.plan import led_to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,60 +41,127 @@ class RoutedDeployment:
         }
 
 
-def resolve_route(
-    spec: Mapping[str, Any], live: Mapping[str, RoutedDeployment], pinned: Mapping[str, RoutedDeployment]
-) -> dict[str, Any]:
+class RoutedShare(NamedTuple):
+    """A revision of an app, and its percent of the app's requests."""
+
+    target: RoutedDeployment
+    weight: int
+
+
+_NOTHING: Sequence[RoutedShare | None] = (None,)
+Shares = Mapping[str, Sequence[RoutedShare]]  # by app
+
+
+@dataclass(slots=True)
+class RouteTargets:
+    """Where the routes of an environment may lead."""
+
+    pinned: dict[str, RoutedDeployment] = field(default_factory=dict)  # every running deployment, by id
+    elsewhere: dict[str, list[RoutedShare]] = field(default_factory=dict)  # by app: where no region is named below
+    regions: dict[str, dict[str, list[RoutedShare]]] = field(default_factory=dict)  # by region and app
+
+    def in_region(self, region_id: str) -> Shares:
+        return {**self.elsewhere, **self.regions.get(region_id, {})}
+
+
+def resolve_route(spec: Mapping[str, Any], live: Shares, pinned: Mapping[str, RoutedDeployment]) -> dict[str, Any]:
     """The stored spec of a route with deployments in place of apps. ``live`` is by app, ``pinned`` by deployment's id.
 
     An app without a live deployment has no target: its share is kept, so that requests are refused rather than all
-    sent elsewhere."""
+    sent elsewhere. Where an app has several revisions, all weights of the route are multiplied by 100."""
     named = [{"app": spec["app"]}] if spec.get("app") else list(spec.get("backends") or ())
     found = {key: value for key, value in spec.items() if key not in ("app", "backends", "mirror")}
+    shares: list[Sequence[RoutedShare | None]] = [_shares(backend, live, pinned) for backend in named]
+    factor = 1 if all(len(each) < 2 for each in shares) else 100
     if named:
         found["backends"] = [
             {
                 "app": backend["app"],
-                "weight": backend.get("weight", 100),
-                "target": _target(backend, live, pinned),
+                "weight": backend.get("weight", 100) * (share.weight * factor // 100 if share else factor),
+                "target": share.target.as_json() if share else None,
             }
-            for backend in named
+            for backend, each in zip(named, shares, strict=True)
+            for share in (each or _NOTHING)
         ]
     mirror = spec.get("mirror")
-    if mirror and mirror.get("app") in live:
-        found["mirror"] = {"percent": mirror.get("percent", 100), "target": live[mirror["app"]].as_json()}
+    if mirror and live.get(mirror.get("app")):
+        most = max(live[mirror["app"]], key=lambda each: each.weight)
+        found["mirror"] = {"percent": mirror.get("percent", 100), "target": most.target.as_json()}
     return found
 
 
-def _target(
-    backend: Mapping[str, Any], live: Mapping[str, RoutedDeployment], pinned: Mapping[str, RoutedDeployment]
-) -> dict[str, Any] | None:
+def _shares(backend: Mapping[str, Any], live: Shares, pinned: Mapping[str, RoutedDeployment]) -> Sequence[RoutedShare]:
     pin = backend.get("deployment")
-    target = pinned.get(pin) if pin else live.get(backend["app"])
-    return target.as_json() if target else None
+    if pin:
+        return [RoutedShare(pinned[pin], 100)] if pin in pinned else []
+    return live.get(backend["app"], [])
 
 
-async def read_targets(
-    session: AsyncSession, environment_ids: Collection[str]
-) -> dict[str, tuple[dict[str, RoutedDeployment], dict[str, RoutedDeployment]]]:
-    """By environment: the live deployment of each app, and every running deployment by id."""
+async def read_targets(session: AsyncSession, environment_ids: Collection[str]) -> dict[str, RouteTargets]:
+    """By environment."""
     rows = await session.execute(
-        select(App.name, App.live_deployment_id, Deployment)
+        select(
+            App.name, App.revision.label("newest"), Deployment, Topology.region_id, Topology.revision,
+            *_shares_of(Topology.weight, Topology.routed), Topology.replicas, Topology.autoscaling,
+        )
         .join(App, App.id == Deployment.app_id)
+        .join(Topology, Topology.deployment_id == Deployment.id)
         .where(Deployment.environment_id.in_(environment_ids), Deployment.desired_state == "running")
-    )
-    found: dict[str, tuple[dict[str, RoutedDeployment], dict[str, RoutedDeployment]]] = {
-        id_: ({}, {}) for id_ in environment_ids
-    }
+        .order_by(Deployment.app_id, Deployment.revision.desc(), Topology.id)
+    )  # fmt: skip
+    with_gateways = await _gateway_regions(session, environment_ids)
+    found = {id_: RouteTargets() for id_ in environment_ids}
+    apps: dict[tuple[str, str], list[Any]] = {}
     for row in rows:
         deployment: Deployment = row.Deployment
-        live, pinned = found[deployment.environment_id]
-        target = pinned[deployment.id] = RoutedDeployment(
+        found[deployment.environment_id].pinned[deployment.id] = RoutedDeployment(
             deployment=deployment.id,
             namespace=deployment.namespace,
             name=deployment.k8s_name,
             port=int(deployment.template.get("port") or 0),
             protocol=str(deployment.template.get("protocol") or "http1"),
         )
-        if deployment.id == row.live_deployment_id:
-            live[row.name] = target
+        apps.setdefault((deployment.environment_id, row.name), []).append(row)
+    for (environment_id, name), known in apps.items():
+        _add_app(found[environment_id], name, known, with_gateways.get(environment_id, set()))
+    return found
+
+
+def _shares_of(weight: Any, routed: Any) -> list[Any]:
+    """A control plane of an earlier version writes no weights: with it the live revision gets everything."""
+    is_unwritten = (Topology.revision == 0) & (Deployment.id == App.live_deployment_id)
+    return [case((is_unwritten, 100), else_=each).label(each.key) for each in (weight, routed)]
+
+
+def _add_app(targets: RouteTargets, name: str, rows: Sequence[Any], with_gateways: Collection[str]) -> None:
+    """``rows`` are those of one app, newest deployment first."""
+    serving = {row.region_id for row in rows if row.weight}
+    leads = led_to(
+        Lead(row.Deployment.id, row.revision or row.Deployment.revision, row.routed)
+        for row in rows
+        if needed_instances(row.replicas, row.autoscaling)
+    )
+    if leads:
+        targets.elsewhere[name] = [RoutedShare(targets.pinned[leads], 100)]
+    is_known_elsewhere = any(region not in serving for region in with_gateways)
+    for row in rows:
+        if row.region_id not in serving:
+            continue
+        shares = targets.regions.setdefault(row.region_id, {}).setdefault(name, [])
+        is_old = (row.revision or row.Deployment.revision) != row.newest
+        target = targets.pinned[row.Deployment.id]
+        if (row.weight or (is_old and is_known_elsewhere)) and all(each.target != target for each in shares):
+            shares.append(RoutedShare(target, row.weight))  # of a move under way there are two rows
+
+
+async def _gateway_regions(session: AsyncSession, environment_ids: Collection[str]) -> dict[str, set[str]]:
+    """By environment, the regions in which gateways may serve it."""
+    rows = await session.execute(
+        select(Environment.id, Sentinel.region_id)
+        .join(Sentinel, Sentinel.workspace_id == Environment.workspace_id)
+        .where(Environment.id.in_(environment_ids), Sentinel.environment_id.in_((Environment.id, "")))
+    )
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(row.id, set()).add(row.region_id)
     return found

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.control.database import tables
-from shoal.control.domain.plan import needed_instances, needed_regions
+from shoal.control.domain.plan import needed_regions, told_instances
 from shoal.sync.keys import Place
 
 BAD = frozenset({"ApplyFailed", "AgentLost", "Failing", "Unplaced"})
+UNSCHEDULABLE = "Unschedulable"  # as the scheduler says it of a pod
+NO_CAPACITY = "NoCapacity"  # a region cannot start instances beside the old ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,8 @@ class StatusFacts:
     topology: Sequence[tables.Topology] = ()
     desired: Sequence[tables.Desired] = ()
     instances: Sequence[tables.Instance] = ()
+    # by app and region, the gateways whose acknowledgement is waited for
+    behind: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
     _rows: dict[str, list[tables.Topology]] = field(default_factory=dict, init=False)
     _desired: dict[str, dict[Place, tables.Desired]] = field(default_factory=dict, init=False)
     _instances: dict[tuple[str, Place], list[tables.Instance]] = field(default_factory=dict, init=False)
@@ -62,19 +66,16 @@ class PlaceState:
 
 def app_status(app: tables.App, deployments: Sequence[tables.Deployment], facts: StatusFacts) -> dict[str, Any]:
     """An app: its newest revision in every region, the live one, and a line that says it all."""
-    newest = next((each for each in deployments if each.id == app.deployment_id), None)
+    known = {each.id: each for each in deployments}
+    newest = known.get(app.deployment_id)
     if newest is None:
         return {"summary": "No revision", "state": "Empty", "revision": app.revision, "regions": [], "conditions": []}
-    regions = deployment_regions(newest, facts)
+    view = _AppView(app, known, facts)
+    regions = view.regions(newest.revision)
     others = [
-        {
-            "deployment": each.id,
-            "revision": each.revision,
-            "status": each.status,
-            "regions": deployment_regions(each, facts),
-        }
+        {"deployment": each.id, "revision": each.revision, "status": each.status, "regions": found}
         for each in deployments
-        if each.id != newest.id and each.desired_state == "running"
+        if each.id != newest.id and each.desired_state == "running" and (found := view.regions(each.revision))
     ]
     wanted = [row for row in regions if row["desired"]["state"] in ("running", "stopped")]
     ready = [row for row in wanted if row["state"] in ("Ready", "Stopped", "Drifted")]
@@ -96,57 +97,107 @@ def app_status(app: tables.App, deployments: Sequence[tables.Deployment], facts:
     }
 
 
-def deployment_regions(deployment: tables.Deployment, facts: StatusFacts) -> list[dict[str, Any]]:
-    """A revision, place by place; what is being removed comes last."""
-    rows = facts.rows_of(deployment.id)
-    shown = [_region(deployment, row, facts) for row in rows]
-    placed = {Place(row.cluster_id, row.shard) for row in rows}
-    going = [
-        _going(row, facts)
-        for place, row in sorted(facts.desired_of(deployment.id).items())
-        if row.action != "apply" and not row.gone_at and place not in placed
-    ]
-    return sorted(shown, key=lambda each: (each["region"], each["cluster"], each["shard"])) + going
+@dataclass(frozen=True, slots=True)
+class _AppView:
+    """The rows of an app, by the revision that they count as."""
+
+    app: tables.App
+    deployments: Mapping[str, tables.Deployment]
+    facts: StatusFacts
+
+    def regions(self, revision: int) -> list[dict[str, Any]]:
+        """A revision, place by place; what is being removed comes last."""
+        shown, going = [], []
+        for deployment in self.deployments.values():
+            rows = self.facts.rows_of(deployment.id)
+            shown += [self._region(deployment, row) for row in rows if _revision(row, deployment) == revision]
+            placed = {Place(row.cluster_id, row.shard) for row in rows}
+            if deployment.revision == revision:
+                going += [
+                    _going(row, self.facts)
+                    for place, row in sorted(self.facts.desired_of(deployment.id).items())
+                    if row.action != "apply" and not row.gone_at and place not in placed
+                ]
+        return sorted(shown, key=lambda each: (each["region"], each["cluster"], each["shard"])) + going
+
+    def _region(self, deployment: tables.Deployment, row: tables.Topology) -> dict[str, Any]:
+        facts = self.facts
+        place = Place(row.cluster_id, row.shard)
+        desired = facts.desired_of(deployment.id).get(place)
+        instances = facts.instances_at(deployment.id, place)
+        finding = judge(row, desired, instances, facts.agents.get(place), facts.now)
+        if _revision(row, deployment) == self.app.revision:
+            finding = self._in_exchange(row, instances, finding)
+        observed = (desired.observed if desired else None) or {}
+        return {
+            "region": facts.regions.get(row.region_id, row.region_id),
+            "cluster": facts.clusters.get(row.cluster_id, row.cluster_id),
+            "shard": row.shard,
+            "state": finding.state,
+            "reason": finding.reason,
+            "message": finding.message,
+            "weight": row.weight or 0,
+            "desired": {
+                "version": desired.number if desired else 0,
+                "state": row.desired_status,
+                "replicas": row.replicas,
+                "autoscaling": row.autoscaling,
+                "age": age_s(desired.committed_at, facts.now) if desired else None,
+            },
+            "applied": {
+                "version": desired.applied_number if desired else 0,
+                "age": age_s(desired.applied_at, facts.now) if desired else None,
+            },
+            "reported": {
+                "ready": sum(_is_ready(each) for each in instances),
+                "needed": _needed(row),
+                "instances": len(instances),
+                "desired": observed.get("desired"),
+                "available": observed.get("available"),
+                "drift": observed.get("drift") or [],
+                "age": age_s(desired.observed_at, facts.now) if desired else None,
+            },
+            "moving": bool(row.moved_from) or row.desired_status == "leaving",
+            "placement": row.reason,
+        }
+
+    def _in_exchange(
+        self, row: tables.Topology, instances: Sequence[tables.Instance], finding: PlaceState
+    ) -> PlaceState:
+        """The newest revision in a region in which an older one is left: who gets the requests, and what is missing."""
+        older = [
+            (_revision(each, deployment), each)
+            for deployment in self.deployments.values()
+            for each in self.facts.rows_of(deployment.id)
+            if each.region_id == row.region_id and _revision(each, deployment) != self.app.revision
+        ]
+        if not older or not told_instances(None, row.replicas, row.autoscaling):
+            return finding
+        keeps = next((f"revision {revision} keeps serving" for revision, each in older if each.weight == 100), "")
+        if finding.state in BAD or finding.state == "Stopped":
+            full = any(each.reason == UNSCHEDULABLE for each in instances if not _is_ready(each))
+            why = finding.message or ("it never became ready and was stopped" if finding.state == "Stopped" else "")
+            text = "; ".join(part for part in (why, keeps) if part)
+            state = "Failing" if finding.state == "Stopped" else finding.state
+            return PlaceState(state, NO_CAPACITY if full else finding.reason or "Halted", text)
+        behind = self.facts.behind.get((self.app.id, row.region_id), ())
+        if behind:
+            text = f"waits for gateways to take their new routes: {', '.join(behind)}"
+            return PlaceState("Progressing", "GatewayBehind", f"{text} (`shoal sentinels forget` ends the wait)")
+        shares = ", ".join(f"revision {revision} has {each.weight} % of requests" for revision, each in older)
+        if finding.state in ("Ready", "Drifted"):
+            return PlaceState("Progressing", "Exchanging", shares)
+        return PlaceState(finding.state, finding.reason, "; ".join(p for p in (finding.message, keeps or shares) if p))
 
 
-def _region(deployment: tables.Deployment, row: tables.Topology, facts: StatusFacts) -> dict[str, Any]:
-    place = Place(row.cluster_id, row.shard)
-    desired = facts.desired_of(deployment.id).get(place)
-    instances = facts.instances_at(deployment.id, place)
-    agent = facts.agents.get(place)
-    finding = judge(row, desired, instances, agent, facts.now)
-    needed = 0 if row.desired_status == "stopped" else needed_instances(row.replicas, row.autoscaling)
-    observed = (desired.observed if desired else None) or {}
-    return {
-        "region": facts.regions.get(row.region_id, row.region_id),
-        "cluster": facts.clusters.get(row.cluster_id, row.cluster_id),
-        "shard": row.shard,
-        "state": finding.state,
-        "reason": finding.reason,
-        "message": finding.message,
-        "desired": {
-            "version": desired.number if desired else 0,
-            "state": row.desired_status,
-            "replicas": row.replicas,
-            "autoscaling": row.autoscaling,
-            "age": age_s(desired.committed_at, facts.now) if desired else None,
-        },
-        "applied": {
-            "version": desired.applied_number if desired else 0,
-            "age": age_s(desired.applied_at, facts.now) if desired else None,
-        },
-        "reported": {
-            "ready": sum(_is_ready(each) for each in instances),
-            "needed": needed,
-            "instances": len(instances),
-            "desired": observed.get("desired"),
-            "available": observed.get("available"),
-            "drift": observed.get("drift") or [],
-            "age": age_s(desired.observed_at, facts.now) if desired else None,
-        },
-        "moving": bool(row.moved_from) or row.desired_status == "leaving",
-        "placement": row.reason,
-    }
+def _revision(row: tables.Topology, deployment: tables.Deployment) -> int:
+    return row.revision or deployment.revision
+
+
+def _needed(row: tables.Topology) -> int:
+    if row.desired_status == "stopped":
+        return 0
+    return max(told_instances(row.instances, row.replicas, row.autoscaling), row.target or 0)
 
 
 def _going(row: tables.Desired, facts: StatusFacts) -> dict[str, Any]:
@@ -205,7 +256,7 @@ def _not_applied(desired: tables.Desired, agent: tables.Agent | None, now: int) 
 
 
 def _judge_instances(row: tables.Topology, desired: tables.Desired, instances: Sequence[tables.Instance]) -> PlaceState:
-    needed = needed_instances(row.replicas, row.autoscaling)
+    needed = _needed(row)
     ready = sum(_is_ready(each) for each in instances)
     moving = row.desired_status == "leaving" or bool(row.moved_from)
     if ready >= needed:
@@ -344,7 +395,12 @@ def explain(app: tables.App, status: Mapping[str, Any], facts: StatusFacts) -> l
         why = row["message"] or row["reason"]
         lines.append(f"{where}: {row['state']}" + (f", {why}" if why else ""))
     for other in status.get("others") or ():
-        lines.append(f"revision {other['revision']} still runs ({other['status']})")
+        rows = [row for row in other["regions"] if row["region"]]
+        where = ", ".join(f"{row['region']} ({row['weight']} % of requests)" for row in rows)
+        lines.append(f"revision {other['revision']} still runs ({other['status']})" + (f": {where}" if where else ""))
+    if status["state"] == "Broken":
+        back = f"shoal rollback app {app.name}"
+        lines.append(f"revision {status['revision']} was ready and fails now: {status['reason']}; to go back: {back}")
     return lines
 
 
@@ -354,16 +410,18 @@ def age_s(at: int, now: int) -> float | None:
 
 
 def _is_ready(instance: tables.Instance) -> bool:
-    return instance.ready and instance.status == "running"
+    return instance.ready and instance.status == "running" and not instance.outdated
 
 
 def _app_state(deployment: tables.Deployment, ready: int, wanted: int) -> str:
     if deployment.status == "stopped":
         return "Stopped"
-    if wanted and ready == wanted and deployment.status == "ready":
+    if wanted and ready == wanted and deployment.status == "ready" and not deployment.broken_at:
         return "Ready"
     if deployment.status == "failed":
         return "Failed"
+    if deployment.broken_at:
+        return "Broken"
     return "Degraded" if deployment.status == "ready" else "Progressing"
 
 

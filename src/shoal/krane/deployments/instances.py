@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from shoal.krane.labels import TOPOLOGY_KEY_ZONE
+from shoal.krane.labels import SECRETS, TOPOLOGY_KEY_ZONE
 from shoal.kube import quantity
 from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
@@ -26,7 +26,8 @@ def is_instance(pod: Obj) -> bool:
     return phase not in _TERMINAL and not pod["metadata"].get("deletionTimestamp")
 
 
-def instance(pod: Obj, node_labels: Mapping[str, str]) -> pb.Instance:
+def instance(pod: Obj, node_labels: Mapping[str, str], secrets: str = "") -> pb.Instance:
+    """``secrets`` names the versions of the secrets that the deployment has now."""
     about, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     ready = is_ready(status)
     reason, message, exit_code, failed = _why(status, ready)
@@ -46,6 +47,7 @@ def instance(pod: Obj, node_labels: Mapping[str, str]) -> pb.Instance:
         cpu_millicores=_resource(pod, "cpu"),
         memory_mib=_resource(pod, "memory"),
         started_ms=_started_ms(status),
+        outdated=(about.get("annotations") or {}).get(SECRETS, "") != secrets,
     )
 
 

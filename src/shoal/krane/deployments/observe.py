@@ -41,8 +41,11 @@ def only_labels(node: Obj) -> Obj:
 def only_shown(pod: Obj) -> Obj:
     """A transform: of a pod only what a report is made of."""
     about, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    kept = {name: about[name] for name in _POD_METADATA if name in about}
+    if secrets := (about.get("annotations") or {}).get(labels.SECRETS):
+        kept["annotations"] = {labels.SECRETS: secrets}
     return {
-        "metadata": {name: about[name] for name in _POD_METADATA if name in about},
+        "metadata": kept,
         "spec": {
             "nodeName": spec.get("nodeName"),
             "containers": [
@@ -60,6 +63,7 @@ class _Seen:
 
     pod: Obj
     node: Mapping[str, str]
+    secrets: str
     instance: pb.Instance
 
 
@@ -93,19 +97,21 @@ class DeploymentObserver:
             desired_replicas=root["spec"].get("replicas") or 0,
             available_replicas=(root.get("status") or {}).get("availableReplicas") or 0,
             instances=self._instances_of(
-                key, [pod for pod in pods if is_instance(pod) and pod["metadata"].get("namespace") == here]
+                key,
+                [pod for pod in pods if is_instance(pod) and pod["metadata"].get("namespace") == here],
+                _secrets(root),
             ),
             drift=self._memory.drift(key),
             live_name=root["metadata"]["name"],
         )
 
-    def _instances_of(self, key: str, pods: list[Obj]) -> list[pb.Instance]:
+    def _instances_of(self, key: str, pods: list[Obj], secrets: str) -> list[pb.Instance]:
         before, now = self._instances.get(key, {}), dict[str, _Seen]()
         for pod in pods:
             name, node = str(pod["metadata"]["name"]), self._node_labels(pod)
             known = before.get(name)
-            if known is None or known.pod is not pod or known.node != node:
-                known = _Seen(pod, node, instance(pod, node))
+            if known is None or known.pod is not pod or known.node != node or known.secrets != secrets:
+                known = _Seen(pod, node, secrets, instance(pod, node, secrets))
             now[name] = known
         self._instances[key] = now
         return [seen.instance for seen in now.values()]
@@ -121,3 +127,9 @@ class DeploymentObserver:
         name = (pod.get("spec") or {}).get("nodeName")
         node = self._watched.caches["Node"].get(ObjectKey("", name)) if name else None
         return (node["metadata"].get("labels") or {}) if node is not None else {}
+
+
+def _secrets(root: Obj) -> str:
+    """Which versions of its secrets the pods of a Deployment start with."""
+    template = root["spec"].get("template") or {}
+    return str(((template.get("metadata") or {}).get("annotations") or {}).get(labels.SECRETS) or "")

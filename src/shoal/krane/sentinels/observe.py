@@ -25,14 +25,19 @@ from shoal.krane.sentinels.leftovers import Leftovers
 from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
 from shoal.krane.sentinels.reports import (
     STATS_SCOPE,
+    UNKNOWN,
+    gateway_pod,
     node_place,
     owned_stats,
     sentinel_report,
+    serves,
     stats_key,
     verdicts,
+    waiting,
 )
 from shoal.krane.sentinels.silence import Silence
 from shoal.kube.objects import Obj
+from shoal.reconcile import Change
 from shoal.sync.keys import split_key
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -71,7 +76,7 @@ class SentinelObserver:
         for kind, root in ROOTS.items():
             if kind != "sentinel":
                 watched.parts((root,), self._scope("" if kind == "keys" else kind))  # sentinels have Secrets too
-        watched.add(_PODS, Scope(namespace=NAMESPACE_SENTINEL), only_name)
+        watched.add(_PODS, Scope(namespace=NAMESPACE_SENTINEL), gateway_pod, key_of=lambda _: None)
         watched.add(_NODES, Scope(), node_place)
         stats = Scope(namespace=NAMESPACE_SENTINEL, label_selector=STATS_SCOPE)
         counters = watched.add(_CONFIG, stats, name=_STATS, key_of=partial(stats_key, self._owner))
@@ -80,9 +85,24 @@ class SentinelObserver:
         )
         counters.cache.add_handler(silence.saw)
         watched.caches["Node"].add_handler(lambda _: self._nodes_changed(changed))
+        watched.caches["Pod"].add_handler(lambda change: self._pod_changed(change, changed))
         self._memory.caches = watched.caches
         leftovers = Leftovers(self._client, watched.caches, stats=_STATS, clock=self._clock)
-        await run_all({"watch": watched.run(changed), "leftovers": leftovers.run(), "silence": silence.run()})
+        await run_all(
+            {
+                "watch": watched.run(changed),
+                "leftovers": leftovers.run(),
+                "silence": silence.run(),
+                "pods": self._until_pods(changed),
+            }
+        )
+
+    async def _until_pods(self, changed: Callable[[str], None]) -> None:
+        """Until the pods are known, nothing can be said about who has taken a route."""
+        await self._watched.caches["Pod"].synced.wait()
+        for route in self._watched.caches[ROOTS["route"].kind]:
+            if (key := labels.key_of(route)) is not None:
+                changed(key)
 
     def _told(self, changed: Callable[[str], None], pod: str) -> None:
         """A pod went silent, or is heard again."""
@@ -96,6 +116,17 @@ class SentinelObserver:
         for service in self._watched.caches["Service"]:
             key = labels.key_of(service)
             if key is not None and service["spec"].get("type") == "NodePort":
+                changed(key)
+
+    def _pod_changed(self, change: Change, changed: Callable[[str], None]) -> None:
+        """A sentinel's pod has come, gone or become ready: routes may wait for it, or no longer."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and (old["ready"], old["ended"]) == (new["ready"], new["ended"]):
+            return
+        for route in self._watched.caches[ROOTS["route"].kind]:
+            key = labels.key_of(route)
+            environment = str((route["metadata"].get("labels") or {}).get(labels.ENVIRONMENT) or "")
+            if key is not None and serves(change.object, environment):
                 changed(key)
 
     async def _wait_for_kinds(self) -> None:
@@ -123,8 +154,16 @@ class SentinelObserver:
                 report.stale = self._silence.stale(own & pods)
         else:
             report = pb.SentinelReport(verdicts=verdicts(root))
+            if kind == "route":
+                report.waiting = self._waiting(key, root)
         report.drift = self._memory.drift(key)
         return report
+
+    def _waiting(self, key: str, route: Obj) -> list[str]:
+        pods = self._watched.caches["Pod"]
+        if not pods.synced.is_set():
+            return [UNKNOWN]
+        return waiting(route, pods, seen=self._memory.recall(key, route) is not None)
 
     def _pods(self) -> set[str]:
         return {pod["metadata"]["name"] for pod in self._watched.caches["Pod"]}
@@ -138,9 +177,3 @@ class SentinelObserver:
 
     def _scope(self, kind: str) -> Scope:
         return Scope(namespace=NAMESPACE_SENTINEL, label_selector=labels.selector(self._owner, kind))
-
-
-def only_name(pod: Obj) -> Obj:
-    """A transform: of a sentinel's pod it is only asked whether it is there."""
-    about = pod["metadata"]
-    return {"metadata": {name: about[name] for name in ("name", "namespace", "uid", "resourceVersion")}}

@@ -12,10 +12,12 @@ from shoal.krane.sentinels.render import ENTRY_PORT, SENTINEL_PORT
 from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
+UNKNOWN = "*"  # in place of pods: which of them have taken a route is not known yet
 STATS_SCOPE = f"{labels.COMPONENT}=sentinel-stats"
 _NODES_MAX = 8  # of those by whose addresses a sentinel is reached
 _STATS_BYTES = 60_000  # more is not kept by the control plane
 _MESSAGE_MAX = 1024
+_ENDED = ("Succeeded", "Failed")
 
 
 def sentinel_report(deployment: Obj, services: Iterable[Obj], nodes: Iterable[Obj]) -> pb.SentinelReport:
@@ -110,6 +112,37 @@ def verdicts(obj: Obj) -> list[pb.Verdict]:
         for entry in sorted(entries, key=lambda one: str(one["name"]))
         if entry.get("generation") == obj["metadata"].get("generation")
     ]
+
+
+def gateway_pod(pod: Obj) -> Obj:
+    """A transform: of a sentinel's pod whom it serves, and whether it does."""
+    about, status = pod["metadata"], pod.get("status") or {}
+    kept = {name: about[name] for name in ("name", "namespace", "uid", "resourceVersion", "labels") if name in about}
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
+    return {"metadata": kept, "ready": ready, "ended": status.get("phase") in _ENDED}
+
+
+def serves(pod: Obj, environment: str) -> bool:
+    """Whether a sentinel's pod serves an environment: its own, or all of them."""
+    own = pod["metadata"].get("labels") or {}
+    return own.get(labels.COMPONENT) == "sentinel" and own.get(labels.ENVIRONMENT) in (None, environment)
+
+
+def waiting(route: Obj, pods: Iterable[Obj], *, seen: bool) -> list[str]:
+    """The pods of sentinels that have not taken a route as it is now. A pod that never was ready and never judged the
+    route leads nowhere yet. ``seen`` is False while the route here is older than what was written: then all wait."""
+    about = route["metadata"]
+    environment = str((about.get("labels") or {}).get(labels.ENVIRONMENT) or "")
+    entries = {str(one.get("name")): one for one in (route.get("status") or {}).get("gateways") or ()}
+    found: list[str] = []
+    for pod in pods:
+        name, entry = str(pod["metadata"]["name"]), entries.get(str(pod["metadata"]["name"]))
+        if pod["ended"] or not serves(pod, environment) or (entry is None and not pod["ready"]):
+            continue
+        is_taken = entry is not None and entry.get("accepted") is True
+        if not seen or not is_taken or (entry or {}).get("generation") != about.get("generation"):
+            found.append(name)
+    return sorted(found)
 
 
 def stats_key(owner: Owner, config_map: Obj) -> str | None:

@@ -51,13 +51,13 @@ async def test_applying_the_same_again_changes_nothing(tmp_path: Path) -> None:
     [
         {"topology": [{"region": "eu", "replicas": 5}]},
         {"topology": [{"region": "eu"}, {"region": "us"}]},
-        {"topology": [{"region": "eu", "overrides": {"env": {"A": "b"}, "resources": {"cpu": "2"}}}]},
+        {"topology": [{"region": "eu", "surge": 2}, {"region": "us", "overrides": {"env": {"A": "b"}}}]},
         {"topology": [{"region": "eu", "autoscaling": {"min": 2, "max": 4}}]},
         {"desired": "stopped"},
         {"drift": "report"},
     ],
 )
-async def test_scale_topology_overrides_and_stopping_change_in_place(tmp_path: Path, change: dict[str, Any]) -> None:
+async def test_scale_topology_and_stopping_change_in_place(tmp_path: Path, change: dict[str, Any]) -> None:
     async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
         before, numbers = await world.deployment(), await world.numbers()

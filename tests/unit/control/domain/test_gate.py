@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.control.domain.gate import RowFacts, converged, finished_moves, healthy_regions, passes, serving
+from shoal.control.domain.gate import RowFacts, converged, finished_moves, passes, serving
 from shoal.sync.keys import Place
 
 
@@ -67,8 +67,23 @@ def test_a_revision_passes_only_with_a_healthy_region_and_more_health_never_hurt
     known: list[RowFacts], rule: Any
 ) -> None:
     if passes(known, rule):
-        assert healthy_regions(known)
+        assert any(each.done or not each.needed for each in known)
         assert passes([*known, row("eu")], rule) or "eu" not in {each.region for each in known}
+
+
+def test_a_region_without_instances_decides_nothing() -> None:
+    empty = row("eu", needed=0, ready=0)
+    assert not passes([empty, row("us", ready=0)], "allButOne")
+    assert passes([empty, row("us")], "all")
+    assert passes([empty], "allButOne")
+    assert not passes([row("eu", needed=0, ready=0, applied=False)], "allButOne")
+
+
+@pytest.mark.parametrize("fields", [{"weight": 50}, {"alone": False}])
+def test_a_region_is_done_when_its_exchange_has_ended(fields: dict[str, Any]) -> None:
+    assert row().done
+    assert not row(**fields).done
+    assert not passes([row(**fields)], "allButOne")
 
 
 def test_nothing_to_run_is_not_ready() -> None:

@@ -181,8 +181,8 @@ async def test_a_route_is_resolved_to_the_live_deployment_of_its_app(tmp_path: P
             "backends": [{"app": "web"}, {"app": "web", "deployment": second.id, "weight": 5}, {"app": "x"}],
         }
         async with world.databases.fleet.reading() as session:
-            live, pinned = (await read_targets(session, [environment.id]))[environment.id]
-        found = resolve_route(spec, live, pinned)
+            targets = (await read_targets(session, [environment.id]))[environment.id]
+        found = resolve_route(spec, targets.in_region("any"), targets.pinned)
         assert [(each["weight"], (each["target"] or {}).get("deployment")) for each in found["backends"]] == [
             (100, first), (5, second.id), (100, None),
         ]  # fmt: skip

@@ -12,10 +12,13 @@ from shoal.control.domain.kinds.app import AppSpec, Autoscaling, Overrides, Plac
 from shoal.control.domain.plan import (
     MAX_CLUSTER_NAME,
     cluster_name,
+    containers_of,
     differences,
     needed_regions,
     plan_app,
+    recorded_template,
     region_state,
+    spec_of_revision,
     template_hash,
     template_of,
 )
@@ -43,7 +46,8 @@ apps = st.builds(
 
 def planned(spec: AppSpec, before: AppSpec) -> Any:
     rows = {row.region: region_state(before, row) for row in before.topology}
-    return plan_app(spec, template_hash(template_of(before)), rows)
+    containers = {region: containers_of(template_of(before), state.overrides) for region, state in rows.items()}
+    return plan_app(spec, template_hash(template_of(before)), rows, containers)
 
 
 @settings(max_examples=200, deadline=None)
@@ -54,6 +58,8 @@ def planned(spec: AppSpec, before: AppSpec) -> Any:
     drift=st.sampled_from(["correct", "report"]),
 )
 def test_a_change_in_place_never_makes_a_revision(spec: AppSpec, topology: Any, desired: str, drift: str) -> None:
+    own = {row.region: row.overrides for row in spec.topology}
+    topology = tuple(replace(row, overrides=own.get(row.region, row.overrides)) for row in topology)
     changed = replace(
         spec, topology=topology, desired=desired, drift=drift, autoscaling=Autoscaling(1, 9), readiness=Readiness("all"),
         placement=PlacementRules(labels={"a": "b"}, cel="true", spread="apart"),
@@ -64,10 +70,33 @@ def test_a_change_in_place_never_makes_a_revision(spec: AppSpec, topology: Any, 
 
 @settings(max_examples=200, deadline=None)
 @given(before=apps, after=apps)
-def test_a_revision_is_made_exactly_when_the_template_differs(before: AppSpec, after: AppSpec) -> None:
+def test_a_revision_is_made_exactly_when_the_template_or_the_containers_of_a_region_differ(
+    before: AppSpec, after: AppSpec
+) -> None:
     same = template_of(before) == template_of(after)
-    assert planned(after, before).new_revision == (not same)
+    old, new = (
+        {row.region: containers_of(template_of(spec), row.overrides.as_json()) for row in spec.topology}
+        for spec in (before, after)
+    )
+    alike = all(old[region] == new[region] for region in old.keys() & new.keys())
+    assert planned(after, before).new_revision == (not same or not alike)
     assert (template_hash(template_of(before)) == template_hash(template_of(after))) == same
+
+
+@settings(max_examples=200, deadline=None)
+@given(before=apps, after=apps)
+def test_the_spec_of_an_earlier_revision_can_be_had_again(before: AppSpec, after: AppSpec) -> None:
+    rows = {row.region: row for row in before.topology}
+    kept = tuple(replace(row, overrides=rows[row.region].overrides) for row in after.topology if row.region in rows)
+    stored = {
+        "image": after.image,
+        "topology": [{"region": row.region, "replicas": 7} for row in kept],
+        "drift": "report",
+    }
+    back = read_app_spec(spec_of_revision(stored, recorded_template(before)))
+    assert template_of(back) == template_of(before)
+    assert {row.region: row.overrides for row in back.topology} == {row.region: row.overrides for row in kept}
+    assert (back.drift, {row.replicas for row in back.topology}) == ("report", {7} if kept else set())
 
 
 @settings(max_examples=200, deadline=None)

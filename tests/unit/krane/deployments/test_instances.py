@@ -51,6 +51,13 @@ def test_a_ready_pod_runs_at_a_routable_address():
     assert found.started_ms == 1704067205000
 
 
+def test_a_pod_with_older_values_of_its_secrets_is_outdated():
+    started = pod(annotations={"shoal.dev/secrets": "one"})
+    assert not instance(started, {}, "one").outdated
+    assert instance(started, {}, "two").outdated
+    assert not instance(pod(), {}).outdated
+
+
 def test_addresses_of_the_other_protocol_are_in_brackets():
     assert instance(pod(address="fd00::7"), {}).address == "[fd00::7]:8080"
 

@@ -22,6 +22,7 @@ MAX_REPLICAS = 10_000
 MAX_REGIONS = 2000
 SIGNALS = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGKILL")
 MIB = 1024 * 1024
+DEFAULT_SURGE = "25%"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ class RegionSpec:
     replicas: int = 1
     autoscaling: Autoscaling | None = None
     overrides: Overrides = Overrides()
+    surge: int | str = DEFAULT_SURGE  # how many more instances there may be while revisions are exchanged; at least one
 
     @property
     def needed(self) -> int:
@@ -300,12 +302,24 @@ def _topology(spec: Reader, common: Autoscaling | None) -> tuple[RegionSpec, ...
                 replicas=part.integer("replicas", 1, 0, MAX_REPLICAS),
                 autoscaling=own or common,
                 overrides=_overrides(overrides) if overrides is not None else Overrides(),
+                surge=_surge(part),
             )
         )
         part.close()
     if not rows and not spec.has("topology"):
         spec.note(required(spec.at("topology"), "name at least one region"))
     return tuple(rows)
+
+
+def _surge(part: Reader) -> int | str:
+    if not isinstance(part.raw("surge"), str):
+        return part.integer("surge", 0, 1, MAX_REPLICAS) or DEFAULT_SURGE
+    text = part.text("surge")
+    digits = text.removesuffix("%")
+    if not text.endswith("%") or not digits.isascii() or not digits.isdigit() or not 1 <= int(digits) <= 100:
+        part.note(invalid(part.at("surge"), text, "must be a whole number, or a percentage between 1% and 100%"))
+        return DEFAULT_SURGE
+    return text
 
 
 def _overrides(part: Reader) -> Overrides:

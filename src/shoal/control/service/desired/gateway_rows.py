@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from shoal.control.database.plain import document
 from shoal.control.domain.kinds.places import SERVICES
+from shoal.control.domain.routing import RouteTargets
 from shoal.control.service.desired import render
 from shoal.control.service.desired.directory import RegionFacts
 from shoal.control.service.desired.gateway_specs import policy_spec, route_spec
@@ -95,9 +95,14 @@ def _peers(row: StoredSentinel, others: Sequence[StoredPeer]) -> list[StoredPeer
     return [chosen[region] for region in sorted(chosen)]
 
 
-def custom_row(kind: str, row: StoredConfig, targets: Mapping[str, Any]) -> render.CustomRow:
+def custom_row(kind: str, row: StoredConfig, targets: Mapping[str, RouteTargets], region_id: str) -> render.CustomRow:
+    """A policy is the same in all regions; a route leads to what serves the gateway's region."""
     spec, environment = document(row.spec), row.environment_id
-    made = route_spec(spec, environment, *targets[environment]) if kind == "route" else policy_spec(spec, environment)
+    if kind == "route":
+        where = targets[environment]
+        made = route_spec(spec, environment, where.in_region(region_id), where.pinned)
+    else:
+        made = policy_spec(spec, environment)
     return render.CustomRow(kind=kind, workspace=row.workspace_id, environment=environment, name=row.name, spec=made)
 
 

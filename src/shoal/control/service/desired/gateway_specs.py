@@ -13,17 +13,17 @@ from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.matchers import Matcher, TextMatch
 from shoal.control.domain.kinds.policy import read_policy
 from shoal.control.domain.kinds.route import read_route
-from shoal.control.domain.routing import RoutedDeployment, resolve_route
+from shoal.control.domain.routing import RoutedDeployment, Shares, resolve_route
 
 
 def route_spec(
     spec: Mapping[str, Any],
     environment: str,
-    live: Mapping[str, RoutedDeployment],
+    live: Shares,
     pinned: Mapping[str, RoutedDeployment],
 ) -> dict[str, Any]:
-    """``live`` are the deployments by app, ``pinned`` by id. One that is missing is a backend without a deployment, so
-    that its share of the requests is refused and not sent elsewhere."""
+    """``live`` are the deployments that serve the gateway's region by app, ``pinned`` are by id. One that is missing is
+    a backend without a deployment, so that its share of the requests is refused and not sent elsewhere."""
     read = read_route(Reader(spec, "spec", []))
     resolved = resolve_route(spec, live, pinned)
     found: dict[str, Any] = {

@@ -44,6 +44,7 @@ class StoredTopology(NamedTuple):
     overrides: Any
     desired_status: str
     taken_from: str | None  # a shard of the same cluster
+    instances: int | None  # while revisions are exchanged
 
 
 class StoredSecret(NamedTuple):
@@ -181,7 +182,7 @@ def _build(dialect: str) -> Queries:
         topology=RowQuery(
             "SELECT t.deployment_id, t.cluster_id, t.shard, t.region_id, t.replicas, t.autoscaling, t.overrides, "
             "t.desired_status, (SELECT o.shard FROM deployment_topology AS o "
-            "WHERE o.id = t.moved_from AND o.cluster_id = t.cluster_id) AS taken_from "
+            "WHERE o.id = t.moved_from AND o.cluster_id = t.cluster_id) AS taken_from, t.instances "
             f"FROM {json_rows(dialect)} JOIN deployment_topology AS t ON t.deployment_id = {json_text(dialect, 0)} "
             f"AND t.cluster_id = {json_text(dialect, 1)} AND t.shard = {json_text(dialect, 2)}",
             StoredTopology,

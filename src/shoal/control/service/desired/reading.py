@@ -13,12 +13,19 @@ from shoal.base.logs import get_logger
 from shoal.control.database.plain import document, listed
 from shoal.control.database.rows import Ask, R, RowQuery
 from shoal.control.domain.model import Sealer
-from shoal.control.domain.routing import read_targets
+from shoal.control.domain.routing import RouteTargets, read_targets
 from shoal.control.service.desired import render
 from shoal.control.service.desired.directory import Directory, RegionFacts
 from shoal.control.service.desired.gateway_rows import Certificate, certificates, custom_row, keys_rows, sentinel_row
 from shoal.control.service.desired.model import DesiredRow, Failure
-from shoal.control.service.desired.queries import Queries, StoredDeployment, StoredPeer, StoredSecret, StoredSentinel
+from shoal.control.service.desired.queries import (
+    Queries,
+    StoredConfig,
+    StoredDeployment,
+    StoredPeer,
+    StoredSecret,
+    StoredSentinel,
+)
 from shoal.control.service.desired.states import StateCache
 from shoal.sync.keys import Place, stream_of
 
@@ -44,12 +51,13 @@ class _Topology(NamedTuple):
     overrides: Any
     desired_status: str
     taken_from: str
+    instances: int | None
 
     def parsed(self) -> render.TopologyRow:
         return render.TopologyRow(
             region=self.region,
-            replicas=self.replicas,
-            autoscaling=document(self.autoscaling),
+            replicas=self.replicas if self.instances is None else self.instances,
+            autoscaling=document(self.autoscaling) if self.instances is None else None,
             overrides=document(self.overrides) or {},
             desired_status=self.desired_status,
             taken_from=self.taken_from,
@@ -170,7 +178,7 @@ class Reading:
                 continue
             found[where] = _Topology(
                 self._region(row.region_id), row.replicas, row.autoscaling, row.overrides, row.desired_status,
-                row.taken_from or "",
+                row.taken_from or "", row.instances,
             )  # fmt: skip
         return found
 
@@ -256,28 +264,39 @@ class Reading:
         self, kind: str, asked: Mapping[Where, str], names: Mapping[Where, str]
     ) -> dict[Where, render.State | Failure]:
         rows = await self._rows(self._queries.configs[kind], asked.values())
-        targets: Mapping[str, Any] = {}
+        targets: Mapping[str, RouteTargets] = {}
         if kind == "route" and rows:
             assert self._session is not None
             targets = await read_targets(self._session, {row.environment_id for row in rows})
-        made: dict[str, render.CustomRow] = {}
+        stored = {row.id: row for row in rows}
+        made: dict[tuple[str, str], render.CustomRow | None] = {}  # by object and region
         states: dict[Where, render.State | Failure] = {}
-        for row in rows:
-            try:
-                made[row.id] = custom_row(kind, row, targets)
-            except (ValueError, KeyError, TypeError) as error:
-                _log.error("a gateway setting cannot be rendered for agents", key=f"{kind}/{row.id}", error=error)
-                states |= {where: Failure.BROKEN for where, id_ in asked.items() if id_ == row.id}
-        secure = {id_: one for id_, one in made.items() if kind == "route" and one.spec.get("tls")}
-        sealed = await self._secrets({one.environment for one in secure.values()})
+        secure: dict[Where, render.CustomRow] = {}
         for where, id_ in asked.items():
-            if id_ in secure:
-                one = secure[id_]
-                secret = sealed.get((one.environment, one.spec["tls"]["secret"]))
-                self._secure[where] = (one, names[where], secret)
-            elif id_ in made:
-                states[where] = render.custom_state(made[id_], names[where])
+            if id_ not in stored:
+                continue
+            region = self._region_of(where[0]) if kind == "route" else ""
+            if (id_, region) not in made:
+                made[id_, region] = _made(kind, stored[id_], targets, region)
+            one = made[id_, region]
+            if one is None:
+                states[where] = Failure.BROKEN
+            elif kind == "route" and one.spec.get("tls"):
+                secure[where] = one
+            else:
+                states[where] = render.custom_state(one, names[where])
+        sealed = await self._secrets({one.environment for one in secure.values()})
+        for where, one in secure.items():
+            secret = sealed.get((one.environment, one.spec["tls"]["secret"]))
+            self._secure[where] = (one, names[where], secret)
         return states
+
+    def _region_of(self, place: Place) -> str:
+        cluster = self._directory.cluster_of(place.cluster)
+        if cluster is None:
+            self.unknown_regions = True
+            return ""
+        return cluster.region_id
 
     async def _keys(
         self, asked: Mapping[Where, str], names: Mapping[Where, str]
@@ -293,6 +312,15 @@ class Reading:
             failed = secret is not None and wrapped is None
             states[where] = Failure.LATER if failed else render.custom_state(row, name, wrapped)
         return states
+
+
+def _made(kind: str, row: StoredConfig, targets: Mapping[str, RouteTargets], region_id: str) -> render.CustomRow | None:
+    """A route or policy for the gateways of a region; None when it cannot be rendered."""
+    try:
+        return custom_row(kind, row, targets, region_id)
+    except (ValueError, KeyError, TypeError) as error:
+        _log.error("a gateway setting cannot be rendered for agents", key=f"{kind}/{row.id}", error=error)
+        return None
 
 
 def _deployment(row: StoredDeployment) -> render.DeploymentRow:

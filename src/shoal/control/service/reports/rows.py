@@ -164,6 +164,7 @@ def observed(report: pb.DeploymentReport | pb.SentinelReport) -> dict[str, Any]:
         ],
         "accepted": sum(one.accepted for one in report.verdicts),
         "stale": [clean(pod) for pod in report.stale[:_MAX_VERDICTS]],
+        "waiting": [clean(pod) for pod in report.waiting[:_MAX_VERDICTS]],
     }
 
 
@@ -183,8 +184,8 @@ def instance_values(row: ReportedRow, region_id: str, instance: pb.Instance, now
         row.cluster_id, uid_of(instance), row.workspace_id, row.object_id, region_id,
         row.shard, clean(instance.name), clean(instance.address), clean(instance.node), clean(instance.zone),
         _STATUS.get(instance.status, "pending"), clean(instance.reason), clean(instance.message, _LONG_TEXT),
-        instance.ready, instance.restarts, instance.exit_code, instance.cpu_millicores, instance.memory_mib,
-        instance.started_ms, now_ms,
+        instance.ready, instance.outdated, instance.restarts, instance.exit_code, instance.cpu_millicores,
+        instance.memory_mib, instance.started_ms, now_ms,
     ]  # fmt: skip
 
 
@@ -236,6 +237,7 @@ _INSTANCE_TEXTS = (
     "cluster_id", "uid", "workspace_id", "deployment_id", "region_id", "shard", "name", "address", "node", "zone",
     "status", "reason", "message",
 )  # fmt: skip
+_INSTANCE_FLAGS = ("ready", "outdated")
 _INSTANCE_NUMBERS = ("restarts", "exit_code", "cpu_millicores", "memory_mib", "started_at", "reported_at")
 
 
@@ -272,11 +274,11 @@ def _build(dialect: str) -> ReportStatements:
     settings = [f"{name} = {number(n)}" for n, name in enumerate(_NUMBERS, len(DESIRED_KEY))]
     settings += [f"{name} = {json(n)}" for n, name in enumerate(_DOCUMENTS, len(DESIRED_KEY) + len(_NUMBERS))]
     texts = len(_INSTANCE_TEXTS)
-    columns = [*_INSTANCE_TEXTS, "ready", *_INSTANCE_NUMBERS]
+    columns = [*_INSTANCE_TEXTS, *_INSTANCE_FLAGS, *_INSTANCE_NUMBERS]
     values = [
         *(words(n) for n in range(texts)),
-        number(texts, "boolean"),
-        *(number(n) for n in range(texts + 1, len(columns))),
+        *(number(texts + n, "boolean") for n in range(len(_INSTANCE_FLAGS))),
+        *(number(n) for n in range(texts + len(_INSTANCE_FLAGS), len(columns))),
     ]
     kept = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in ("cluster_id", "uid"))
     ids = "SELECT value FROM json_each(:ids)" if sqlite else "SELECT jsonb_array_elements_text(CAST(:ids AS jsonb))"

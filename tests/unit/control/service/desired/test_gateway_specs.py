@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.control.domain.routing import RoutedDeployment
+from shoal.control.domain.routing import RoutedDeployment, RoutedShare
 from shoal.control.service.desired.gateway_specs import policy_spec, route_spec
 from shoal.crds import sentinel
 
@@ -21,7 +21,9 @@ def test_a_route_leads_to_the_deployments_that_serve_its_apps() -> None:
         "sticky": {"cookie": "who"},
         "policies": ["limit"],
     }
-    found = sentinel.read_route(route_spec(spec, "env_1", {"web": WEB}, {"dep_0": OLD, "dep_1": WEB}))
+    found = sentinel.read_route(
+        route_spec(spec, "env_1", {"web": [RoutedShare(WEB, 100)]}, {"dep_0": OLD, "dep_1": WEB})
+    )
     assert [(one.deployment, one.namespace, one.service, one.weight) for one in found.backends] == [
         ("dep_1", "shop-prod-x", "web-1-x", 100), ("dep_0", "shop-prod-x", "web-0-x", 5), ("", "", "", 7),
     ]  # fmt: skip
@@ -29,6 +31,13 @@ def test_a_route_leads_to_the_deployments_that_serve_its_apps() -> None:
     assert found.mirror is not None and (found.mirror.deployment, found.mirror.percent) == ("dep_1", 10)
     assert (found.environment, found.host, found.headers[0].present) == ("env_1", "shop.example.com", True)
     assert found.policies == ["limit"] and found.sticky is not None and found.sticky.cookie == "who"
+
+
+def test_revisions_of_an_app_share_the_weight_of_its_backend() -> None:
+    live = {"web": [RoutedShare(WEB, 30), RoutedShare(OLD, 70)]}
+    spec = {"host": "a.example", "backends": [{"app": "web", "weight": 90}, {"app": "none", "weight": 10}]}
+    found = sentinel.read_route(route_spec(spec, "env_1", live, {}))
+    assert [(one.deployment, one.weight) for one in found.backends] == [("dep_1", 2700), ("dep_0", 6300), ("", 1000)]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +50,7 @@ def test_a_route_leads_to_the_deployments_that_serve_its_apps() -> None:
     ],
 )
 def test_every_form_of_a_route_can_be_read_by_a_gateway(spec: dict[str, object]) -> None:
-    sentinel.read_route(route_spec(spec, "env_1", {"web": WEB}, {}))
+    sentinel.read_route(route_spec(spec, "env_1", {"web": [RoutedShare(WEB, 100)]}, {}))
 
 
 @pytest.mark.parametrize(

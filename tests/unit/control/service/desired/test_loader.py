@@ -142,8 +142,8 @@ async def test_a_route_is_sent_with_the_deployment_that_serves_its_app(tmp_path:
         await bench.apply("Route", "front", {"host": "a.example", "app": "web"})
         route, deployment = await bench.one(tables.Route), await bench.one(tables.Deployment)
         async with bench.databases.fleet.transaction() as tx:
-            app = await tx.session.get_one(tables.App, deployment.app_id)
-            app.live_deployment_id = deployment.id
+            for row in await tx.session.scalars(select(tables.Topology)):
+                row.weight = row.routed = 100
             await tx.want(place, f"route/{route.id}", workspace_id="default", namespace="sentinel", name="front-x")
         item = await bench.loader.item(place, f"route/{route.id}")
         assert item is not None and item.action is not None and isinstance(item.action.value, pb.CustomState)

@@ -1,0 +1,1 @@
+"""How a new revision of an app replaces the old one, region by region. Pure."""

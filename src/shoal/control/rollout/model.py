@@ -1,0 +1,52 @@
+"""What the exchange of revisions is decided from, and what is decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionFacts:
+    """One revision of an app in one region. Weights are percents of the app's requests at the region's gateways."""
+
+    id: str  # of the deployment
+    revision: int
+    weight: int  # as routes say it
+    routed: int  # the most that some gateway may still send to it; ``weight`` once all have acknowledged
+    count: int  # instances that its agent was told to run
+    ready: int
+    is_wanted: bool  # the newest one, which is to replace the others
+    is_halted: bool = False  # it was stopped because it never became ready
+    is_held: bool = False  # gateways of regions without instances may still lead to it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionFacts:
+    """The revisions of an app in one region, and how many instances there should be in all."""
+
+    size: int
+    surge: int  # how many more there may be while revisions are exchanged
+    revisions: tuple[RevisionFacts, ...]
+
+    def leads(self) -> list[Lead]:
+        return [Lead(each.id, each.revision, each.routed) for each in self.revisions if self.size]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionStep:
+    """The next state of a revision in a region."""
+
+    id: str
+    weight: int
+    routed: int
+    count: int
+    removed: bool = False
+
+
+class Lead(NamedTuple):
+    """A revision in a region with instances, as gateways elsewhere may lead to it."""
+
+    id: str
+    revision: int
+    routed: int
