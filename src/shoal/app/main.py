@@ -72,6 +72,12 @@ COMMANDS = (
         target="shoal.cli.fleet.scale:app",
     ),
     Command(
+        name="rollback",
+        group=_APPS,
+        summary="go back to an earlier revision of an app",
+        target="shoal.cli.fleet.rollback:app",
+    ),
+    Command(
         name="move",
         group=_APPS,
         summary="move an app to another cluster of its region",
@@ -82,6 +88,12 @@ COMMANDS = (
         group=_APPS,
         summary="delete objects",
         target="shoal.cli.fleet.delete:app",
+    ),
+    Command(
+        name="sentinels",
+        group=_APPS,
+        summary="end the wait for a gateway that does not take its routes",
+        target="shoal.cli.fleet.sentinels:app",
     ),
     Command(
         name="query",

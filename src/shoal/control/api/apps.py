@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -12,7 +13,8 @@ from shoal.control.api.objects import ENVIRONMENT, Objects, writable
 from shoal.control.api.parameters import CHANGING, Call, DryRun, Limited, Name, ref_of
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.kinds.app import MAX_REPLICAS
-from shoal.errors import NotFound, not_found
+from shoal.control.domain.plan import spec_of_revision
+from shoal.errors import NotFound, invalid, not_found, required
 from shoal.rest.answers import RestAnswer, bad_fields
 from shoal.rest.conditions import IfMatch
 from shoal.rest.operations import Operation
@@ -30,10 +32,18 @@ class Move(Struct, forbid_unknown_fields=True):
 
 
 class Scale(Struct, forbid_unknown_fields=True):
-    """How many instances run, in one region or in all."""
+    """How many instances run, in one region or in all; ``min`` and ``max`` where an autoscaler decides."""
 
-    replicas: Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]
+    replicas: Annotated[int, Meta(ge=0, le=MAX_REPLICAS)] | UnsetType = UNSET
+    min: Annotated[int, Meta(ge=1, le=MAX_REPLICAS)] | UnsetType = UNSET
+    max: Annotated[int, Meta(ge=1, le=MAX_REPLICAS)] | UnsetType = UNSET
     region: Name | UnsetType = UNSET
+
+
+class Rollback(Struct, forbid_unknown_fields=True):
+    """To which revision; without one, to the last that was ready before the newest."""
+
+    to: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
 
 
 class Apps:
@@ -57,6 +67,8 @@ class Apps:
                 self.move, applied, errors=CHANGING),
             app("POST", "scale", "Change how many instances run, in one region or in all", self.scale, applied,
                 errors=CHANGING),
+            app("POST", "rollback", "Make a new revision that is like an earlier one; how many and where stay",
+                self.rollback, applied, errors=CHANGING),
             app("POST", "stop", "Stop an app everywhere", self.stop, applied, errors=CHANGING),
             app("POST", "start", "Start a stopped app", self.start, applied, errors=CHANGING),
             Operation(
@@ -84,16 +96,26 @@ class Apps:
         return applied_answer(moved)
 
     async def scale(self, call: Call, query: DryRun, headers: IfMatch, body: Scale) -> RestAnswer:
-        def scaled(found: Json) -> Json:
-            rows = found["spec"].get("topology") or []
-            if body.region and not any(row["region"] == body.region for row in rows):
-                raise bad_fields([not_found("region", body.region)])
-            topology = [
-                {**row, "replicas": body.replicas} if body.region in (UNSET, row["region"]) else row for row in rows
-            ]
-            return _with(found, topology=topology)
+        skipped: list[str] = []
 
-        return applied_answer(await self._objects.edit(call, ref_of(call, "App"), query, headers, scaled))
+        def scaled(found: Json) -> Json:
+            skipped.clear()
+            return _with(found, topology=_scaled(found["spec"], body, skipped))
+
+        applied = await self._objects.edit(call, ref_of(call, "App"), query, headers, scaled)
+        notes = [f"autoscaled in {', '.join(skipped)}: replicas has no effect there; use min and max"]
+        return applied_answer(replace(applied, warnings=[*applied.warnings, *notes]) if skipped else applied)
+
+    async def rollback(self, call: Call, query: DryRun, headers: IfMatch, body: Rollback) -> RestAnswer:
+        ref = ref_of(call, "App")
+        known = (await self._fleet.history(call.caller.who, ref))["revisions"]
+        template = _earlier(known, body.to if isinstance(body.to, int) else 0)["template"]
+
+        def back(found: Json) -> Json:
+            base = writable(found)
+            return {**base, "spec": spec_of_revision(base["spec"], template)}
+
+        return applied_answer(await self._objects.edit(call, ref, query, headers, back))
 
     async def stop(self, call: Call, query: DryRun, headers: IfMatch) -> RestAnswer:
         return await self._wanted(call, query, headers, "stopped")
@@ -113,3 +135,53 @@ class Apps:
 def _with(found: dict[str, Any], **spec: Any) -> dict[str, Any]:
     base = writable(found)
     return {**base, "spec": {**base["spec"], **spec}}
+
+
+def _scaled(spec: dict[str, Any], body: Scale, skipped: list[str]) -> list[dict[str, Any]]:
+    """The topology with other numbers; regions whose autoscaler ignores them are named in ``skipped``."""
+    rows = spec.get("topology") or []
+    chosen = [row["region"] for row in rows if body.region in (UNSET, row["region"])]
+    if body.region and not chosen:
+        raise bad_fields([not_found("region", body.region)])
+    scaling: Json = {row["region"]: row.get("autoscaling") or spec.get("autoscaling") or {} for row in rows}
+    bounds = {name: value for name, value in (("min", body.min), ("max", body.max)) if value is not UNSET}
+    autoscaled = [region for region in chosen if scaling[region]]
+    if not bounds and body.replicas is UNSET:
+        raise bad_fields([required("replicas", "or min and max where an autoscaler decides")])
+    if bounds and not autoscaled:
+        name, value = next(iter(bounds.items()))
+        raise bad_fields([invalid(name, value, "has no effect: not autoscaled; use replicas, or set autoscaling")])
+    if not bounds and len(autoscaled) == len(chosen) and chosen:
+        now = ", ".join(
+            f"{region} between {scaling[region].get('min', 1)} and {_most(scaling[region])}" for region in autoscaled
+        )
+        raise bad_fields([invalid("replicas", body.replicas, f"has no effect: autoscaled in {now}; use min and max")])
+    if body.replicas is not UNSET:
+        skipped += autoscaled
+    changed = []
+    for row in rows:
+        region = row["region"]
+        if region in autoscaled and bounds:
+            row = {**row, "autoscaling": {**scaling[region], **bounds}}
+        elif region in chosen and region not in autoscaled and body.replicas is not UNSET:
+            row = {**row, "replicas": body.replicas}
+        changed.append(row)
+    return changed
+
+
+def _most(scaling: dict[str, Any]) -> int:
+    return int(scaling.get("max") or scaling.get("min") or 1)
+
+
+def _earlier(revisions: list[dict[str, Any]], number: int) -> dict[str, Any]:
+    """The revision to go back to; ``revisions`` are newest first."""
+    if number:
+        found = next((each for each in revisions if each["revision"] == number), None)
+        if found is None:
+            known = ", ".join(str(each["revision"]) for each in revisions)
+            raise bad_fields([invalid("to", number, f"not a revision of this app (existing: {known})")])
+        return found
+    ready = [each for each in revisions[1:] if each["readyAt"]]
+    if not ready:
+        raise bad_fields([required("to", "no earlier revision of this app was ever ready")])
+    return ready[0]

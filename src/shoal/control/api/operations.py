@@ -1,4 +1,5 @@
-"""Operations that are not on an object: the list of kinds, the workspace summary, agents, the audit log."""
+"""Operations that are not on an object: the list of kinds, the workspace summary, agents, the audit log; and waits for
+gateways."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from typing import Annotated
 from msgspec import Meta, field
 
 from shoal.control.api.documents import Items, Json
-from shoal.control.api.objects import ROOT
-from shoal.control.api.parameters import Call, Limited
+from shoal.control.api.objects import ENVIRONMENT, ROOT
+from shoal.control.api.parameters import Call, Limited, ref_of
 from shoal.control.database.engine import Databases
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.kinds.checks import is_name
@@ -57,6 +58,14 @@ class Operations:
                 tag="agents", handler=self.confirm_deletes, answers={200: Json}, errors=(NotFound,),
                 summary="Confirm the deletions that an agent holds back",
             ),
+            *(
+                Operation(
+                    method="POST", path=f"{path}/sentinels/{{name}}/forget", id=f"forget{which}Sentinel",
+                    tag="sentinels", handler=self.forget, answers={200: Json}, errors=(NotFound,),
+                    summary="Wait no longer for a gateway to take its routes, until it is heard of again",
+                )
+                for path, which in ((ENVIRONMENT, ""), (ROOT, "Shared"))
+            ),
             Operation(
                 method="GET", path=f"{ROOT}/audit", id="listAudit", tag="audit", handler=self.audit,
                 answers={200: Items},
@@ -96,6 +105,9 @@ class Operations:
         if not shards:
             raise no_such("agent", f"{cluster}/{shard}")
         return {"cluster": cluster, "shards": shards}
+
+    async def forget(self, call: Call) -> Json:
+        return {"pods": await self._fleet.forget_gateway(call.caller.who, ref_of(call, "Sentinel"))}
 
     async def audit(self, call: Call, query: ListedAudit) -> Json:
         found = await self._fleet.audit(call.caller.who, before=int(query.position or 0), limit=query.limit)

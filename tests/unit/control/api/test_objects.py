@@ -355,6 +355,51 @@ async def test_apps_can_be_scaled_stopped_started_moved_and_explained(tmp_path: 
         assert actions[0] == "move" and actions[-1] == "create"
 
 
+async def test_scaling_an_autoscaled_app_changes_its_bounds_or_says_that_it_has_no_effect(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        await world.put_app(topology=[{"region": "eu", "autoscaling": {"min": 2, "max": 6}}, {"region": "us"}])
+        refused = await world.editor("POST", f"{APP}/scale", {"replicas": 5, "region": "eu"})
+        assert fields_of(refused) == ["replicas"]
+        assert "has no effect: autoscaled in eu between 2 and 6; use min and max" in refused.text
+        part = await world.ok(world.editor("POST", f"{APP}/scale", {"replicas": 5}))
+        assert [row.get("replicas") for row in part["object"]["spec"]["topology"]] == [None, 5]
+        assert part["warnings"] == ["autoscaled in eu: replicas has no effect there; use min and max"]
+        bounds = await world.ok(world.editor("POST", f"{APP}/scale", {"min": 3, "max": 9, "region": "eu"}))
+        assert bounds["object"]["spec"]["topology"][0]["autoscaling"] == {"min": 3, "max": 9}
+        refused = await world.editor("POST", f"{APP}/scale", {"min": 3, "region": "us"})
+        assert fields_of(refused) == ["min"]
+        refused = await world.editor("POST", f"{APP}/scale", {"min": 30, "region": "eu"})
+        assert fields_of(refused) == ["spec.topology[0].autoscaling.max"]
+
+
+async def test_an_app_goes_back_to_an_earlier_revision(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        await world.put_app(
+            image="shop/web:1", env={"A": "1"}, topology=[{"region": "eu", "overrides": {"image": "x"}}]
+        )
+        nothing = await world.editor("POST", f"{APP}/rollback", {})
+        assert fields_of(nothing) == ["to"] and "no earlier revision" in nothing.text
+        await world.put_app(image="shop/web:2", topology=[{"region": "eu", "replicas": 4}])
+        tried = await world.ok(world.editor("POST", f"{APP}/rollback?dryRun=true", {"to": 1}))
+        assert tried["dryRun"] and tried["changed"]
+        back = await world.ok(world.editor("POST", f"{APP}/rollback", {"to": 1}))
+        spec = back["object"]["spec"]
+        assert (spec["image"], spec["env"]) == ("shop/web:1", {"A": "1"})
+        assert spec["topology"] == [{"region": "eu", "replicas": 4, "overrides": {"image": "x"}}]
+        assert back["object"]["status"]["revision"] == 3
+        unknown = await world.editor("POST", f"{APP}/rollback", {"to": 9})
+        assert fields_of(unknown) == ["to"] and "existing: 3, 2, 1" in unknown.text
+        assert (await world.viewer("POST", f"{APP}/rollback", {"to": 1})).status_code == 403
+
+
+async def test_a_gateway_can_be_forgotten(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        assert error_of(await world.admin("POST", f"{ENV}/sentinels/none/forget")) == (404, "NotFound")
+        await world.ok(world.admin("PUT", f"{ENV}/sentinels/eu", {"spec": {"region": "eu"}}))
+        assert await world.ok(world.editor("POST", f"{ENV}/sentinels/eu/forget")) == {"pods": []}
+        assert (await world.viewer("POST", f"{ENV}/sentinels/eu/forget")).status_code == 403
+
+
 async def test_agents_and_their_held_deletions(tmp_path: Path) -> None:
     async with prepared_world(tmp_path) as world:
         state = {"deployments": {"cursor": "c", "breaker": "closed", "brake": {"held": True, "reason": "6 deletions"}}}
