@@ -16,6 +16,7 @@ from shoal.apiserver.health import HealthChecks
 from shoal.apiserver.protection_metrics import define_flow_metrics
 from shoal.apiserver.request_metrics import define_request_metrics
 from shoal.apiserver.store_metrics import define_store_metrics
+from shoal.app.certificates import define_certificate_metrics
 from shoal.base.metrics import MetricDescription, Metrics, process_metrics
 from shoal.base.supervision import define_loop_metrics
 from shoal.control.relay.metrics import RelayMetrics
@@ -47,6 +48,7 @@ def _slis(metrics: Metrics) -> list[MetricDescription]:
 
 def _process(metrics: Metrics) -> list[MetricDescription]:
     define_loop_metrics(metrics)
+    define_certificate_metrics(metrics)
     return [*process_metrics().describe(), *metrics.describe()]
 
 

@@ -32,8 +32,8 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "children connect demo files health home kubectl locks main ports processes settings welcome",
         # the settings of a cluster, and its keys and certificates
         "config pki",
-        # the components of a cluster, and the credentials of their clients
-        "components credentials",
+        # the components of a cluster, the credentials of their clients, and certificates of running processes
+        "certificates components credentials",
         # parts of a running cluster: embedded components, credential reload, runtimes, simulated nodes
         "embedded reload runtimes simulated",
         # the processes of the fleet; nodes on this machine

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from shoal.apiserver.advertising import Advertising
 from shoal.apiserver.context import Core
+from shoal.apiserver.front_proxy import certificates_in
 from shoal.apiserver.housekeeping import ROOT_CA
 from shoal.apiserver.objects import decode
 from shoal.apiserver.roles.bootstrap import reconcile_policy
@@ -28,7 +29,12 @@ def check_same_cluster(core: Core) -> None:
     if not core.store.shared:
         return
     entry = core.store.get(Key("configmaps", "kube-system", ROOT_CA))
-    if entry is not None and (decode(entry).get("data") or {}).get("ca.crt") != core.config.ca_certificate:
+    if entry is None:
+        return
+    stored = (decode(entry).get("data") or {}).get("ca.crt", "")
+    known, own = certificates_in(stored), certificates_in(core.config.ca_certificate)
+    same = bool(set(known) & set(own)) if known and own else stored == core.config.ca_certificate
+    if not same:  # while an authority is replaced, servers may trust both or one of the two
         raise ConfigError(
             "the cluster in this store has another certificate authority than this server; start it with "
             "--credentials DIR, where DIR is the directory of a server that already runs (or a copy of its pki folder "

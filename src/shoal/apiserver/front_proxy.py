@@ -61,12 +61,17 @@ def authentication_data(client_ca: str, proxy: FrontProxyConfig, stored: Mapping
     return data
 
 
+def certificates_in(bundle: str) -> list[str]:
+    """The certificates of a bundle, each as PEM."""
+    return _CERTIFICATE.findall(bundle)
+
+
 def _with(bundle: str, more: str) -> str:
     """A bundle of certificates with those of another one added."""
-    wanted = _CERTIFICATE.findall(more)
+    wanted = certificates_in(more)
     if not wanted:
         return more
-    return "".join(f"{each}\n" for each in dict.fromkeys((*_CERTIFICATE.findall(bundle), *wanted)))
+    return "".join(f"{each}\n" for each in dict.fromkeys((*certificates_in(bundle), *wanted)))
 
 
 def user_headers(user: User) -> Iterable[tuple[bytes, bytes]]:

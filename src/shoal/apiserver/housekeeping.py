@@ -18,7 +18,7 @@ from shoal.apiserver.context import Call, Core, ServerConfig
 from shoal.apiserver.custom import CLEANUP
 from shoal.apiserver.delete import Deleter
 from shoal.apiserver.effects import CRDS, NOTHING, Extra, mark, terminating_mark
-from shoal.apiserver.front_proxy import AUTHENTICATION, SYSTEM, authentication_data
+from shoal.apiserver.front_proxy import AUTHENTICATION, SYSTEM, authentication_data, certificates_in
 from shoal.apiserver.http import Request
 from shoal.apiserver.negotiate import NO_QUERY
 from shoal.apiserver.paths import ResourcePath
@@ -93,6 +93,10 @@ class Housekeeping:
         self._loops.start("housekeeping/jobs", self._work)
         self._loops.start("housekeeping/events", self._forget_events)
         self._loops.start("housekeeping/history", self._forget_history)
+
+    def authority_changed(self) -> None:
+        """Publish the authorities of the configuration again."""
+        self._add_all()
 
     async def stop(self) -> None:
         await self._loops.stop()
@@ -179,7 +183,17 @@ class Housekeeping:
                 await self._empty_namespace(name)
             return
         await self._ensure("serviceaccounts", name, _default_account(name))
-        await self._ensure("configmaps", name, _root_ca(name, self.core.config))
+        await self._ensure("configmaps", name, self._root_ca(name))
+
+    def _root_ca(self, namespace: str) -> Obj:
+        """The authorities to trust. Of servers that share a store one may learn later than another that they change;
+        it leaves those that the other has added."""
+        wanted = _root_ca(namespace, self.core.config)
+        entry = self.core.store.get(Key("configmaps", namespace, ROOT_CA)) if self.core.store.shared else None
+        stored = "" if entry is None else (objects.decode(entry).get("data") or {}).get("ca.crt", "")
+        if set(certificates_in(self.core.config.ca_certificate)) < set(certificates_in(stored)):
+            wanted["data"]["ca.crt"] = stored
+        return wanted
 
     async def _authentication(self, name: str) -> None:
         """What aggregated API servers need to recognize this server and its users."""

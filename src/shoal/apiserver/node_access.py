@@ -63,6 +63,10 @@ class NodeCredentials:
         """TLS to pods and services, whose certificates are not verified."""
         return self._context("pod")
 
+    def forget(self) -> None:
+        """Read the files again for the next connections."""
+        self._kept.clear()
+
     def _context(self, which: str) -> ssl.SSLContext:
         context = self._kept.get(which)
         if context is None:

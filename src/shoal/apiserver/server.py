@@ -6,6 +6,7 @@ import asyncio
 import gc
 import ssl
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from shoal.apiserver.admission.builtin import builtin_chain
 from shoal.apiserver.admission.builtin.node_restriction import NodeRestriction
@@ -165,6 +166,18 @@ class ApiServer:
         self._listeners.append(listener)
         bound: int = listener.sockets[0].getsockname()[1]
         return bound
+
+    def renew_certificates(self) -> None:
+        """Show kubelets and aggregated servers the client certificates as the files have them now."""
+        self.handler.nodes.credentials.forget()
+        for route in self.handler.aggregator.routes.values():
+            route.forget_certificate()
+
+    def replace_authority(self, authority: Authority, trusted: str) -> None:
+        """Sign certificates with ``authority`` and publish the authorities ``trusted``."""
+        self.core.config = replace(self.core.config, ca_certificate=trusted)
+        self.authentication.replace_authority(authority)
+        self.housekeeping.authority_changed()
 
     async def stop(self) -> None:
         """Stop listening, end watches, finish running requests. The caller stops the store."""

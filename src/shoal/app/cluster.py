@@ -22,6 +22,7 @@ from shoal.apiserver.http import HttpLimits
 from shoal.apiserver.node_access import NodesConfig
 from shoal.apiserver.registry import Registry
 from shoal.apiserver.server import ApiServer
+from shoal.app.certificates import CertificateKeeper
 from shoal.app.config import ClusterConfig
 from shoal.app.connect import Connect, in_process, over_network
 from shoal.app.credentials import ensure_admin
@@ -156,18 +157,29 @@ def _nodes(config: ClusterConfig, deps: ComponentDeps, stack: AsyncExitStack) ->
     if config.runtime == "simulated":
         from shoal.app.simulated import SimulatedNodeKeys, simulated_nodes
 
-        keys = SimulatedNodeKeys(config.dir, lambda: Pki(config.pki_dir, now=deps.clock.now())) if own else None
+        keys = None
+        if own:
+            keeper = CertificateKeeper(config.pki_dir, clock=deps.clock, metrics=deps.metrics)
+            _start_keeping(keeper, deps.clock, stack)
+            keys = SimulatedNodeKeys(config.dir, keeper)
         return [simulated_nodes(deps, config.nodes, keys, config.node)]
     from shoal.app.nodes import NodeDeps, end_pods, local_nodes
     from shoal.app.runtimes import runtimes_of
 
     network = _network(config)
     assert network is not None
-    pki = Pki(config.pki_dir, now=deps.clock.now())
-    shared = NodeDeps(config.dir, network, pki, runtimes_of(config, network), config.node)
+    keeper = CertificateKeeper(config.pki_dir, clock=deps.clock, metrics=deps.metrics)
+    _start_keeping(keeper, deps.clock, stack)
+    shared = NodeDeps(config.dir, network, keeper, runtimes_of(config, network), config.node)
     if own:
         stack.push_async_callback(end_pods, deps, shared, config.nodes)
     return local_nodes(deps, shared, config.nodes)
+
+
+def _start_keeping(keeper: CertificateKeeper, clock: Clock, stack: AsyncExitStack) -> None:
+    loops = SupervisedLoops(clock)
+    loops.start("certificates", keeper.run, detail="nodes")
+    stack.push_async_callback(loops.stop)
 
 
 async def _connect(config: ClusterConfig, clock: Clock, stack: AsyncExitStack, stop: asyncio.Event) -> Connect:
@@ -203,18 +215,31 @@ def identity_of(folder: Path, ids: Ids) -> str:
 @asynccontextmanager
 async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metrics) -> AsyncIterator[ApiServer]:
     """The API server of a directory, listening."""
-    pki = Pki(config.pki_dir, now=clock.now())
+    keeper = CertificateKeeper(config.pki_dir, clock=clock, metrics=metrics)
     network = _network(config)
     # pods reach it as the Service `kubernetes`, by the first address of whichever range Services have here
     own = () if network is None else (str(ipaddress.ip_network(network.service_cidr)[1]),)
-    keys = pki.ensure_server((*config.certificate_hosts, *own), config.server_name)
+    hosts = (*config.certificate_hosts, *own)
+    tls = keeper.keep_context(
+        "server",
+        lambda pki: pki.ensure_server(hosts, config.server_name),
+        partial(server_context, http2=config.offers_http2),
+    )
+    pki = Pki(config.pki_dir, now=clock.now())
     pki.ensure_service_account_key()
     signing_keys = service_account_keys(config.pki_dir)
     authority = pki.ensure_ca()
     tokens = ensure_admin(config, pki.ca_cert)
     registry = Registry(loopback_endpoints=config.runs_nodes)
-    kubelet_client = pki.ensure_client("apiserver-kubelet-client", KUBELET_CLIENT, (KUBELET_CLIENT_GROUP,))
-    proxy_ca, proxy_client = pki.ensure_front_proxy(CLIENT_NAME)
+    kubelet_client = keeper.keep(
+        "apiserver-kubelet-client",
+        lambda pki: pki.ensure_client("apiserver-kubelet-client", KUBELET_CLIENT, (KUBELET_CLIENT_GROUP,)),
+        lambda: server.renew_certificates(),
+    )
+    proxy_client = keeper.keep(
+        "front-proxy-client", lambda pki: pki.ensure_front_proxy(CLIENT_NAME)[1], lambda: server.renew_certificates()
+    )
+    proxy_ca = pki.ensure_front_proxy(CLIENT_NAME)[0]
     store = open_store(config.store.url, attrs_of=registry.attrs_of, events=config.events)
     await store.start()
     server = ApiServer(
@@ -245,15 +270,23 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
         authority=Authority(authority.cert.read_bytes(), authority.key.read_bytes()),
         metrics=metrics,
     )
+    keeper.on_authority(partial(_trust, config, server))
     loops = SupervisedLoops(clock)
     loops.start("credentials", lambda: follow_credentials(config, server.authentication, clock))
+    loops.start("certificates", keeper.run)
     try:
         await server.start()
         limits = HttpLimits(connections=connections_within_files(HttpLimits().connections, _OWN_FILES))
-        tls = server_context(keys, pki.ca_cert, http2=config.offers_http2)
         await server.listen(config.host, config.port, tls=tls, limits=limits)
         yield server
     finally:
         await loops.stop()
         await server.stop()
         await store.stop()
+
+
+def _trust(config: ClusterConfig, server: ApiServer, pki: Pki) -> None:
+    """The authorities have changed: tell pods, aggregated servers and the administrator's kubeconfig."""
+    pair = pki.ensure_ca()
+    server.replace_authority(Authority(pair.cert.read_bytes(), pair.key.read_bytes()), pki.ca_cert.read_text())
+    ensure_admin(config, pki.ca_cert)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal.app.certificates import CertificateKeeper
 from shoal.app.components import Component, ComponentDeps, node_names
 from shoal.app.connect import NODE
-from shoal.app.pki import Pki, kubelet_context
+from shoal.app.pki import kubelet_context
 from shoal.app.runtimes import LocalRuntimes, root_of
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
@@ -40,7 +41,7 @@ class NodeDeps:
 
     folder: Path
     network: Network
-    pki: Pki
+    keeper: CertificateKeeper
     runtimes: LocalRuntimes
     settings: NodeSettings = NodeSettings()
 
@@ -88,7 +89,9 @@ async def _end(runtime: Runtime, *, sandboxes: bool) -> None:
 
 def _node(deps: ComponentDeps, shared: NodeDeps, name: str, address: str) -> Component:
     root = root_of(shared.folder, name)
-    keys = shared.pki.ensure_server((name, address), f"node-{name}")
+    tls = shared.keeper.keep_context(
+        "kubelet", lambda pki: pki.ensure_server((name, address), f"node-{name}"), kubelet_context
+    )
 
     def wire(manager: Manager, events: EventRecorder) -> None:
         runtime = shared.runtimes.make(deps, name, address)
@@ -101,7 +104,7 @@ def _node(deps: ComponentDeps, shared: NodeDeps, name: str, address: str) -> Com
             name=name, root=root, addresses=(address,), port=_PORT, labels=own.label_pairs(), taints=own.taint_list(),
             cpu=own.cpu, memory=own.memory, disk=own.disk, pods=own.pods,
         )  # fmt: skip
-        add_node(config, parts, kubelet_context(keys, shared.pki.ca_cert))
+        add_node(config, parts, tls)
 
     return Component("kubelet", f"{NODE}{name}", deps, wire, elected=False)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from pathlib import Path
 
+from shoal.app.certificates import CertificateKeeper
 from shoal.app.components import Component, ComponentDeps
 from shoal.app.connect import SIMULATED_NODES
-from shoal.app.pki import Pki, kubelet_context
+from shoal.app.pki import kubelet_context
 from shoal.base.files import write_private
 from shoal.base.http1.server import ContextOf
 from shoal.base.logs import get_logger
@@ -36,10 +36,10 @@ _BACKLOG = 512
 
 @dataclass(frozen=True, slots=True)
 class SimulatedNodeKeys:
-    """The cluster's directory, in which the port is remembered, and the authority that signs for its nodes."""
+    """The cluster's directory, in which the port is remembered, and what keeps the certificates of its nodes."""
 
     folder: Path
-    pki: Callable[[], Pki]
+    keeper: CertificateKeeper
 
 
 def simulated_nodes(
@@ -98,9 +98,10 @@ def contexts(keys: SimulatedNodeKeys) -> ContextOf:
         block = IPv4Network(f"{address}/{_BLOCK}", strict=False)
         context = made.get(block)
         if context is None:
-            pki = keys.pki()
-            pair = pki.ensure_server([str(each) for each in block], f"nodes-{block.network_address}")
-            context = made[block] = kubelet_context(pair, pki.ca_cert)
+            hosts = [str(each) for each in block]
+            context = made[block] = keys.keeper.keep_context(
+                "kubelet", lambda pki: pki.ensure_server(hosts, f"nodes-{block.network_address}"), kubelet_context
+            )
         return context
 
     return context_of

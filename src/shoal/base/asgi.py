@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -43,8 +44,15 @@ _LOOK_AGAIN_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Tls:
+    """The files of a server's certificate. ``reload`` uses them as they are now for new connections."""
+
     certificate: Path
     key: Path
+    contexts: list[ssl.SSLContext] = field(default_factory=list, compare=False)  # of the servers that use them
+
+    def reload(self) -> None:
+        for context in self.contexts:
+            context.load_cert_chain(self.certificate, self.key)
 
 
 class _Server(uvicorn.Server):
@@ -139,6 +147,10 @@ class AsgiListener:
             server_header=False, proxy_headers=False,
             ssl_certfile=tls.certificate if tls else None, ssl_keyfile=tls.key if tls else None,
         )  # fmt: skip
+        if tls is not None:
+            config.load()
+            assert config.ssl is not None
+            tls.contexts.append(config.ssl)
         self._server = _Server(config, Front(limits, clock), clock)
         self._socket = listening
 

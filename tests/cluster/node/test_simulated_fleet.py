@@ -15,9 +15,11 @@ import orjson
 import pytest
 
 from shoal.app import simulated
+from shoal.app.certificates import CertificateKeeper
 from shoal.app.pki import Pki
 from shoal.app.simulated import SimulatedNodeKeys
-from shoal.base.clock import FakeClock
+from shoal.base.clock import FakeClock, RealClock
+from shoal.base.metrics import Metrics
 from shoal.client import Client, builtin
 from shoal.errors import BadRequest
 from shoal.node.simulated import Behaviour, FleetConfig, SimulatedFleet, Usage
@@ -269,6 +271,7 @@ async def test_the_fleet_answers_for_each_of_its_nodes() -> None:
 async def test_one_socket_serves_every_node_with_a_certificate_for_its_address(tmp_path: Path) -> None:
     pki = Pki(tmp_path / "pki", now=datetime.now(UTC))
     pki.ensure_ca()
+    keeper = CertificateKeeper(tmp_path / "pki", clock=RealClock(), metrics=Metrics())
 
     def client(name: str) -> ssl.SSLContext:
         pair = pki.ensure_client(name, name, ["shoal:kubelet-api-admins"])
@@ -291,7 +294,7 @@ async def test_one_socket_serves_every_node_with_a_certificate_for_its_address(t
         endpoints = FleetEndpoints(
             FleetServer(world.fleet, clock=world.clock),
             listening,
-            simulated.contexts(SimulatedNodeKeys(tmp_path, lambda: pki)),
+            simulated.contexts(SimulatedNodeKeys(tmp_path, keeper)),
         )
         serving = asyncio.create_task(endpoints.run(), name="endpoints")
         try:

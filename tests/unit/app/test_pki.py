@@ -7,6 +7,7 @@ import ipaddress
 import ssl
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from shoal.app import pki as pki_module
 from shoal.app.pki import LEAF_LIFE, KeyPair, Pki, server_context, service_account_keys
+from shoal.errors import ConfigError
 
 NOW = datetime.now(UTC)
 HOSTS = ("kubernetes.default.svc", "localhost", "127.0.0.1", "::1", "10.96.0.1")
@@ -90,14 +93,75 @@ def test_a_certificate_is_renewed_when_a_third_of_its_life_is_left_by_the_same_a
     first.verify_directly_issued_by(certificate(later.ensure_ca()))
 
 
-def test_a_new_authority_means_new_certificates_also_for_those_that_are_young(tmp_path: Path) -> None:
+def bundle(pki: Pki) -> list[x509.Certificate]:
+    return x509.load_pem_x509_certificates(pki.ca_cert.read_bytes())
+
+
+def test_an_authority_that_becomes_old_is_replaced_with_an_overlap(tmp_path: Path) -> None:
     Pki(tmp_path, now=NOW).ensure_ca()
-    before = Pki(tmp_path, now=NOW + timedelta(days=2400))
-    young = certificate(before.ensure_server(HOSTS))
-    young.verify_directly_issued_by(certificate(before.ensure_ca()))
-    after = Pki(tmp_path, now=NOW + timedelta(days=2440))
-    assert certificate(after.ensure_server(HOSTS)) != young
-    certificate(after.ensure_server(HOSTS)).verify_directly_issued_by(certificate(after.ensure_ca()))
+    (old,) = bundle(Pki(tmp_path, now=NOW))
+    young = certificate(Pki(tmp_path, now=NOW + timedelta(days=2400)).ensure_server(HOSTS))
+    begun = Pki(tmp_path, now=NOW + timedelta(days=2440))
+    assert certificate(begun.ensure_server(HOSTS)) == young
+    assert bundle(begun)[0] == old and len(bundle(begun)) == 2
+    new = bundle(begun)[1]
+    switched = Pki(tmp_path, now=NOW + timedelta(days=2471))
+    certificate(switched.ensure_server(HOSTS)).verify_directly_issued_by(new)
+    assert bundle(switched) == [new, old]
+    done = Pki(tmp_path, now=NOW + timedelta(days=2501))
+    assert certificate(done.ensure_server(HOSTS)) == certificate(switched.ensure_server(HOSTS))
+    assert bundle(done) == [new] and done.rotation is None
+    Pki(tmp_path, now=NOW + timedelta(days=2502)).ensure_ca()
+    assert bundle(done) == [new]
+
+
+def test_one_rotation_at_a_time(tmp_path: Path) -> None:
+    pki = Pki(tmp_path, now=NOW)
+    pki.rotate_ca(timedelta(days=1))
+    with pytest.raises(ConfigError, match="being replaced already: the new authority signs at"):
+        Pki(tmp_path, now=NOW).rotate_ca(timedelta(days=1))
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+@pytest.mark.parametrize("dies_at", range(6))
+def test_a_rotation_that_dies_at_any_point_goes_on_and_forgets_nobody_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, dies_at: int
+) -> None:
+    Pki(tmp_path, now=NOW).ensure_server(HOSTS)
+    (old,) = bundle(Pki(tmp_path, now=NOW))
+    day = timedelta(days=1)
+    works = [
+        lambda: Pki(tmp_path, now=NOW).rotate_ca(day),
+        lambda: Pki(tmp_path, now=NOW + day).ensure_server(HOSTS),
+        lambda: Pki(tmp_path, now=NOW + 2 * day).ensure_server(HOSTS),
+    ]
+    for work in works[:step]:
+        work()
+    trusted = bundle(Pki(tmp_path, now=NOW))
+    writes = 0
+    write = pki_module.write_private
+
+    def dying(path: Path, content: bytes) -> None:
+        nonlocal writes
+        writes += 1
+        if writes > dies_at:
+            raise OSError("the power failed")
+        write(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pki_module, "write_private", dying)
+        with suppress(OSError):
+            works[step]()
+    after = Pki(tmp_path, now=NOW + step * day)
+    leaf = certificate(after.ensure_server(HOSTS))
+    known = bundle(after)
+    if step < 2:
+        assert set(trusted) <= set(known), "whom clients trust is still there"
+        assert old in known
+    issuers = [one for one in known if one.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest
+               == leaf.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier]  # fmt: skip
+    assert len(issuers) == 1
+    leaf.verify_directly_issued_by(issuers[0])
 
 
 @pytest.mark.parametrize("harm", ["another host", "changed file", "missing key", "spoilt manifest"])

@@ -55,6 +55,10 @@ class Route:
             self._tls = self._context()
         return Endpoint(host, port, self._tls, self._target.server_name)
 
+    def forget_certificate(self) -> None:
+        """Read the front proxy's files again for the next connection."""
+        self._tls = None
+
     def _context(self) -> ssl.SSLContext:
         if self._insecure:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

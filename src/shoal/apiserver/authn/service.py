@@ -47,14 +47,20 @@ class Authentication:
             self.documents = IssuerDocuments(keys, issuer=config.issuer, address=address)
             self._loops.append(secrets)
         self.authenticator = Authenticator(core, tokens, accounts)
-        if authority is not None:
-            self._loops.append(CertificateSigner(core, writer, authorizer, authority))
+        self._signer = None if authority is None else CertificateSigner(core, writer, authorizer, authority)
+        if self._signer is not None:
+            self._loops.append(self._signer)
 
     def replace_keys(self, signing_key: bytes, verification_keys: Sequence[bytes]) -> None:
         """Sign with this key; tokens that none of these keys signed become invalid."""
         if self._keys is not None:
             self._keys.replace(signing_key, verification_keys)
             self.authenticator.forget()
+
+    def replace_authority(self, authority: Authority) -> None:
+        """Sign certificates with this authority; those of others stay valid as long as TLS trusts them."""
+        if self._signer is not None:
+            self._signer.replace_authority(authority)
 
     def start(self) -> None:
         for loop in self._loops:

@@ -40,6 +40,10 @@ class CertificateSigner:
         self._maker: CertificateMaker | None = None
         self._loop = StoreLoop(core, REQUESTS, self._look, _waits)
 
+    def replace_authority(self, authority: Authority) -> None:
+        """Sign with this one from now on."""
+        self._authority, self._maker = authority, None
+
     def start(self) -> None:
         self._loop.start()
 

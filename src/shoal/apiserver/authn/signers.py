@@ -176,8 +176,9 @@ class CertificateMaker:
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-        self._certificate = x509.load_pem_x509_certificate(authority.certificate)
         self._key: Any = load_pem_private_key(authority.key, None)
+        found = x509.load_pem_x509_certificates(authority.certificate)  # while it is replaced, two are trusted
+        self._certificate = next((one for one in found if one.public_key() == self._key.public_key()), found[0])
 
     def make(self, request: CertificateRequest, now: datetime) -> bytes:
         """The certificate, as PEM: the subject and names of the request, the usages its signer has agreed to."""

@@ -1,4 +1,4 @@
-"""``shoal cluster start``: one cluster in this process."""
+"""``shoal cluster``: runs one cluster in this process, and replaces its certificate authority."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from shoal.app.commands.options import LogLevel, StopOnEof
+from shoal.app.commands.rotate_ca import MONTH, Overlap, rotate_ca
 from shoal.app.config import AVAILABLE_COMPONENTS, DEFAULT_PORT, LOOPBACK, opened_config
 from shoal.app.home import directory
 from shoal.app.processes import start_logs, stop_when_stdin_ends
@@ -215,6 +216,17 @@ def start(
         from shoal.app.cluster import run_cluster
 
         run(run_cluster(opened))
+
+
+@app.command("rotate-ca")
+def rotate_authority(
+    dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
+    overlap: Overlap = MONTH,
+) -> None:
+    """Replace the cluster's certificate authority, with a time in which both are trusted."""
+    from shoal.app.commands.token import cluster_directory
+
+    rotate_ca(cluster_directory(directory(dir)), overlap)
 
 
 def _list(values: list[str] | None) -> tuple[str, ...] | None:

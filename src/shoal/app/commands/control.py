@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal.app.commands.options import CertificateNames, LogLevel, ReloadedConfig, StopOnEof
+from shoal.app.commands.rotate_ca import MONTH, Overlap, rotate_ca
 from shoal.app.home import directory
 from shoal.app.processes import run_until_signal, say_ready, start_logs, stop_when_stdin_ends
 from shoal.app.settings import CONTROL, read_settings
@@ -126,6 +127,17 @@ def _run(options: Any, reloading: Any) -> None:
             return run_control(decided, stop, lambda: say_ready(decided.url), reloading)
 
         run_until_signal(serve, reloading, traced="shoal-control")
+
+
+@app.command("rotate-ca")
+def rotate_authority(
+    dir: Annotated[
+        Path | None, typer.Option(help="state directory; default `control` in $SHOAL_HOME, else in ~/.shoal")
+    ] = None,
+    overlap: Overlap = MONTH,
+) -> None:
+    """Replace the certificate authority of the control plane, with a time in which both are trusted."""
+    rotate_ca(directory(None) / "control" if dir is None else directory(dir), overlap)
 
 
 @credentials_app.command("export")

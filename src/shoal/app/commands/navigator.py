@@ -18,7 +18,9 @@ from shoal.app.commands.options import (
     LogLevel,
     StopOnEof,
 )
+from shoal.app.commands.rotate_ca import MONTH, Overlap, rotate_ca
 from shoal.app.config import LOOPBACK
+from shoal.app.home import directory
 from shoal.app.processes import run_until_signal, say_ready, start_logs, stop_when_stdin_ends
 from shoal.app.settings import EDGE, NAVIGATOR, read_settings
 from shoal.cli.apps import new_app
@@ -69,6 +71,17 @@ def edge(
         return run_edge(settings, stop, say_ready, reloading)
 
     run_until_signal(serve, reloading)
+
+
+@app.command("rotate-ca")
+def rotate_authority(
+    dir: Annotated[
+        Path | None, typer.Option(help="state directory; default `navigator` in $SHOAL_HOME, else in ~/.shoal")
+    ] = None,
+    overlap: Overlap = MONTH,
+) -> None:
+    """Replace the certificate authority of the navigator, with a time in which both are trusted."""
+    rotate_ca(directory(None) / "navigator" if dir is None else directory(dir), overlap)
 
 
 @app.command("manifests")

@@ -8,16 +8,17 @@ from contextlib import AsyncExitStack
 from random import Random
 
 from shoal import __version__
+from shoal.app.certificates import CertificateKeeper
 from shoal.app.fleet.config import ControlConfig, ControlOptions
 from shoal.app.fleet.reloading import Reloading
-from shoal.app.pki import Pki
 from shoal.app.processes import hand_over_often
-from shoal.base.asgi import Application, Receive, Scope, Send, Tls, serving
+from shoal.base.asgi import Application, Receive, Scope, Send, serving
 from shoal.base.clock import Clock, RealClock
 from shoal.base.files import write_private
 from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
 from shoal.base.metrics import PROCESS
+from shoal.base.supervision import supervise
 from shoal.base.tasks import wait_first
 from shoal.control.api.wiring import make_api
 from shoal.control.database.engine import Databases
@@ -45,8 +46,9 @@ async def run_control(
     hand_over_often()
     clock, ids, random = RealClock(), Ids(), Random()
     async with AsyncExitStack() as stack:
-        pki = Pki(config.pki_dir, now=clock.now())
-        keys = pki.ensure_server(config.certificate_hosts)
+        keeper = CertificateKeeper(config.pki_dir, clock=clock, metrics=PROCESS)
+        tls = keeper.keep_tls("server", lambda pki: pki.ensure_server(config.certificate_hosts))
+        authorities = config.pki_dir / "ca.crt"
         databases = await Databases.open(
             config.databases, clock=clock, ids=ids, workspaces=config.workspaces, events=config.events
         )
@@ -60,13 +62,12 @@ async def run_control(
         if reloading is not None:
             reloading.apply = lambda options: service.use(options.service)
         api = make_api(
-            fleet, tokens, databases, clock=clock, metrics=PROCESS, urls=config.join_urls, ca=pki.ca_cert.read_text(),
+            fleet, tokens, databases, clock=clock, metrics=PROCESS, urls=config.join_urls, ca=authorities.read_text,
             version=__version__, sealer=sealer,
         )  # fmt: skip
 
         async def served() -> None:
             await service.ready()
-            tls = Tls(keys.cert, keys.key)
             async with serving(by_path(service.app, api), host=config.host, port=config.port, clock=clock, tls=tls):
                 on_ready()
                 await stop.wait()
@@ -74,7 +75,7 @@ async def run_control(
 
         await wait_first(
             served(), service.run(), service.freeze_kept_objects(), run_retention(databases, Retention(), clock),
-            sweep_forever(fleet, tokens, clock),
+            sweep_forever(fleet, tokens, clock), supervise("certificates", keeper.run, clock=clock),
         )  # fmt: skip
 
 

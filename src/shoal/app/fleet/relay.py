@@ -11,14 +11,15 @@ from pathlib import Path
 from random import Random
 
 from shoal import __version__
+from shoal.app.certificates import CertificateKeeper
 from shoal.app.fleet.config import RelaySettings
 from shoal.app.fleet.control import by_path
 from shoal.app.health import health_app, mostly_local
-from shoal.app.pki import Pki
-from shoal.base.asgi import Tls, serving
+from shoal.base.asgi import serving
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
 from shoal.base.metrics import PROCESS
+from shoal.base.supervision import supervise
 from shoal.base.tasks import wait_first
 from shoal.control.relay.wiring import RelayServer
 from shoal.errors import ConfigError
@@ -32,7 +33,8 @@ async def run_relay(config: RelaySettings, stop: asyncio.Event, on_ready: Callab
         ca = _read(config.ca, "ca")
     if config.url.startswith("https://") and not ca:
         raise ConfigError("ca is not set: an https url needs the control plane's CA certificates")
-    keys = Pki(config.dir / "pki", now=clock.now()).ensure_server(config.certificate_hosts)
+    keeper = CertificateKeeper(config.dir / "pki", clock=clock, metrics=PROCESS)
+    tls = keeper.keep_tls("server", lambda pki: pki.ensure_server(config.certificate_hosts))
     last = token
 
     def current() -> str:
@@ -50,12 +52,11 @@ async def run_relay(config: RelaySettings, stop: asyncio.Event, on_ready: Callab
     app = by_path(relay.app, mostly_local(health_app(relay.livez, relay.readyz, PROCESS, relay.status)))
 
     async def served() -> None:
-        tls = Tls(keys.cert, keys.key)
         async with serving(app, host=config.host, port=config.port, clock=clock, tls=tls):
             on_ready()
             await stop.wait()
 
-    await wait_first(served(), relay.run())
+    await wait_first(served(), relay.run(), supervise("certificates", keeper.run, clock=clock))
 
 
 def read_token_file(path: Path) -> tuple[str, str]:

@@ -8,17 +8,18 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from shoal import __version__
+from shoal.app.certificates import CertificateKeeper
 from shoal.app.health import HEALTH_PATHS, health_app, mostly_local
 from shoal.app.navigator.config import ManagerProcessConfig
 from shoal.app.navigator.fleet import ControlFleet
-from shoal.app.pki import Pki
 from shoal.app.processes import hand_over_often
 from shoal.base.access import EVERYTHING, Access
-from shoal.base.asgi import Application, Receive, Scope, Send, Tls, serving
+from shoal.base.asgi import Application, Receive, Scope, Send, serving
 from shoal.base.clock import RealClock
 from shoal.base.files import write_private
 from shoal.base.ids import Ids
 from shoal.base.metrics import PROCESS
+from shoal.base.supervision import supervise
 from shoal.base.tasks import wait_first
 from shoal.navigator.answers.api import Caller, make_api
 from shoal.navigator.answers.checks import FileChecks
@@ -37,8 +38,8 @@ async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_read
     gc.set_threshold(*_THRESHOLDS)
     clock, ids = RealClock(), Ids()
     async with AsyncExitStack() as stack:
-        pki = Pki(config.pki_dir, now=clock.now())
-        keys = pki.ensure_server(config.certificate_hosts)
+        keeper = CertificateKeeper(config.pki_dir, clock=clock, metrics=PROCESS)
+        tls = keeper.keep_tls("server", lambda pki: pki.ensure_server(config.certificate_hosts))
         manager = Manager(
             rows_for(config.database), clock=clock, new_id=ids.new_uid, config=config.settings, name=config.url,
             grown=CollectorFreeze().grown,
@@ -69,14 +70,13 @@ async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_read
 
         async def served() -> None:
             app = by_path(manager.app, health, api)
-            tls = Tls(keys.cert, keys.key)
             async with serving(app, host=config.host, port=config.port, clock=clock, tls=tls):
                 on_ready()
                 await stop.wait()
                 manager.calls.end_all()
                 api.end_streams()
 
-        await wait_first(served(), manager.run(), fleet.run())
+        await wait_first(served(), manager.run(), fleet.run(), supervise("certificates", keeper.run, clock=clock))
 
 
 class CollectorFreeze:

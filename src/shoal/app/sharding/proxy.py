@@ -15,9 +15,9 @@ from random import Random
 import yaml
 
 from shoal import __version__
+from shoal.app.certificates import CertificateKeeper
 from shoal.app.health import health_app
-from shoal.app.pki import Pki
-from shoal.base.asgi import Tls, serving
+from shoal.base.asgi import serving
 from shoal.base.clock import Clock, RealClock
 from shoal.base.files import write_private
 from shoal.base.http1.asgi import small_serving
@@ -25,6 +25,7 @@ from shoal.base.ids import Ids, new_token
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
 from shoal.base.settings import setting
+from shoal.base.supervision import supervise
 from shoal.base.tasks import wait_first
 from shoal.client import Client, TransportError, connect, load_inside
 from shoal.errors import ApiError
@@ -73,22 +74,22 @@ async def run_proxy(
     the proxy answers /livez, /readyz and /metrics; ``queue`` where the controller tells its queue's length."""
     clock, metrics = RealClock(), Metrics()
     access = load_inside(kubeconfig)
-    pki = Pki(folder / "pki", now=clock.now())
-    keys = pki.ensure_server((host,))
+    keeper = CertificateKeeper(folder / "pki", clock=clock, metrics=metrics)
+    tls = keeper.keep_tls("server", lambda pki: pki.ensure_server((host,)))
     token = new_token()
     async with connect(
         access, clock=clock, field_manager=config.config, user_agent=f"shard-proxy/{__version__}"
     ) as client:
         proxy = ShardProxy(client, config, clock=clock, token=token, metrics=metrics, queue=queue)
-        tls = Tls(keys.cert, keys.key)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(serving(proxy.app, host=host, port=port, clock=clock, tls=tls))
             if health is not None:
                 answers = health_app(proxy.alive, proxy.ready, metrics)
                 await stack.enter_async_context(small_serving(answers, host=health[0], port=health[1], clock=clock))
-            write_private(folder / "kubeconfig", _kubeconfig(f"https://{host}:{port}", pki.ca_cert, token))
+            authorities = folder / "pki" / "ca.crt"
+            write_private(folder / "kubeconfig", _kubeconfig(f"https://{host}:{port}", authorities, token))
             on_ready()
-            await proxy.run(stop)
+            await wait_first(proxy.run(stop), supervise("certificates", keeper.run, clock=clock))
 
 
 class ShardProxy:

@@ -7,7 +7,7 @@ the answer contains the join file of the agent.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -97,7 +97,7 @@ class TokenOnce(Struct):
 
 class TokenPaths:
     def __init__(
-        self, fleet: Fleet, tokens: ApiTokens, *, urls: Sequence[str], ca: str, operators: Collection[str]
+        self, fleet: Fleet, tokens: ApiTokens, *, urls: Sequence[str], ca: Callable[[], str], operators: Collection[str]
     ) -> None:
         self._fleet = fleet
         self._tokens = tokens
@@ -179,7 +179,7 @@ class TokenPaths:
         if row.kind == "user":
             return TokenOnce(text, self._shown(row))
         several = self._urls if row.kind == "agent" and len(self._urls) > 1 else UNSET
-        join = JoinFile(self._urls[0], self._ca, text, row.cluster, row.region, row.shard, several)
+        join = JoinFile(self._urls[0], self._ca(), text, row.cluster, row.region, row.shard, several)
         return TokenOnce(text, self._shown(row), join)
 
     def _shown(self, row: Token) -> TokenInfo:

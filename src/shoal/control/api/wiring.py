@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from shoal.base.clock import Clock
 from shoal.base.metrics import Metrics
@@ -64,7 +64,7 @@ def make_api(
     clock: Clock,
     metrics: Metrics,
     urls: Sequence[str],
-    ca: str,
+    ca: Callable[[], str],
     version: str,
     operators: Collection[str] = OPERATORS,
     sealer: EnvelopeSealer | None = None,

@@ -81,7 +81,14 @@ class World:
         self.metrics = Metrics()
         self.fleet = Fleet(databases, Ids(), PlainSealer())
         self.api: RestApi[Principal, ApiCaller] = make_api(
-            self.fleet, self.tokens, databases, clock=clock, metrics=self.metrics, urls=[URL], ca=CA, version="1.2.3"
+            self.fleet,
+            self.tokens,
+            databases,
+            clock=clock,
+            metrics=self.metrics,
+            urls=[URL],
+            ca=lambda: CA,
+            version="1.2.3",
         )
         self.admin = self.editor = self.viewer = self.nobody = Client(self.api, "")
 

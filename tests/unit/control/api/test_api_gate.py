@@ -165,7 +165,7 @@ async def test_join_files_of_agents_have_the_urls_of_all_control_planes(tmp_path
     several = [URL, "https://second.example:7400"]
     async with prepared_world(tmp_path) as world:
         api = make_api(
-            world.fleet, world.tokens, world.databases, clock=world.clock, metrics=Metrics(), urls=several, ca=CA,
+            world.fleet, world.tokens, world.databases, clock=world.clock, metrics=Metrics(), urls=several, ca=lambda: CA,
             version="1.2.3",
         )  # fmt: skip
         admin = Client(api, world.admin.token)

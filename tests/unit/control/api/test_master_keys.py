@@ -26,7 +26,7 @@ def sealed_with(world: World, sealer: EnvelopeSealer) -> None:
     """The same world, with secrets that are really sealed."""
     world.fleet = Fleet(world.databases, Ids(), sealer)
     world.api = make_api(
-        world.fleet, world.tokens, world.databases, clock=world.clock, metrics=Metrics(), urls=[URL], ca=CA,
+        world.fleet, world.tokens, world.databases, clock=world.clock, metrics=Metrics(), urls=[URL], ca=lambda: CA,
         version="1.2.3", sealer=sealer,
     )  # fmt: skip
     world.admin, world.editor, world.viewer = (
