@@ -54,6 +54,30 @@ def versions(outcomes: list[RequestOutcome]) -> set[str]:
     return {one.version for one in outcomes if one.version}
 
 
+def test_no_request_fails_while_the_process_of_the_cluster_is_stopped_killed_and_started_again(
+    fleet: LocalFleet, address: str, tmp_path: Path
+) -> None:
+    """Clients reach the gateway by the address of its Service."""
+    cluster = fleet.clusters["eu-1"].process
+    with RequestLoad(tmp_path / "load", address, HOST, rate=RATE, mix=MIX) as load:
+
+        def answered(what: str) -> None:
+            began = time.monotonic()
+            eventually_in_traffic(lambda: sum(one.started > began for one in load.outcomes()) > RATE, what=what)
+
+        answered("requests before")
+        cluster.pause()
+        answered("requests while it is stopped")
+        cluster.resume()
+        answered("requests after it goes on")
+        cluster.kill()
+        answered("requests while it is down")
+        cluster.start()
+        answered("requests after it is back")
+    assert not bad(load.outcomes())
+    eventually_in_traffic(lambda: fleet.api.app_status("web")["state"] == "Ready", what="the app ready again")
+
+
 def test_after_the_death_of_an_instance_only_requests_that_may_not_be_retried_fail(
     fleet: LocalFleet, address: str, tmp_path: Path
 ) -> None:
