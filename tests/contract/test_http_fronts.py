@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import hpack
@@ -18,7 +20,8 @@ import pytest
 from shoal.apiserver.http import HttpServer
 from shoal.apiserver.messages import Answer, HttpLimits, Request, Response
 from shoal.base.asgi import AsgiListener, bind
-from shoal.base.asgi_common import Receive, Scope, Send
+from shoal.base.asgi_common import Receive, Scope, Send, answer
+from shoal.base.asgi_front import REQUESTS
 from shoal.base.clock import FakeClock
 from shoal.base.front_limits import FrontLimits
 from shoal.testing.waiting import eventually
@@ -407,3 +410,45 @@ async def test_http2_an_answer_waits_for_the_window_of_its_client_and_ends_when_
         while not reading.done():
             await clock.advance(SWEEP_S)
         assert sent < 4 << 20, "kept in memory for a client that does not read"
+
+
+async def test_http2_a_client_with_many_requests_is_asked_for_a_new_connection_and_loses_none(clock: FakeClock) -> None:
+    """The parser breaks a connection off at its request number 4096, whatever else is under way on it."""
+
+    async def count(scope: Scope, receive: Receive, send: Send) -> None:
+        await answer(send, 200, b"fine")
+
+    async with asyncio.timeout(120), asgi_front(clock, FrontLimits(), count) as connect:
+        _, writer = await connect()
+        host, port = writer.get_extra_info("peername")
+        writer.close()
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(PREFACE + SETTINGS + frame(8, 0, 0, struct.pack(">I", 1 << 30)))
+            answered, went_away = await many_requests(reader, writer)
+            assert went_away == 0 and answered == REQUESTS, "all that were asked before it are answered"
+            assert await reader.read() == b""
+            writer.close()
+
+
+async def many_requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[int, int]:
+    """One after the other, until the server says that it goes away; returns how many were answered, and its code."""
+    answered, stream, code = 0, 1, -1
+    writer.write(frame(1, 5, stream, head()))
+    async for kind, flags, _, payload in frames(reader):
+        code = int.from_bytes(payload[4:8]) if kind == 7 else code
+        if kind in (0, 1) and flags & 1:
+            answered += 1
+            if code >= 0:
+                break
+            stream += 2
+            writer.write(frame(1, 5, stream, head()))
+    return answered, code
+
+
+def test_http2_the_parser_withstands_malformed_input() -> None:
+    """A short part of ``bench/http2_fuzz.py``."""
+    sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+    from http2_fuzz import run
+
+    assert "20000 inputs, seed 7" in run(20_000, 7)

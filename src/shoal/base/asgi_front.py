@@ -26,6 +26,7 @@ from shoal.base.front_limits import FrontLimits
 
 SWEEP_S = 1.0
 LEAST_RATE = 1024  # bytes a second of a body that takes longer than the time for a head
+REQUESTS = 3500  # on one HTTP/2 connection; then its client is asked to open another. zttp breaks off at 4096
 RESETS = 200  # streams that a client may reset, or have refused, in a minute
 QUIET_FRAMES_BYTES = 64 * 1024  # of HTTP/2 frames a second that bring no request, body or credit
 WINDOW_BYTES = 256 * 1024  # of an answer that wait for the client's window; more makes the application wait
@@ -317,6 +318,7 @@ class Http2Connection(ZttpH2Protocol):
         self._slot = slot
         self._since = slot.at  # of the accept, or of the end of the last request
         self._began: dict[int, _Body] = {}  # bodies that are still coming in
+        self._requests = 0
         self._resets = 0
         self._resets_since = slot.at
         self._quiet = 0  # bytes that brought nothing
@@ -348,6 +350,9 @@ class Http2Connection(ZttpH2Protocol):
 
     def handle_request(self, event: zttp.Request) -> None:
         self._quiet = 0
+        self._requests += 1
+        if self._requests == REQUESTS:
+            self.conn.close(0, event.stream_id)  # GOAWAY: what runs goes on, and no more comes
         if self._slot.refused or self._size(event) > self._front.limits.header_bytes:
             status = self._slot.refused or 431
             stream = self.conn.stream(event.stream_id)
@@ -391,6 +396,8 @@ class Http2Connection(ZttpH2Protocol):
     def on_stream_closed(self) -> None:
         self._since = self._front.tick
         super().on_stream_closed()
+        if self._requests >= REQUESTS and not self.cycles:
+            self.transport.close()
 
     @staticmethod
     def _size(event: zttp.Request) -> int:
