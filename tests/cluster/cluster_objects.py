@@ -65,11 +65,11 @@ def _loaded() -> tuple[Obj, ...]:
 
 
 @cache
-def _signing_request() -> str:
+def _signing_request(encoding: serialization.Encoding = serialization.Encoding.PEM) -> str:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "web")])
     request = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
-    return base64.b64encode(request.public_bytes(serialization.Encoding.PEM)).decode()
+    return base64.b64encode(request.public_bytes(encoding)).decode()
 
 
 @cache
@@ -100,6 +100,8 @@ def example(api_version: str, kind: str) -> Obj:
     metadata.pop("uid", None)
     if kind == "CertificateSigningRequest":
         obj["spec"]["request"] = _signing_request()
+    if kind == "PodCertificateRequest":
+        obj["spec"]["stubPKCS10Request"] = _signing_request(serialization.Encoding.DER)
     if kind == "ClusterTrustBundle":
         obj["spec"]["trustBundle"] = _authority()
     return obj

@@ -6,7 +6,7 @@ import base64
 import datetime
 
 from conformance_api import Api, conformance, refused, unique
-from conformance_steps import check_discovery
+from conformance_steps import check_discovery, check_operations
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -185,3 +185,35 @@ def test_signing_request_operations(api: Api) -> None:
 
 def approve(request: Obj) -> None:
     request["status"]["conditions"].append({"type": "Approved", "status": "True", "reason": "E2E", "message": "yes"})
+
+
+@conformance(
+    "[sig-auth] PodCertificateRequest API [Privileged:ClusterAdmin] should support PodCertificateRequest API operations"
+    " [Conformance]"
+)
+def test_pod_certificate_request_operations(api: Api, namespace: str) -> None:
+    root = "podcertificaterequests"
+    check_discovery(api, "certificates.k8s.io/v1", root, f"{root}/status")
+    requests = api.of("certificates.k8s.io/v1", root, namespace)
+    csr = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    der = csr.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+
+    def make(name: str) -> Obj:
+        spec = {
+            "signerName": f"example.com/{name}", "podName": "pod-1", "podUID": "pod-uid-1", "nodeName": "node-1",
+            "nodeUID": "node-uid-1", "serviceAccountName": "sa-1", "serviceAccountUID": "sa-uid-1",
+            "stubPKCS10Request": base64.b64encode(der).decode(),
+        }  # fmt: skip
+        return {"metadata": {"name": name}, "spec": spec}
+
+    stored = check_operations(
+        requests, make, change=lambda obj: None, everywhere=api.of("certificates.k8s.io/v1", root)
+    )  # fmt: skip
+    assert stored["spec"]["maxExpirationSeconds"] == 86400
+    name = unique("denied")
+    requests.create(make(name))
+    condition = {"type": "Denied", "status": "True", "reason": "Test", "message": "no",
+                 "lastTransitionTime": "2026-05-01T10:00:00Z"}  # fmt: skip
+    denied = requests.patch(name, {"status": {"conditions": [condition]}}, sub="status")
+    assert denied["status"]["conditions"] == [condition] == requests.get(name, "status")["status"]["conditions"]
+    requests.delete(name)

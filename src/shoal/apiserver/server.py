@@ -20,7 +20,13 @@ from shoal.apiserver.advertising import Advertising
 from shoal.apiserver.aggregator.plan import API_SERVICES
 from shoal.apiserver.aggregator.registration import ApiServiceEffects
 from shoal.apiserver.allocation import ServiceEffects
-from shoal.apiserver.authn.certificate_rules import TRUST_BUNDLES, certificate_guard, trust_bundle_guard
+from shoal.apiserver.authn.certificate_rules import (
+    POD_CERTIFICATES,
+    TRUST_BUNDLES,
+    certificate_guard,
+    pod_certificate_guard,
+    trust_bundle_guard,
+)
 from shoal.apiserver.authn.credential import Credential
 from shoal.apiserver.authn.service import Authentication, Authority
 from shoal.apiserver.authn.signer import REQUESTS
@@ -101,6 +107,7 @@ class ApiServer:
                 **EscalationCheck(authorizer).guards(),
                 REQUESTS: certificate_guard(authorizer),
                 TRUST_BUNDLES: trust_bundle_guard(authorizer),
+                POD_CERTIFICATES: pod_certificate_guard(authorizer, clock.wall_s),
                 CRDS: self.definitions.guard,
             },
             check_create=authorizer.check_create,

@@ -426,6 +426,14 @@ def _access() -> Iterator[Resource]:
         kind="ClusterTrustBundle",
         namespaced=False,
     )
+    yield Resource(
+        group="certificates.k8s.io",
+        version="v1",
+        plural="podcertificaterequests",
+        kind="PodCertificateRequest",
+        status=True,
+        subresources=(_status("PodCertificateRequest"),),
+    )
 
 
 def _extension() -> Iterator[Resource]:

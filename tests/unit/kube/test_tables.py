@@ -498,6 +498,16 @@ COUNTS = {"used": {"pods": "1", "limits.cpu": "2"}, "hard": {"pods": "10", "limi
         ("CertificateSigningRequest", obj({}), ["x", "5m", "<none>", "", "<none>", "Pending"]),
         ("ClusterTrustBundle", obj({"signerName": "s/x"}), ["x", "s/x"]),
         ("ClusterTrustBundle", obj({}), ["x", "<none>"]),
+        (
+            "PodCertificateRequest",
+            obj({"podName": "p", "serviceAccountName": "a", "nodeName": "n", "signerName": "s/x"}),
+            ["x", "p", "a", "n", "s/x", "Pending", "5m"],
+        ),
+        (
+            "PodCertificateRequest",
+            obj({}, status={"conditions": [{"type": "Denied", "status": "True"}]}),
+            ["x", "", "", "", "", "Denied", "5m"],
+        ),
         ("ValidatingWebhookConfiguration", obj(webhooks=[{}, {}]), ["x", 2, "5m"]),
         ("MutatingWebhookConfiguration", obj(), ["x", 0, "5m"]),
         (

@@ -1,7 +1,7 @@
 """Permissions to approve, sign and request certificates: admission of certificate signing requests.
 
-Guards of ``certificatesigningrequests`` and ``clustertrustbundles``. ``approve``, ``sign`` and ``attest`` are verbs on
-the virtual resource ``signers``, by the signer's full name or by its domain with ``/*``.
+Guards of ``certificatesigningrequests``, ``clustertrustbundles`` and ``podcertificaterequests``. ``approve``, ``sign``
+and ``attest`` are verbs on the virtual resource ``signers``, by the signer's full name or by its domain with ``/*``.
 """
 
 from __future__ import annotations
@@ -12,11 +12,17 @@ from shoal.apiserver.authn.signers import API_CLIENT, CertificateRequest, reserv
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
 from shoal.apiserver.context import Call
 from shoal.apiserver.user import User
-from shoal.errors import Forbidden
+from shoal.errors import Forbidden, Invalid, invalid
+from shoal.kube.kinds.access.pod_certificate import ended
+from shoal.kube.kinds.common import deep_same
 from shoal.kube.objects import Obj
+from shoal.kube.times import parse_epoch
 
 _GROUP, _PLURAL, _BUNDLES = "certificates.k8s.io", "certificatesigningrequests", "clustertrustbundles"
 TRUST_BUNDLES = f"{_BUNDLES}.{_GROUP}"
+_OF_PODS = "podcertificaterequests"
+POD_CERTIFICATES = f"{_OF_PODS}.{_GROUP}"
+_NEAR_S = 300.0
 
 
 def certificate_guard(authorizer: Authorizer) -> Callable[[Call, Obj, Obj | None], None]:
@@ -42,6 +48,27 @@ def trust_bundle_guard(authorizer: Authorizer) -> Callable[[Call, Obj, Obj | Non
         if signer and (old is None or new.get("spec") != old.get("spec")):
             if not _may(call.user, authorizer, "attest", signer):
                 raise _refused(new, f'user not permitted to attest for signerName "{signer}"', _BUNDLES)
+
+    return guard
+
+
+def pod_certificate_guard(
+    authorizer: Authorizer, wall_s: Callable[[], float]
+) -> Callable[[Call, Obj, Obj | None], None]:
+    """The guard for the status of PodCertificateRequests: a user who changes it needs ``sign`` on the signer, and a
+    certificate begins about now."""
+
+    def guard(call: Call, new: Obj, old: Obj | None) -> None:
+        if old is None or call.target.subresource != "status" or deep_same(new.get("status"), old.get("status")):
+            return
+        signer = _signer(old)
+        if not _may(call.user, authorizer, "sign", signer):
+            raise _refused(old, f'user not permitted to sign requests with signerName "{signer}"', _OF_PODS)
+        begin = (new.get("status") or {}).get("notBefore")
+        if begin and not ended(old) and abs(parse_epoch(begin) - wall_s()) > _NEAR_S:
+            text = "must be set to within 5 minutes of kube-apiserver's current time"
+            name = old["metadata"].get("name") or ""
+            raise Invalid.of("PodCertificateRequest", _GROUP, name, [invalid("status.notBefore", begin, text)])
 
     return guard
 

@@ -56,6 +56,7 @@ class NodeAuthorizer:
             ("resource.k8s.io", "resourceslices"): self._slice,
             ("", "nodes"): _node,
             ("", "pods"): self._pod,
+            ("certificates.k8s.io", "podcertificaterequests"): self._pod_certificate_request,
         }
 
     def decide(self, node: str, asked: Attributes) -> Verdict:
@@ -123,6 +124,19 @@ class NodeAuthorizer:
             "delete, deletecollection"
         )
 
+    def _pod_certificate_request(self, node: str, asked: Attributes) -> Verdict:
+        if asked.subresource:
+            return NO_OPINION
+        if asked.verb == "create":
+            return ALLOWED  # for its own pods only; admission checks it
+        if asked.verb in ("list", "watch") and _selects(asked, "spec.nodeName", node):
+            return ALLOWED
+        if asked.verb in ("get", "list", "watch") and asked.name:
+            return self._related(node, asked)
+        if asked.verb in ("list", "watch"):
+            return False, "can only list/watch podcertificaterequests with spec.nodeName field selector"
+        return NO_OPINION
+
     def _pod(self, node: str, asked: Attributes) -> Verdict:
         verb, subresource = asked.verb, asked.subresource
         if not subresource:
@@ -157,6 +171,8 @@ class NodeAuthorizer:
             return entry is not None and entry.attrs.fields.get("spec.nodeName") == node
         if resource == "volumeattachments":
             return self._names_node(Key("volumeattachments.storage.k8s.io", "", name), node)
+        if resource == "podcertificaterequests":
+            return self._names_node(Key("podcertificaterequests.certificates.k8s.io", namespace, name), node)
         if resource == "resourceslices":
             return self._names_node(Key("resourceslices.resource.k8s.io", "", name), node)
         if resource == "persistentvolumes":

@@ -90,6 +90,7 @@ _NODE: Final = (
     "get - persistentvolumeclaims,persistentvolumes",
     "get - endpoints",
     "create,get,list,watch certificates.k8s.io certificatesigningrequests",
+    "create,get,list,watch certificates.k8s.io podcertificaterequests",
     "get,create,update,patch,delete coordination.k8s.io leases",
     "get storage.k8s.io volumeattachments",
     "create - serviceaccounts/token",

@@ -40,6 +40,14 @@ def _trust_bundle(obj: Obj, now: float) -> Cells:
     return [name(obj), spec(obj).get("signerName") or NONE]
 
 
+def _pod_certificate_request(obj: Obj, now: float) -> Cells:
+    wanted = spec(obj)
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    state = next((each.get("type", "") for each in conditions), "Pending")
+    names = [wanted.get(field) or "" for field in ("podName", "serviceAccountName", "nodeName", "signerName")]
+    return [name(obj), *names, state, age(obj, now)]
+
+
 def _signing_request(obj: Obj, now: float) -> Cells:
     wanted = spec(obj)
     expiration = wanted.get("expirationSeconds")
@@ -157,6 +165,18 @@ PRINTERS: Final = {
     ),
     ("certificates.k8s.io", "ClusterTrustBundle"): Printer(
         [NAME, column("SignerName", "Signer whose certificates these authorities verify.")], _trust_bundle
+    ),
+    ("certificates.k8s.io", "PodCertificateRequest"): Printer(
+        [
+            NAME,
+            column("PodName", "Pod that the certificate is for."),
+            column("ServiceAccountName", "Service account of the pod."),
+            column("NodeName", "Node that runs the pod and asks for the certificate."),
+            column("SignerName", "Signer that decides."),
+            column("State", "Pending, Issued, Denied or Failed."),
+            AGE,
+        ],
+        _pod_certificate_request,
     ),
     (_ADMISSION, "MutatingWebhookConfiguration"): _WEBHOOKS,
     (_ADMISSION, "ValidatingWebhookConfiguration"): _WEBHOOKS,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
 from shoal.kube.kinds import rules_for
@@ -328,3 +328,140 @@ def test_the_name_of_a_bundle_begins_with_its_signer() -> None:
     assert BUNDLES.validate_update(old, old) == []
     new = bundle("not parsed again", "shop.example:db:roots", "shop.example/db")
     assert any("field is immutable" in str(error) for error in BUNDLES.validate_update(new, old))
+
+
+# --- PodCertificateRequest
+
+POD_REQUESTS = rules_for("certificates.k8s.io", "v1", "PodCertificateRequest")
+NOW = datetime.now(UTC).replace(microsecond=0)
+KEY = ec.generate_private_key(ec.SECP256R1())
+
+
+def stub(key: Any = KEY) -> str:
+    algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+    made = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, algorithm)
+    return base64.b64encode(made.public_bytes(serialization.Encoding.DER)).decode()
+
+
+def pod_request(**spec: Any) -> dict[str, Any]:
+    given = {
+        "signerName": "shop.example/web", "podName": "web-0", "podUID": "u1", "serviceAccountName": "default",
+        "serviceAccountUID": "u2", "nodeName": "n1", "nodeUID": "u3", "stubPKCS10Request": stub(),
+    }  # fmt: skip
+    made = {"metadata": {"name": "web", "namespace": "shop"}, "spec": {**given, **spec}}
+    POD_REQUESTS.default(made)
+    return made
+
+
+def pod_faults(**spec: Any) -> list[str]:
+    return [str(error) for error in POD_REQUESTS.validate_create(pod_request(**spec))]
+
+
+def test_a_request_for_a_pod_has_a_day_and_keys_of_the_allowed_kinds() -> None:
+    assert pod_request()["spec"]["maxExpirationSeconds"] == 86_400
+    for key in (KEY, ed25519.Ed25519PrivateKey.generate(), ec.generate_private_key(ec.SECP521R1()),
+                rsa.generate_private_key(65537, 3072)):  # fmt: skip
+        assert pod_faults(stubPKCS10Request=stub(key)) == []
+    (found,) = pod_faults(stubPKCS10Request=stub(rsa.generate_private_key(65537, 2048)))
+    assert "RSA keys must have modulus size 3072 or 4096" in found
+    (found,) = pod_faults(stubPKCS10Request=stub(ec.generate_private_key(ec.SECP256K1())))
+    assert "elliptic public keys must use curve P256, P384, or P521" in found
+
+
+@pytest.mark.parametrize(
+    ("spec", "fault"),
+    [
+        ({"signerName": "web"}, "spec.signerName: Invalid value"),
+        ({"podName": "Web"}, "spec.podName: Invalid value"),
+        ({"podUID": ""}, 'spec.podUID: Invalid value: "": must not be empty'),
+        ({"nodeUID": "u" * 129}, "spec.nodeUID: Too long: may not be more than 128 bytes"),
+        ({"maxExpirationSeconds": 3599}, "must be in the range [3600, 7862400]"),
+        ({"maxExpirationSeconds": 7_862_401}, "must be in the range [3600, 7862400]"),
+        ({"signerName": "kubernetes.io/x", "maxExpirationSeconds": 86_401}, "must be in the range [3600, 86400]"),
+        ({"unverifiedUserAnnotations": {"plain": "x"}}, "must be a domain-prefixed key"),
+        ({"stubPKCS10Request": "AAAA"}, "must be a valid PKCS#10 CSR"),
+        ({"stubPKCS10Request": ""}, "must be a valid PKCS#10 CSR"),
+        ({"stubPKCS10Request": base64.b64encode(bytes(10_241)).decode()}, "may not be more than 10240 bytes"),
+    ],
+)
+def test_a_bad_request_for_a_pod_is_refused(spec: dict[str, Any], fault: str) -> None:
+    (found,) = pod_faults(**spec)
+    assert fault in found
+
+
+def test_a_csr_that_was_changed_after_it_was_signed_is_refused() -> None:
+    content = bytearray(base64.b64decode(stub()))
+    content[-1] ^= 1
+    (found,) = pod_faults(stubPKCS10Request=base64.b64encode(content).decode())
+    assert "spec.stubPKCS10Request" in found
+
+
+def test_the_spec_of_a_request_for_a_pod_is_fixed() -> None:
+    old = pod_request()
+    new = copy.deepcopy(old)
+    assert POD_REQUESTS.validate_update(new, old) == []
+    new["spec"]["podUID"] = "other"
+    (found,) = POD_REQUESTS.validate_update(new, old)
+    assert "field is immutable" in str(found)
+    assert POD_REQUESTS.selectable["spec.nodeName"](old) == "n1"
+    assert POD_REQUESTS.selectable["spec.signerName"](old) == "shop.example/web"
+
+
+def a_leaf(key: Any = KEY, hours: float = 24) -> str:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "web")])
+    issuer = ec.generate_private_key(ec.SECP256R1())
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, NOW, NOW + timedelta(hours=hours))
+    return made.sign(issuer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+def at(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def issued(chain: str, *, hours: float = 24, kind: str = "Issued", **more: Any) -> dict[str, Any]:
+    condition = {"type": kind, "status": "True", "reason": "Done", "lastTransitionTime": at(NOW)}
+    times = {
+        "notBefore": at(NOW), "notAfter": at(NOW + timedelta(hours=hours)), "beginRefreshAt": at(NOW + timedelta(minutes=30))
+    }  # fmt: skip
+    return {"conditions": [condition], "certificateChain": chain, **times, **more}
+
+
+def status_faults(status: dict[str, Any], before: dict[str, Any] | None = None) -> list[str]:
+    old = {**pod_request(), "status": before or {}}
+    return [str(error) for error in POD_REQUESTS.validate_status({**copy.deepcopy(old), "status": status}, old)]
+
+
+def test_a_certificate_is_issued_once_to_the_requested_key_with_its_times() -> None:
+    good = issued(a_leaf())
+    assert status_faults(good) == [] and status_faults({}) == []
+    assert status_faults(good, good) == []
+    (found,) = status_faults({**good, "beginRefreshAt": at(NOW + timedelta(hours=1))}, good)
+    assert "immutable after PodCertificateRequest is issued, denied, or failed" in found
+    other = ec.generate_private_key(ec.SECP256R1())
+    cases: list[tuple[dict[str, Any], str]] = [
+        (issued(""), "must contain at least one certificate"),
+        (issued(a_leaf(other)), "leaf certificate was not issued to the requested public key"),
+        (issued(a_leaf() + authority().replace("CERTIFICATE", "PUBLIC KEY")), "entirely of CERTIFICATE PEM blocks"),
+        (issued(a_leaf(hours=0.5), hours=0.5), "leaf certificate lifetime must be >= 1 hour"),
+        (issued(a_leaf(hours=25), hours=25), "leaf certificate lifetime must be <= spec.maxExpirationSeconds (86400)"),
+        (issued(a_leaf(), hours=23), "must be set to the NotAfter time encoded in the leaf certificate"),
+        (issued(a_leaf(), notBefore=at(NOW - timedelta(minutes=1))), "must be set to the NotBefore time"),
+        (issued(a_leaf(), beginRefreshAt=at(NOW)), "must be at least 10 minutes after status.notBefore"),
+        (issued(a_leaf(), beginRefreshAt=at(NOW + timedelta(hours=24))), "at least 10 minutes before status.notAfter"),
+        (issued(a_leaf(), notAfter=None), "status.notAfter: Required value"),
+        (issued(a_leaf(), kind="Denied"), "non-condition status fields must be empty when denying or failing"),
+        (issued(a_leaf(), kind="Ready"), "Unsupported value"),
+        ({"certificateChain": a_leaf()}, "may not be set unless"),
+    ]
+    for status, fault in cases:
+        found, *_ = status_faults(status)
+        assert fault in found
+
+
+def test_a_request_for_a_pod_ends_in_one_way() -> None:
+    denied = {"conditions": issued("", kind="Denied")["conditions"]}
+    assert status_faults(denied) == []
+    both = {"conditions": [*denied["conditions"], *issued("", kind="Failed")["conditions"]]}
+    assert any("There may be at most one condition" in fault for fault in status_faults(both))
+    unsure = {"conditions": [{**denied["conditions"][0], "status": "False"}]}
+    assert any("Unsupported value" in fault for fault in status_faults(unsure))

@@ -72,6 +72,7 @@ class NodeRestriction:
             "csinodes.storage.k8s.io": _csi_node,
             "resourceslices.resource.k8s.io": _slice,
             "certificatesigningrequests.certificates.k8s.io": _signing_request,
+            "podcertificaterequests.certificates.k8s.io": self._pod_certificate_request,
         }
 
     def handles(self, where: Where) -> bool:
@@ -166,6 +167,37 @@ class NodeRestriction:
         if _spec(pod).get("nodeName") != node:
             raise admission.denied("node requested token bound to a pod scheduled on a different node")
         self._check_audience(spec.get("audiences") or [], pod, admission)
+
+    def _pod_certificate_request(self, node: str, admission: Admission) -> None:
+        """A node may request certificates only for the pods that run on it, with the identity that they have."""
+        if admission.operation != CREATE or admission.subresource:
+            return
+        spec = _spec(admission.object)
+        if spec.get("nodeName") != node:
+            raise admission.denied(f'PodCertificateRequest.Spec.NodeName="{spec.get("nodeName") or ""}" is not the '
+                                   f'requesting node "{node}"')  # fmt: skip
+        pod = self._stored_pod(admission, spec.get("podName") or "")
+        if MIRROR in (pod["metadata"].get("annotations") or {}):
+            raise admission.denied("PodCertificateRequest cannot be created for a mirror pod")
+        running, account = _spec(pod), _spec(pod).get("serviceAccountName") or "default"
+        if running.get("nodeName") != node:
+            raise admission.denied(f'pod "{pod["metadata"]["name"]}" is not running on node "{node}"')
+        if spec.get("serviceAccountName") != account:
+            raise admission.denied(f'the pod runs as service account "{account}"')
+        for field, found in (
+            ("podUID", pod),
+            ("nodeUID", self._stored("nodes", "", node)),
+            ("serviceAccountUID", self._stored("serviceaccounts", admission.namespace, account)),
+        ):
+            uid = found["metadata"]["uid"]
+            if spec.get(field) != uid:
+                raise admission.denied(f"spec.{field} is {spec.get(field) or ''}, but the object's UID is {uid}")
+
+    def _stored(self, resource: str, namespace: str, name: str) -> Obj:
+        entry = self._core.store.get(Key(resource, namespace, name))
+        if entry is None:
+            raise NotFound.of(resource, "", name)
+        return objects.decode(entry)
 
     def _check_audience(self, audiences: list[str], pod: Obj, admission: Admission) -> None:
         if len(audiences) > 1:

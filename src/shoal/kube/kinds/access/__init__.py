@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.kube.kinds.access import reviews, signing, trust_bundle
+from shoal.kube.kinds.access import pod_certificate, reviews, signing, trust_bundle
 from shoal.kube.rules import KindRules
 
 _AUTHENTICATION = "authentication.k8s.io"
@@ -18,4 +18,5 @@ RULES: dict[tuple[str, str, str], KindRules] = {
     (_AUTHORIZATION, "v1", "SubjectAccessReview"): reviews.SUBJECT_ACCESS_REVIEW,
     ("certificates.k8s.io", "v1", "CertificateSigningRequest"): signing.RULES,
     ("certificates.k8s.io", "v1", "ClusterTrustBundle"): trust_bundle.RULES,
+    ("certificates.k8s.io", "v1", "PodCertificateRequest"): pod_certificate.RULES,
 }

@@ -43,7 +43,7 @@ def _check_name(name: str, signer: str, errors: Errors) -> None:
     errors.extend(invalid("metadata.name", name, fault) for fault in is_dns1123_subdomain(rest))
 
 
-def _blocks(text: str) -> Iterator[tuple[str, bool, bytes]]:
+def pem_blocks(text: str) -> Iterator[tuple[str, bool, bytes]]:
     """Type, whether it has headers, and content of each PEM block. Text between them is ignored."""
     for found in _BLOCK.finditer(text):
         kind, content = found.groups()
@@ -61,7 +61,7 @@ def _check_bundle(text: str, errors: Errors) -> None:
         return
     places: dict[bytes, list[int]] = {}
     before = len(errors)
-    for number, (kind, headers, content) in enumerate(_blocks(text)):
+    for number, (kind, headers, content) in enumerate(pem_blocks(text)):
         fault = f"has bad block type: {kind}" if kind != "CERTIFICATE" else "has PEM block headers" if headers else ""
         fault = fault or _certificate_fault(content)
         if fault:
