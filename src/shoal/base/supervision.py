@@ -126,7 +126,7 @@ async def supervise(
     try:
         while True:
             loop.begin()
-            error = await _until_ended(run(), name)
+            error = await _until_ended(run(), f"{name}/{detail}" if detail else name)
             if isinstance(error, ends):
                 raise error
             if error is None and may_return:

@@ -107,6 +107,8 @@ class ControlSocket:
                 await writer.drain()
         except (ConnectionError, ValueError):  # disconnected, or the line is too long
             pass
+        except asyncio.CancelledError:  # by ``close``; asyncio reports a handler that ends as cancelled as an error
+            pass
         finally:
             self._sessions.discard(session)
             if frozen:
