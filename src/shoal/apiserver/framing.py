@@ -83,11 +83,13 @@ class _Connection(Protocol):
 class Handover:
     """The ``Wire`` of a connection that changed its protocol."""
 
-    __slots__ = ("_connection", "_reading", "upgrade")
+    __slots__ = ("_connection", "_moved", "_quiet_since", "_reading", "upgrade")
 
     def __init__(self, connection: _Connection, upgrade: Upgrade) -> None:
         self._connection = connection
         self._reading = True
+        self._moved = True  # bytes have come or gone since ``quiet_s`` was asked for
+        self._quiet_since = 0.0
         self.upgrade = upgrade
 
     def begin(self, head: bytes, unread: Iterable[bytes]) -> None:
@@ -103,11 +105,22 @@ class Handover:
         for data in unread:
             self.upgrade.on_data(data)
 
+    def on_data(self, data: bytes) -> None:
+        self._moved = True
+        self.upgrade.on_data(data)
+
+    def quiet_s(self, now: float) -> float:
+        """For how long no byte has come or gone. Called every now and then."""
+        if self._moved:
+            self._moved, self._quiet_since = False, now
+        return now - self._quiet_since
+
     @property
     def writable(self) -> bool:
         return self._connection.writable
 
     def write(self, data: bytes) -> None:
+        self._moved = True
         if self._connection.transport is not None:
             self._connection.transport.write(data)
 

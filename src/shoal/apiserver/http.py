@@ -179,7 +179,7 @@ class HttpConnection(ClientConnection):
 
     def data_received(self, data: bytes) -> None:
         if self._handover is not None:
-            self._handover.upgrade.on_data(data)
+            self._handover.on_data(data)
             return
         if self._upgrading:  # the client must wait for the answer to its upgrade
             self._unread.append(data)
@@ -211,7 +211,7 @@ class HttpConnection(ClientConnection):
         except httptools.HttpParserUpgrade as upgrade:
             rest = data[upgrade.args[0] :]  # for the new owner of the connection
             if self._handover is not None:
-                self._handover.upgrade.on_data(rest)
+                self._handover.on_data(rest)
             elif rest:
                 self._unread.appendleft(rest)
         except httptools.HttpParserError:
@@ -548,6 +548,12 @@ class HttpConnection(ClientConnection):
         elif not self._exchanges:
             self._close_when_sent()
 
+    def _idle_s(self, now: float) -> float:
+        """For how long nothing has moved on a connection that may wait for people."""
+        waiting = 0 if self.transport is None else self.transport.get_write_buffer_size()
+        stalled_s = self._progress.stalled_s(waiting, now)
+        return stalled_s if self._handover is None else max(stalled_s, self._handover.quiet_s(now))
+
     def enforce_timeouts(self, now: float) -> None:
         if self._unwanted and now + self._busy_since > OVERFLOW_S:
             self.abort()
@@ -556,7 +562,9 @@ class HttpConnection(ClientConnection):
             if exchange.answer is None and now > exchange.deadline and not exchange.request.unhurried:
                 exchange.time_out()
         if self._handover is not None or isinstance(self._stream, Relay):
-            return  # paused by their clients, which may show one page of it for an hour
+            if self._idle_s(now) > self.server.limits.session_idle_s:
+                self.abort()
+            return
         if self._stream is not None or self._pending_body or not self.writable:
             waiting = 0 if self.transport is None else self.transport.get_write_buffer_size()
             if self._progress.stalled_s(waiting, now) > self.server.limits.reader_timeout_s:

@@ -34,6 +34,9 @@ class HttpLimits(FrontLimits):
     small_body_bytes: int = 64 * 1024
     pipelined: int = 16  # requests waiting behind one that is being answered; more pauses reading
     request_timeout_s: float = 60.0  # until an answer begins; a client may ask for less with ``timeout=``
+    # Without a byte in either direction on a connection that was handed over, or without the client reading from a body
+    # of a node or pod, which a person may look at page by page. Kubelets close connections after the same time.
+    session_idle_s: float = 4 * 3600.0
     buffered_bytes: int = 32 * 1024  # written but not taken by the client; more makes streams and bodies wait
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from shoal.apiserver.http import Answer, HttpLimits, HttpServer, Request, Response
 from shoal.apiserver.messages import Relay, Sink, Upgrade, Wire, frame
-from shoal.base.clock import FakeClock, RealClock
+from shoal.base.clock import Clock, FakeClock, RealClock
 from shoal.testing.waiting import eventually
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -79,11 +79,13 @@ class Place:
 
 
 @asynccontextmanager
-async def serving(limits: HttpLimits | None = None) -> AsyncIterator[tuple[Place, HttpServer, Streams]]:
+async def serving(
+    limits: HttpLimits | None = None, clock: Clock | None = None
+) -> AsyncIterator[tuple[Place, HttpServer, Streams]]:
     loop = asyncio.get_running_loop()
     place = Place()
     server = HttpServer(
-        place.handle, lambda request, error: Response(500, str(error).encode()), loop=loop, clock=RealClock(), limits=limits,
+        place.handle, lambda request, error: Response(500, str(error).encode()), loop=loop, clock=clock or RealClock(), limits=limits,
         common_headers=((b"X-Common", b"1"),), hands_on=lambda target: target.startswith(b"/proxy"),
     )  # fmt: skip
     listener = await loop.create_server(server, "127.0.0.1", 0)
@@ -187,3 +189,29 @@ async def test_a_body_that_the_handler_does_not_read_ends_the_connection() -> No
         head, _ = await _answer(reader)
         assert head.startswith(b"HTTP/1.1 403 ") and b"Connection: close" in head
         assert await reader.read() == b""
+
+
+async def test_a_session_on_which_nothing_moves_ends_and_one_that_is_used_does_not(clock: FakeClock) -> None:
+    async with serving(HttpLimits(session_idle_s=3600), clock) as (place, _, (reader, writer)):
+        writer.write(_ASK)
+        await reader.readuntil(b"\r\n\r\n")
+        for _ in range(3):
+            await clock.advance(3000)
+            writer.write(b"still here")
+            assert await reader.readexactly(10) == b"STILL HERE"
+        assert not place.echo.closed.is_set()
+        await clock.advance(3700)
+        await place.echo.closed.wait()
+
+
+async def test_a_session_whose_client_does_not_read_ends(clock: FakeClock) -> None:
+    async with serving(HttpLimits(session_idle_s=3600), clock) as (place, _, (reader, writer)):
+        writer.write(_ASK)
+        await reader.readuntil(b"\r\n\r\n")
+        assert place.echo.wire is not None
+        writer.transport.pause_reading()  # type: ignore[attr-defined]  # the client
+        while place.echo.wire.writable:
+            place.echo.wire.write(b"x" * 100_000)
+            await asyncio.sleep(0)
+        await clock.advance(3700)
+        await place.echo.closed.wait()

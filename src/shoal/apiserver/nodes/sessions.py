@@ -104,14 +104,21 @@ class SpdySession(Upgrade):
             return
         for event in events:
             self.on_event(event)
-        self.flush()
-        if self._wire is not None and self.holds_back():
+        # a client that makes the server answer, and does not read the answers, is not heard any more
+        unread = self.flush() and self.full
+        if self._wire is not None and (unread or self.holds_back()):
             self._wire.pause()
 
-    def flush(self) -> None:
+    def flush(self) -> bool:
+        """Send what is due; return whether there was anything."""
         out = self._session.outgoing()
         if out and self._carrier is not None:
             self._carrier.write(out)
+        return bool(out)
+
+    def on_writable(self) -> None:
+        """The client keeps up again."""
+        self.on_room()
 
     def end(self) -> None:
         """End the session and close the connection to the client."""
@@ -131,8 +138,8 @@ class SpdySession(Upgrade):
         return self._wire is not None and not self._wire.writable
 
     def on_room(self) -> None:
-        """A kubelet keeps up again."""
-        if self._wire is not None and not self.holds_back():
+        """A kubelet, or the client, keeps up again."""
+        if self._wire is not None and not self.holds_back() and not self.full:
             self._wire.resume()
 
     def on_event(self, event: Event) -> None:
@@ -174,6 +181,7 @@ class CommandSession(SpdySession):
         self._socket.close()
 
     def on_writable(self) -> None:
+        super().on_writable()
         self._socket.resume()
 
     def on_event(self, event: Event) -> None:
@@ -297,6 +305,7 @@ class ForwardSession(SpdySession):
         self._by_stream.clear()
 
     def on_writable(self) -> None:
+        super().on_writable()
         for link in self._links.values():
             if link.socket is not None:
                 link.socket.resume()
