@@ -30,7 +30,7 @@ _CLUSTER_STATS = (
     "upstream_cx_connect_fail|upstream_rq_pending_overflow|membership_healthy|membership_total"
 )
 _OWN_STATS = (
-    r"^server\.(live|uptime|memory_allocated|total_connections|initialization_time_ms)$",
+    r"^server\.(live|uptime|memory_allocated|total_connections|initialization_time_ms|days_until_first_cert_expiring)$",
     r"^http\.[^.]+\.(downstream_rq_(1|2|3|4|5)xx|downstream_cx_active|downstream_rq_active|no_route)$",
     r"^listener_manager\.(listener_create_failure|total_listeners_active|total_listeners_warming)$",
     r"^overload\..*",

@@ -47,7 +47,7 @@ log = get_logger("sentinel.stats")
 VERSION = 1
 COMPONENT = "sentinel-stats"
 _OURS, _COMPONENT = "shoal.dev/", "app.kubernetes.io/component"
-_STATS = f"/stats?format=json&usedonly&histogram_buckets=disjoint&filter=%5E(cluster%7C{REQUESTS})%5C."
+_STATS = f"/stats?format=json&usedonly&histogram_buckets=disjoint&filter=%5E(cluster%7C{REQUESTS}%7Cserver.days)"
 _CODES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 _PREFIXES = ("deployment_", "sticky_", "local_")  # of the clusters of one deployment
 _LOCAL_MEMBERS = re.compile(r"cluster\.local_([^.]+)\.membership_(healthy|total)")
@@ -58,6 +58,10 @@ _COUNTERS = {
     "upstream_rq_pending_overflow": "overflows",
 }
 _ENTRY_BYTES = 256 * 1024
+_EXPIRING = "server.days_until_first_cert_expiring"
+_NO_CERTIFICATE_DAYS = 2**31  # more than any certificate has: Envoy's value without certificates
+_DAY_S = 86_400.0
+_WARN_DAYS = 30
 _REFRESH_S = 15.0  # an unchanged entry is written this often: a replica that is silent for 30 s counts as stale
 _REFUSED_MAX = 20
 _LATENCY_S = tuple(bound / 1000 for bound in LATENCY_MS)
@@ -222,6 +226,8 @@ class StatsKeeper:
         self._latest: Stats = {}  # of this one
         self._since = clock.wall_s()
         self._written: tuple[bytes, float] = (b"", 0.0)
+        self.certificate_days: int | None = None  # until the first certificate of Envoy expires; None: it has none
+        self._warned_s = -_DAY_S
 
     async def run(self) -> None:
         while True:
@@ -238,7 +244,19 @@ class StatsKeeper:
         if starts != self._seen:
             self._base, self._seen = self.current(), starts
         self._latest = read_stats(body)
+        self._look_at_certificates(body)
         return True
+
+    def _look_at_certificates(self, body: bytes) -> None:
+        """Those of routes and of the entrance, which are renewed elsewhere."""
+        values = (one.get("value") for one in orjson.loads(body).get("stats") or () if one.get("name") == _EXPIRING)
+        days = next(values, None)
+        self.certificate_days = days if days is not None and days < _NO_CERTIFICATE_DAYS else None
+        now_s = self._clock.monotonic()
+        if self.certificate_days is not None and self.certificate_days < _WARN_DAYS:
+            if now_s - self._warned_s >= _DAY_S:
+                self._warned_s = now_s
+                log.warning("a certificate of the gateway expires soon", days=self.certificate_days)
 
     def current(self) -> Stats:
         """The counters since this process started."""
@@ -339,6 +357,14 @@ def define_stats_metrics(metrics: Metrics, stats: StatsKeeper, region: str) -> N
     metrics.counter(
         "shoal_sentinel_upstream_events_total", "What went wrong towards instances.", (*labels, "event")
     ).follow_each(events)  # fmt: skip
+
+    def expiry() -> Table:
+        return {} if stats.certificate_days is None else {(): stats.certificate_days * _DAY_S}
+
+    metrics.gauge(
+        "shoal_sentinel_certificate_expiry_seconds",
+        "Time until the first certificate of the gateway expires, in whole days.",
+    ).follow_each(expiry)
     metrics.gauge(
         "shoal_sentinel_instances", "Instances by what Envoy thinks of them.", (*labels, "state")
     ).follow_each(instances)  # fmt: skip

@@ -508,6 +508,12 @@ async def test_certificates_follow_the_name_asked_for_and_are_replaced_while_ser
                 stats = (await gw.admin.get("/stats?filter=listener_manager.listener_modified")).text
                 assert stats.strip().endswith(": 0")  # no connection was drained for it
 
+                async def expiry_known() -> bool:
+                    told = (await gw.admin.get("/stats?filter=server.days_until_first_cert_expiring")).text
+                    return 0 <= int(told.rpartition(":")[2]) < 10_000
+
+                await eventually(expiry_known, timeout_s=WAIT_S)
+
 
 async def test_a_region_without_instances_asks_the_next_and_a_request_hops_once() -> None:
     async with asyncio.timeout(300):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import orjson
+import pytest
 
 from shoal.base.clock import FakeClock
 from shoal.base.metrics import Metrics
@@ -54,6 +55,28 @@ def keeper(admin: FakeAdmin, starts: list[int]) -> StatsKeeper:
         SentinelConfig(region="eu"), cast(Admin, admin), cast(Client, None), clock=FakeClock(),
         starts=lambda: starts[0], peers_map=lambda: None,
     )  # fmt: skip
+
+
+async def test_a_certificate_that_expires_soon_is_shown_and_warned_of_once_a_day(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    admin, metrics = FakeAdmin(), Metrics()
+    stats = keeper(admin, [1])
+    define_stats_metrics(metrics, stats, "eu")
+
+    async def shown(days: int | None) -> list[str]:
+        numbers = [] if days is None else [{"name": "server.days_until_first_cert_expiring", "value": days}]
+        admin.answer = orjson.dumps({"stats": numbers})
+        assert await stats.look()
+        lines = metrics.render().decode().splitlines()
+        return [line.split()[-1] for line in lines if line.startswith("shoal_sentinel_certificate_expiry_seconds ")]
+
+    assert await shown(None) == [] == await shown(2**32 - 1)
+    assert [float(value) for value in await shown(300)] == [300 * 86400]
+    assert "expires soon" not in capsys.readouterr().err
+    await shown(29)
+    await shown(28)
+    assert capsys.readouterr().err.count("a certificate of the gateway expires soon") == 1
 
 
 def test_the_clusters_of_one_deployment_are_added_up() -> None:
