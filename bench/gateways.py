@@ -244,8 +244,10 @@ class Sentinel:
 
 
 @contextmanager
-def sentinel(objects: Sequence[tuple[ResourceType, Obj]], *, redis_url: str = "") -> Iterator[Sentinel]:
-    """Entered when it has all of the objects."""
+def sentinel(
+    objects: Sequence[tuple[ResourceType, Obj]], *, redis_url: str = "", traces_url: str = ""
+) -> Iterator[Sentinel]:
+    """Entered when it has all of the objects. With a ``traces_url`` it traces 1 % of the requests."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gb")))
         flags = ("--port", "0", "--components", "apiserver,nodes", "--nodes", "1", "--runtime", "simulated")
@@ -254,7 +256,7 @@ def sentinel(objects: Sequence[tuple[ResourceType, Obj]], *, redis_url: str = ""
         asyncio.run(_prepare(made, objects))
         process = subprocess.Popen(
             [sys.executable, "-m", "shoal", "sentinel", "start", "--log-level", "error"],
-            stdout=(folder / "out").open("wb"), env=_environ(made.gateway.port, server, redis_url),
+            stdout=(folder / "out").open("wb"), env=_environ(made.gateway.port, server, redis_url, traces_url),
         )  # fmt: skip
         stack.callback(process.wait)
         stack.callback(process.send_signal, signal.SIGTERM)
@@ -265,11 +267,12 @@ def sentinel(objects: Sequence[tuple[ResourceType, Obj]], *, redis_url: str = ""
         yield Sentinel(Gateway("sentinel", made.gateway.port, envoy, process.pid), server)
 
 
-def _environ(port: int, server: ServerProcess, redis_url: str) -> dict[str, str]:
+def _environ(port: int, server: ServerProcess, redis_url: str, traces_url: str) -> dict[str, str]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("KUBERNETES_", "SHOAL_"))}
     ours = {
         "CONCURRENCY": "1", "SHARED": "true", "PORT": str(port), "HEALTH_PORT": str(any_free(HOST)),
         "METRICS_PORT": str(any_free(HOST)), "REDIS_URL": redis_url,
+        "TRACES_URL": traces_url, "TRACES_PERCENT": "1",
     }  # fmt: skip
     return {
         **plain,

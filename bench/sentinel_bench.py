@@ -1,6 +1,6 @@
 """Gateways: what ours costs beside bare Envoy, what each policy costs, and how fast one endpoint of 10 000 changes.
 
-    PYTHONPATH=src python bench/sentinel_bench.py [speed tail policies beside many]
+    PYTHONPATH=src python bench/sentinel_bench.py [speed traces tail policies beside many]
 
 Load comes from Debian's wrk and, where a rate is given, h2load. Every gateway has one thread, one CPU and the same
 instance behind it; load and instance stand on another CPU. What is compared runs in turns, since machines are noisy,
@@ -53,6 +53,7 @@ from gateways import (
 from shoal.client import ResourceType, builtin
 from shoal.kube.objects import Obj
 from shoal.testing.databases import redis_server
+from shoal.testing.traces import collector
 from shoal.testing.waiting import eventually_blocking
 
 ROUNDS, PAIRS, RUN_S, CONNECTIONS = 12, 24, 1, 32
@@ -60,7 +61,7 @@ RATE_BAR, KEY_BAR, P99_BAR, LOAD = 0.95, 0.80, 1.1, 0.70
 DEPLOYMENTS, EACH, CHANGES, ATTEMPTS = 1000, 10, 40, 3
 VISIBLE_BAR_MS, CPU_BAR_MS = 100.0, 5.0
 KEY = "sk_0123456789abcdef0123"
-PARTS = ("speed", "tail", "policies", "beside", "many")
+PARTS = ("speed", "traces", "tail", "policies", "beside", "many")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,23 @@ def speed(objects: Sequence[tuple[ResourceType, Obj]], to: int) -> tuple[bool, f
         print(f"  to bare Envoy: {ratios[-1]:.3f}", flush=True)
         capacity = max(capacity, min(found[bare.name].rate, found[ours.name].rate))
     return show("requests/s through a sentinel to bare Envoy", max(ratios), RATE_BAR), capacity
+
+
+def traces(objects: Sequence[tuple[ResourceType, Obj]], to: int) -> None:
+    """Only reported: what tracing 1 % of the requests costs. The collector takes spans on the last CPU's side."""
+    with (
+        collector() as found,
+        sentinel(objects) as made,
+        sentinel(objects, traces_url=found.url) as traced,
+        bare_envoy(to) as plain,
+    ):
+        bare, ours = Target(plain.name, plain), Target("sentinel", made.gateway)
+        tracing = Target("sentinel, 1 % traced", traced.gateway)
+        figures = in_turns([bare, ours, tracing], at_full_speed, PAIRS)
+        tell(figures)
+        print(f"  {len(found.spans)} spans arrived")
+    for name in (ours.name, tracing.name):
+        print(f"  {name} to bare Envoy: {_compared(figures[name], figures[bare.name]):.3f}", flush=True)
 
 
 def _compared(one: Figures, other: Figures) -> float:
@@ -355,7 +373,9 @@ def main(parts: Iterable[str]) -> int:
         if wanted & {"speed", "tail"}:
             is_fast, capacity = speed(policy_objects(to, Signer().pem, strict=False), to)
             good &= is_fast
-        if wanted - {"many", "speed"}:
+        if "traces" in wanted:
+            traces(policy_objects(to, Signer().pem, strict=False), to)
+        if wanted - {"many", "speed", "traces"}:
             redis = stack.enter_context(redis_server()) if "policies" in wanted else None
             signer = Signer()
             objects = policy_objects(to, signer.pem, strict=redis is not None)

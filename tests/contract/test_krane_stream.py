@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
-from os import urandom
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -56,9 +55,7 @@ async def connection(
         region="eu",
         shard="default",
     )
-    made = Connection(
-        lambda: join, clock=CLOCK, random_bytes=urandom, correlation="test", times=times, max_calls=max_calls
-    )
+    made = Connection(lambda: join, clock=CLOCK, correlation="test", times=times, max_calls=max_calls)
     try:
         yield made
     finally:
@@ -328,7 +325,6 @@ async def test_a_rotated_token_is_used_by_the_next_call(tmp_path: Path) -> None:
                 shard="default",
             ),
             clock=CLOCK,
-            random_bytes=urandom,
             correlation="test",
         )
         with pytest.raises(Unauthorized):

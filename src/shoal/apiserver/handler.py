@@ -31,6 +31,7 @@ from shoal.apiserver.subresources import Subresources
 from shoal.apiserver.user import User
 from shoal.apiserver.watch import WatchHub
 from shoal.apiserver.write import Writer
+from shoal.base import tracing
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
 from shoal.errors import ApiError, BadRequest, InternalError, MethodNotAllowed, NotFound, ServiceUnavailable, Timeout
@@ -44,6 +45,7 @@ _MAX_WARNING = 256  # characters of each, once they are too many in all
 _ALL_WARNINGS = 4096
 _READ_ONLY_RETRY_S = 5  # copying the store takes seconds; afterwards the response says where the copy is
 _DOUBTFUL = frozenset({400, 403, 404, 405, 409, 422})  # errors that depend on stored objects
+TRACE = b"traceparent"
 _NOT_FOUND = "the server could not find the requested resource"
 
 
@@ -74,6 +76,8 @@ class Handler:
         self.reviews = Reviews(core, self.authenticator, authorizer)
         self._answer = self._serve_shared if core.store.shared else self._serve
         self.protection = Protection(core)
+        if tracing.is_on():  # else a request costs nothing more
+            self.handle = self._traced  # type: ignore[method-assign]
         self._requests = RequestMetrics(core)
         self._now = core.clock.monotonic
         define_flow_metrics(metrics, self.protection)
@@ -124,6 +128,19 @@ class Handler:
         answer = protection.finished(context, answer)
         if not isinstance(answer, Response):
             self._requests.follow(series, answer)
+        return answer
+
+    async def _traced(self, request: Request) -> Answer:
+        """Answer a request in a span. What it leads to elsewhere follows from that: the header is passed on."""
+        given = request.headers.get(TRACE, b"").decode("latin-1")
+        opened = tracing.begin("apiserver.request", parent=given, method=request.method, path=request.path)
+        request.headers[TRACE] = opened.text.encode()
+        status = 500
+        try:
+            answer = await Handler.handle(self, request)
+            status = answer.status
+        finally:
+            opened.end(status=status)
         return answer
 
     async def _serve_shared(

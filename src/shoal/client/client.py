@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 import orjson
 
+from shoal.base import tracing
 from shoal.base.clock import Clock
 from shoal.base.deadline import while_left
 from shoal.client.discovery import Discovery
@@ -138,6 +139,8 @@ class Client:
         sent = {"accept": JSON, **(headers or {})}
         if data:
             sent["content-type"] = content_type
+        if trace := tracing.current():
+            sent["traceparent"] = trace
         attempt = 1
         while True:
             reply = await self._once(method, target, sent, data)

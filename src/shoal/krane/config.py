@@ -99,9 +99,22 @@ class KraneConfig:
     rpc_timeout_s: float = setting(10.0, doc="longest time a call to the control plane may take")
     idle_s: float = setting(100.0, doc="a stream without any message for this long is closed")
     return_s: float = setting(300.0, doc="time between tries of the join file's first URL while another one is in use")
+    gateway_traces_url: str = setting(
+        "",
+        doc="http://HOST:PORT of the collector of gateways' traces; empty: that of this process, if it exports traces",
+    )
+    gateway_traces_percent: float = setting(
+        1.0,
+        doc="percentage of the requests through gateways to trace; 0: no traces of gateways",
+    )
     limits: Limits = setting(Limits(), doc="of each of the two controllers")
 
     def __post_init__(self) -> None:
+        if not 0 <= self.gateway_traces_percent <= 100:
+            raise ConfigError(f"gateway_traces_percent is {self.gateway_traces_percent:g}: use 0 to 100")
+        url = self.gateway_traces_url
+        if url and not url.startswith(("http://", "https://")):
+            raise ConfigError(f"gateway_traces_url is {url!r}: use http://HOST:PORT or https://HOST:PORT")
         for name in ("heartbeat_s", "rpc_timeout_s", "idle_s", "return_s"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: use more than 0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from shoal.base.clock import Clock
@@ -18,8 +18,11 @@ from shoal.krane.unsealing import unseal
 from shoal.sync.keys import StreamKind
 
 
-def make_handlers(client: Client, *, clock: Clock, random: Callable[[], float]) -> MakeHandlers:
-    """What an agent needs to know its fleet for. Nothing is read or written before the controllers run."""
+def make_handlers(
+    client: Client, *, clock: Clock, random: Callable[[], float], gateway_env: Mapping[str, str] | None = None
+) -> MakeHandlers:
+    """What an agent needs to know its fleet for. Nothing is read or written before the controllers run.
+    ``gateway_env`` are further variables of gateways."""
     installation = Installation(client, clock=clock)
 
     def build(owner: Owner, private_key: bytes) -> dict[StreamKind, StreamHandlers]:
@@ -32,7 +35,7 @@ def make_handlers(client: Client, *, clock: Clock, random: Callable[[], float]) 
                 DeploymentObserver(client, owner, deployments, clock=clock, random=random),
             ),
             StreamKind.SENTINELS: StreamHandlers(
-                SentinelApplier(client, owner, sentinels, installation, open_secret),
+                SentinelApplier(client, owner, sentinels, installation, open_secret, env=gateway_env),
                 SentinelObserver(client, owner, sentinels, installation, clock=clock, random=random),
             ),
         }

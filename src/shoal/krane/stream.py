@@ -2,7 +2,8 @@
 connection is to one of the URLs in the join file; when that one does not answer, to the next.
 
 What the protocol calls an error becomes one of ``shoal.errors`` here and nowhere else. Every call carries the token
-(read anew each time, so that it can be rotated), a trace of its own and the correlation id of this process.
+(read anew each time, so that it can be rotated), the trace that it is in, and the correlation id
+of the change that it is about or of this process.
 """
 
 from __future__ import annotations
@@ -74,14 +75,13 @@ class _Silent(ServiceUnavailable):
 
 
 class Connection:
-    """Implements ``ControlPlane``. ``join_file`` is asked for each call; ``random_bytes`` is for trace ids."""
+    """Implements ``ControlPlane``. ``join_file`` is asked for each call."""
 
     def __init__(
         self,
         join_file: Callable[[], JoinFile],
         *,
         clock: Clock,
-        random_bytes: Callable[[int], bytes],
         correlation: str,
         times: Times | None = None,
         max_calls: int = _MAX_CALLS,
@@ -89,7 +89,6 @@ class Connection:
         self._max_calls = max_calls
         self._join_file = join_file
         self._clock = clock
-        self._random_bytes = random_bytes
         self._correlation = correlation
         self._times = times or Times()
         self._made_for: tuple[str, str] | None = None
@@ -231,11 +230,11 @@ class Connection:
         self._calls = 0
 
     def _headers(self) -> dict[str, str]:
-        trace = tracing.current() or f"00-{self._random_bytes(16).hex()}-{self._random_bytes(8).hex()}-01"
+        trace = tracing.current()
         return {
             "authorization": f"Bearer {self._join_file().token}",
-            "traceparent": trace,
             "x-correlation-id": logs.bound("correlation") or self._correlation,
+            **({"traceparent": trace} if trace else {}),
         }
 
     async def _call(self, method: str, request: Message, answer: type[Answer]) -> Answer:

@@ -15,6 +15,7 @@ from shoal.base.bounded import Closed
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import correlated, get_logger
+from shoal.base.tracing import span
 from shoal.client import LostLease
 from shoal.errors import ConfigError, Conflict, NotFound, ShoalError
 from shoal.kube.objects import Obj
@@ -197,7 +198,8 @@ class Controller:
                 return
             try:
                 with correlated(controller=self.name, key=str(key), reconcile_id=self._new_id()):
-                    await self._process(key)
+                    with span("reconcile", controller=self.name, key=str(key)):
+                        await self._process(key)
             finally:
                 self.queue.done(key)
 

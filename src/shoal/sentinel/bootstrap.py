@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from shoal.kube.objects import Obj
 from shoal.sentinel.headers import DEPLOYMENT_HEADER, PRINCIPAL_HEADER
-from shoal.sentinel.translate.envoy import REPLICAS, REQUESTS, RUNTIME
+from shoal.sentinel.translate.envoy import REPLICAS, REQUESTS, RUNTIME, TRACES
 from shoal.sentinel.translate.rules import FIRST_VERDICT
 
 XDS_CLUSTER = "xds"
+_TRUSTED = "/etc/ssl/certs/ca-certificates.crt"  # what the machine trusts, for a collector with TLS
 SOCKET_PATH_MAX = 100  # the kernel takes 107 bytes; Envoy adds some
 
 LATENCY_MS = (1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10000.0)
@@ -48,6 +50,7 @@ class Bootstrap:
     max_connections: int
     max_heap_bytes: int  # 0: no limit
     flush_s: float  # interval at which histograms merge their samples
+    traces_url: str = ""  # of the collector of traces; empty: none
 
 
 def bootstrap(wanted: Bootstrap) -> Obj:
@@ -68,7 +71,7 @@ def bootstrap(wanted: Bootstrap) -> Obj:
             "cds_config": _ads(),
             "lds_config": _ads(),
         },
-        "static_resources": {"clusters": [_xds(wanted.xds_socket), replicas()]},
+        "static_resources": {"clusters": [_xds(wanted.xds_socket), replicas(), *_collector(wanted.traces_url)]},
         "cluster_manager": {"local_cluster_name": REPLICAS},
         "inline_headers": [{"inline_header_name": name, "inline_header_type": "REQUEST_HEADER"} for name in _OFTEN],
         "overload_manager": _overload(wanted),
@@ -116,6 +119,40 @@ def _xds(socket: Path) -> Obj:
             }
         },
     }
+
+
+def _collector(url: str) -> list[Obj]:
+    """The collector of traces. It is here because a tracer's cluster must exist before the listener that uses it."""
+    if not url:
+        return []
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    host, port = parts.hostname or "", parts.port or (443 if secure else 80)
+    address = {"socket_address": {"address": host, "port_value": port}}
+    made: Obj = {
+        "name": TRACES,
+        "type": "STRICT_DNS",
+        "connect_timeout": "1s",
+        "load_assignment": {
+            "cluster_name": TRACES,
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}],
+        },
+    }
+    if secure:
+        made["transport_socket"] = {
+            "name": "envoy.transport_sockets.tls",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+                "sni": host,
+                "common_tls_context": {
+                    "validation_context": {
+                        "trusted_ca": {"filename": _TRUSTED},
+                        "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": host}}],
+                    }
+                },
+            },
+        }
+    return [made]
 
 
 def _overload(wanted: Bootstrap) -> Obj:

@@ -5,12 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from shoal.base.settings import setting
 from shoal.errors import ConfigError
 
 PORT, HEALTH_PORT, METRICS_PORT = 8040, 8041, 8042
 NAMESPACE = "sentinel"  # namespace to which krane writes the gateways' objects
+
+
+def check_traces(url: str, percent: float) -> None:
+    """``ConfigError`` unless the two settings can be used."""
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment):
+        raise ConfigError(f"traces_url is {url!r}: use http://HOST:PORT or https://HOST:PORT")
+    if not 0 <= percent <= 100:
+        raise ConfigError(f"traces_percent is {percent:g}: use 0 to 100")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +58,12 @@ class SentinelConfig:
         5.0, doc="seconds for open requests at shutdown, and until an unused Envoy cluster is removed"
     )
     log_percent: float = setting(1.0, doc="percentage of successful requests to log; failed requests are always logged")
+    traces_url: str = setting(
+        "", doc="http://HOST:PORT of a collector that takes traces with OTLP over HTTP; empty: no traces"
+    )
+    traces_percent: float = setting(
+        1.0, doc="percentage of requests to trace; clients cannot raise it by their trace context"
+    )
     stats_s: float = setting(5.0, doc="seconds between two reads of Envoy's counters")
 
     def __post_init__(self) -> None:
@@ -66,6 +82,7 @@ class SentinelConfig:
             )
         if self.stats_s <= 0 or self.drain_s < 0 or self.restore_s < 0:
             raise ConfigError("stats_s must be more than 0, drain_s and restore_s 0 or more")
+        check_traces(self.traces_url, self.traces_percent)
         try:
             ip_address(self.host)
         except ValueError:

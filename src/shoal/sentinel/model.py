@@ -142,6 +142,8 @@ class Settings:
     limits_timeout_s: float = 0.02
     log_path: str = "/dev/stdout"
     log_percent: float = 1.0  # of requests that went well; others are always logged
+    traces_url: str = ""  # of an OTLP/HTTP collector; empty: no traces
+    traces_percent: float = 1.0  # of requests, whatever trace context they come with
     health_check: EndpointHealthCheck | None = None
     replicas: ServiceKey | None = None  # the gateway's own Service; without it limits are those of one gateway
 

@@ -343,6 +343,8 @@ def settings_of(config: SentinelConfig, folder: Path) -> Settings:
         drain_s=config.drain_s,
         limits_socket=str(folder / LIMITS_SOCKET) if config.redis_url else "",
         log_percent=config.log_percent,
+        traces_url=config.traces_url.rstrip("/"),
+        traces_percent=config.traces_percent,
         replicas=ServiceKey(config.namespace, config.name),
     )
 
@@ -358,6 +360,7 @@ def _bootstrap(config: SentinelConfig, folder: Path) -> Bootstrap:
         max_connections=config.max_connections,
         max_heap_bytes=config.max_heap_mib * 1024 * 1024,
         flush_s=config.stats_s,
+        traces_url=config.traces_url,
     )
 
 

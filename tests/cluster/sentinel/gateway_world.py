@@ -48,6 +48,7 @@ class Instance:
         self.delay_s = delay_s
         self.port = 0
         self.requests = 0
+        self.heads: list[bytes] = []  # of the last requests
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -61,8 +62,9 @@ class Instance:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            while await reader.readuntil(b"\r\n\r\n"):
+            while head := await reader.readuntil(b"\r\n\r\n"):
                 self.requests += 1
+                self.heads = [*self.heads[-9:], head]
                 await asyncio.sleep(self.delay_s)
                 body = self.name.encode()
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))

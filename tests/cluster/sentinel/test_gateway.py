@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from gateway_world import SLICES, Instance, World, endpoint_slice, instances, ro
 
 from shoal.client import builtin
 from shoal.sentinel.inputs import ROUTE_TYPE
+from shoal.testing.traces import collector
 from shoal.testing.waiting import eventually
 
 
@@ -229,3 +231,28 @@ async def test_requests_under_way_end_well_when_the_gateway_stops() -> None:
         await eventually(lambda: one.requests > seen)
         up.gateway.leave()
         assert (await slow).text == "one"
+
+
+async def test_traces_go_to_the_collector_and_the_context_to_the_instance() -> None:
+    trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    headers = {"host": "shop.example", "traceparent": f"00-{trace}-{parent}-01"}
+    with collector() as found:
+        async with world(traces_url=found.url, traces_percent=100.0) as up, instances("one") as (one,):
+            await serve(up, one)
+            assert (await up.http.get("/", headers=headers)).status_code == 200
+            (span,) = await eventually(lambda: [each for each in found.spans if each.trace == trace])
+            assert (span.parent, span.service) == (parent, "shoal-sentinel")
+            assert found.formats == {"application/x-protobuf"}
+            assert f"traceparent: 00-{trace}-{span.id}-01".encode() in one.heads[-1]
+            assert [each for each in found.spans if not each.parent], "those without a context begin a trace"
+
+
+async def test_a_client_cannot_have_more_traced_than_the_percentage() -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    with collector() as found:
+        async with world(traces_url=found.url, traces_percent=0.0) as up, instances("one") as (one,):
+            await serve(up, one)
+            headers = {"host": "shop.example", "traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+            assert (await up.http.get("/", headers=headers)).status_code == 200
+            assert re.search(rf"traceparent: 00-{trace}-[0-9a-f]{{16}}-00".encode(), one.heads[-1])
+        assert not found.spans

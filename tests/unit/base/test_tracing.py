@@ -21,7 +21,7 @@ class Tracer:
     def __init__(self) -> None:
         self.spans: list[tuple[str, int, int, dict[str, Any], Any]] = []
 
-    def start_span(self, name: str, context: Any, attributes: Any, start_time: Any) -> NonRecordingSpan:
+    def start_span(self, name: str, context: Any, attributes: Any, start_time: Any = None) -> NonRecordingSpan:
         above = get_current_span(context).get_span_context()
         number = len(self.spans) + 1
         self.spans.append((name, above.span_id, number, dict(attributes), start_time))
@@ -76,3 +76,26 @@ def test_the_process_s_own_provider_can_be_used_and_off_is_the_default() -> None
         assert text == PARENT, "a provider that records nothing passes the context on"
     tracing.configure({}, service="s")()
     assert not tracing.is_on()
+
+
+def test_a_span_that_is_ended_by_hand_follows_from_its_parent_and_is_current_nowhere(tracer: Tracer) -> None:
+    opened = tracing.begin("a", parent=PARENT, method="GET")
+    assert opened.text == f"00-{'a' * 32}-{1:016x}-01" and tracing.current() == ""
+    opened.end(status=200)
+    assert tracer.spans == [("a", 0xBBBBBBBBBBBBBBBB, 1, {"method": "GET"}, None)]
+
+
+@pytest.mark.parametrize("ratio", ["all", "1.5", "-1"])
+def test_a_ratio_that_is_none_is_refused(ratio: str) -> None:
+    with pytest.raises(ConfigError, match="SHOAL_TRACES_RATIO is .*: use a number from 0 to 1"):
+        tracing.configure({"SHOAL_TRACES": "otlp", "SHOAL_TRACES_RATIO": ratio}, service="s")
+
+
+def test_processes_that_are_started_elsewhere_export_to_the_same_place_and_get_no_credentials() -> None:
+    given = {
+        "SHOAL_TRACES": "otlp", "SHOAL_TRACES_RATIO": "0.1", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318",
+        "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer x", "HOME": "/root",
+    }  # fmt: skip
+    passed = {name: given[name] for name in ("SHOAL_TRACES", "SHOAL_TRACES_RATIO", "OTEL_EXPORTER_OTLP_ENDPOINT")}
+    assert tracing.environment(given) == passed
+    assert tracing.environment({**given, "SHOAL_TRACES": "off"}) == {}

@@ -19,6 +19,8 @@ from shoal.sentinel.config import SentinelConfig
         ({"entry_port": 9000}, "entry_secret is not set"),
         ({"host": "localhost"}, "use an address"),
         ({"stats_s": 0.0}, "stats_s must be more than 0"),
+        ({"traces_url": "collector:4318"}, "use http://HOST:PORT"),
+        ({"traces_percent": 101.0}, "traces_percent is 101: use 0 to 100"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(given: dict[str, Any], told: str) -> None:

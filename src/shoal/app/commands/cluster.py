@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -214,8 +215,13 @@ def start(
         from uvloop import run
 
         from shoal.app.cluster import run_cluster
+        from shoal.base import tracing
 
-        run(run_cluster(opened))
+        finish = tracing.configure(os.environ, service="shoal-cluster")
+        try:
+            run(run_cluster(opened))
+        finally:
+            finish()
 
 
 @app.command("rotate-ca")

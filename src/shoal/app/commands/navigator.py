@@ -70,7 +70,7 @@ def edge(
     def serve(stop: asyncio.Event) -> object:
         return run_edge(settings, stop, say_ready, reloading)
 
-    run_until_signal(serve, reloading)
+    run_until_signal(serve, reloading, traced="shoal-navigator-edge")
 
 
 @app.command("rotate-ca")
@@ -182,7 +182,7 @@ def manager(
         def serve(stop: asyncio.Event) -> object:
             return run_manager(opened, stop, lambda: say_ready(opened.url))
 
-        run_until_signal(serve)
+        run_until_signal(serve, traced="shoal-navigator")
 
 
 app.command("forget")(forget)

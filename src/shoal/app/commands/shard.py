@@ -91,7 +91,7 @@ def manager(
     def serve(stop: asyncio.Event) -> object:
         return run_manager(settings, stop, say_ready)
 
-    run_until_signal(serve)
+    run_until_signal(serve, traced="shoal-shard-manager")
 
 
 @app.command("manifests")
@@ -214,7 +214,7 @@ def worker(
         health = (read.host, read.port) if read.port else None
         return run_worker(read, found, stop, say_ready, kubeconfig=read.kubeconfig, health=health)
 
-    run_until_signal(serve)
+    run_until_signal(serve, traced="shoal-shard-worker")
 
 
 @app.command("proxy")
@@ -269,7 +269,7 @@ def proxy(
             health=(read.health_host, read.health_port) if read.health_port else None, queue=queue,
         )  # fmt: skip
 
-    run_until_signal(serve)
+    run_until_signal(serve, traced="shoal-shard-proxy")
 
 
 def _target(text: str) -> TargetKind:

@@ -6,11 +6,13 @@ They are applied once; later changes and deletions by the user stay.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 from shoal.app.demo import mesh, websites
+from shoal.base import tracing
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.client import Client, Scope, TransportError, builtin, connect, load
@@ -42,7 +44,10 @@ async def _ensure(kubeconfig: Path, clock: Clock, *, sharded: bool) -> None:
         except NotFound:
             pass
         try:
-            for document in (*(websites.sample(_SITES) if sharded else ()), *mesh.definitions()):
+            for document in (
+                *(websites.sample(_SITES, tracing.environment(os.environ)) if sharded else ()),
+                *mesh.definitions(),
+            ):
                 await _patiently(partial(_create, client, document), clock)
             for document in await _mesh(client):
                 await _patiently(partial(_create, client, document), clock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from shoal.kube.objects import Obj
@@ -84,9 +85,12 @@ def definition() -> Obj:
     }
 
 
-def sample(count: int) -> list[Obj]:
-    """A ShardConfig with two to ten workers, and websites with zero instances: objects to reconcile, without pods."""
-    worker = {"name": "worker", "image": "shoal/shard-worker", "args": ["shoal.app.demo.websites:app"]}
+def sample(count: int, env: Mapping[str, str] | None = None) -> list[Obj]:
+    """A ShardConfig with two to ten workers, and websites with zero instances: objects to reconcile, without pods.
+    ``env`` are variables of the workers."""
+    worker: Obj = {"name": "worker", "image": "shoal/shard-worker", "args": ["shoal.app.demo.websites:app"]}
+    if env:
+        worker["env"] = [{"name": name, "value": value} for name, value in env.items()]
     controlled = [{"kind": "ConfigMap"}, {"group": "apps", "kind": "Deployment"}]
     spec: Obj = {
         "minShards": 2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from shoal import __version__
 from shoal.app.fleet.reloading import Reloading
 from shoal.app.health import health_app
 from shoal.app.ports import any_free
+from shoal.base import tracing
 from shoal.base.clock import Clock, RealClock
 from shoal.base.http1.asgi import small_serving
 from shoal.base.ids import Ids
@@ -100,7 +101,6 @@ async def make_agent(
     connection = Connection(
         join_file,
         clock=process.clock,
-        random_bytes=process.random.randbytes,
         correlation=name,
         times=_times(config),
     )
@@ -108,7 +108,9 @@ async def make_agent(
         config=config,
         join=join,
         plane=connection,
-        handlers=make_handlers(client, clock=process.clock, random=process.random.random),
+        handlers=make_handlers(
+            client, clock=process.clock, random=process.random.random, gateway_env=gateway_env(config, os.environ)
+        ),
         elector=elector,
         name=name,
         software=f"shoal/{__version__}",
@@ -117,6 +119,16 @@ async def make_agent(
         random=process.random.random,
     )
     return Agent(parts), connection
+
+
+def gateway_env(config: KraneConfig, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of gateways that make them send traces; none unless traces are asked for."""
+    own = tracing.environment(environ).get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+    url = config.gateway_traces_url or own
+    if not url or not config.gateway_traces_percent:
+        return {}
+    percent = f"{config.gateway_traces_percent:g}"
+    return {"SHOAL_SENTINEL_TRACES_URL": url, "SHOAL_SENTINEL_TRACES_PERCENT": percent}
 
 
 def _times(config: KraneConfig) -> Times:

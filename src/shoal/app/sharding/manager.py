@@ -15,6 +15,7 @@ from typing import Any
 from shoal import __version__
 from shoal.app.health import health_app
 from shoal.app.ports import any_free
+from shoal.base import tracing
 from shoal.base.asgi import Tls, serving
 from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids
@@ -153,7 +154,9 @@ class ShardService:
         deps = wiring.ManagerDeps(
             clock=self._clock, random=random, new_id=lambda: str(next(numbers)), new_suffix=self._ids.new_suffix,
             metrics=self.metrics,
-            builtin=BuiltinWorker(image=config.worker_image, webhook_networks=config.webhook_networks),
+            builtin=BuiltinWorker(
+                image=config.worker_image, webhook_networks=config.webhook_networks, env=tracing.environment(os.environ)
+            ),
         )  # fmt: skip
         self._components = wiring.add(manager, events, deps, before=self._components)
         manager.add(events)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shoal.client import Client, ResourceType, Scope, builtin
 from shoal.errors import BadRequest, Forbidden, Invalid, NotFound
 from shoal.krane import labels
@@ -31,8 +33,16 @@ ROOTS: dict[str, ResourceType] = {"sentinel": ROOT, **TYPES}
 
 class SentinelApplier:
     def __init__(
-        self, client: Client, owner: Owner, memory: Memory, installation: Installation, open_secret: Unseal
+        self,
+        client: Client,
+        owner: Owner,
+        memory: Memory,
+        installation: Installation,
+        open_secret: Unseal,
+        *,
+        env: Mapping[str, str] | None = None,
     ) -> None:
+        self._env = env or {}  # further variables of gateways
         self._writer = Writer(client, owner)
         self._owner = owner
         self._memory = memory
@@ -86,7 +96,8 @@ class SentinelApplier:
     async def _apply_sentinel(self, item: pb.Item, state: pb.SentinelState) -> list[Written]:
         key = item.key
         check(state)
-        rendered = render(state, self._owner, self._open_secret(state.entry) if state.entry is not None else None)
+        entry = self._open_secret(state.entry) if state.entry is not None else None
+        rendered = render(state, self._owner, entry, self._env)
         wants = (*rendered.before, rendered.root, *rendered.after)
         group = await self._group(item, wants)
         known = self._addresses.get(key, "")

@@ -73,8 +73,11 @@ def check(state: pb.SentinelState) -> None:
         raise Invalid.of("SentinelState", "", state.name or state.sentinel, errors)
 
 
-def render(state: pb.SentinelState, owner: Owner, entry: Mapping[str, str] | None = None) -> Rendered:
-    """The state has been checked. ``entry``: what was sealed in it, if there was something."""
+def render(
+    state: pb.SentinelState, owner: Owner, entry: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None
+) -> Rendered:
+    """The state has been checked. ``entry``: what was sealed in it, if there was something. ``env``: further variables
+    of the gateway."""
     labels = labels_of(
         owner, "sentinel", state.sentinel,
         workspace=state.workspace, project=state.project, environment=state.environment,
@@ -89,19 +92,26 @@ def render(state: pb.SentinelState, owner: Owner, entry: Mapping[str, str] | Non
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": peers, "data": {PEERS: _peers(state)}},
             *known,
         ),
-        root={"apiVersion": "apps/v1", "kind": "Deployment", "metadata": about, "spec": _spec(state, labels, selector)},
+        root={
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": about,
+            "spec": _spec(state, labels, selector, env or {}),
+        },
         after=(_service(about, selector, state.service or _SERVICES[0]), _disruption_budget(about, selector)),
     )
 
 
-def _spec(state: pb.SentinelState, labels: Mapping[str, str], selector: Mapping[str, str]) -> Obj:
+def _spec(
+    state: pb.SentinelState, labels: Mapping[str, str], selector: Mapping[str, str], env: Mapping[str, str]
+) -> Obj:
     pod = {
         "serviceAccountName": state.name,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_S,
         "tolerations": [_TOLERATION],
         "topologySpreadConstraints": [spread(key, selector) for key in (TOPOLOGY_KEY_ZONE, TOPOLOGY_KEY_HOST)],
-        "containers": [_container(state)],
+        "containers": [_container(state, env)],
         "volumes": [_STATE],
     }
     return {
@@ -113,7 +123,7 @@ def _spec(state: pb.SentinelState, labels: Mapping[str, str], selector: Mapping[
     }
 
 
-def _container(state: pb.SentinelState) -> Obj:
+def _container(state: pb.SentinelState, env: Mapping[str, str]) -> Obj:
     plain = {
         "SHOAL_SENTINEL_NAME": state.name,
         "SHOAL_SENTINEL_REGION": state.region,
@@ -122,6 +132,7 @@ def _container(state: pb.SentinelState) -> Obj:
         "SHOAL_SENTINEL_ENTRY_PORT": str(ENTRY_PORT),
         "SHOAL_SENTINEL_ENTRY_SECRET": entry_name(state.name),  # it may come later than the pod
         "SHOAL_SENTINEL_STATE": STATE_DIR,
+        **env,
     }
     return {
         "name": "sentinel",

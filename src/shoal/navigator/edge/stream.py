@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, assert_never
 
 from shoal import __version__
+from shoal.base import tracing
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.connect import CallFailed, ConnectClient
@@ -35,6 +36,7 @@ State = Literal["connecting", "connected", "standby", "rejected", "stopped"]
 _SERVICE = "shoal.navigator.v1.ManagerService"
 _REPLIES = 16  # parts of answers that may wait to be sent; then their producers wait
 _STANDBY = (pb.RejectionCode.ACTIVE_CONNECTION_EXISTS, pb.RejectionCode.RECENT_DISCONNECTION)
+_TRACED = ("state", "delta")  # the others are small and frequent
 _LIVENESS_CHECKS = 5  # per timeout
 
 
@@ -193,6 +195,12 @@ class EdgeStream:
             if message is not None:
                 assert message.body is not None
                 sent.labels(message.body.field).inc()
+                if tracing.is_on() and message.body.field in _TRACED:
+                    opened = tracing.begin(f"edge.{message.body.field}", cluster=self._deps.claim().cluster)
+                    message.trace = opened.text
+                    yield message
+                    opened.end()  # it is on its way
+                    continue
                 yield message
                 continue
             due_s = machine.due_s(now_s)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from protobuf import Oneof
 
+from shoal.base import tracing
 from shoal.base.clock import Clock
 from shoal.errors import ApiError, BadRequest, ServiceUnavailable, Timeout, TooManyRequests, from_status
 from shoal.navigator.manager.config import ManagerConfig
@@ -107,7 +108,7 @@ class EdgeLinks:
             deadline_s, lambda: pending.fail(Timeout(f"the edge of cluster {cluster!r} did not answer in time"))
         )
         what: Any = Oneof(name, request)
-        outbox.request(pb.Request(id=pending.id, deadline_seconds=deadline_s, what=what))
+        outbox.request(pb.Request(id=pending.id, deadline_seconds=deadline_s, what=what, trace=tracing.current()))
         result = "abandoned"
         try:
             async for part in self._parts(pending):

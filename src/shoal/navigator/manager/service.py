@@ -17,6 +17,7 @@ from connectrpc.request import RequestContext
 from shoal.base.clock import Clock, Timer
 from shoal.base.logs import get_logger
 from shoal.base.tasks import OwnedTasks
+from shoal.base.tracing import span
 from shoal.errors import BadRequest, ServiceUnavailable
 from shoal.navigator.manager.clusters import Clusters, KnownCluster
 from shoal.navigator.manager.config import ManagerConfig
@@ -225,7 +226,8 @@ class ManagerCalls(ManagerService):
                 if stream.known is not None:
                     stream.known.interval_s = session.interval_s(said.settings, stream.known.interval_s)
             case Write():
-                await self._store(stream, session, step)
+                with span("navigator.store", parent=message.trace, cluster=session.cluster, puts=len(step.puts)):
+                    await self._store(stream, session, step)
             case _:
                 assert_never(step)
         return None

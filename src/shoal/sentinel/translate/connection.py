@@ -20,6 +20,7 @@ from shoal.sentinel.headers import OWN_HEADERS
 from shoal.sentinel.model import Settings
 from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.replies import local_replies
+from shoal.sentinel.translate.tracing import tracing
 
 _Hcm = hcm_pb2.HttpConnectionManager
 _HCM = "envoy.filters.network.http_connection_manager"
@@ -100,6 +101,9 @@ def connection_manager(
     )
     if not entry:
         made.early_header_mutation_extensions.append(_strip())
+    traced = tracing(settings)
+    if traced is not None:
+        made.tracing.CopyFrom(traced)
     return listener_components_pb2.Filter(name=_HCM, typed_config=envoy.packed(made))
 
 

@@ -19,6 +19,7 @@ REQUESTS = "requests"
 
 EMPTY_CLUSTER = "none"  # the cluster that never has an instance
 REPLICAS = "replicas"  # the cluster of this gateway's own replicas
+TRACES = "traces"  # the collector of traces
 
 TRAFFIC, TLS, ENTRY = "traffic", "tls", "entry"  # listeners
 ALL_ROUTES, ENTRY_ROUTES = "traffic", "entry"  # route configurations

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import ceil
 
@@ -28,6 +29,7 @@ class BuiltinWorker:
 
     image: str = ""
     webhook_networks: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)  # further variables of the workers
 
     def completed(self, spec: ConfigSpec) -> ConfigSpec:
         """The spec with the template of built-in workers, where it has no workers of its own."""
@@ -39,7 +41,10 @@ class BuiltinWorker:
             "name": "worker",
             "image": self.image or _OWN_IMAGE,
             "args": ["--port", str(WORKER_PORT), *networks],
-            "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+            "env": [
+                {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+                *({"name": name, "value": value} for name, value in self.env.items()),
+            ],
             "ports": [{"name": "health", "containerPort": WORKER_PORT}],
             "startupProbe": {**_probe("/livez", 2), "failureThreshold": _STARTUP_PROBES},
             "livenessProbe": {**_probe("/livez", 10), "failureThreshold": 3},

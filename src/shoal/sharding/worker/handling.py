@@ -9,6 +9,7 @@ from shoal.base.bounded import Closed
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all
+from shoal.base.tracing import span
 from shoal.client import Client, LostLease, ResourceClient, TransportError
 from shoal.crds.shard import ConfigSpec
 from shoal.errors import Conflict, NotFound
@@ -245,7 +246,8 @@ class HandlerRunner:
         self._running[task] = frozenset((*(each.slot for each in owned), *(slot for slot, _ in gone))), now_s
         self._gauges.began(now_s)
         try:
-            await self._call(handler, keys, owned, [obj for _, obj in gone])
+            with span("shard.handle", kind=handler.kind, key=str(keys[0][1]), objects=len(keys)):
+                await self._call(handler, keys, owned, [obj for _, obj in gone])
         except asyncio.CancelledError:
             if task not in self._cancelled:
                 raise

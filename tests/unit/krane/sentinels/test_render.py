@@ -100,6 +100,16 @@ def test_a_sentinel_is_as_the_seed_has_it():
     assert budget["spec"]["maxUnavailable"] == 1 and budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
+def test_further_variables_are_given_to_the_gateway_and_none_by_default():
+    def env(**more):
+        root = render(state(), OWNER, None, more).root
+        return {each["name"]: each.get("value") for each in root["spec"]["template"]["spec"]["containers"][0]["env"]}
+
+    assert env(SHOAL_SENTINEL_TRACES_URL="http://c:4318")["SHOAL_SENTINEL_TRACES_URL"] == "http://c:4318"
+    assert not any("TRACES" in name for name in env())
+    assert render(state(), OWNER).root == render(state(), OWNER, None, {}).root
+
+
 def test_peers_stand_in_a_config_map():
     peers = render(state(), OWNER).before[1]
     assert peers["metadata"]["name"] == "peers-sentinel-eu-x"

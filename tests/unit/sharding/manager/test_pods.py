@@ -44,3 +44,9 @@ def test_pods_of_built_in_workers_have_probes_of_their_health_port() -> None:
     }  # fmt: skip
     assert {get["port"] for get in probes.values()} == {port["containerPort"]}
     assert str(port["containerPort"]) in container["args"]
+
+
+def test_built_in_workers_get_further_variables() -> None:
+    spec = BuiltinWorker(env={"SHOAL_TRACES": "otlp"}).completed(ConfigSpec())
+    (container,) = worker_pod(spec, "web", INSTANCE)["spec"]["containers"]
+    assert {"name": "SHOAL_TRACES", "value": "otlp"} in container["env"]

@@ -9,6 +9,7 @@ from typing import Protocol, assert_never
 
 import orjson
 
+from shoal.base import tracing
 from shoal.client import Client, Scope, TransportError, builtin
 from shoal.errors import BadRequest, ServiceUnavailable
 from shoal.navigator.connections import ServiceConnection, connections_json
@@ -42,10 +43,16 @@ class Answers:
     prometheus: Connections | None
 
     async def __call__(self, request: pb.Request) -> AsyncGenerator[bytes, None]:
+        what = request.what.field if request.what is not None else ""
+        opened = tracing.begin("edge.answer", parent=request.trace, what=what) if tracing.is_on() else None
         parts = self._parts(request)
-        async with aclosing(parts):
-            async for part in parts:
-                yield part
+        try:
+            async with aclosing(parts):
+                async for part in parts:
+                    yield part
+        finally:
+            if opened is not None:
+                opened.end()
 
     def _parts(self, request: pb.Request) -> AsyncGenerator[bytes, None]:
         what = request.what
