@@ -33,7 +33,7 @@ import orjson
 from shoal.app.fleet.credentials import export_credentials
 from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
-from shoal.base.files import write_private
+from shoal.base.files import holder_of, write_private
 from shoal.cli.contexts import Context
 from shoal.cli.rest import CannotReach, RequestRefused, Rest, RestReply
 from shoal.client import Client, builtin, connect, load
@@ -300,6 +300,9 @@ class LocalFleet:
         with ThreadPoolExecutor() as pool:  # in any order
             for process in (*self.agents.values(), *self.standbys, *clusters, *self.controls):
                 pool.submit(process.kill)
+        for cluster in self.clusters.values():  # a service proxy outlives a cluster that is killed
+            if (proxy := holder_of(cluster.folder / "proxy" / "proxy.lock")) is not None:
+                os.kill(proxy, signal.SIGKILL)
 
     # parts
 
