@@ -76,6 +76,10 @@ def default_crd(crd: Obj) -> None:
         service = ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service")
         if service is not None and service.get("port") is None:
             service["port"] = 443
+    for version in spec.get("versions") or ():
+        if type(version) is dict:  # Go writes both, also when they are not set
+            version.setdefault("served", False)
+            version.setdefault("storage", False)
     if storage := storage_version(crd):
         status = crd.setdefault("status", {})
         if not status.get("storedVersions"):
