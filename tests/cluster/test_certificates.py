@@ -8,6 +8,7 @@ import shutil
 import ssl
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     """The directory of a running cluster with a node."""
     folder = tmp_path / "cluster"
     command = [sys.executable, "-m", "shoal", "cluster", "start", "--dir", str(folder), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with (
+        (tmp_path / "log").open("wb") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log) as process,
+    ):
         assert process.stdout is not None
         assert process.stdout.readline().startswith(b"ready ")
         yield folder
@@ -52,6 +56,12 @@ async def test_a_rotation_reaches_kubeconfigs_and_pods_before_the_new_authority_
     current, before = folder / "kubeconfig", tmp_path / "before"
     shutil.copy(current, before)
     assert kubectl(before, "get", "nodes").returncode == 0
+
+    def leaves() -> dict[str, str]:
+        found = (folder / "pki").glob("*.crt")
+        return {path.name: path.read_text() for path in found if path.name != "ca.crt"}
+
+    at_start = leaves()
     rotated = subprocess.run(
         [sys.executable, "-m", "shoal", "cluster", "rotate-ca", "--dir", str(folder), "--overlap", f"{OVERLAP_S}s"],
         capture_output=True, text=True, check=True,
@@ -66,6 +76,10 @@ async def test_a_rotation_reaches_kubeconfigs_and_pods_before_the_new_authority_
 
     await eventually(published, timeout_s=30)
     await eventually(lambda: authorities(current) == 2, timeout_s=30)
+    assert leaves() == at_start  # nothing else is made again
+    lines = (json.loads(line) for line in (tmp_path / "log").read_text().splitlines() if line.startswith("{"))
+    used = Counter(line["certificate"] for line in lines if line["message"] == "a new certificate is used")
+    assert set(used.values()) == {1}  # with the new authorities, and not before
     during = tmp_path / "during"
     shutil.copy(current, during)
 

@@ -27,7 +27,7 @@ from shoal.app.config import ClusterConfig
 from shoal.app.connect import Connect, in_process, over_network
 from shoal.app.credentials import ensure_admin
 from shoal.app.health import health_app
-from shoal.app.pki import Pki, server_context, service_account_keys
+from shoal.app.pki import Pki, changing, server_context, service_account_keys
 from shoal.app.processes import hand_over_often, say_ready
 from shoal.app.reload import as_credentials, follow_credentials
 from shoal.base.clock import Clock, RealClock
@@ -225,12 +225,6 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
         lambda pki: pki.ensure_server(hosts, config.server_name),
         partial(server_context, http2=config.offers_http2),
     )
-    pki = Pki(config.pki_dir, now=clock.now())
-    pki.ensure_service_account_key()
-    signing_keys = service_account_keys(config.pki_dir)
-    authority = pki.ensure_ca()
-    tokens = ensure_admin(config, pki.ca_cert)
-    registry = Registry(loopback_endpoints=config.runs_nodes)
     kubelet_client = keeper.keep(
         "apiserver-kubelet-client",
         lambda pki: pki.ensure_client("apiserver-kubelet-client", KUBELET_CLIENT, (KUBELET_CLIENT_GROUP,)),
@@ -239,7 +233,14 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
     proxy_client = keeper.keep(
         "front-proxy-client", lambda pki: pki.ensure_front_proxy(CLIENT_NAME)[1], lambda: server.renew_certificates()
     )
-    proxy_ca = pki.ensure_front_proxy(CLIENT_NAME)[0]
+    with changing(config.pki_dir):  # after the keeper, whose changes this must see
+        pki = Pki(config.pki_dir, now=clock.now())
+        pki.ensure_service_account_key()
+        authority = pki.ensure_ca()
+        proxy_ca = pki.ensure_front_proxy(CLIENT_NAME)[0]
+    signing_keys = service_account_keys(config.pki_dir)
+    tokens = ensure_admin(config, pki.ca_cert)
+    registry = Registry(loopback_endpoints=config.runs_nodes)
     store = open_store(config.store.url, attrs_of=registry.attrs_of, events=config.events)
     await store.start()
     server = ApiServer(
