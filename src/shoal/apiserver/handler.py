@@ -12,6 +12,7 @@ from shoal.apiserver.authn import impersonation
 from shoal.apiserver.authn.authenticator import OPEN_PATHS, UnseenCredential
 from shoal.apiserver.authn.service import Authentication
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
+from shoal.apiserver.compression import LARGE_BYTES, Compression
 from shoal.apiserver.context import Call, Core
 from shoal.apiserver.delete import Deleter
 from shoal.apiserver.http import Answer, Request, Response
@@ -76,6 +77,7 @@ class Handler:
         self.reviews = Reviews(core, self.authenticator, authorizer)
         self._answer = self._serve_shared if core.store.shared else self._serve
         self.protection = Protection(core)
+        self.compression = Compression()
         if tracing.is_on():  # else a request costs nothing more
             self.handle = self._traced  # type: ignore[method-assign]
         self._requests = RequestMetrics(core)
@@ -128,6 +130,8 @@ class Handler:
         answer = protection.finished(context, answer)
         if not isinstance(answer, Response):
             self._requests.follow(series, answer)
+        elif len(answer.body) > LARGE_BYTES and b"accept-encoding" in request.headers:
+            return await self.compression.compressed(request, answer)
         return answer
 
     async def _traced(self, request: Request) -> Answer:

@@ -208,3 +208,4 @@ class ApiServer:
         await self.housekeeping.stop()
         await self.advertising.stop()
         self.handler.protection.stop()
+        self.handler.compression.close()
