@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal.app.cluster import connection_limit
 from shoal.app.config import ClusterOptions, checked_config
 from shoal.errors import ConfigError
 
@@ -43,12 +41,3 @@ def test_a_policy_is_read_at_once_and_a_bad_one_stops_the_start(tmp_path: Path) 
 def test_numbers_that_cannot_be_are_named(tmp_path: Path, given: dict[str, int], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         checked_config(options(tmp_path, **given))
-
-
-@pytest.mark.parametrize(("files", "most"), [((1024, 1024), 704), ((1024, 4096), 3776), ((1024, 1 << 20), 16384)])
-def test_there_are_no_more_connections_than_the_process_may_have_files(
-    monkeypatch: pytest.MonkeyPatch, files: tuple[int, int], most: int
-) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: files)
-    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: None)
-    assert connection_limit() == most
