@@ -215,3 +215,24 @@ def test_rollback_goes_back_without_a_failed_request(fleet: LocalFleet, loads: d
     revisions = fleet.api.get(f"{app_path(APP)}/deployments")["items"]
     assert [each["live"] for each in revisions[:2]] == [True, False]
     assert not bad(*loads.values())
+
+
+def test_a_live_revision_that_answers_with_errors_is_marked_until_it_answers_again(
+    fleet: LocalFleet, tmp_path: Path
+) -> None:
+    fleet.api.put(both("v1"))
+    until_ready(fleet)
+    addresses = {region: gateway_address(fleet.api, region) for region in REGIONS}
+    with RequestLoad(tmp_path / "bad", addresses["eu"], HOST, rate=RATE, mix=("GET /status/500",)):
+        eventually_in_traffic(lambda: fleet.api.app_status(APP)["state"] == "Broken", what="the mark")
+    newest = fleet.api.get(f"{app_path(APP)}/deployments")["items"][0]
+    assert newest["status"] == "broken" and newest["live"] and "requests with 5xx in" in newest["reason"]
+    with (
+        RequestLoad(tmp_path / "eu", addresses["eu"], HOST, rate=RATE) as eu,
+        RequestLoad(tmp_path / "us", addresses["us"], HOST, rate=RATE) as us,
+    ):
+        for load in (eu, us):
+            until_answers(load, {"v1"})
+        until_ready(fleet)
+    events = [each["reason"] for each in fleet.api.get(f"{app_path(APP)}/events")["items"]]
+    assert [each for each in events if each in ("Failing", "Recovered")][-2:] == ["Failing", "Recovered"]

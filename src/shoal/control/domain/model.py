@@ -148,3 +148,16 @@ class KeySealer(Sealer, Protocol):
 
     async def unwrap(self, data_key: bytes, master_key: str) -> bytes:
         """The key. Raises ``CannotOpen`` if no master key opens it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a region's gateway counted of a deployment between two reports."""
+
+    region: str
+    requests: int
+    failed: int  # answered with 5xx
+
+    @property
+    def are_bad(self) -> bool:
+        return 2 * self.failed >= self.requests

@@ -21,16 +21,15 @@ from sqlalchemy import func, or_, select
 from shoal.base.ids import Ids
 from shoal.control.database import tables
 from shoal.control.database.engine import Database
-from shoal.control.database.tables import Deployment, Desired, Instance, Sentinel, Topology
+from shoal.control.database.tables import Deployment, Desired, Sentinel, Topology
 from shoal.control.database.transaction import Tx
-from shoal.control.domain import apps, candidates, exchange, gateways, moves
+from shoal.control.domain import apps, broken, candidates, exchange, gateways, moves
 from shoal.control.domain.app_facts import KnownApp, load_apps
 from shoal.control.domain.deployments import want_row
 from shoal.control.domain.exchange import say
 from shoal.control.domain.gate import WAITING, converged, finished_moves, passes, serving
 from shoal.control.domain.gateways import ReadyAt
 from shoal.control.domain.model import GatewayDefaults
-from shoal.control.domain.status import instance_text, worst_instance
 from shoal.control.domain.work import PendingWork
 from shoal.sync.keys import Place, key_of, split_key
 
@@ -142,7 +141,7 @@ async def _advance(work: PendingWork, known: KnownApp) -> None:
                 await moves.finish_move(work, moved)
                 say(work, known, "Moved", f"revision {revision} is ready in its new place", region=row.region)
     await exchange.advance(work, known)
-    await _mark_broken(work, known)
+    await broken.mark(work, known)
     newest = known.newest
     if newest is None or newest.status not in WAITING:
         return
@@ -169,7 +168,7 @@ async def _check_deadline(work: PendingWork, known: KnownApp, newest: Deployment
     if newest.status not in ("pending", "deploying") or work.now - newest.updated_at <= deadline_s * 1000:
         return
     own = [row for row in known.rows if known.is_wanted(row)]
-    why = await _failure(work, own)
+    why = await broken.failure(work, own)
     newest.status = "failed"
     newest.reason = f"not ready after {deadline_s} s" + (f"; {why}" if why else "")
     text = f"revision {newest.revision} is not ready after {deadline_s} s"
@@ -182,42 +181,6 @@ async def _check_deadline(work: PendingWork, known: KnownApp, newest: Deployment
         text += " and gets no requests: it is stopped"
         await exchange.advance(work, known)
     say(work, known, "Failed", text + (f" ({why})" if why else ""), warning=True)
-
-
-async def _mark_broken(work: PendingWork, known: KnownApp) -> None:
-    """A revision that was ready and gets requests fails, or has recovered."""
-    for record in list(known.deployments.values()):
-        if not record.ready_at:
-            continue
-        facts = {each.id: each for each in known.row_facts(record.revision)}
-        serving_rows = [row for row in known.rows if row.id in facts and row.weight and not row.moved_from]
-        short = [row for row in serving_rows if facts[row.id].ready < facts[row.id].needed]
-        why = await _failure(work, short) if short else ""
-        if why and not record.broken_at:
-            record.broken_at, record.reason = work.now, why
-            region = str(short[0].reason.get("region") or "")
-            text = f"revision {record.revision} fails: {why}; `shoal rollback app {known.app.name}` goes back"
-            say(work, known, "Failing", text, warning=True, region=region)
-        elif record.broken_at and serving_rows and not short:
-            record.broken_at, record.reason = 0, ""
-            say(work, known, "Recovered", f"revision {record.revision} is ready again")
-
-
-async def _failure(work: PendingWork, rows: Sequence[Topology]) -> str:
-    """Why instances of these rows fail, in words; empty when none does."""
-    for row in rows:
-        found = await work.session.scalars(
-            select(Instance).where(
-                Instance.workspace_id == row.workspace_id,
-                Instance.deployment_id == row.deployment_id,
-                Instance.cluster_id == row.cluster_id,
-                Instance.shard == row.shard,
-            )
-        )
-        worst = worst_instance([each for each in found if each.status == "failed"])
-        if worst is not None:
-            return f"{row.reason.get('region') or row.region_id}: {instance_text(worst)}"
-    return ""
 
 
 async def _settle(work: PendingWork, known: Sequence[KnownApp]) -> None:

@@ -21,7 +21,7 @@ from shoal.base.supervision import Run, supervise
 from shoal.base.tasks import run_all
 from shoal.control.database.engine import Databases
 from shoal.control.database.tokens import ApiTokens
-from shoal.control.domain import readiness
+from shoal.control.domain import broken, readiness
 from shoal.control.domain.model import Sealer
 from shoal.control.service.agents.agents import Agents
 from shoal.control.service.agents.auth import ALLOWED, FOR_RELAYS, Gate
@@ -51,7 +51,9 @@ PATH = f"/{ClusterService.desc().type_name}/"
 PATHS = (PATH, f"/{RelayService.desc().type_name}/")  # of agents, and of relays
 _UNIMPLEMENTED = b"12"  # of gRPC
 DEFAULTS = ServiceConfig()
-CONSEQUENCES = Consequences(deployments=readiness.after_report, sentinels=readiness.after_sentinel_report)
+CONSEQUENCES = Consequences(
+    deployments=readiness.after_report, sentinels=readiness.after_sentinel_report, answers=broken.after_answers
+)
 
 
 class ClusterServer:

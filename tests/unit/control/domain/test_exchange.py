@@ -299,24 +299,6 @@ async def test_a_revision_that_never_serves_is_stopped_at_its_deadline_and_remem
         assert found == {3: "ready", 2: "failed", 1: "superseded"}
 
 
-async def test_a_live_revision_that_breaks_is_marked_until_it_recovers_and_goes_on_serving(tmp_path: Path) -> None:
-    async with a_fleet(tmp_path) as world:
-        first = await served(world)
-        await world.report(first, ready=False, status="failed", reason="CrashLoopBackOff", exit_code=3, restarts=4)
-        shown = await world.fleet.history(ADMIN, ref("App", "web"))
-        (revision,) = shown["revisions"]
-        assert revision["status"] == "broken" and "CrashLoopBackOff, exit code 3" in revision["reason"]
-        document = await world.fleet.get(ADMIN, ref("App", "web"))
-        assert document["status"]["state"] == "Broken" and "CrashLoopBackOff" in document["status"]["reason"]
-        lines = (await world.fleet.explain(ADMIN, ref("App", "web")))["lines"]
-        assert any("shoal rollback app web" in line for line in lines)
-        assert await routed(world, "eu") == [(first, 100)]
-        await world.report(first)
-        events = [each["reason"] for each in await world.fleet.events(ADMIN, ref("App", "web"))]
-        assert [each for each in events if each in ("Failing", "Recovered")] == ["Failing", "Recovered"]
-        assert (await world.fleet.get(ADMIN, ref("App", "web")))["status"]["state"] == "Ready"
-
-
 async def test_a_newer_revision_replaces_an_exchange_under_way(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         first = await served(world, replicas=4)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from shoal.control.database.rows import RowQuery
 from shoal.control.database.tables import Sentinel
 from shoal.control.database.transaction import DesiredObject, Tx
 from shoal.control.domain import gateways
+from shoal.control.domain.model import Answers
 from shoal.control.service.agents.agents import Member
 from shoal.control.service.agents.auth import Caller
 from shoal.control.service.config import ServiceConfig
@@ -42,6 +43,7 @@ from shoal.sync.keys import Place, StreamKind, key_of, split_key, stream_of
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 After = Callable[[Tx, set[str]], Awaitable[None]]
+AfterAnswers = Callable[[Tx, Mapping[str, Answers]], Awaitable[None]]
 Report = pb.DeploymentReport | pb.SentinelReport
 _Epochs = dict[Place, int]
 
@@ -57,6 +59,7 @@ class Consequences:
 
     deployments: After  # ids
     sentinels: After  # keys
+    answers: AfterAnswers | None = None  # by id of the deployment, what gateways counted
 
 
 @dataclass(slots=True)
@@ -253,6 +256,8 @@ class Reports:
         ids = {split_key(key)[1] for key in writer.sentinel_keys if key.startswith("sentinel/")}
         before = await _deploy_statuses(tx, ids)
         await self._consequences.sentinels(tx, writer.sentinel_keys)
+        if writer.answers and self._consequences.answers is not None:
+            await self._consequences.answers(tx, writer.answers)
         await writer.tell_peers()
         after = await _deploy_statuses(tx, ids)
         return [_sentinel_outcome(before.get(id_, ""), after.get(id_, "")) for id_ in sorted(ids)]
@@ -321,6 +326,7 @@ class _Writer:
         self._instances: dict[tuple[Place, str], tuple[ReportedRow, str, list[pb.Instance]]] = {}
         self.deployments: set[str] = set()  # ids, about which something new was said
         self.sentinel_keys: set[str] = set()
+        self.answers: dict[str, Answers] = {}  # by deployment
         self._moved: set[str] = set()  # gateways whose entries or health are others
         self._hops: list[list[int]] = []  # of changes that requests led to, as ``ReportStatements.hops`` takes them
         self._causes: set[str] = set()  # the requests that what was reported follows from
@@ -339,7 +345,8 @@ class _Writer:
             self._outcome.counted.append((request.stream, result))
             if result == "old":
                 continue
-            before, row = _reachable(row), row._replace(report_epoch=order[0], report_sequence=order[1])
+            counted, before = row.observed, _reachable(row)
+            row = row._replace(report_epoch=order[0], report_sequence=order[1])
             self._rows[where] = self._outcome.touched[where] = row
             if result == "same":
                 continue
@@ -357,6 +364,10 @@ class _Writer:
                 self.deployments.add(row.object_id)
                 continue
             self.sentinel_keys.add(row.key)
+            if row.kind == "sentinel":
+                region = request.member.cluster.region
+                for id_, found in report_rows.answers(counted, row.observed).items():
+                    self.answers[id_] = Answers(region, *found)
             if row.kind == "sentinel" and _reachable(row) != before:
                 self._moved.add(row.object_id)
 

@@ -174,6 +174,26 @@ def health_of(report: pb.SentinelReport) -> str:
     return "stale" if health == "healthy" and 0 < report.available_replicas <= len(report.stale) else health
 
 
+def answers(before: Any, after: Any) -> dict[str, tuple[int, int]]:
+    """By deployment, how many requests a gateway counted since its last report, and how many were answered with 5xx.
+    Both are ``observed`` of a gateway. A pod that counts anew is taken from zero."""
+    found: dict[str, tuple[int, int]] = {}
+    old = ((before or {}).get("stats") or {}).get("gateways") or {}
+    new = ((after or {}).get("stats") or {}).get("gateways") or {}
+    for pod, entry in new.items():
+        known = (old.get(pod) or {}).get("deployments") or {}
+        for deployment, counted in (entry.get("deployments") or {}).items():
+            codes = counted.get("codes") or []
+            past = (known.get(deployment) or {}).get("codes") or []
+            if len(codes) != len(past) or sum(codes) < sum(past):
+                past = [0] * len(codes)
+            requests, failed = sum(codes) - sum(past), (codes[-1] - past[-1]) if codes else 0
+            if requests > 0:
+                more = found.get(deployment, (0, 0))
+                found[deployment] = (more[0] + requests, more[1] + max(0, failed))
+    return found
+
+
 def uid_of(instance: pb.Instance) -> str:
     return clean(instance.uid or instance.name, 64)
 
