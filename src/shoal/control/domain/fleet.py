@@ -99,7 +99,7 @@ HANDLERS: dict[str, KindHandler] = {
 }
 
 
-_FEW = 20  # documents that may be written without leaving the event loop
+_FEW = 20  # documents that may be written without leaving the event loop; apps that are looked at together
 
 
 class _DryRun(Exception):
@@ -343,7 +343,7 @@ class Fleet(Queries):
             pods = await gateways.forget(work.session, row)
             if pods:
                 self._audit(work, "forget", ref, row, [Diff("status.waiting", pods, None)])
-                await readiness.sweep(work.tx, defaults=self._gateways)
+                await readiness.sweep(work.tx, await readiness.under_way(work.session), defaults=self._gateways)
         return pods
 
     async def confirm_deletes(self, who: Actor, cluster: str, shard: str = "") -> list[str]:
@@ -402,9 +402,11 @@ class Fleet(Queries):
     async def sweep(self) -> None:
         """Apply changes that are due by time; to be called every few seconds."""
         for database in self._databases.all:
-            if await readiness.has_overdue(database):
+            async with database.reading() as session:
+                overdue = await readiness.under_way(session)
+            for at in range(0, len(overdue), _FEW):  # a few at a time: others wait for the counter
                 async with database.transaction() as tx:
-                    await readiness.sweep(tx, defaults=self._gateways)
+                    await readiness.sweep(tx, overdue[at : at + _FEW], defaults=self._gateways)
             await entry.keep(database, self._sealer, database.time.now_ms(), self._new_certificate_id)
         await self.place_waiting()
         await self.hosts.clean_up()

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import or_, select
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.base.ids import Ids
 from shoal.control.database import tables
-from shoal.control.database.engine import Database
 from shoal.control.database.tables import Deployment, Desired, Sentinel, Topology
 from shoal.control.database.transaction import Tx
 from shoal.control.domain import apps, broken, candidates, exchange, gateways, moves
@@ -105,31 +105,22 @@ _UNDER_WAY = or_(
 )
 
 
-async def has_overdue(database: Database) -> bool:
-    """Whether ``sweep`` may have something to do; costs one read."""
-    async with database.reading() as session:
-        found = await session.scalar(
-            select(func.count())
-            .select_from(Deployment)
-            .join(tables.App, tables.App.id == Deployment.app_id)
-            .outerjoin(Topology, Topology.deployment_id == Deployment.id)
-            .where(Deployment.desired_state == "running", _UNDER_WAY)
-        )
-    return bool(found)
-
-
-async def sweep(tx: Tx, *, defaults: GatewayDefaults = DEFAULTS) -> None:
-    """What no report brings about: deadlines of revisions, regions given up, gateways removed or forgotten."""
-    await tx.claim()  # before anything is read: others may be changing it
-    work = PendingWork(tx=tx, new_suffix=_new_suffix, gateways=defaults)
-    found = await tx.session.scalars(
+async def under_way(session: AsyncSession) -> list[str]:
+    """Ids of the apps for which ``sweep`` may have something to do: deadlines, regions given up, gateways removed."""
+    found = await session.scalars(
         select(tables.App.id)
         .join(Deployment, Deployment.app_id == tables.App.id)
         .outerjoin(Topology, Topology.deployment_id == Deployment.id)
         .where(Deployment.desired_state == "running", _UNDER_WAY)
         .distinct()
     )
-    await advance_apps(work, set(found))
+    return sorted(found)
+
+
+async def sweep(tx: Tx, app_ids: Collection[str], *, defaults: GatewayDefaults = DEFAULTS) -> None:
+    """What no report brings about, for some apps."""
+    await tx.claim()  # before anything is read: others may be changing it
+    await advance_apps(PendingWork(tx=tx, new_suffix=_new_suffix, gateways=defaults), app_ids)
 
 
 async def _advance(work: PendingWork, known: KnownApp) -> None:
