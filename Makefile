@@ -47,6 +47,11 @@ lint: setup ## format and lint, without changing anything
 chaos: setup ## the tests that break things on purpose
 	@failed=0; $(PYTEST) tests/chaos || failed=1; $(PYTEST) -m chaos tests || failed=1; exit $$failed
 
+.PHONY: soak
+soak: setup ## hours of ordinary work with flat memory and latency, and a million fuzzed inputs
+	$(PY) bench/soak.py $(ARGS)
+	SHOAL_FUZZ_INPUTS=1000000 $(PYTEST) tests/chaos/test_fuzz.py
+
 .PHONY: bench
 bench: setup ## benchmarks as ratios to what the machine can do; fails when one is short
 	@bench/run $(ARGS)

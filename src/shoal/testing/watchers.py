@@ -53,6 +53,13 @@ class IdleWatchers:
                 if text in self._read(key.fileobj, len(text)):
                     missing.discard(key.fileobj)
 
+    def drain(self) -> None:
+        """Read what has come by now."""
+        while ready := self._selector.select(0):
+            for key, _ in ready:
+                assert isinstance(key.fileobj, ssl.SSLSocket)
+                self._read(key.fileobj, 0)
+
     def _read(self, connection: ssl.SSLSocket, keep: int) -> bytes:
         data = bytearray(self._tails[connection])
         try:
