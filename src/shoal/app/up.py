@@ -19,10 +19,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shoal.app import welcome
+from shoal.app.authorities import Trusting, follow_authorities
 from shoal.app.children import Child, Children, Stopped
 from shoal.app.config import LOOPBACK
 from shoal.app.files import DirectoryLock, make_private_dir
@@ -31,6 +33,8 @@ from shoal.app.kubectl import kubectl_word
 from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
 from shoal.base.files import write_private
+from shoal.base.supervision import supervise
+from shoal.base.tasks import wait_first
 from shoal.cli.contexts import Context, save_context
 from shoal.cli.rest import CannotReach, RequestRefused, Rest
 from shoal.errors import ConfigError
@@ -144,12 +148,23 @@ async def run_up(options: UpOptions, say: Callable[[str], object], *, deps: UpDe
             for line in (*guide(options, control.url, clusters), *shown):
                 say(line)
             say("ready")
-            await children.keep(say, write_endpoints)
+            authorities = partial(follow_authorities, _trusting(options), RealClock())
+            await wait_first(
+                children.keep(say, write_endpoints), supervise("authorities", authorities, clock=RealClock())
+            )
         except Stopped:
             return
         finally:
             endpoints.unlink(missing_ok=True)
             await children.end()
+
+
+def _trusting(options: UpOptions) -> Trusting:
+    folders = [options.cluster_dir(region) for region in options.regions]
+    return Trusting(
+        control=options.control_dir, navigator=options.navigator_dir, agents=[each / "join.json" for each in folders],
+        edges=[each / "edge.json" for each in folders], home=options.dir, context=CONTEXT,
+    )  # fmt: skip
 
 
 async def _start_navigator(
