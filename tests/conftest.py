@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,38 @@ def pytest_collection_finish() -> None:
     """What collecting left stays for the whole run: the collector need not walk it again for each test."""
     gc.collect()
     gc.freeze()
+
+
+class AsyncioErrors(logging.Handler):
+    """What event loops report and nobody handles: errors of tasks and futures that were never looked at, tasks that
+    were destroyed while they ran, errors of callbacks. Loops of anyio's tests raise most of them by themselves; the
+    rest, and those of all other loops, come here through asyncio's logger."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        cause = f": {record.exc_info[1]!r}" if record.exc_info else ""
+        self.found.append(f"{record.getMessage()}{cause}")
+
+    def take(self) -> str:
+        found, self.found = "\n".join(self.found), []
+        return found
+
+
+ASYNCIO_ERRORS = AsyncioErrors()
+logging.getLogger("asyncio").addHandler(ASYNCIO_ERRORS)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """A test after which a loop has reported an error fails, also when its own assertions hold."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()  # errors of what is left in cycles are reported when it is collected
+    if found := ASYNCIO_ERRORS.take():
+        pytest.fail(f"an event loop reported an error, during this test or one before it:\n{found}", pytrace=False)
 
 
 @pytest.fixture(autouse=True)

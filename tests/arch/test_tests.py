@@ -7,8 +7,10 @@ something, and no test reaches for private names of another module.
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -256,3 +258,24 @@ def test_both_parts_of_make_chaos_run_and_either_makes_it_fail(tmp_path: Path, f
     )
     assert runs.read_text().splitlines() == ["tests/chaos", "-m chaos tests"]
     assert done.returncode == expected, done.stderr
+
+
+def test_errors_that_an_event_loop_reports_fail_a_test(tmp_path: Path) -> None:
+    """Errors of tasks and futures that nobody looked at once went unseen for as long as there was a store."""
+    (tmp_path / "test_lost.py").write_text(
+        "import asyncio\n"
+        "async def fails(): raise ValueError('lost')\n"
+        "async def main(): asyncio.ensure_future(fails()); await asyncio.sleep(0)\n"
+        "def test_of_a_task(): asyncio.run(main())\n"
+        "def test_of_a_cycle():\n"
+        "    future = asyncio.new_event_loop().create_future()\n"
+        "    future.get_loop().close()\n"
+        "    future.set_exception(ValueError('kept'))\n"
+        "    held = [future]\n"
+        "    held.append(held)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(tmp_path), str(tmp_path)]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert "2 passed, 2 errors" in done.stdout, done.stdout + done.stderr
+    assert "Task exception was never retrieved" in done.stdout and "ValueError('kept')" in done.stdout

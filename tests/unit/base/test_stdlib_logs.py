@@ -54,7 +54,10 @@ def test_an_exception_keeps_its_text_and_stack(stream: io.StringIO) -> None:
     assert "test_stdlib_logs.py" in line["stack"]
 
 
-def test_what_a_task_raised_and_was_never_asked_for_is_logged(stream: io.StringIO) -> None:
+def test_what_a_task_raised_and_was_never_asked_for_is_logged(
+    stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("asyncio"), "handlers", [])  # such an error fails a test otherwise
     loop = asyncio.new_event_loop()
     loop.call_exception_handler({"message": "Task exception was never retrieved", "exception": ValueError("lost")})
     loop.close()
