@@ -333,6 +333,15 @@ class LocalFleet:
         self.standbys.append(process)
         return process
 
+    def start_relay(self, cluster: str) -> Process:
+        """Start the relay of a cluster's region; the cluster's agent will join there."""
+        port, path = any_free(HOST), self.join_file(cluster)
+        process = self.new_relay(self.clusters[cluster].region, port)
+        process.start()
+        join = orjson.loads(path.read_bytes())
+        write_private(path, orjson.dumps({**join, "url": f"https://{HOST}:{port}", "ca": self.relay_ca()}))
+        return process
+
     def relay_ca(self) -> str:
         return (self.folder / "relay" / "pki" / "ca.crt").read_text()
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from shoal.app.ports import any_free
 from shoal.client import Scope, builtin
-from shoal.testing.fleets import HOST, LocalFleet, app, app_path
+from shoal.testing.fleets import LocalFleet, app, app_path
 from shoal.testing.waiting import eventually_blocking
 
 pytestmark = [pytest.mark.xdist_group("fleet"), pytest.mark.timeout(300)]
@@ -43,14 +41,7 @@ def ids(fleet: LocalFleet, plural: str, group: str = "") -> list[str]:
 def test_one_id_is_in_the_logs_of_control_plane_relay_and_agent_and_on_the_objects(tmp_path: Path) -> None:
     with LocalFleet(tmp_path, log_level="info") as fleet:
         fleet.start({"eu-1": "eu"})
-        port = any_free(HOST)
-        relay = fleet.new_relay("eu", port)
-        relay.start()
-        join = orjson.loads(fleet.join_file("eu-1").read_bytes())
-        fleet.join_file("eu-1").write_bytes(
-            orjson.dumps({**join, "url": f"https://{HOST}:{port}", "ca": fleet.relay_ca()})
-        )
-        os.chmod(fleet.join_file("eu-1"), 0o600)
+        relay = fleet.start_relay("eu-1")
         fleet.start_agents([("eu-1", "default")])
         reply = fleet.api.request("PUT", app_path("web"), app("web", {"eu": 1}), **{"X-Correlation-Id": ID})
         assert reply.headers["x-correlation-id"] == ID

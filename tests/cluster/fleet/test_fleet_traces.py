@@ -22,6 +22,7 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 EXPECTED = {
     ("shoal-control", "api.request"), ("shoal-control", "stream.send"), ("shoal-control", "control.report"),
     ("shoal-krane", "krane.apply"), ("shoal-krane", "krane.report"), ("shoal-cluster", "apiserver.request"),
+    ("shoal-relay", "relay.forward"),
 }  # fmt: skip
 
 OF_UP = {
@@ -42,6 +43,7 @@ def test_a_request_s_trace_reaches_the_collector_from_the_control_plane_the_agen
             monkeypatch.setenv(name, value)
         with LocalFleet(tmp_path) as fleet:
             fleet.start({"eu-1": "eu"})
+            fleet.start_relay("eu-1")
             fleet.start_agents([("eu-1", "default")])
             document = app("web", {"eu": 1})
             fleet.api.request("PUT", app_path("web"), document, traceparent=f"00-{TRACE}-00f067aa0ba902b7-01")

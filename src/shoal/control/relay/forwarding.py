@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from connectrpc.code import Code
@@ -18,6 +19,7 @@ from shoal.base.clock import Clock
 from shoal.base.ids import token_digest
 from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all
+from shoal.base.tracing import span
 from shoal.control.relay.link import AWAY, CallerHeaders, Link
 from shoal.control.relay.metrics import RelayMetrics
 from shoal.control.relay.outbox import Forward, Outbox, Sender
@@ -149,7 +151,8 @@ class Forwarding:
 
     async def _pass(self, method: str, request: Any, caller: CallerHeaders, identity: pb.Identity | None) -> Any:
         try:
-            answer = await self._link.call(method, request, caller)
+            with span("relay.forward", parent=caller.trace, method=method) as trace:
+                answer = await self._link.call(method, request, replace(caller, trace=trace))
         except ConnectError as error:
             self._metrics.calls.labels(method, "refused").inc()
             if error.code in _REFUSED and identity is not None:

@@ -34,7 +34,7 @@ class StreamCounts:
 
 
 class PlainCounts:
-    """For streams of which only the objects are counted, those of syncs apart or with the others."""
+    """For streams of which only the objects are counted, those of syncs apart or with the others: those of relays."""
 
     __slots__ = ("_changes", "_syncs")
 
@@ -44,6 +44,8 @@ class PlainCounts:
 
     def item(self, key: str, loaded: Loaded, place: Place, *, syncing: bool, wall_s: float) -> None:
         (self._syncs if syncing else self._changes).inc()
+        if loaded.trace and not syncing and tracing.is_on():
+            _trace(key, loaded, place)
 
     def synced(self, seconds: float) -> None:
         return
