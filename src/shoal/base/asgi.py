@@ -93,17 +93,11 @@ class _Server(uvicorn.Server):
 
     async def _begin(self, accepted: socket.socket, slot: Slot) -> None:
         tls = self.config.ssl
-        begun = False
-
-        def protocol() -> FrontProtocol:
-            nonlocal begun
-            begun = True
-            return FrontProtocol(self.config, self.server_state, self._front, slot)
-
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                protocol, accepted, ssl=tls, ssl_handshake_timeout=self._front.limits.handshake_s if tls else None
-            )
+                lambda: FrontProtocol(self.config, self.server_state, self._front, slot), accepted,
+                ssl=tls, ssl_handshake_timeout=self._front.limits.handshake_s if tls else None,
+            )  # fmt: skip
         except (OSError, ValueError) as error:
             _log.debug("TLS handshake failed", reason=str(error))
             accepted.close()

@@ -63,6 +63,7 @@ class Slot:
     address: str
     at: float
     refused: int = 0  # error status of all its requests
+    given_back: bool = False
 
 
 class _Connection(Protocol):
@@ -108,6 +109,10 @@ class Front:
         return slot
 
     def give_back(self, slot: Slot) -> None:
+        """When the connection or its handshake has ended; of several who notice, the first counts."""
+        if slot.given_back:
+            return
+        slot.given_back = True
         self._slots -= 1
         left = self.addresses[slot.address] - 1
         if left:
