@@ -205,6 +205,20 @@ def scale(fleet: LocalFleet, cluster: str, name: str, replicas: int) -> None:
     asyncio.run(write())
 
 
+def test_a_region_without_room_for_one_more_says_so_and_keeps_its_version(
+    fleet: LocalFleet, loads: dict[str, RequestLoad]
+) -> None:
+    fleet.api.put(both("v2", resources={"cpu": "1000", "memory": "64Mi"}))
+    held = until_region(fleet, "eu", "Failing", "NoCapacity")
+    assert "keeps serving" in held["message"]
+    for load in loads.values():
+        until_answers(load, {"v1"})
+    fleet.api.put(both("v1"))
+    status = until_ready(fleet)
+    assert status["regions"][0]["weight"] == 100
+    assert not bad(*loads.values())
+
+
 def test_rollback_goes_back_without_a_failed_request(fleet: LocalFleet, loads: dict[str, RequestLoad]) -> None:
     fleet.api.put(both("v2"))
     until_ready(fleet)

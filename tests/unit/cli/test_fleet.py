@@ -270,6 +270,35 @@ def test_history_has_revisions_and_changes(shoal: Shoal, project: str, tmp_path:
     assert "create" in shoal("history", "project", project).out
 
 
+def test_an_app_goes_back_to_an_earlier_revision(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    name = f"{project}/production/web"
+    shoal("apply", "-f", a_file(tmp_path, an_app(project)))
+    shoal("apply", "-f", a_file(tmp_path, an_app(project, image="shoal/echo:2")))
+    none = shoal("rollback", "app", name)
+    assert none.code == 1 and "no earlier revision of this app was ever ready" in none.err
+    dry = shoal("rollback", "app", name, "--to", "1", "--dry-run").out
+    assert "would be changed" in dry and "spec.image: shoal/echo:2 → shoal/echo" in dry
+    assert "spec.image: shoal/echo:2 → shoal/echo" in shoal("rollback", name, "--to", "1").out
+    assert "existing: 3, 2, 1" in shoal("rollback", "app", name, "--to", "9").err
+
+
+def test_an_autoscaled_app_is_scaled_by_its_bounds(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    name = f"{project}/production/web"
+    shoal("apply", "-f", a_file(tmp_path, an_app(project, autoscaling={"min": 1, "max": 4})))
+    refused = shoal("scale", "app", name, "--replicas", "3")
+    assert refused.code == 1 and "has no effect: autoscaled in eu between 1 and 4" in refused.err
+    assert "autoscaling" in shoal("scale", "app", name, "--min", "2", "--max", "8").out
+    assert "give --replicas, or --min and --max" in shoal("scale", "app", name).err
+
+
+def test_the_wait_for_a_gateway_can_be_ended(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    gateway = a_document("Sentinel", "eu", {"region": "eu"}, project=project, environment="production")
+    shoal("apply", "-f", a_file(tmp_path, gateway))
+    done = shoal("sentinels", "forget", f"{project}/production/eu")
+    assert (done.code, done.out) == (0, f"sentinel {project}/production/eu: nothing waits for it\n")
+    assert "not found" in shoal("sentinels", "forget", f"{project}/production/none").err
+
+
 def test_events_are_listed_for_all_and_for_one(shoal: Shoal, project: str, tmp_path: Path) -> None:
     shoal("apply", "-f", a_file(tmp_path, an_app(project)))
     assert f"app {project}/production/web" in shoal("events").out

@@ -200,7 +200,8 @@ async def test_a_process_that_stops_ends_its_streams(tmp_path: Path) -> None:
 
 
 async def test_streams_are_counted_limited_and_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams.RestStreams.__init__, "__kwdefaults__", {"most": 1})
+    defaults = streams.RestStreams.__init__.__kwdefaults__
+    monkeypatch.setattr(streams.RestStreams.__init__, "__kwdefaults__", {**defaults, "most": 1})
 
     async with prepared_world(tmp_path) as world:
         async with reading(world, f"{EVENTS}?follow=true") as stream:
