@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -107,6 +108,14 @@ def test_doctor_warns_of_a_directory_that_others_can_read(tmp_path: Path) -> Non
     check = next(check for check in examine(tmp_path) if check.name == "directory")
     assert check.verdict is CheckResult.WARNING
     assert check.fix == f"run: chmod 700 {tmp_path}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+def test_doctor_fails_for_a_directory_of_another_user(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, 12345)
+    check = next(check for check in examine(tmp_path) if check.name == "directory")
+    assert check.verdict is CheckResult.FAILED
+    assert check.fix == f"run: chown 0 {tmp_path}"
 
 
 def test_the_state_directory_is_shoal_home_unless_one_is_given(tmp_path: Path) -> None:

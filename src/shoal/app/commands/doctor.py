@@ -106,6 +106,9 @@ def _directory(state: Path) -> DoctorCheck:
     existing = next(path for path in (state, *state.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         return DoctorCheck("directory", CheckResult.FAILED, f"{existing} is not writable", "choose another with --dir")
+    if existing == state and state.stat().st_uid != os.geteuid():
+        found = f"{state} belongs to user {state.stat().st_uid}"
+        return DoctorCheck("directory", CheckResult.FAILED, found, f"run: chown {os.geteuid()} {state}")
     if existing == state and state.stat().st_mode & 0o077:
         return DoctorCheck("directory", CheckResult.WARNING, f"other users can read {state}", f"run: chmod 700 {state}")
     return DoctorCheck("directory", CheckResult.OK, str(state))
