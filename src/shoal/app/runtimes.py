@@ -55,7 +55,7 @@ def _processes(config: ClusterConfig, network: Network) -> LocalRuntimes:
         process = ProcessRuntimeDeps(
             clock=deps.clock, new_id=deps.ids.new_uid, environ=os.environ, host_address=address
         )
-        own = ProcessConfig(root=root_of(folder, name), covered=covered)
+        own = ProcessConfig(root=root_of(folder, name), covered=covered, volumes=(deps.volumes,))
         return ProcessRuntime(own, table, PodAddresses(network, name), process)
 
     return LocalRuntimes(make, sandboxes_run=False)

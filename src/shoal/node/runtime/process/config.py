@@ -22,6 +22,7 @@ class ProcessConfig:
     namespaces: str = "auto"
     # folders that no pod may see; the node's own is one of them always
     covered: tuple[Path, ...] = ()
+    volumes: tuple[Path, ...] = ()  # folders inside covered ones that volumes of pods may be in
     look_s: float = 2.0  # interval of the check of all containers and of new listening sockets
     default_port: int = 8080  # $PORT of a container without declared ports
     cpu_milli: int = 0  # capacity of the node; 0: that of the machine

@@ -24,6 +24,7 @@ from shoal.node.runtime.model import (
 from shoal.node.runtime.process.config import ProcessConfig
 from shoal.node.runtime.process.fds import readable
 from shoal.node.runtime.process.shim import system
+from shoal.node.runtime.process.shim.mounts import is_inside
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 CONTAINER_ID = "SHOAL_CONTAINER_ID"  # in the environment of all its processes
@@ -36,7 +37,8 @@ _RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from shim.main import m
 _TRY = (
     "import os, sys; sys.path.insert(0, sys.argv[1]); from shim import mounts, system; "
     "mode, scratch = sys.argv[2:]; mounts.isolate(mode, 'trial'); "
-    "mounts.mount_all([(scratch, '/shoal-trial/deep', True, '')], scratch, [scratch], [], mode == 'root'); "
+    "cover = [scratch], [], [scratch]; "
+    "mounts.mount_all([(scratch, '/shoal-trial/deep', True, '')], scratch, cover, mode == 'root'); "
     "os.listdir('/shoal-trial/deep'); system.drop_capabilities(); system.enter_domain()"
 )
 
@@ -97,11 +99,7 @@ def isolation_gap(namespaces: str) -> IsolationGap | None:
 def covered_folders(config: ProcessConfig) -> list[str]:
     """The folders to cover, without those inside another one."""
     found = {os.path.realpath(path) for path in (config.root, *config.covered) if path.is_dir()}
-    return sorted(path for path in found if not any(_is_inside(path, other) for other in found - {path}))
-
-
-def _is_inside(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
+    return sorted(path for path in found if not any(is_inside(path, other) for other in found - {path}))
 
 
 def prepare(
@@ -138,6 +136,7 @@ def prepare(
         "cwd": _working_dir(spec, work, None if namespaces else scratch),
         "tty": spec.tty, "stdin": spec.stdin, "stdin_once": spec.stdin_once,
         "namespaces": namespaces, "covered": covered_folders(config), "kept": _kept(config, work),
+        "sources": _sources(config, pod, privileged=spec.security.privileged),
         "confined": not spec.security.privileged, "scratch": os.path.realpath(scratch),
         "hostname": pod.spec.hostname or pod.sandbox.name,
         "mounts": [(each.host_path, each.container_path, each.read_only, each.within) for each in spec.mounts],
@@ -213,8 +212,15 @@ def _kept(config: ProcessConfig, work: Path) -> list[str]:
     covered = covered_folders(config)
     return [
         os.path.realpath(work),
-        *sorted(path for path in programs if any(_is_inside(path, folder) and path != folder for folder in covered)),
+        *sorted(path for path in programs if any(is_inside(path, folder) and path != folder for folder in covered)),
     ]
+
+
+def _sources(config: ProcessConfig, pod: Pod, *, privileged: bool) -> list[str]:
+    """Where in covered folders the sources of a pod's mounts may be: its own volumes, and those of claims."""
+    if privileged:
+        return ["/"]
+    return [os.path.realpath(path) for path in (config.root / "pods" / pod.sandbox.pod_uid, *config.volumes)]
 
 
 def _working_dir(spec: ContainerSpec, work: Path, redirected: Path | None) -> str:

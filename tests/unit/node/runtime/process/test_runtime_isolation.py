@@ -120,7 +120,8 @@ async def test_a_pod_works_in_its_own_folder_and_with_its_volumes_as_before(
     on_process_node: Run, tmp_path: Path, mode: str
 ) -> None:
     (tmp_path / "cluster" / "volumes" / "data").mkdir(parents=True)
-    async with on_process_node(namespaces=mode, covered=(tmp_path / "cluster",)) as node:
+    volumes = (tmp_path / "cluster" / "volumes",)
+    async with on_process_node(namespaces=mode, covered=(tmp_path / "cluster",), volumes=volumes) as node:
         await node.needs_namespaces()
         script = (
             "echo kept > file; mkdir -p a b; mv file a/file; mv a/file b/file; ln b/file a/linked; cat $(pwd)/a/linked; "
@@ -133,6 +134,29 @@ async def test_a_pod_works_in_its_own_folder_and_with_its_volumes_as_before(
         assert (node.folder(container) / "work" / "a" / "linked").read_text() == "kept\n"
         data = tmp_path / "cluster" / "volumes" / "data"
         assert {path.name: path.read_text() for path in data.iterdir()} == {"file": "new\n", "moved": "kept\n"}
+
+
+async def test_a_volume_does_not_lead_into_the_state_either(
+    on_process_node: Run, tmp_path: Path, state: list[Path]
+) -> None:
+    def mounted(path: Path) -> tuple[Mount, ...]:
+        return (Mount(host_path=str(path), container_path="/data", volume="host"),)
+
+    async with on_process_node(covered=(tmp_path / "cluster", tmp_path / "home")) as node:
+        await node.needs_namespaces()
+        (tmp_path / "link").symlink_to(state[0].parent)
+        for number, path in enumerate((tmp_path / "cluster", state[0].parent, state[-1], tmp_path / "link")):
+            with pytest.raises(StartFailure, match="part of Shoal's state, which pods do not see"):
+                await node.sh("cat /data/*", name=f"c{number}", mounts=mounted(path))
+        script = f"cat /data/{state[0].relative_to(tmp_path)}; ls -A /data/home"
+        inside = await node.sh(script, name="inside", mounts=mounted(tmp_path))
+        await node.exited(inside)
+        assert await node.output(inside) == ""  # a folder above brings the covers along
+        privileged = await node.sh(
+            "cat /data", name="privileged", mounts=mounted(state[0]), security=Security(privileged=True)
+        )
+        await node.exited(privileged)
+        assert await node.output(privileged) == SECRET
 
 
 async def test_a_subpath_that_became_a_link_after_the_check_is_not_mounted(
@@ -251,7 +275,7 @@ def _as_an_ordinary_user(place: Path, user: int) -> None:
         "argv": [python, "-c", TRY, SECRET, "--", *map(str, state)], "env": {"PATH": "/usr/bin:/bin"},
         "cwd": str(folder / "work"), "namespaces": "user", "hostname": "pod", "scratch": str(folder / "root"),
         "covered": [str(place / "cluster"), str(place / "home")], "kept": [str(folder / "work")],
-        "confined": True, "mounts": [], "limits": [], "groups": None, "group": None, "user": None,
+        "confined": True, "sources": [], "mounts": [], "limits": [], "groups": None, "group": None, "user": None,
     }  # fmt: skip
     done = subprocess.run(
         [python, "-I", "-S", "-c", ORDINARY, str(shim), json.dumps(config)],

@@ -74,7 +74,8 @@ def _confine(config: dict[str, Any], inside: int) -> None:
         os.umask(0o022)
         mounts.isolate(mode, config["hostname"])
         hide_disks = config["confined"] and mode == "root"
-        mounts.mount_all(config["mounts"], config["scratch"], config["covered"], config["kept"], hide_disks)
+        cover = (config["covered"], config["kept"], config["sources"])
+        mounts.mount_all(config["mounts"], config["scratch"], cover, hide_disks)
     if mode and config["confined"]:
         system.drop_capabilities()
         system.enter_domain()

@@ -15,6 +15,7 @@ from . import system
 _MANY = 5000  # a folder with more entries is not mimicked
 
 Mount = tuple[str, str, bool, str]  # source, target, read-only, the folder that the source must not leave
+Cover = tuple[list[str], list[str], list[str]]  # folders to cover, what is kept of them, where sources may be in them
 
 
 class MountError(OSError):
@@ -40,13 +41,18 @@ def _write(path: str, text: str) -> None:
     os.close(number)
 
 
-def mount_all(mounts: list[Mount], scratch: str, covered: list[str], kept: list[str], hide_disks: bool) -> None:
-    """Cover the folders ``covered`` except for ``kept``, then mount everything, outer paths first. ``scratch`` is an
-    empty folder that is used meanwhile."""
+def mount_all(mounts: list[Mount], scratch: str, cover: Cover, hide_disks: bool) -> None:
+    """Cover folders, then mount everything, outer paths first. ``scratch`` is an empty folder that is used
+    meanwhile."""
+    covered, kept, sources_inside = cover
     ordered = sorted(mounts, key=lambda each: each[1].count("/") if each[1] != "/" else 0)
-    # before they are covered or the root changes
-    sources = [_taken(source, within) for source, _, _, within in ordered]
+    sources = [_opened(source, within) for source, _, _, within in ordered]
+    # What is inside a covered folder is taken before it is covered, if it is the pod's; anything else after that, so
+    # that a folder above a covered one brings its cover along.
+    inside = [_allowed(number, covered, sources_inside) for number in sources]
+    sources = [_taken(number) if before else number for number, before in zip(sources, inside, strict=True)]
     _cover(covered, kept)
+    sources = [number if before else _taken(number) for number, before in zip(sources, inside, strict=True)]
     os.makedirs(scratch, exist_ok=True)
     if hide_disks:
         _hide_disks()
@@ -69,21 +75,41 @@ def mount_all(mounts: list[Mount], scratch: str, covered: list[str], kept: list[
         os.close(number)
 
 
-def _taken(source: str, within: str = "") -> int:
+def _opened(source: str, within: str = "") -> int:
     number = os.open(within or source, os.O_PATH | os.O_CLOEXEC)
-    try:
-        if within:  # what the pod has made of the path since it was checked does not lead out of the volume
-            folder, number = number, system.open_beneath(number, os.path.relpath(source, within), os.O_PATH)
-            os.close(folder)
-        return system.take_mount(number)
+    if not within:
+        return number
+    try:  # what the pod has made of the path since it was checked does not lead out of the volume
+        return system.open_beneath(number, os.path.relpath(source, within), os.O_PATH)
     except OSError as error:
         raise MountError(error.errno, f"opening {source}: {error.strerror}") from None
     finally:
         os.close(number)
 
 
+def _allowed(number: int, covered: list[str], sources: list[str]) -> bool:
+    """Whether the source is in a covered folder; raise MountError if it is there and not the pod's."""
+    path = os.readlink(f"/proc/self/fd/{number}")
+    if not any(is_inside(path, folder) for folder in covered):
+        return False
+    if not any(is_inside(path, own) for own in sources):
+        raise MountError(13, f"mounting {path}: it is part of Shoal's state, which pods do not see")
+    return True
+
+
+def is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _taken(number: int) -> int:
+    try:
+        return system.take_mount(number)
+    finally:
+        os.close(number)
+
+
 def _cover(folders: list[str], kept: list[str]) -> None:
-    back = [(path, _taken(path)) for path in kept]
+    back = [(path, _taken(_opened(path))) for path in kept]
     for folder in folders:
         system.mount("shoal", folder, "tmpfs", options="mode=711,size=1m")
     for path, number in back:
