@@ -206,10 +206,11 @@ class Probe:
 
 
 def without_empty(value: Any) -> Any:
-    """``value`` without its empty objects and lists: some ways of writing an object cannot tell them from absent."""
+    """``value`` without its empty objects and lists: some ways of writing an object cannot tell them from absent, which
+    some fields show as null."""
     if isinstance(value, dict):
         kept = {name: child if name == "fieldsV1" else without_empty(child) for name, child in value.items()}
-        return {name: child for name, child in kept.items() if child not in ({}, [])}
+        return {name: child for name, child in kept.items() if child not in ({}, [], None)}
     return [without_empty(child) for child in value] if isinstance(value, list) else value
 
 
