@@ -373,6 +373,23 @@ async def test_changes_wishes_and_events_name_the_request_that_they_follow_from(
         assert event_.correlation == "c-2"
 
 
+async def test_a_control_plane_that_knows_nothing_of_correlation_writes_beside_one_that_does(backend: Backend) -> None:
+    """The statements of the version before, which runs on until it is replaced."""
+    async with backend.opened() as database:
+        async with database.transaction(serial=False) as tx:
+            for statement in (
+                "INSERT INTO changes (number, workspace_id, stream, cluster_id, shard, key, created_at) "
+                "VALUES (1, 'w', 'deployments', 'c', 's', 'deployment/a', 1)",
+                "INSERT INTO events (workspace_id, at, type, reason, kind, object_id, name, region, message) "
+                "VALUES ('w', 1, 'Normal', 'Ready', 'App', 'a', 'a', '', 'm')",
+            ):
+                await tx.session.execute(text(statement))
+        async with database.reading() as session:
+            change = (await session.execute(select(Change))).scalar_one()
+            event_ = (await session.execute(select(Event))).scalar_one()
+        assert (change.correlation, change.applied_at, event_.correlation) == ("", 0, "")
+
+
 async def test_transactions_do_not_see_each_other_half_done(backend: Backend) -> None:
     """Read, wait, write: nobody's addition is lost."""
 
