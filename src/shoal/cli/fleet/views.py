@@ -120,7 +120,8 @@ def region_row(place: Shown) -> dict[str, Any]:
 
 def _leaving(place: Shown, other: Shown) -> dict[str, Any]:
     row = region_row(place)
-    why = f"revision {other['revision']}, {other['status']}"
+    share = place.get("weight") or 0
+    why = f"revision {other['revision']}, {f'{share} % of requests' if share else other['status']}"
     return {**row, "state": "Older", "reason": f"{why}: {row['reason']}" if row["reason"] else why}
 
 

@@ -24,6 +24,9 @@ def test_an_app_has_a_row_in_each_place_and_its_older_revisions_follow() -> None
     }  # fmt: skip
     assert (rows[1]["applied"], rows[1]["reason"]) == ("", "NotApplied: it waits")
     assert (rows[2]["state"], rows[2]["cluster"], rows[2]["reason"]) == ("Older", "eu-1/s2", "revision 1, ready")
+    serving = {**old, "regions": [{**place, "weight": 70} for place in old["regions"]]}
+    rows = app_rows([a_shown_app(a_place("eu"), stuck, others=[serving])])
+    assert rows[2]["reason"] == "revision 1, 70 % of requests"
     assert app_rows([a_shown_app(state="Empty")])[0]["state"] == "Empty"
 
 
