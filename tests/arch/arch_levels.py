@@ -47,7 +47,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "base": (
         # tools without dependencies inside the package
-        "access asgi_common backoff bounded bounded_cache clock coalescing exposition fair_lock front_limits huffman ids "
+        "access asgi_common backoff bounded bounded_cache clock coalescing exposition fair_lock front_limits huffman ids progress "
         "proxies spdy tracing websocket",
         "asgi_front breaker deadline files hpack http2 logs metrics",  # tools that need the clock, ids or another tool
         "tasks",  # tasks with an owner

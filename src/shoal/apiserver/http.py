@@ -21,7 +21,7 @@ import httptools
 
 from shoal.apiserver.connection import OVERFLOW_S, SLICE, ClientConnection
 from shoal.apiserver.exchange import Exchange, discard
-from shoal.apiserver.framing import Handover, Heads, Progress, framing
+from shoal.apiserver.framing import Handover, Heads, framing
 from shoal.apiserver.http2.connection import Http2Connection
 from shoal.apiserver.messages import (
     Answer,
@@ -39,6 +39,7 @@ from shoal.apiserver.messages import (
     unframed,
 )
 from shoal.base.clock import Clock, Timer
+from shoal.base.progress import Progress
 
 __all__ = ("Answer", "Handler", "HttpLimits", "HttpServer", "Request", "Response", "ResponseStream")
 

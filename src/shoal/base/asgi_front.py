@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 from shoal.base.clock import Clock, Timer
 from shoal.base.coalescing import CoalescingTransport
 from shoal.base.front_limits import FrontLimits
+from shoal.base.progress import Progress
 
 SWEEP_S = 1.0
 LEAST_RATE = 1024  # bytes a second of a body that takes longer than the time for a head
@@ -123,21 +124,6 @@ class Front:
             self.room.set()
 
 
-class _Reading:
-    """Whether a client takes what was written for it."""
-
-    __slots__ = ("_since", "_waiting")
-
-    def __init__(self) -> None:
-        self._since = 0.0
-        self._waiting = 0
-
-    def stalled_s(self, waiting: int, now: float) -> float:
-        if not waiting or waiting != self._waiting:
-            self._since, self._waiting = now, waiting
-        return now - self._since
-
-
 class FrontProtocol(asyncio.Protocol):
     """A new connection: becomes one of HTTP/1.1 or HTTP/2, by ALPN or by its first bytes."""
 
@@ -205,7 +191,7 @@ class Http1Connection(HttpToolsProtocol):
         self._size = 0  # of the current head or body
         self._since = slot.at  # when the head or the body began, or idling
         self._fresh = True  # no request has come yet
-        self._reading = _Reading()
+        self._progress = Progress()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -286,7 +272,7 @@ class Http1Connection(HttpToolsProtocol):
         if self._slot.refused and now - self._slot.at > _OVERFLOW_S:
             self.transport.abort()
         elif self.flow.write_paused:
-            if self._reading.stalled_s(self.transport.get_write_buffer_size(), now) > limits.reader_timeout_s:
+            if self._progress.stalled_s(self.transport.get_write_buffer_size(), now) > limits.reader_timeout_s:
                 self.transport.abort()
         elif self._in_body:
             if self.flow.read_paused:  # the application takes its time
@@ -329,7 +315,7 @@ class Http2Connection(ZttpH2Protocol):
         self._quiet = 0  # bytes that brought nothing
         self._quiet_since = slot.at
         self._credit = asyncio.Event()
-        self._reading = _Reading()
+        self._progress = Progress()
         self._raw: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -431,7 +417,7 @@ class Http2Connection(ZttpH2Protocol):
         if self._slot.refused and now - self._slot.at > _OVERFLOW_S:
             self.transport.abort()
         elif waiting:
-            if self._reading.stalled_s(waiting, now) > limits.reader_timeout_s:
+            if self._progress.stalled_s(waiting, now) > limits.reader_timeout_s:
                 self.transport.abort()
         elif not self.cycles:
             fresh = self._since == self._slot.at

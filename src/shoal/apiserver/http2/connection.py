@@ -14,7 +14,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from shoal.apiserver.connection import OVERFLOW_S
-from shoal.apiserver.framing import Progress
 from shoal.apiserver.http2.frames import (
     ACK,
     COMPRESSION_ERROR,
@@ -62,6 +61,7 @@ from shoal.apiserver.http2.output import Http2Output
 from shoal.apiserver.http2.stream import STREAM_WINDOW, Http2Stream
 from shoal.apiserver.messages import Answer, RefusedRequest, Request, refusal
 from shoal.base.hpack import BlockTooLarge, Decoder, HpackError, literal
+from shoal.base.progress import Progress
 
 if TYPE_CHECKING:
     from shoal.apiserver.http import HttpServer
