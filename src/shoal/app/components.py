@@ -105,9 +105,8 @@ class Component:
     async def run(self) -> None:
         """Until ``stop``."""
         try:
-            await supervise(
-                self.name, self._terms, clock=self._deps.clock, ready=lambda: not self.problem(), until=self._stopping
-            )
+            # not ready while the API server is away: that is no reason to start the process again
+            await supervise(self.name, self._terms, clock=self._deps.clock, until=self._stopping)
         finally:
             await self._locks.close()
 

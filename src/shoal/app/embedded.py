@@ -46,10 +46,8 @@ class EmbeddedPart(ABC):
 
     async def run(self) -> None:
         """Until ``stop``."""
-        await supervise(
-            self.name, self._begin_unless_stopped, clock=self.deps.clock, ready=lambda: not self.problem(),
-            until=self._stopping,
-        )  # fmt: skip
+        # not ready while the control plane or the manager is away: that is no reason to start the process again
+        await supervise(self.name, self._begin_unless_stopped, clock=self.deps.clock, until=self._stopping)
 
     def stop(self) -> None:
         self._stopping.set()

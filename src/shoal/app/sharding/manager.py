@@ -116,9 +116,7 @@ class ShardService:
 
     async def run(self) -> None:
         """Until ``stop``."""
-        await supervise(
-            "sharding/manager", self._terms, clock=self._clock, ready=lambda: self.readyz()[0], until=self._stopping
-        )
+        await supervise("sharding/manager", self._terms, clock=self._clock, until=self._stopping)
 
     def stop(self) -> None:
         self._stopping.set()
