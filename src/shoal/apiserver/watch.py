@@ -150,7 +150,7 @@ class Watcher:
                 self.initial_end = False
                 sink.write(frame(self.hub.bookmark(self.group, self.revision, initial_end=True)))
             self._catch_up(sink)
-        except Exception as error:  # nobody would call it again: the client would wait for ever
+        except Exception as error:  # it is not called again: the client would wait for ever
             _log.error("a watch failed", resource=self.group.served.key, error=error)
             self.break_off()
 

@@ -118,7 +118,7 @@ class CertificateKeeper:
                 continue
             try:
                 self.check()
-            except (OSError, ValueError) as error:  # a full disk, files that somebody has damaged
+            except (OSError, ValueError) as error:  # a full disk, damaged files
                 log.error("certificates not checked", error=error, path=str(self._dir))
                 await self._clock.sleep(_AGAIN_S)
             else:

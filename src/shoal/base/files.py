@@ -1,7 +1,7 @@
 """Files with secrets or state: readable by their owner only, replaced in one step, on disk when the call returns.
 
 All such files are written here. A temporary file has a name that cannot be guessed and must not exist before, so that
-nobody who may write the directory can prepare it. After a rename the directory is synced too: without that a power
+a user who may write the directory cannot prepare it. After a rename the directory is synced too: without that a power
 failure may bring the old file back.
 """
 

@@ -7,7 +7,7 @@ that there too.
 
 A loop is *up* while it does its work: from the moment its ``ready`` says so, or after a time without a failure where it
 has none. ``stalled_loops`` names the loops of this process that have not been up for a minute: ``/livez`` fails with
-them, and whoever supervises the process starts it again.
+them, and the supervisor of the process starts it again.
 
 Parts of a loop that cannot go on without each other run in a ``TaskGroup`` or ``run_all`` inside ``run``: the failure
 of one ends all, and they start again together. What must not be repeated, such as a write whose outcome is unknown,

@@ -1,7 +1,7 @@
 """Tasks with a name and an owner: running a set of them together, waiting for the first, one beside a block.
 
 Nothing here swallows a cancellation, and every task started is finished before the call or the owner that started it
-ends. No error is lost: it is raised, or logged where nobody waits for the task. Loops that are to run for ever are
+ends. No error is lost: it is raised, or logged where no code awaits the task. Loops that are to run for ever are
 started by ``shoal.base.supervision``.
 """
 
@@ -91,7 +91,7 @@ class OwnedTasks:
         return len(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, T], *, name: str, awaited: bool = False) -> asyncio.Task[T]:
-        """Start a task. Its error is logged, unless the task is ``awaited``: then it is that of whoever awaits it."""
+        """Start a task. Its error is logged, unless the task is ``awaited``: then it is raised where it is awaited."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard if awaited else self._ended)

@@ -200,7 +200,7 @@ class RestApi(Generic[P, C]):
         self._deps.metrics.seconds.labels(method, exchange.resource).observe(exchange.took_s)
 
     def _trace(self, request: RestRequest) -> str:
-        """The context that came with the request. None is made up: it would name a span that nobody has recorded."""
+        """The context that came with the request. None is made up: it would name a span that was not recorded."""
         given = request.header(TRACE) or ""
         return given if _is_trace(given) else ""
 

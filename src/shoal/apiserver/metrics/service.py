@@ -60,7 +60,7 @@ class MetricsApi:
         self._readings: dict[str, NodeReading] = {}  # by node
         self._wanted_at = 0.0
         self._tasks = OwnedTasks()
-        self._reader: asyncio.Task[None] | None = None  # while somebody asks
+        self._reader: asyncio.Task[None] | None = None  # while requests come
         self._first = asyncio.Event()  # set when there are readings to show
         self._offered = False
 

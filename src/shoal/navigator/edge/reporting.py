@@ -140,7 +140,7 @@ _OF_EVENTS = (
 
 
 def _trim_event(event: Obj) -> None:
-    """Without what nobody asks for: there are many of them."""
+    """Without fields that no query reads: there are many of them."""
     for name in [name for name in event if name not in _OF_EVENTS]:
         del event[name]
 

@@ -1,6 +1,6 @@
 """Seals what servers of one store tell each other through Redis, which is trusted with nothing but delivery.
 
-The key is in the database (``shoal.event_key``): whoever may write there may write the log too. ``rotate`` adds a key;
+The key is in the database (``shoal.event_key``): a user who may write there may write the log. ``rotate`` adds a key;
 servers begin to use it within ``REFRESH_S``, and accept what the key before it has sealed for another ``OVERLAP``.
 
 AES-256-GCM must never use a nonce twice under one key, and many servers share the key of the database. So no server
