@@ -154,7 +154,7 @@ async def control(folder: Path) -> AsyncIterator[Subject]:
         app = f"{api_world.ENV}/apps/web"
         yield Subject(
             api=world.api, writer=world.admin.token, reader=world.viewer.token, listed=f"{api_world.ENV}/apps",
-            written=f"{app}/scale", method="POST", wrong={"replicas": "three"}, wrong_field="replicas",
+            written=f"{app}/move", method="POST", wrong={"region": "eu", "cluster": 3}, wrong_field="cluster",
             forbidden=("PUT", app, api_world.an_app()), stream="/api/v1/events?follow=true",
             tagged=(app, api_world.an_app(env={"A": "1"})),
         )  # fmt: skip

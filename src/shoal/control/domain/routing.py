@@ -2,7 +2,8 @@
 reading the rows.
 
 A region in which no revision gets requests leads to the revision that the other regions give most to: its gateway sends
-the requests there. In the regions that may get such requests, routes keep an old revision without weight until it is
+the requests there. An app without instances anywhere leads to its newest revision, so that gateways answer that it has
+none. In the regions that may get such requests, routes keep an old revision without weight until it is
 removed, so that their gateways still know it.
 """
 
@@ -141,6 +142,8 @@ def _add_app(targets: RouteTargets, name: str, rows: Sequence[Any], with_gateway
         for row in rows
         if needed_instances(row.replicas, row.autoscaling)
     )
+    if not leads and not any(needed_instances(row.replicas, row.autoscaling) for row in rows):
+        leads = rows[0].Deployment.id  # the app is known and has no instance, which is not the same as no route
     if leads:
         targets.elsewhere[name] = [RoutedShare(targets.pinned[leads], 100)]
     is_known_elsewhere = any(region not in serving for region in with_gateways)

@@ -235,6 +235,14 @@ async def test_a_region_without_instances_follows_and_is_waited_for(tmp_path: Pa
         assert await routed(world, "us") == [(second, 100)]
 
 
+async def test_an_app_scaled_to_nothing_everywhere_keeps_its_route(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        first = await served(world, regions=("eu", "us"))
+        await world.apply(an_app(topology=[{"region": region, "replicas": 0} for region in ("eu", "us")]))
+        await world.report_config("route")
+        assert await routed(world, "eu") == await routed(world, "us") == [(first, 100)], "no instance is not no route"
+
+
 async def test_an_override_makes_a_revision_and_other_regions_take_its_number_over(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         first = await served(world, regions=("eu", "us"))
