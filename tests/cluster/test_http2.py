@@ -79,7 +79,7 @@ def test_lists_come_whole_and_in_chunks(server: ServerProcess) -> None:
             assert http.post(CONFIGMAPS, json=a_configmap(f"list-{index:02d}", 20_000)).status_code == 201
         whole = http.get(CONFIGMAPS)
         assert len(whole.content) > 800_000
-        assert whole.headers["content-encoding"] == "gzip"  # httpx asks for it, as Go does
+        assert "content-encoding" not in whole.headers  # httpx asks for gzip, as Go does, but is on this machine
         names, token = [], ""
         while True:
             page = http.get(CONFIGMAPS, params={"limit": 7, "continue": token}).json()

@@ -151,3 +151,16 @@ async def test_an_answer_that_is_compressed_already_stays_as_it_is() -> None:
     compression = Compression()
     assert await compression.compressed(request(), answer) is answer
     compression.close()
+
+
+@pytest.mark.parametrize("client", ["127.0.0.1:5000", "127.3.2.1:5000", "::1:5000", "::ffff:127.0.0.1:5000"])
+async def test_a_client_on_this_machine_gets_the_answer_as_it_is(client: str) -> None:
+    compression, asked = Compression(), request()
+    try:
+        answer = DocumentResponse(200, b"x" * LARGE_BYTES * 2)
+        asked.client = client
+        assert await compression.compressed(asked, answer) is answer
+        asked.client = "192.0.2.7:5000"
+        assert len((await compression.compressed(asked, answer)).body) < LARGE_BYTES
+    finally:
+        compression.close()
