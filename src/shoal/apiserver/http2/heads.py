@@ -69,7 +69,7 @@ def _joined(name: bytes, first: bytes, second: bytes) -> bytes:
 
 
 def declared_length(request: Request) -> int | None:
-    """The length that a request gives for its body; -1 when it is no number."""
+    """The length that a request gives for its body; -1 when it is not a number."""
     text = request.headers.get(b"content-length")
     if text is None:
         return None
