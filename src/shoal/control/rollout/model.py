@@ -19,6 +19,16 @@ class RevisionFacts:
     is_wanted: bool  # the newest one, which is to replace the others
     is_halted: bool = False  # it was stopped because it never became ready
     is_held: bool = False  # gateways of regions without instances may still lead to it
+    is_stable: bool = False  # the one that a rollout goes back to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionGoal:
+    """What a rollout grants the new revision in a region, beside the stable one, which keeps its size."""
+
+    weight: int  # percent of the requests, at most
+    count: int  # instances
+    recreates: bool = False  # the stable one is stopped first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +38,7 @@ class RegionFacts:
     size: int
     surge: int  # how many more there may be while revisions are exchanged
     revisions: tuple[RevisionFacts, ...]
+    goal: RegionGoal | None = None  # without one, revisions are exchanged within the surge
 
     def leads(self) -> list[Lead]:
         return [Lead(each.id, each.revision, each.routed) for each in self.revisions if self.size]
@@ -41,6 +52,7 @@ class RevisionStep:
     weight: int
     routed: int
     count: int
+    is_free: bool = False  # its replicas or its autoscaler decide, not ``count``
     removed: bool = False
 
 

@@ -6,13 +6,16 @@ A revision gets no more weight than its ready instances carry. Ready instances a
 never are fewer than wanted, and never more than wanted plus the surge. An instance of an old revision goes only when no
 gateway may send requests to it: *routed* is the most that some gateway may still send, and it falls to the weight when
 all gateways have acknowledged. Deciding twice from the same facts gives the same.
+
+A rollout may set a *goal*: then the new revision gets no more than that, and the stable one keeps all its instances.
+Where nothing stable is left to protect, the goal does not count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from shoal.control.rollout.model import Lead, RegionFacts, RevisionFacts, RevisionStep
+from shoal.control.rollout.model import Lead, RegionFacts, RegionGoal, RevisionFacts, RevisionStep
 
 
 def surge_of(size: int, surge: int | str = "25%") -> int:
@@ -31,19 +34,75 @@ def led_to(leads: Iterable[Lead]) -> str:
 
 def step(region: RegionFacts) -> tuple[RevisionStep, ...]:
     """The next state of every revision of a region, in the order in which they were given."""
-    weights = _weights(region) if region.size else dict.fromkeys((each.id for each in region.revisions), 0)
+    stable = _stable(region)
+    new = next((each for each in region.revisions if each.is_wanted), None)
+    goal = region.goal if stable is not None and new is not None and not new.is_halted and region.size else None
+    if not region.size:
+        weights = dict.fromkeys((each.id for each in region.revisions), 0)
+    elif goal is not None and stable is not None and new is not None:
+        weights = _granted_weights(region, goal, new, stable)
+    else:
+        weights = _weights(region)
     routed = {each.id: max(each.routed, weights[each.id]) for each in region.revisions}
-    counts = _counts(region, routed)
+    if goal is not None and stable is not None and new is not None:
+        counts, is_promoted = _granted_counts(region, goal, new, stable, routed), _is_promoted(region, goal, new)
+    else:
+        counts, is_promoted = _counts(region, routed), False
     return tuple(
         RevisionStep(
             id=each.id,
             weight=weights[each.id],
             routed=routed[each.id],
             count=counts[each.id],
+            is_free=is_promoted if each.is_wanted else not is_promoted and counts[each.id] >= region.size,
             removed=not each.is_wanted and not each.is_held and not counts[each.id] and not routed[each.id],
         )
         for each in region.revisions
     )
+
+
+def _stable(region: RegionFacts) -> RevisionFacts | None:
+    """What a goal protects: it gets requests, or did so before the new revision got all of them."""
+    return next((each for each in region.revisions if each.is_stable and not each.is_wanted), None)
+
+
+def _granted_weights(
+    region: RegionFacts, goal: RegionGoal, new: RevisionFacts, stable: RevisionFacts
+) -> dict[str, int]:
+    weights = dict.fromkeys((each.id for each in region.revisions), 0)
+    ready = min(new.ready, region.size)
+    carried = 100 * ready // region.size
+    if goal.recreates:
+        granted = 100 if ready else 0
+    elif not stable.ready and ready:
+        granted = 100  # nothing else answers
+    elif ready < min(goal.count, region.size):
+        granted = min(goal.weight, carried, new.weight)  # a batch that is not complete changes routes only downwards
+    else:
+        granted = min(goal.weight, carried)
+    weights[new.id], weights[stable.id] = granted, 100 - granted
+    return weights
+
+
+def _granted_counts(
+    region: RegionFacts, goal: RegionGoal, new: RevisionFacts, stable: RevisionFacts, routed: dict[str, int]
+) -> dict[str, int]:
+    counts = {
+        each.id: each.count if each.is_held and not routed[each.id] else _slots(routed[each.id], region.size)
+        for each in region.revisions
+    }
+    if goal.recreates:
+        running = sum(each.ready for each in region.revisions if not each.is_wanted)
+        counts[stable.id], counts[new.id] = 0, 0 if running and not new.ready else region.size
+    else:
+        counts[stable.id] = region.size
+        counts[new.id] = max(goal.count, counts[new.id])
+    return counts
+
+
+def _is_promoted(region: RegionFacts, goal: RegionGoal, new: RevisionFacts) -> bool:
+    """Whether the new revision has everything: its own replicas or autoscaler decide then, and not the stable one's."""
+    return goal.weight == 100 == new.weight and new.ready >= region.size
 
 
 def _weights(region: RegionFacts) -> dict[str, int]:
