@@ -410,20 +410,62 @@ class Instance(Base):
 
 
 class Rollout(Base):
-    """The rollout of an app from one revision to the next; every decision has its reason."""
+    """The way of an app from one revision, *stable*, to another, the *candidate*. One per app has not ended at most."""
 
     __tablename__ = "rollouts"
     id: Mapped[str] = mapped_column(Key, primary_key=True)
     workspace_id: Mapped[str] = mapped_column(Key)
     app_id: Mapped[str] = mapped_column(Key)
-    deployment_id: Mapped[str] = mapped_column(Key)
-    previous_id: Mapped[str] = mapped_column(Key, default="")
-    strategy: Mapped[dict[str, Any]]
-    state: Mapped[str] = mapped_column(String(16))
-    decisions: Mapped[list[Any]]
+    number: Mapped[int]  # of the app's rollouts, from 1
+    deployment_id: Mapped[str] = mapped_column(Key)  # the candidate
+    revision: Mapped[int]
+    stable_id: Mapped[str] = mapped_column(Key, default="")  # empty for the first revision of an app
+    stable_revision: Mapped[int] = mapped_column(default=0)
+    strategy: Mapped[dict[str, Any]]  # with all defaults, as it was when the rollout began
+    phase: Mapped[str] = mapped_column(String(16))  # running, keeping, goingBack, frozen or ended
+    outcome: Mapped[str] = mapped_column(String(16), default="")  # of an ended one: promoted, rolledBack or superseded
+    progress: Mapped[dict[str, Any]]  # step, waits and the accumulators of analysis
+    version: Mapped[int] = mapped_column(default=1)  # rises with each change of progress
+    due_at: Mapped[int] = mapped_column(default=0)  # when time alone may change something; 0: never
+    actor: Mapped[str] = mapped_column(default="")  # who applied the candidate
+    correlation: Mapped[str] = mapped_column(String(64), default="")
     created_at: Mapped[int]
     updated_at: Mapped[int]
-    __table_args__ = (Index(None, "workspace_id", "app_id"),)
+    ended_at: Mapped[int] = mapped_column(default=0)
+    __table_args__ = (UniqueConstraint("workspace_id", "app_id", "number"), Index(None, "phase", "due_at"))
+
+
+class RolloutDecision(Base):
+    """What the engine or a person decided about a rollout, with the numbers that it was decided from."""
+
+    __tablename__ = "rollout_decisions"
+    id: Mapped[int] = mapped_column(
+        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True
+    )
+    workspace_id: Mapped[str] = mapped_column(Key)
+    rollout_id: Mapped[str] = mapped_column(Key)
+    at: Mapped[int]
+    actor: Mapped[str] = mapped_column(default="")  # empty: the engine
+    action: Mapped[str] = mapped_column(String(32))  # start, step, wave, promote, rollback, freeze, end, pause, resume…
+    reason: Mapped[str] = mapped_column(Text)
+    wave: Mapped[int] = mapped_column(Integer)
+    step: Mapped[int] = mapped_column(Integer)
+    numbers: Mapped[dict[str, Any]]
+    __table_args__ = (Index(None, "workspace_id", "rollout_id", "id"),)
+
+
+class BadRevision(Base):
+    """Contents of a revision that was taken back: the same is refused unless it is forced."""
+
+    __tablename__ = "bad_revisions"
+    app_id: Mapped[str] = mapped_column(Key, primary_key=True)
+    digest: Mapped[str] = mapped_column(
+        String(64), primary_key=True
+    )  # of containers, overrides and versions of secrets
+    workspace_id: Mapped[str] = mapped_column(Key)
+    revision: Mapped[int]
+    reason: Mapped[str] = mapped_column(Text)
+    at: Mapped[int]
 
 
 class Token(Base):
