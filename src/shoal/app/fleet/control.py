@@ -33,6 +33,7 @@ from shoal.errors import AlreadyExists, ServiceUnavailable
 log = get_logger("control")
 
 ADMIN = "admin"
+_ROLLOUTS_S = 1.0  # for steps that are due by time
 _SWEEP_S = 5.0  # for deadlines, and for instances that wait for a placement
 
 
@@ -75,7 +76,8 @@ async def run_control(
 
         await wait_first(
             served(), service.run(), service.freeze_kept_objects(), run_retention(databases, Retention(), clock),
-            sweep_forever(fleet, tokens, clock), supervise("certificates", keeper.run, clock=clock),
+            sweep_forever(fleet, tokens, clock), supervise("rollouts", lambda: keep_rollouts(fleet, clock), clock=clock),
+            supervise("certificates", keeper.run, clock=clock),
         )  # fmt: skip
 
 
@@ -90,6 +92,16 @@ async def sweep_forever(fleet: Fleet, tokens: ApiTokens, clock: Clock) -> None:
         except Exception as error:
             log.error("the sweep failed", error=error)
         await clock.sleep(_SWEEP_S)
+
+
+async def keep_rollouts(fleet: Fleet, clock: Clock) -> None:
+    """Take the steps of rollouts that are due, until cancelled."""
+    while True:
+        try:
+            await fleet.keep_rollouts()
+        except ServiceUnavailable as error:
+            log.warning("rollouts wait: the database is unavailable", reason=str(error))
+        await clock.sleep(_ROLLOUTS_S)
 
 
 def by_path(cluster: Application, api: Application) -> Application:

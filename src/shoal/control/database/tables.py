@@ -421,6 +421,7 @@ class Rollout(Base):
     revision: Mapped[int]
     stable_id: Mapped[str] = mapped_column(Key, default="")  # empty for the first revision of an app
     stable_revision: Mapped[int] = mapped_column(default=0)
+    digest: Mapped[str] = mapped_column(String(64), default="")  # of what the candidate runs, with its secrets
     strategy: Mapped[dict[str, Any]]  # with all defaults, as it was when the rollout began
     phase: Mapped[str] = mapped_column(String(16))  # running, keeping, goingBack, frozen or ended
     outcome: Mapped[str] = mapped_column(String(16), default="")  # of an ended one: promoted, rolledBack or superseded

@@ -24,6 +24,7 @@ _NEEDS = {
     "apply": "editor",
     "delete": "editor",
     "move": "editor",
+    "rollout": "editor",
     "cascade": "admin",
     "operate": "admin",
     "manage": "admin",
@@ -32,7 +33,8 @@ _OF_THE_FLEET = frozenset({"Region", "Cluster"})
 
 
 def authorize(who: Actor, verb: str, kind: str, operators: Collection[str] = OPERATORS) -> None:
-    """Raise ``Forbidden`` unless ``who`` may; ``verb`` is read, apply, delete, cascade, move, operate or manage."""
+    """Raise ``Forbidden`` unless ``who`` may; ``verb`` is read, apply, delete, cascade, move, rollout, operate or
+    manage."""
     need = _NEEDS[verb]
     if kind in _OF_THE_FLEET and verb != "read":
         need = "admin"

@@ -9,17 +9,21 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database import tables
 from shoal.control.database.tables import Deployment, Desired, Instance, Topology
-from shoal.control.database.transaction import Tx
 from shoal.control.domain.deployments import place_of, revision_of
 from shoal.control.domain.gate import RowFacts
 from shoal.control.domain.kinds.app import DEFAULT_SURGE, AppSpec
 from shoal.control.domain.plan import needed_instances, told_instances
+from shoal.control.domain.rollouts.records import active_rollouts, progress_of_row, strategy_of_row
 from shoal.control.domain.specs import read_app_spec
+from shoal.control.rollout.goals import goal_of
 from shoal.control.rollout.model import RegionFacts, RevisionFacts
 from shoal.control.rollout.plan import surge_of
+from shoal.control.rollout.progress import KEEPING, Progress
+from shoal.control.rollout.strategy import Strategy
 from shoal.sync.keys import Place
 
 
@@ -32,6 +36,15 @@ class ReportedDeployment:
 
 
 @dataclass(slots=True)
+class KnownRollout:
+    """The rollout of an app that is under way."""
+
+    row: tables.Rollout
+    strategy: Strategy
+    progress: Progress
+
+
+@dataclass(slots=True)
 class KnownApp:
     app: tables.App
     name: str  # project/environment/app
@@ -41,6 +54,7 @@ class KnownApp:
     reported: dict[tuple[str, Place], ReportedDeployment] = field(default_factory=dict)
     ready: dict[tuple[str, Place], int] = field(default_factory=dict)  # instances
     correlation: str = ""  # of the request that led to its newest change
+    rollout: KnownRollout | None = None
 
     @property
     def newest(self) -> Deployment | None:
@@ -63,9 +77,31 @@ class KnownApp:
             found.setdefault(row.region_id, []).append(row)
         return found
 
+    def is_candidate(self, row: Topology) -> bool:
+        """Whether the rollout under way is about this row: what is wanted may be its stable revision again."""
+        return self.rollout is not None and self.revision(row) == self.rollout.row.revision
+
+    def stable_row(self, rows: Iterable[Topology]) -> Topology | None:
+        """Of the rows of a region, what the rollout under way goes back to there: its stable revision, or what gets the
+        requests of a region that has an older one."""
+        if self.rollout is None:
+            return None
+        revision = self.rollout.row.stable_revision
+        olds = [row for row in rows if not self.is_candidate(row) and (self.revision(row) == revision or row.routed)]
+        return max(olds, key=lambda row: (self.revision(row) == revision, row.routed, row.id), default=None)
+
+    @property
+    def keeps_stable(self) -> bool:
+        """Whether the rollout has given everything to the new revision, and only keeps the old one."""
+        return self.rollout is not None and self.rollout.progress.phase == KEEPING
+
     def row_facts(self, revision: int) -> list[RowFacts]:
         """The rows that count as a revision."""
-        several = {id_ for id_, rows in self.regions().items() if len({self.revision(row) for row in rows}) > 1}
+        several = {
+            id_
+            for id_, rows in self.regions().items()
+            if len({self.revision(row) for row in rows if not self.keeps_stable or self.is_wanted(row)}) > 1
+        }
         return [self._facts(row, several) for row in self.rows if self.revision(row) == revision]
 
     def _facts(self, row: Topology, several: Collection[str]) -> RowFacts:
@@ -92,13 +128,18 @@ class KnownApp:
             groups.setdefault(row.deployment_id, []).append(row)
         size = self._size(groups)
         region = next(iter(groups.values()))[0].region_id
+        stable = self.stable_row(row for group in groups.values() for row in group)
+        goal = None
+        if self.rollout is not None and self.app.revision == self.rollout.row.revision:
+            goal = goal_of(self.rollout.strategy, self.rollout.progress, region, size)
         return RegionFacts(
             size=size,
             surge=surge_of(size, self._surge(region)),
-            revisions=tuple(self._revision(group) for group in groups.values()),
+            revisions=tuple(self._revision(group, stable) for group in groups.values()),
+            goal=goal,
         )
 
-    def _revision(self, rows: list[Topology]) -> RevisionFacts:
+    def _revision(self, rows: list[Topology], stable: Topology | None) -> RevisionFacts:
         """Several rows of one deployment are a move under way: both run all of it."""
         first = rows[0]
         is_wanted = self.is_wanted(first)
@@ -111,6 +152,7 @@ class KnownApp:
             ready=max(self.ready.get((row.deployment_id, place_of(row)), 0) for row in rows),
             is_wanted=is_wanted,
             is_halted=all(row.desired_status == "stopped" for row in rows),
+            is_stable=stable is not None and stable.deployment_id == first.deployment_id,
         )
 
     def told(self, row: Topology) -> int:
@@ -141,10 +183,9 @@ class KnownApp:
         return next((each.surge for each in self.spec.topology if each.region in names), DEFAULT_SURGE)
 
 
-async def load_apps(tx: Tx, app_ids: Collection[str]) -> list[KnownApp]:
+async def load_apps(session: AsyncSession, app_ids: Collection[str]) -> list[KnownApp]:
     if not app_ids:
         return []
-    session = tx.session
     found = await session.execute(
         select(tables.App, tables.Project.name.label("project"), tables.Environment.name.label("environment"))
         .join(tables.Project, tables.Project.id == tables.App.project_id)
@@ -168,12 +209,14 @@ async def load_apps(tx: Tx, app_ids: Collection[str]) -> list[KnownApp]:
     for deployment in deployments:
         owners[deployment.id] = known[deployment.app_id]
         known[deployment.app_id].deployments[deployment.id] = deployment
-    await _read_rows(tx, owners)
+    await _read_rows(session, owners)
+    for app_id, row in (await active_rollouts(session, list(known))).items():
+        known[app_id].rollout = KnownRollout(row, strategy_of_row(row), progress_of_row(row))
     return list(known.values())
 
 
-async def _read_rows(tx: Tx, owners: dict[str, KnownApp]) -> None:
-    session, ids = tx.session, list(owners)
+async def _read_rows(session: AsyncSession, owners: dict[str, KnownApp]) -> None:
+    ids = list(owners)
     rows = await session.scalars(
         select(Topology)
         .where(Topology.deployment_id.in_(ids))

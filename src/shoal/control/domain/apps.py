@@ -14,7 +14,7 @@ from sqlalchemy import func, select
 
 from shoal.control.database import tables
 from shoal.control.database.tables import Deployment, Sentinel, Topology
-from shoal.control.domain import exchange, gateways
+from shoal.control.domain import gateways
 from shoal.control.domain.app_facts import load_apps
 from shoal.control.domain.deployments import (
     count_of,
@@ -45,6 +45,9 @@ from shoal.control.domain.plan import (
     template_hash,
     template_of,
 )
+from shoal.control.domain.rollouts import engine
+from shoal.control.domain.rollouts.beginning import begin_rollout, end_rollout
+from shoal.control.domain.rollouts.records import forget_rollouts
 from shoal.control.domain.work import PendingWork
 from shoal.sync.keys import Place
 
@@ -77,18 +80,19 @@ async def apply_app(
         await _change_in_place(work, app, within, newest, spec, plan, here, known, again=drifted)
     await work.flush()  # what is wanted comes before what it replaces goes
     if spec.desired == "stopped":  # of a stopped app nothing has to go on running
+        await end_rollout(work, app, "the app is stopped")
         await _keep_only(work, app)
-    for route in await gateways.routes_of_app(work, app) if plan.remove else ():
+    for route in await gateways.routes_of_app(work.session, app) if plan.remove else ():
         await gateways.config_changed(work, "route", route)  # gateways there lead elsewhere now
-    for each in await load_apps(work.tx, {app.id}):
-        await exchange.advance(work, each)
+    for each in await load_apps(work.session, {app.id}):
+        await engine.advance(work, each)
     if work.removed:
         await settle_environment(work, app.environment_id)
 
 
 async def _keep_only(work: PendingWork, app: tables.App) -> None:
     """Remove everything but the newest revision."""
-    for known in await load_apps(work.tx, {app.id}):
+    for known in await load_apps(work.session, {app.id}):
         for row in [row for row in known.rows if not known.is_wanted(row)]:
             async with work.as_user():
                 await remove_row(work, row)
@@ -104,6 +108,8 @@ async def delete_app(work: PendingWork, app: tables.App) -> None:
     for deployment_id in ids:
         await work.unwant_everywhere("deployment", deployment_id)
     await _forget(work, ids)
+    await forget_rollouts(work.session, app.id)
+    await work.session.execute(sql_delete(tables.BadRevision).where(tables.BadRevision.app_id == app.id))
     await work.session.execute(sql_delete(tables.App).where(tables.App.id == app.id))
     await settle_environment(work, app.environment_id)
 
@@ -156,6 +162,8 @@ async def _new_revision(
         deployment.status = "stopped"
     elif not any(placed):
         deployment.status = "pending"
+    if spec.desired != "stopped":
+        await begin_rollout(work, app, within, deployment, known, rows)
     work.tx.event(
         workspace_id=app.workspace_id,
         kind="App",

@@ -41,7 +41,7 @@ async def after_answers(tx: Tx, counted: Mapping[str, Answers]) -> None:
         return
     await tx.claim()
     work = PendingWork(tx=tx, new_suffix=Ids().new_suffix)
-    for known in await load_apps(tx, concerned):
+    for known in await load_apps(tx.session, concerned):
         _judge(work, known, enough)
 
 

@@ -43,7 +43,7 @@ async def advance(work: PendingWork, known: KnownApp) -> None:
     leading = _Gateways((), ())
     if _is_moving(known):
         leading = _Gateways(
-            await gateways.routes_of_app(work, known.app),
+            await gateways.routes_of_app(work.session, known.app),
             await gateways.served_places(work.session, known.app.workspace_id, known.app.environment_id),
         )
     told = _led_to(_facts(known))
@@ -128,7 +128,7 @@ async def _take(
             outcome.removed = True
             continue
         for row in own:
-            outcome.told |= _tell(work, known, row, each, region.size, alone=alone)
+            outcome.told |= _tell(work, known, row, each, region.size, free=alone or each.is_free, alone=alone)
             row.weight, row.routed = each.weight, each.routed
         outcome.rerouted |= each.weight != before[each.id].weight
         if each.weight == 100 != before[each.id].weight:
@@ -137,12 +137,13 @@ async def _take(
     return outcome
 
 
-def _tell(work: PendingWork, known: KnownApp, row: Topology, next_: RevisionStep, size: int, *, alone: bool) -> bool:
-    """Write how many instances a row has. Outside an exchange, and for an old revision that has all of them, that is
-    left to the replicas or the autoscaler of the region."""
+def _tell(
+    work: PendingWork, known: KnownApp, row: Topology, next_: RevisionStep, size: int, *, free: bool, alone: bool
+) -> bool:
+    """Write how many instances a row has. Where it is free, that is left to the replicas or the autoscaler of the
+    region."""
     if row.desired_status == "stopped":
         return False
-    free = alone or (next_.count >= size and not known.is_wanted(row))
     was = _told(row)
     row.instances = None if free else next_.count
     row.target = 0 if alone else size if known.is_wanted(row) or row.instances is not None else 0

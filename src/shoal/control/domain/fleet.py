@@ -6,20 +6,16 @@ and dry runs (``dry_run`` executes the change and rolls it back). What a kind ne
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shoal.base.ids import Ids
 from shoal.control.database import tables
-from shoal.control.database.engine import Database, Databases
 from shoal.control.database.leftovers import forget_deleted_clusters
 from shoal.control.database.transaction import Tx
 from shoal.control.domain import entry, gateways, moves, readiness, writing
-from shoal.control.domain.access import OPERATORS, authorize
-from shoal.control.domain.fingerprints import FingerprintKeys, upgrade_row
-from shoal.control.domain.hosts import HostClaims
+from shoal.control.domain.access import authorize
+from shoal.control.domain.fingerprints import upgrade_row
 from shoal.control.domain.infrastructure import ClusterHandler, RegionHandler, SentinelHandler
 from shoal.control.domain.kind_handlers import (
     ApiKeyHandler,
@@ -43,8 +39,6 @@ from shoal.control.domain.model import (
     Applied,
     Deleted,
     Diff,
-    GatewayDefaults,
-    KeySealer,
     ObjectRef,
     Sealed,
 )
@@ -59,16 +53,11 @@ from shoal.control.domain.objects import (
     workspace_of,
 )
 from shoal.control.domain.placement.facts import (
-    Infrastructure,
-    cluster_facts,
-    has_capacity,
     read_counts,
     read_infrastructure,
-    read_sizes,
 )
-from shoal.control.domain.placement.model import ClusterFacts, PlacedLoad
-from shoal.control.domain.queries import Queries
 from shoal.control.domain.refusals import DocumentsRefused, NamedObject, needed_of, untried
+from shoal.control.domain.rollouts.use_cases import RolloutCommands
 from shoal.control.domain.specs import SpecDocument, kind_named, parse, read_app_spec
 from shoal.control.domain.tenants import check_tenant
 from shoal.control.domain.work import ID_LETTERS, PendingWork
@@ -82,7 +71,6 @@ from shoal.errors import (
     ServiceUnavailable,
     not_found,
 )
-from shoal.sync.keys import Place
 from shoal.sync.versions import START, encode_cursor
 
 HANDLERS: dict[str, KindHandler] = {
@@ -102,29 +90,8 @@ HANDLERS: dict[str, KindHandler] = {
 _FEW = 20  # documents that may be written without leaving the event loop; apps that are looked at together
 
 
-class _DryRun(Exception):
-    pass
-
-
-class Fleet(Queries):
-    """Reading is in ``Queries``. ``operators`` are the workspaces whose admins run the fleet itself."""
-
-    def __init__(
-        self,
-        databases: Databases,
-        ids: Ids,
-        sealer: KeySealer,
-        *,
-        operators: Collection[str] = OPERATORS,
-        gateways: GatewayDefaults = GatewayDefaults(),  # noqa: B008 - frozen
-    ) -> None:
-        super().__init__(databases)
-        self._ids = ids
-        self._sealer = sealer
-        self.fingerprints = FingerprintKeys(sealer)
-        self.hosts = HostClaims(databases)
-        self._operators = frozenset(operators)
-        self._gateways = gateways
+class Fleet(RolloutCommands):
+    """Reading is in ``Queries``, transactions in ``Changes``, what concerns rollouts in ``RolloutCommands``."""
 
     async def apply(
         self,
@@ -135,14 +102,18 @@ class Fleet(Queries):
         if_match: int | None = None,
         create_only: bool = False,
         also: Callable[[Tx, Applied], Awaitable[None]] | None = None,
+        forced: bool = False,
+        is_hurried: bool = False,
     ) -> Applied:
         """Create or change one object. ``doc`` is as people write it, or parsed already. ``if_match`` is the version it
-        must have, 0 that it must not exist. ``also`` is done in the same transaction."""
+        must have, 0 that it must not exist. ``also`` is done in the same transaction. ``forced``: a revision that was
+        taken back may be applied again. ``is_hurried``: a rollout that begins leaves out its steps."""
         document = doc if isinstance(doc, SpecDocument) else parse(doc)
         authorize(who, "apply", document.kind.name, self._operators)
         secret = await self._prepare(who, document, dry_run=dry_run)
         await self._reserve(who, document, dry_run=dry_run)
         async with self._changing(who, document.kind.name, dry_run=dry_run) as work:
+            work.is_forced, work.is_hurried = forced, is_hurried
             applied = await self._apply(work, who, document, secret, if_match=if_match, create_only=create_only)
             if also is not None and not dry_run:
                 await also(work.tx, applied)
@@ -150,7 +121,9 @@ class Fleet(Queries):
             await self.place_waiting()
         return replace(applied, dry_run=dry_run)
 
-    async def apply_all(self, who: Actor, documents: Sequence[SpecDocument], *, dry_run: bool = False) -> list[Applied]:
+    async def apply_all(
+        self, who: Actor, documents: Sequence[SpecDocument], *, dry_run: bool = False, forced: bool = False
+    ) -> list[Applied]:
         """Create or change objects in this order, all or none; raise ``DocumentsRefused`` with the error of each that
         is refused. Objects of the fleet and of a workspace may be in different databases: then those of the workspace
         are tried before those of the fleet are written, and only a conflict in between leaves the latter written."""
@@ -164,11 +137,11 @@ class Fleet(Queries):
         tried = [parts[name] for name in sorted(parts, key=lambda name: name != self._databases.fleet.name)]
         if len(tried) > 1 and not dry_run:
             elsewhere = {_named(documents[position]) for position in tried[0]}
-            await self._apply_part(who, documents, secrets, tried[1], elsewhere, dry_run=True)
+            await self._apply_part(who, documents, secrets, tried[1], elsewhere, dry_run=True, forced=forced)
         elsewhere = set()
         for part in tried:
             try:
-                done |= await self._apply_part(who, documents, secrets, part, elsewhere, dry_run=dry_run)
+                done |= await self._apply_part(who, documents, secrets, part, elsewhere, dry_run=dry_run, forced=forced)
             except DocumentsRefused as refused:
                 raise DocumentsRefused(refused.errors, {} if dry_run else done) from None
             elsewhere |= {_named(documents[position]) for position in part} if dry_run else set()
@@ -198,6 +171,7 @@ class Fleet(Queries):
         elsewhere: Collection[NamedObject],
         *,
         dry_run: bool,
+        forced: bool,
     ) -> dict[int, Applied]:
         """The documents of one database, in one transaction. ``elsewhere`` are objects that the other database will
         have: what needs them cannot be tried yet."""
@@ -211,6 +185,7 @@ class Fleet(Queries):
                 again: list[int] = []
                 for position in waiting:
                     work = self._work(first.tx, database, who.workspace_id)
+                    work.is_forced = forced
                     try:
                         authorize(who, "apply", documents[position].kind.name, self._operators)
                         done[position] = await self._apply(work, who, documents[position], secrets[position])
@@ -438,28 +413,6 @@ class Fleet(Queries):
         sealed = Sealed(b"", b"", "") if dry_run else await self._sealer.seal(document.spec.values)
         return PreparedSecret(sealed, key, key.of(document.spec.values))
 
-    @asynccontextmanager
-    async def _changing(
-        self, who: Actor, kind: str, *, dry_run: bool, short: bool = True
-    ) -> AsyncIterator[PendingWork]:
-        database = self._databases.of(workspace_of(kind, who.workspace_id))
-        with suppress(_DryRun):
-            async with database.transaction(
-                actor=who.actor, by_user=True, trace=who.trace, correlation=who.correlation, short=short
-            ) as tx:
-                tx.accepted_at = who.accepted_at
-                work = self._work(tx, database, who.workspace_id)
-                yield work
-                if dry_run:
-                    raise _DryRun
-                await work.flush()
-
-    def _work(self, tx: Any, database: Database, workspace_id: str = "") -> PendingWork:
-        return PendingWork(
-            tx=tx, new_suffix=self._ids.new_suffix, workspace_id=workspace_id, database=database.name,
-            gateways=self._gateways,
-        )  # fmt: skip
-
     async def _within(self, work: PendingWork, who: Actor, document: SpecDocument) -> ObjectScope:
         ref = document.ref
         within = await find_within(work.session, who.workspace_id, ref.project, ref.environment)
@@ -506,22 +459,6 @@ class Fleet(Queries):
             warnings=work.warnings,
         )
 
-    def _audit(self, work: PendingWork, action: str, ref: ObjectRef, row: Row, changed: list[Diff]) -> None:
-        work.tx.audit(
-            workspace_id=row.workspace_id,
-            action=action,
-            kind=ref.kind,
-            object_id=row.id,
-            name=str(ref),
-            diff=[diff.as_json() for diff in changed],
-        )
-
-    async def _infrastructure_for(self, work: PendingWork, regions: Collection[str] | None) -> Infrastructure:
-        if self._databases.fleet.name == work.database:
-            return await read_infrastructure(work.session, regions)
-        async with self._databases.fleet.reading() as session:
-            return await read_infrastructure(session, regions)
-
     async def _read_places(self, work: PendingWork, document: SpecDocument, row: Row | None) -> None:
         """What is known of the regions that a document concerns."""
         spec = document.spec
@@ -535,26 +472,6 @@ class Fleet(Queries):
             await self._look_elsewhere(work, row)
         else:
             work.infrastructure = await self._infrastructure_for(work, None)
-
-    async def _read_facts(self, work: PendingWork, regions: Collection[str] | None) -> None:
-        """The clusters of these regions now, their load when something is to be placed."""
-        work.infrastructure = await self._infrastructure_for(work, regions)
-        work.read_facts = lambda: self._facts_of(work)
-
-    async def _facts_of(self, work: PendingWork) -> list[ClusterFacts]:
-        known = work.infrastructure
-        measured = [cluster.id for cluster in known.clusters.values() if has_capacity(cluster)]
-        counts: dict[Place, int] = {}
-        sizes: dict[str, PlacedLoad] = {}
-        for database in self._databases.all:
-            if database.name == work.database:
-                more, larger = await read_counts(work.session, known.clusters), await read_sizes(work.session, measured)
-            else:
-                async with database.reading() as session:
-                    more, larger = await read_counts(session, known.clusters), await read_sizes(session, measured)
-            counts |= {at: counts.get(at, 0) + count for at, count in more.items()}
-            sizes |= {id_: sizes.get(id_, PlacedLoad()).plus(load) for id_, load in larger.items()}
-        return cluster_facts(known, counts, sizes)
 
     async def _look_elsewhere(self, work: PendingWork, row: Row | None) -> None:
         """A cluster is in the fleet's database; what runs on it may be known to the others only."""

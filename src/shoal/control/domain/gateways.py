@@ -164,9 +164,9 @@ async def keys_changed(work: PendingWork, environment_id: str, workspace_id: str
         want_config(work, place, "keys", environment_id, "keys", workspace_id)
 
 
-async def routes_of_app(work: PendingWork, app: tables.App) -> list[tables.Route]:
+async def routes_of_app(session: AsyncSession, app: tables.App) -> list[tables.Route]:
     """The routes of an environment that lead to an app."""
-    rows = await work.session.scalars(
+    rows = await session.scalars(
         select(tables.Route).where(tables.Route.environment_id == app.environment_id).order_by(tables.Route.id)
     )
     return [row for row in rows if app.name in apps_of_route(row.spec)]

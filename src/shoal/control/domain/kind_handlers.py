@@ -21,7 +21,8 @@ from shoal.control.domain.kinds.policy import PolicySpec
 from shoal.control.domain.kinds.route import RouteSpec, read_route
 from shoal.control.domain.model import GROUP, ObjectRef, Sealed
 from shoal.control.domain.objects import IN_ENVIRONMENT, TABLES, ObjectScope, Row, kind_of, ref_of
-from shoal.control.domain.plan import cluster_name
+from shoal.control.domain.plan import cluster_name, recorded_template
+from shoal.control.domain.rollouts.contents import bad_revision, digest_of
 from shoal.control.domain.specs import SpecDocument, read_app_spec
 from shoal.control.domain.work import PendingWork
 from shoal.errors import Conflict, FieldError, not_found, required
@@ -174,13 +175,28 @@ class AppHandler(_InEnvironment):
             ]
         return faults
 
+    async def _refuse_bad(self, work: PendingWork, request: ApplyRequest, row: tables.App) -> None:
+        """A revision that a rollout took back is not applied again by accident."""
+        template = recorded_template(cast(AppSpec, request.doc.spec))
+        bad = await bad_revision(work.session, row.id, await digest_of(work.session, template, row.environment_id))
+        if bad is None:
+            return
+        if not work.is_forced:
+            why = (
+                f"revision {bad.revision} with the same contents was taken back: {bad.reason}; change what it runs, or"
+                " apply it with --force"
+            )
+            raise Conflict.of("apps", GROUP, str(request.doc.ref), why)
+        await work.session.delete(bad)
+
     async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:
         spec = cast(AppSpec, request.doc.spec)
+        await self._refuse_bad(work, request, cast(tables.App, row))
         await apps.apply_app(work, cast(tables.App, row), request.within, spec, before)
 
     async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
         assert isinstance(row, tables.App)
-        routes = await gateways.routes_of_app(work, row)
+        routes = await gateways.routes_of_app(work.session, row)
         await apps.delete_app(work, row)
         for route in routes:  # they lead nowhere now, and the gateways must know
             await gateways.config_changed(work, "route", route)

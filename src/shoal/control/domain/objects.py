@@ -36,6 +36,7 @@ TABLES: dict[str, type[Row]] = {
 PREFIX = {
     "Project": "prj", "Environment": "env", "App": "app", "Route": "rte", "Policy": "pol", "ApiKey": "key",
     "Secret": "sec", "Sentinel": "sen", "Region": "reg", "Cluster": "clu", "Deployment": "dep", "Topology": "top",
+    "Rollout": "rol",
 }  # fmt: skip
 IN_ENVIRONMENT = ("App", "Route", "Policy", "ApiKey", "Secret", "Sentinel")
 

@@ -23,13 +23,14 @@ from shoal.base.ids import Ids
 from shoal.control.database import tables
 from shoal.control.database.tables import Deployment, Desired, Sentinel, Topology
 from shoal.control.database.transaction import Tx
-from shoal.control.domain import apps, broken, candidates, exchange, gateways, moves
+from shoal.control.domain import apps, broken, candidates, gateways, moves
 from shoal.control.domain.app_facts import KnownApp, load_apps
 from shoal.control.domain.deployments import want_row
 from shoal.control.domain.exchange import say
 from shoal.control.domain.gate import WAITING, converged, finished_moves, passes, serving
 from shoal.control.domain.gateways import ReadyAt
 from shoal.control.domain.model import GatewayDefaults
+from shoal.control.domain.rollouts import engine
 from shoal.control.domain.work import PendingWork
 from shoal.sync.keys import Place, key_of, split_key
 
@@ -49,7 +50,7 @@ async def after_report(tx: Tx, deployment_ids: set[str], *, defaults: GatewayDef
 
 async def advance_apps(work: PendingWork, app_ids: Collection[str]) -> None:
     """Draw all consequences for some apps. The counter must have been claimed."""
-    known = await load_apps(work.tx, app_ids)
+    known = await load_apps(work.session, app_ids)
     for each in known:
         with work.tx.caused_by(each.correlation):
             await _advance(work, each)
@@ -131,7 +132,7 @@ async def _advance(work: PendingWork, known: KnownApp) -> None:
                 known.rows = [each for each in known.rows if each.id != moved.moved_from]
                 await moves.finish_move(work, moved)
                 say(work, known, "Moved", f"revision {revision} is ready in its new place", region=row.region)
-    await exchange.advance(work, known)
+    await engine.advance(work, known)
     await broken.mark(work, known)
     newest = known.newest
     if newest is None or newest.status not in WAITING:
@@ -155,6 +156,8 @@ def _became_ready(work: PendingWork, known: KnownApp, newest: Deployment) -> Non
 async def _check_deadline(work: PendingWork, known: KnownApp, newest: Deployment) -> None:
     """Past its deadline a revision has failed. One that gets no requests anywhere, beside an older one that does, is
     stopped; elsewhere it goes on trying, and regions catch up when it becomes ready."""
+    if known.rollout is not None and known.rollout.strategy.is_configured:
+        return  # it has a deadline of its own, for each step
     deadline_s = known.spec.readiness.deadline
     if newest.status not in ("pending", "deploying") or work.now - newest.updated_at <= deadline_s * 1000:
         return
@@ -170,7 +173,7 @@ async def _check_deadline(work: PendingWork, known: KnownApp, newest: Deployment
             if row.cluster_id:
                 want_row(work, known.deployments[row.deployment_id], row)
         text += " and gets no requests: it is stopped"
-        await exchange.advance(work, known)
+        await engine.advance(work, known)
     say(work, known, "Failed", text + (f" ({why})" if why else ""), warning=True)
 
 

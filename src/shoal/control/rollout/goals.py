@@ -83,7 +83,8 @@ def goal_of(strategy: Strategy, progress: Progress, region: str, size: int) -> R
     if strategy.kind == ROLLING:
         return None
     if _has_all(strategy, progress, at):
-        return RegionGoal(weight=FULL, count=size, recreates=strategy.kind == RECREATE)
+        keeps = at < progress.wave or progress.phase == KEEPING
+        return RegionGoal(weight=FULL, count=size, recreates=strategy.kind == RECREATE, keeps=keeps)
     held = settings_at(strategy, progress.step)
     return RegionGoal(weight=held.weight, count=_count(strategy, held, size, progress.step))
 

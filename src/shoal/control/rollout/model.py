@@ -29,6 +29,7 @@ class RegionGoal:
     weight: int  # percent of the requests, at most
     count: int  # instances
     recreates: bool = False  # the stable one is stopped first
+    keeps: bool = False  # the new one has everything already, as if it were alone; the stable one may be had back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,12 +72,14 @@ def _granted_weights(
     weights = dict.fromkeys((each.id for each in region.revisions), 0)
     ready = min(new.ready, region.size)
     carried = 100 * ready // region.size
-    if goal.recreates:
+    others = any(each.routed for each in region.revisions if each.id not in (new.id, stable.id))
+    if goal.recreates or (goal.keeps and new.weight == 100):
         granted = 100 if ready else 0
     elif not stable.ready and ready:
         granted = 100  # nothing else answers
-    elif ready < min(goal.count, region.size):
-        granted = min(goal.weight, carried, new.weight)  # a batch that is not complete changes routes only downwards
+    elif ready < min(goal.count, region.size) or others:
+        # a batch that is not complete changes routes only downwards, and so do gateways that lead to a third revision
+        granted = min(goal.weight, carried, new.weight)
     else:
         granted = min(goal.weight, carried)
     weights[new.id], weights[stable.id] = granted, 100 - granted
@@ -102,7 +104,7 @@ def _granted_counts(
 
 def _is_promoted(region: RegionFacts, goal: RegionGoal, new: RevisionFacts) -> bool:
     """Whether the new revision has everything: its own replicas or autoscaler decide then, and not the stable one's."""
-    return goal.weight == 100 == new.weight and new.ready >= region.size
+    return goal.weight == 100 == new.weight and (goal.keeps or new.ready >= region.size)
 
 
 def _weights(region: RegionFacts) -> dict[str, int]:

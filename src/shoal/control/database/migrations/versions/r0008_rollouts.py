@@ -25,6 +25,7 @@ def upgrade() -> None:
         sa.Column("revision", COUNT, nullable=False),
         sa.Column("stable_id", KEY, nullable=False),
         sa.Column("stable_revision", COUNT, nullable=False),
+        sa.Column("digest", KEY, nullable=False),
         sa.Column("strategy", JSON, nullable=False),
         sa.Column("phase", sa.String(length=16), nullable=False),
         sa.Column("outcome", sa.String(length=16), nullable=False),

@@ -1,0 +1,166 @@
+"""Moves the rollout of an app on: facts from the database, a decision of ``control.rollout``, and the exchange of
+instances and weights that follows from it.
+
+Each decision is written before the next one is looked for, in the transaction of the report, the request or the sweep
+that made it possible; what is decided follows from what the database says, so any control plane may do it, at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from shoal.control.database.tables import Agent, BadRevision, Instance
+from shoal.control.domain import exchange, gateways
+from shoal.control.domain.app_facts import KnownApp, KnownRollout
+from shoal.control.domain.deployments import place_of
+from shoal.control.domain.exchange import say
+from shoal.control.domain.gateways import BehindGateway
+from shoal.control.domain.rollouts.contents import bad_revision
+from shoal.control.domain.rollouts.judging import look
+from shoal.control.domain.rollouts.records import write
+from shoal.control.domain.status import instance_text, worst_instance
+from shoal.control.domain.work import PendingWork
+from shoal.control.rollout.machine import decide
+from shoal.control.rollout.progress import CandidateFacts, RolloutDecision, RolloutFacts
+from shoal.sync.keys import Place
+
+ROUNDS = 50  # more than a strategy has steps that nothing has to be waited for
+CRASHES = 2  # restarts of an instance that is failed again: the candidate will not come up
+_WARNINGS = ("rollback", "freeze", "leaveOut")
+
+
+async def advance(work: PendingWork, known: KnownApp) -> None:
+    """Take every step of an app's rollout, and of the exchange of its revisions, that is possible now."""
+    for _ in range(ROUNDS):
+        await exchange.advance(work, known)
+        if known.rollout is None or not await _decide(work, known, known.rollout):
+            return
+
+
+async def _decide(work: PendingWork, known: KnownApp, rollout: KnownRollout) -> bool:
+    """Returns whether something was decided: then instances and weights may have to change again."""
+    regions = await facts_of_regions(work.session, known)
+    facts = RolloutFacts(
+        now_ms=work.now,
+        regions=regions,
+        analysis=await look(work, known, rollout),
+        is_reverted=known.app.revision != rollout.row.revision,
+    )
+    progress, decision = decide(rollout.strategy, rollout.progress, facts)
+    if progress == rollout.progress and not _is_overdue(work, rollout):
+        return False
+    rollout.progress = progress
+    write(work.tx, rollout.row, rollout.strategy, progress, decision)
+    if decision is not None:
+        _tell(work, known, decision)
+        if decision.action == "rollback":
+            await _remember(work, known, rollout, decision)
+    if not progress.is_active:
+        known.rollout = None
+    await work.session.flush()
+    return decision is not None
+
+
+def _is_overdue(work: PendingWork, rollout: KnownRollout) -> bool:
+    """Whether the time to look again has to be set anew."""
+    return 0 < rollout.row.due_at <= work.now
+
+
+def _tell(work: PendingWork, known: KnownApp, decision: RolloutDecision) -> None:
+    text = f"rollout: {decision.reason}"
+    say(work, known, f"Rollout{decision.action[:1].upper()}{decision.action[1:]}", text,
+        warning=decision.action in _WARNINGS)  # fmt: skip
+
+
+async def _remember(work: PendingWork, known: KnownApp, rollout: KnownRollout, decision: RolloutDecision) -> None:
+    """The candidate is bad: the same contents are refused from now on."""
+    row = rollout.row
+    record = known.record(row.revision)
+    if record is not None:
+        record.status, record.reason, record.updated_at = "failed", decision.reason, work.now
+    found = await bad_revision(work.session, row.app_id, row.digest)
+    if found is None:
+        found = BadRevision(app_id=row.app_id, digest=row.digest, workspace_id=row.workspace_id, revision=0, at=0)
+        work.session.add(found)
+    found.revision, found.reason, found.at = row.revision, decision.reason, work.now
+
+
+async def facts_of_regions(session: AsyncSession, known: KnownApp) -> dict[str, CandidateFacts]:
+    """The candidate in every region of the app, by region's id."""
+    assert known.rollout is not None
+    behind = await _behind(session, known)
+    lost = await _lost(session, known)
+    failures = await _failures(session, known) if known.rollout.strategy.is_configured else {}
+    found: dict[str, CandidateFacts] = {}
+    for region_id, rows in known.regions().items():
+        facts = known.exchange(rows)
+        stable = known.stable_row(rows)
+        candidates = [row for row in rows if known.is_candidate(row)]
+        new = next((each for each in facts.revisions if each.revision == known.rollout.row.revision), None)
+        kept = (new.id if new else "", stable.deployment_id if stable else "")
+        others = [each for each in facts.revisions if each.id not in kept]
+        first = candidates[0] if candidates else rows[0]
+        found[region_id] = CandidateFacts(
+            region=str(first.reason.get("region") or region_id),
+            size=facts.size,
+            weight=new.weight if new else 0,
+            routed=new.routed if new else 0,
+            count=new.count if new else 0,
+            ready=new.ready if new else 0,
+            has_stable=stable is not None,
+            others=max((each.routed for each in others), default=0),
+            is_lost=not first.cluster_id or place_of(first) in lost,
+            is_done=new is not None
+            and len(facts.revisions) == 1
+            and new.weight == 100 == new.routed
+            and new.ready >= facts.size,
+            failure=failures.get(region_id, ""),
+            waits_for=", ".join(
+                f"{each.name} ({', '.join(each.pods)})" for each in behind if each.region_id == region_id
+            ),
+        )
+    return found
+
+
+async def _behind(session: AsyncSession, known: KnownApp) -> list[BehindGateway]:
+    if all(row.weight == row.routed for row in known.rows):
+        return []
+    routes = await gateways.routes_of_app(session, known.app)
+    places = await gateways.served_places(session, known.app.workspace_id, known.app.environment_id)
+    return await gateways.behind(session, places, [each.id for each in routes])
+
+
+async def _lost(session: AsyncSession, known: KnownApp) -> set[Place]:
+    """The places of the app whose agents are silent."""
+    clusters = {row.cluster_id for row in known.rows}
+    rows = await session.execute(
+        select(Agent.cluster_id, Agent.shard).where(Agent.cluster_id.in_(clusters), Agent.lost)
+    )
+    return {Place(row.cluster_id, row.shard) for row in rows}
+
+
+async def _failures(session: AsyncSession, known: KnownApp) -> Mapping[str, str]:
+    """By region, why instances of the candidate fail again and again."""
+    rows = [row for row in known.rows if known.is_candidate(row) and row.cluster_id]
+    if not rows:
+        return {}
+    found = await session.scalars(
+        select(Instance).where(
+            Instance.workspace_id == known.app.workspace_id,
+            Instance.deployment_id.in_({row.deployment_id for row in rows}),
+            Instance.status == "failed",
+            Instance.restarts >= CRASHES,
+        )
+    )
+    failed: dict[Place, list[Instance]] = {}
+    for each in found:
+        failed.setdefault(Place(each.cluster_id, each.shard), []).append(each)
+    return {row.region_id: text for row in rows if (text := _worst(failed.get(place_of(row), [])))}
+
+
+def _worst(instances: list[Instance]) -> str:
+    worst = worst_instance(instances)
+    return instance_text(worst) if worst is not None else ""

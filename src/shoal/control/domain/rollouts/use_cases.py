@@ -1,0 +1,99 @@
+"""Rollouts as people and time move them: commands, steps that are due, and the way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+
+from shoal.control.database import tables
+from shoal.control.domain import readiness
+from shoal.control.domain.access import authorize
+from shoal.control.domain.app_facts import load_apps
+from shoal.control.domain.changes import Changes
+from shoal.control.domain.model import GROUP, Actor, Diff, ObjectRef
+from shoal.control.domain.objects import ObjectScope, get, withins
+from shoal.control.domain.rollouts import people
+from shoal.control.domain.rollouts.engine import facts_of_regions
+from shoal.control.domain.rollouts.records import active_rollouts, decisions_of, due_apps, find_rollout
+from shoal.control.domain.rollouts.reverting import needs_revert, revert
+from shoal.control.domain.rollouts.views import rollout_details, rollout_json
+from shoal.control.domain.work import PendingWork
+from shoal.control.rollout.progress import ENDED
+from shoal.errors import Forbidden, NotFound
+
+ROLLOUTS = "rollouts"  # the actor of what the engine does
+
+
+class RolloutCommands(Changes):
+    async def command_rollout(self, who: Actor, ref: ObjectRef, verb: str, *, reason: str = "") -> dict[str, Any]:
+        """Pause, resume, skip, promote or abort the rollout of an app that is under way."""
+        await self._authorize_rollout(who, ref, verb)
+        async with self._changing(who, "App", dry_run=False) as work:
+            row, within = await get(work.session, who.workspace_id, ref)
+            assert isinstance(row, tables.App)
+            await work.tx.claim()
+            rollout = await people.command(work, row, ref, verb, reason)
+            self._audit(work, f"rollout-{verb}", ref, row, [Diff("status.rollout", rollout.number, verb)])
+            await self._read_facts(work, None)
+            await self._advance_rollout(work, row, within)
+        return await self.rollout(who, ref)
+
+    async def rollouts(self, who: Actor, ref: ObjectRef) -> list[dict[str, Any]]:
+        """The rollouts of an app, newest first."""
+        authorize(who, "read", "App")
+        async with self._database(who, "App").reading() as session:
+            app, _ = await get(session, who.workspace_id, ref)
+            rows = await session.scalars(
+                select(tables.Rollout).where(tables.Rollout.app_id == app.id).order_by(tables.Rollout.number.desc())
+            )
+            return [rollout_json(row) for row in rows]
+
+    async def rollout(self, who: Actor, ref: ObjectRef, number: int = 0) -> dict[str, Any]:
+        """One rollout of an app with its regions and decisions; the newest without a number."""
+        authorize(who, "read", "App")
+        infrastructure = await self._infrastructure()
+        async with self._database(who, "App").reading() as session:
+            app, _ = await get(session, who.workspace_id, ref)
+            row = await find_rollout(session, app.id, number)
+            if row is None:
+                raise NotFound.of("rollouts", GROUP, f"{ref}/{number}" if number else str(ref))
+            found = await load_apps(session, [app.id])
+            regions = await facts_of_regions(session, found[0]) if row.phase != ENDED and found[0].rollout else {}
+            decisions = await decisions_of(session, row)
+        names = {id_: each.name for id_, each in infrastructure.regions.items()}
+        return rollout_details(row, regions, names, decisions, {})
+
+    async def _authorize_rollout(self, who: Actor, ref: ObjectRef, verb: str) -> None:
+        """A command that is refused leaves a line in the audit log, since it may promote what nobody approved."""
+        try:
+            authorize(who, "rollout", "App", self._operators)
+        except Forbidden:
+            async with self._changing(who, "App", dry_run=False) as work:
+                row, _ = await get(work.session, who.workspace_id, ref)
+                self._audit(work, f"rollout-{verb}-denied", ref, row, [])
+            raise
+
+    async def keep_rollouts(self) -> None:
+        """Take the steps of rollouts that are due by time; to be called every second."""
+        for database in self._databases.all:
+            async with database.reading() as session:
+                due = await due_apps(session, database.time.now_ms())
+            for app_id in due:
+                async with database.transaction(actor=ROLLOUTS) as tx:
+                    work = self._work(tx, database)
+                    await tx.claim()
+                    row = await tx.session.get(tables.App, app_id)
+                    if row is not None:
+                        await self._read_facts(work, {each["region"] for each in row.spec.get("topology") or ()})
+                        within = (await withins(tx.session, [row]))[row.id]
+                        await self._advance_rollout(work, row, within)
+                    await work.flush()
+
+    async def _advance_rollout(self, work: PendingWork, app: tables.App, within: ObjectScope) -> None:
+        """Take every step that is possible now, and apply the stable revision again where the rollout goes back."""
+        await readiness.advance_apps(work, {app.id})
+        rollout = (await active_rollouts(work.session, [app.id])).get(app.id)
+        if rollout is not None and needs_revert(app, rollout):
+            await revert(work, app, within, rollout)
+            await readiness.advance_apps(work, {app.id})
