@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar, Union
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from shoal.control.api.parameters import Name
 from shoal.control.domain.kinds.app import MAX_REPLICAS, SIGNALS
 from shoal.control.domain.kinds.places import SERVICES
+from shoal.control.domain.kinds.rollout import ON_FAILURE
+from shoal.control.domain.kinds.rollout_checks import CHECKS, FORMATS, MAX_CHECKS, OCCASIONS
+from shoal.control.domain.kinds.rollout_steps import DAYS, MAX_COUNT, MAX_STEPS, MAX_WAVES
 from shoal.control.domain.kinds.scopes import MAX_GATEWAYS
+from shoal.control.rollout.strategy import STRATEGIES
 
 T = TypeVar("T")
 Maybe = Union[T, UnsetType]  # noqa: UP007  # a generic alias
@@ -30,6 +34,10 @@ Day = Maybe[Annotated[int, Meta(ge=1, le=86400)]]
 Million = Maybe[Annotated[int, Meta(ge=0, le=1_000_000)]]
 Quantity = Maybe[Annotated[str | float, Meta(description="A quantity, such as 500m or 128Mi")]]
 Desired = Maybe[Literal["running", "stopped"]]
+DURATION = Meta(description="A duration, such as 30s, 2m or 1h30m; at most 30d")
+Duration = Maybe[Annotated[str, DURATION]]
+Percent = Maybe[Annotated[int, Meta(ge=0, le=100)]]
+Count = Maybe[Annotated[int, Meta(ge=0, le=MAX_COUNT)]]
 
 
 class Part(Struct, forbid_unknown_fields=True):
@@ -90,9 +98,106 @@ class EnvironmentGateways(Part):
     shared: Flag = UNSET
 
 
+class AnalysisStep(Part):
+    for_: Annotated[str, DURATION] = field(name="for")
+    checks: Names = UNSET
+
+
+class PauseStep(Part):
+    """Without a time it waits for approval."""
+
+    for_: Duration = field(name="for", default=UNSET)
+
+
+class TesterStep(Part):
+    name: Text = UNSET
+    value: Text = UNSET
+
+
+class RolloutStep(Part):
+    """Exactly one of its fields."""
+
+    weight: Percent = UNSET
+    replicas: Maybe[Annotated[int, Meta(ge=1, le=MAX_COUNT)] | str] = UNSET
+    pause: Maybe[PauseStep | str] = UNSET
+    analysis: Maybe[AnalysisStep | str] = UNSET
+    header: Maybe[TesterStep] = UNSET
+    cookie: Maybe[TesterStep] = UNSET
+    mirror: Percent = UNSET
+
+
+class RolloutWave(Part):
+    """Either regions or a percentage of the app's."""
+
+    name: MaybeName = UNSET
+    regions: Names = UNSET
+    percent: Maybe[Annotated[int, Meta(ge=1, le=100)]] = UNSET
+    soak: Duration = UNSET
+    concurrency: Count = UNSET
+    maxFailures: Count = UNSET
+
+
+class RolloutWindow(Part):
+    days: Annotated[list[Literal[DAYS]], Meta(min_length=1)]  # type: ignore[valid-type]
+    from_: Annotated[Text, Meta(description="A time of the day in UTC; 00:00 if left out")] = field(
+        name="from", default=UNSET
+    )
+    until: Annotated[Text, Meta(description="24:00 if left out")] = UNSET
+
+
+class AbortRules(Part):
+    errors: Maybe[Annotated[str, Meta(description="A percentage, such as 1%")]] = UNSET
+    p50: Duration = UNSET
+    p75: Duration = UNSET
+    p90: Duration = UNSET
+    p95: Duration = UNSET
+    p99: Duration = UNSET
+    p99_9: Duration = field(name="p99.9", default=UNSET)
+
+
+class RolloutCheck(Part):
+    name: Name
+    kind: Literal[tuple(CHECKS)]  # type: ignore[valid-type]
+    url: Text = UNSET
+    query: Text = UNSET
+    secret: MaybeName = UNSET
+    image: Text = UNSET
+    command: Texts = UNSET
+    args: Texts = UNSET
+    interval: Duration = UNSET
+    failures: Maybe[Annotated[int, Meta(ge=1, le=100)]] = UNSET
+
+
+class RolloutNotification(Part):
+    url: str
+    format: Maybe[Literal[FORMATS]] = UNSET  # type: ignore[valid-type]
+    secret: MaybeName = UNSET
+    on: Maybe[list[Literal[OCCASIONS]]] = UNSET  # type: ignore[valid-type]
+
+
+class RolloutFields(Part):
+    strategy: Maybe[Literal[STRATEGIES]] = UNSET  # type: ignore[valid-type]
+    steps: Maybe[Annotated[list[RolloutStep | int], Meta(max_length=MAX_STEPS)]] = UNSET
+    every: Duration = UNSET
+    waves: Maybe[Annotated[list[RolloutWave], Meta(max_length=MAX_WAVES)]] = UNSET
+    regions: Maybe[list[Name | Annotated[list[Name], Meta(min_length=1)]]] = UNSET
+    windows: Maybe[list[RolloutWindow]] = UNSET
+    abort: Maybe[AbortRules] = UNSET
+    judge: Flag = UNSET
+    interval: Duration = UNSET
+    keep: Duration = UNSET
+    holdLimit: Duration = UNSET
+    deadline: Duration = UNSET
+    onFailure: Maybe[Literal[ON_FAILURE]] = UNSET  # type: ignore[valid-type]
+    previewHost: Text = UNSET
+    checks: Maybe[Annotated[list[RolloutCheck], Meta(max_length=MAX_CHECKS)]] = UNSET
+    notify: Maybe[Annotated[list[RolloutNotification], Meta(max_length=MAX_CHECKS)]] = UNSET
+
+
 class EnvironmentSpec(Part):
     description: Text = UNSET
     sentinel: Maybe[EnvironmentGateways] = UNSET
+    rollout: Annotated[Maybe[RolloutFields], Meta(description="The defaults of its apps")] = UNSET
 
 
 class SecretSpec(Part):
@@ -195,6 +300,7 @@ class AppSpec(Part):
     placement: Maybe[AppPlacement] = UNSET
     nodeSelector: Texted = UNSET
     readiness: Maybe[AppReadiness] = UNSET
+    rollout: Maybe[RolloutFields] = UNSET
 
 
 class PathMatch(Part):

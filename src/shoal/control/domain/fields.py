@@ -6,6 +6,7 @@ of the right type in any case, so that one pass finds every error. ``close`` rec
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -22,15 +23,30 @@ from shoal.errors import (
 )
 from shoal.kube import quantity
 from shoal.kube.names import Faults
+from shoal.kube.times import parse_duration
 
 Check = Callable[[str], Faults]
 
 MAX_TEXT = 32 * 1024
 MAX_ITEMS = 1000
+LONGEST_S = 30 * 86_400.0
+
+_DAYS = re.compile(r"(\d{1,4})d(.*)", re.ASCII)
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,4})?)%", re.ASCII)
 
 
 def no_check(_: str) -> Faults:
     return ()
+
+
+def seconds_of(text: str) -> float | None:
+    """The seconds of a duration such as ``500ms``, ``30s``, ``1h30m`` or ``7d``; None of anything else."""
+    days = _DAYS.fullmatch(text)
+    whole_s, rest = (int(days[1]) * 86_400, days[2] or "0") if days else (0, text)
+    try:
+        return whole_s + parse_duration(rest) / 1e9
+    except ValueError:
+        return None
 
 
 class Reader:
@@ -51,6 +67,10 @@ class Reader:
 
     def has(self, name: str) -> bool:
         return self._data.get(name) is not None
+
+    def names(self) -> tuple[str, ...]:
+        """The fields that are there, those without a value too."""
+        return tuple(map(str, self._data))
 
     def raw(self, name: str) -> Any:
         self._known.append(name)
@@ -107,6 +127,30 @@ class Reader:
             self.note(invalid(self.at(name), value, f"must be between {low:g} and {high:g}, inclusive"))
             return default
         return float(value)
+
+    def seconds(self, name: str, default: float, low: float = 0.0, high: float = LONGEST_S) -> float:
+        """The seconds of a duration."""
+        value = self.raw(name)
+        return default if value is None else self.seconds_in(value, self.at(name), default, low, high)
+
+    def seconds_in(self, value: Any, path: str, default: float, low: float = 0.0, high: float = LONGEST_S) -> float:
+        found = seconds_of(value) if isinstance(value, str) else None
+        if found is None:
+            self.note(type_invalid(path, value, "must be a duration with a unit, such as 30s, 2m or 1h30m"))
+            return default
+        if not low <= found <= high:
+            self.note(invalid(path, value, f"must be between {_shown_s(low)} and {_shown_s(high)}, inclusive"))
+            return default
+        return found
+
+    def share(self, name: str) -> float | None:
+        """A percentage as a share of 1; None where there is none."""
+        value = self.raw(name)
+        found = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+        if found is None or float(found[1]) > 100:
+            self.note(type_invalid(self.at(name), value, "must be a percentage, such as 1% or 0.5%"))
+            return None
+        return float(found[1]) / 100
 
     def flag(self, name: str, default: bool = False) -> bool:
         value = self.raw(name)
@@ -184,6 +228,13 @@ class Reader:
             for i, item in enumerate(items)
         ]
 
+    def mixed(self, name: str, most: int = MAX_ITEMS) -> list[Reader | Any]:
+        """The items of a list in which an object is one way to write an item."""
+        return [
+            Reader(item, f"{self.at(name)}[{i}]", self.errors) if isinstance(item, Mapping) else item
+            for i, item in enumerate(self._items(name, most))
+        ]
+
     def _items(self, name: str, most: int) -> list[Any]:
         value = self.raw(name)
         if value is None:
@@ -204,3 +255,10 @@ class Reader:
         for extra in given[1:]:
             self.note(forbidden(self.at(extra), f"may not be used together with {given[0]}"))
         return given[0] if given else ""
+
+
+def _shown_s(seconds: float) -> str:
+    for unit_s, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= unit_s and not seconds % unit_s:
+            return f"{seconds / unit_s:g}{unit}"
+    return f"{seconds:g}s"

@@ -56,7 +56,7 @@ from shoal.control.domain.placement.facts import (
     read_counts,
     read_infrastructure,
 )
-from shoal.control.domain.refusals import DocumentsRefused, NamedObject, needed_of, untried
+from shoal.control.domain.refusals import DocumentsRefused, NamedObject, apps_led_to, needed_of, untried
 from shoal.control.domain.rollouts.use_cases import RolloutCommands
 from shoal.control.domain.specs import SpecDocument, kind_named, parse, read_app_spec
 from shoal.control.domain.tenants import check_tenant
@@ -177,6 +177,7 @@ class Fleet(RolloutCommands):
         have: what needs them cannot be tried yet."""
         done: dict[int, Applied] = {}
         errors: dict[int, ApiError] = {}
+        led_to = apps_led_to(documents)
         kind = documents[part[0]].kind.name
         database = self._databases.of(workspace_of(kind, who.workspace_id))
         async with self._changing(who, kind, dry_run=dry_run, short=len(part) <= _FEW) as first:
@@ -188,7 +189,9 @@ class Fleet(RolloutCommands):
                     work.is_forced = forced
                     try:
                         authorize(who, "apply", documents[position].kind.name, self._operators)
-                        done[position] = await self._apply(work, who, documents[position], secrets[position])
+                        done[position] = await self._apply(
+                            work, who, documents[position], secrets[position], led_to=led_to
+                        )
                         await work.flush()
                     except ServiceUnavailable:
                         raise
@@ -217,6 +220,7 @@ class Fleet(RolloutCommands):
         *,
         if_match: int | None = None,
         create_only: bool = False,
+        led_to: Collection[ObjectRef] = (),
     ) -> Applied:
         within = await self._within(work, who, document)
         row = await find(work.session, who.workspace_id, document.ref, within)
@@ -224,7 +228,8 @@ class Fleet(RolloutCommands):
         if secret is not None and isinstance(row, tables.Secret):
             upgrade_row(secret.key, row)
         await self._read_places(work, document, row)
-        return await self._write(work, who, ApplyRequest(doc=document, within=within, secret=secret), row)
+        request = ApplyRequest(doc=document, within=within, secret=secret, is_led_to=document.ref in led_to)
+        return await self._write(work, who, request, row)
 
     async def delete(
         self,

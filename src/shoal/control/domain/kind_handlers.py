@@ -22,6 +22,7 @@ from shoal.control.domain.kinds.route import RouteSpec, read_route
 from shoal.control.domain.model import GROUP, ObjectRef, Sealed
 from shoal.control.domain.objects import IN_ENVIRONMENT, TABLES, ObjectScope, Row, kind_of, ref_of
 from shoal.control.domain.plan import cluster_name, recorded_template
+from shoal.control.domain.rollout_needs import faults_of_rollout
 from shoal.control.domain.rollouts.contents import bad_revision, digest_of
 from shoal.control.domain.specs import SpecDocument, read_app_spec
 from shoal.control.domain.work import PendingWork
@@ -49,6 +50,7 @@ class ApplyRequest:
     doc: SpecDocument
     within: ObjectScope
     secret: PreparedSecret | None = None
+    is_led_to: bool = False  # a route that leads to this app is applied together with it
     once: dict[str, Any] = field(default_factory=dict)  # goes into the answer and nowhere else
 
 
@@ -173,7 +175,14 @@ class AppHandler(_InEnvironment):
                 for index, name in enumerate(spec.secrets)
                 if name not in known
             ]
-        return faults
+        return faults or await faults_of_rollout(
+            work,
+            cast(tables.App | None, row),
+            spec,
+            request.doc.raw,
+            request.within.environment,
+            is_led_to=request.is_led_to,
+        )
 
     async def _refuse_bad(self, work: PendingWork, request: ApplyRequest, row: tables.App) -> None:
         """A revision that a rollout took back is not applied again by accident."""

@@ -2,7 +2,7 @@
 
 The *template* is what a revision is made of and never changes. A region's overrides change containers too, so other
 overrides make a revision as well. Everything else of an app (how many, where, running or stopped, placement rules,
-drift, readiness) is changed in place.
+drift, readiness, rollout) is changed in place.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from shoal.control.domain.model import Applied
+from shoal.control.domain.kinds.route import RouteSpec
+from shoal.control.domain.model import Applied, ObjectRef
 from shoal.control.domain.objects import visible_spec
 from shoal.control.domain.specs import SpecDocument
 from shoal.errors import ApiError, Cause, Invalid
@@ -48,3 +49,14 @@ def untried(document: SpecDocument, needs: Collection[str]) -> Applied:
              "spec": visible_spec(ref.kind, document.raw)}  # fmt: skip
     why = f"needs {', '.join(sorted(set(needs)))}, which this file creates: the placement is known only after that"
     return Applied(object=shown, created=True, changed=[], effects=[], warnings=[why], dry_run=True)
+
+
+def apps_led_to(documents: Iterable[SpecDocument]) -> set[ObjectRef]:
+    """The apps that routes among the documents lead to. An app may need a route, and a route needs its app: so an app
+    is checked against the routes that are applied with it, before they are written."""
+    return {
+        ObjectRef("App", app, each.ref.project, each.ref.environment)
+        for each in documents
+        if isinstance(each.spec, RouteSpec)
+        for app in each.spec.apps
+    }

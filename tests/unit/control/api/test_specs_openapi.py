@@ -39,6 +39,9 @@ class Noting(Reader):
         value = self.raw(name)
         return [Noting(item, f"{self.at(name)}[]", self.errors) for item in value or ()]
 
+    def mixed(self, name: str, most: int = 0) -> list[Any]:
+        return [item for item in self.parts(name) if isinstance(item, Reader)]
+
 
 def inlined(schema: Any, components: dict[str, Any]) -> Any:
     """The schema with what it refers to in place of the references."""
@@ -54,7 +57,7 @@ def inlined(schema: Any, components: dict[str, Any]) -> Any:
 def sample(schema: dict[str, Any]) -> Any:
     """A value with every field that a schema names."""
     if "anyOf" in schema:
-        return sample(schema["anyOf"][0])
+        return sample(max(schema["anyOf"], key=lambda each: "properties" in each))
     if "properties" in schema:
         return {name: sample(inner) for name, inner in schema["properties"].items()}
     if schema.get("type") == "array":
@@ -72,6 +75,8 @@ def closed_objects(schema: dict[str, Any], path: str) -> dict[str, set[str]]:
             found |= closed_objects(inner, f"{path}.{name}")
     elif schema.get("type") == "array":
         found |= closed_objects(schema["items"], f"{path}[]")
+    for each in schema.get("anyOf", ()):
+        found |= closed_objects(each, path)
     return found
 
 
@@ -86,6 +91,9 @@ def test_the_schema_of_a_spec_has_exactly_the_fields_that_are_read(kind: str) ->
     alone: list[dict[str, Any]] = []
     if kind == "App":
         alone = [{"healthcheck": {name: probe}} for name, probe in value["healthcheck"].items()]
+    if kind in ("App", "Environment"):
+        steps = [{name: each} for name, each in value["rollout"]["steps"][0].items()]
+        alone.append({"rollout": {"steps": steps, "waves": value["rollout"]["waves"]}})
     if kind == "Policy":
         alone = [{**dict.fromkeys(POLICIES), name: value[name]} for name in POLICIES]
         alone += [{"match": [{name: each}]} for name, each in value["match"][0].items()]

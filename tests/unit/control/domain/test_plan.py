@@ -137,7 +137,7 @@ def test_what_pods_are_made_of_makes_a_revision() -> None:
         assert template_hash(template_of(changed)) != template_hash(template_of(read_app_spec(base))), change
 
 
-IN_PLACE = {"topology", "autoscaling", "desired", "drift", "placement", "readiness"}
+IN_PLACE = {"topology", "autoscaling", "desired", "drift", "placement", "readiness", "rollout"}
 
 
 def test_every_field_of_an_app_is_in_the_template_or_known_to_change_in_place() -> None:

@@ -14,6 +14,7 @@ from shoal.control.domain.kinds.checks import (
     is_sha,
     is_variable,
 )
+from shoal.control.domain.kinds.rollout import read_fields
 from shoal.control.domain.placement.expressions import expression_faults
 from shoal.errors import duplicate, forbidden, invalid, required
 from shoal.kube.names import is_label_value, is_qualified_name
@@ -157,11 +158,13 @@ class AppSpec:
     node_selector: dict[str, str] = field(default_factory=dict)
     topology: tuple[RegionSpec, ...] = ()
     readiness: Readiness = Readiness()
+    rollout: dict[str, Any] = field(default_factory=dict)  # as written; ``strategy_of`` reads it with the environment's
 
 
 def read_app(spec: Reader) -> AppSpec:
     """The spec as written; ``spec.errors`` has what is wrong with it."""
     autoscaling = _autoscaling(spec)
+    topology = _topology(spec, autoscaling)
     made = AppSpec(
         image=spec.text("image", need=True, check=is_image),
         command=spec.texts("command", check=is_plain),
@@ -180,8 +183,9 @@ def read_app(spec: Reader) -> AppSpec:
         desired=spec.choice("desired", ("running", "stopped"), "running"),
         placement=_placement(spec.part("placement")),
         node_selector=spec.mapping("nodeSelector", keys=is_qualified_name, values=is_label_value),
-        topology=_topology(spec, autoscaling),
+        topology=topology,
         readiness=_readiness(spec.part("readiness")),
+        rollout=_rollout(spec, [row.region for row in topology]),
     )
     spec.close()
     return made
@@ -343,3 +347,10 @@ def _readiness(part: Reader | None) -> Readiness:
     made = Readiness(regions, part.integer("deadline", 600, 1, 24 * 3600))
     part.close()
     return made
+
+
+def _rollout(spec: Reader, regions: list[str]) -> dict[str, Any]:
+    part, written = spec.part("rollout"), spec.raw("rollout")
+    if part is not None:
+        read_fields(part, regions)
+    return dict(written) if isinstance(written, dict) else {}

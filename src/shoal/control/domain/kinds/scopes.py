@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.checks import is_image, is_plain
+from shoal.control.domain.kinds.rollout import read_fields
 
 MAX_GATEWAYS = 100
 
@@ -30,6 +32,7 @@ class GatewaySettings:
 class EnvironmentSpec:
     description: str = ""
     sentinel: GatewaySettings = GatewaySettings()
+    rollout: dict[str, Any] = field(default_factory=dict)  # defaults of its apps, as written
 
 
 def read_project(spec: Reader) -> ProjectSpec:
@@ -39,8 +42,14 @@ def read_project(spec: Reader) -> ProjectSpec:
 
 
 def read_environment(spec: Reader) -> EnvironmentSpec:
-    part = spec.part("sentinel")
-    made = EnvironmentSpec(spec.text("description", check=is_plain), _settings(part) if part else GatewaySettings())
+    part, rollout, written = spec.part("sentinel"), spec.part("rollout"), spec.raw("rollout")
+    if rollout is not None:
+        read_fields(rollout)
+    made = EnvironmentSpec(
+        spec.text("description", check=is_plain),
+        _settings(part) if part else GatewaySettings(),
+        dict(written) if isinstance(written, dict) else {},
+    )
     spec.close()
     return made
 

@@ -66,7 +66,7 @@ def refusal(want: PlacementRequest, cluster: ClusterFacts) -> str:
             return f"taint {taint.key}={taint.value} is not tolerated"
     if want.cel and (why := expression_refusal(want.cel, as_value(cluster), want.app)):
         return why
-    if not _is_current(want, cluster) and (why := _full(want.size, cluster)):
+    if not _is_current(want, cluster) and (why := shortage(cluster, want.size)):
         return why
     if not cluster.shards:
         return "the cluster has no shards"
@@ -114,8 +114,9 @@ def as_value(cluster: ClusterFacts) -> dict[str, Any]:
     }
 
 
-def _full(size: PlacedLoad, cluster: ClusterFacts) -> str:
-    after, capacity = cluster.load.plus(size), cluster.capacity
+def shortage(cluster: ClusterFacts, more: PlacedLoad) -> str:
+    """What a cluster would have too little of with so much more; empty if it has room."""
+    after, capacity = cluster.load.plus(more), cluster.capacity
     for name, used, limit in (
         ("deployments", after.deployments, capacity.deployments),
         ("cpu", after.cpu_millicores, capacity.cpu_millicores),
