@@ -53,7 +53,7 @@ def _needs_requests(strategy: Strategy) -> bool:
 
 
 async def _has_route(work: PendingWork, app: tables.App | None) -> bool:
-    return app is not None and bool(await gateways.routes_of_app(work, app))
+    return app is not None and bool(await gateways.routes_of_app(work.session, app))
 
 
 async def _shortages(work: PendingWork, app: tables.App | None, spec: AppSpec, kind: str) -> list[FieldError]:
