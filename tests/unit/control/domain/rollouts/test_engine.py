@@ -1,0 +1,272 @@
+"""Rollouts over a database: steps, weights, instances, the way back, and what is refused afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet_world import ADMIN, VIEWER, World, a_fleet, an_app, doc, ref
+
+from shoal.control.database import tables
+from shoal.errors import Conflict, Forbidden
+
+CANARY = {"steps": [{"weight": 25}, {"pause": "60s"}, {"weight": 50}, {"pause": {}}], "judge": False}
+APP = ref("App", "web")
+
+
+async def play(world: World, rounds: int = 12, *, only: tuple[int, ...] | None = None) -> None:
+    """Agents run what they are told and gateways take their routes, until nothing changes. ``only``: revisions whose
+    instances become ready."""
+    before: Any = None
+    for _ in range(rounds):
+        now = (await shares(world), [each.version for each in await world.rows(tables.Rollout)])
+        if now == before:
+            return
+        before = now
+        deployments = {row.id: row for row in await world.rows(tables.Deployment)}
+        clusters = {row.id: row.name for row in await world.rows(tables.Cluster)}
+        for row in await world.rows(tables.Topology):
+            count = row.replicas if row.instances is None else row.instances
+            ready = only is None or deployments[row.deployment_id].revision in only
+            await world.report(
+                row.deployment_id, only=clusters[row.cluster_id], count=count, ready=ready,
+                **({} if ready else {"status": "failed", "reason": "CrashLoopBackOff", "restarts": 3}),
+            )  # fmt: skip
+        await world.report_config("route")
+        await world.fleet.keep_rollouts()
+
+
+async def served(world: World, **options: Any) -> None:
+    await world.apply(an_app(**options))
+    await world.report_app()
+    await world.apply(doc("Route", "r", {"host": "shop.example.com", "app": "web"}))
+    for sentinel in await world.rows(tables.Sentinel):
+        await world.report_sentinel(sentinel.id, health="healthy", available=1, desired=1, image=sentinel.image)
+    await world.report_config("route", "keys")
+
+
+async def shares(world: World) -> dict[tuple[str, int], tuple[int, int | None]]:
+    """By region and revision, weight and told instances."""
+    rows = await world.rows(tables.Topology)
+    return {(row.reason["region"], row.revision): (row.weight, row.instances) for row in rows}
+
+
+async def decided(world: World) -> list[str]:
+    found = await world.fleet.rollout(ADMIN, APP)
+    return [each["action"] for each in found["decisions"]]
+
+
+async def rollout(world: World) -> dict[str, Any]:
+    return await world.fleet.rollout(ADMIN, APP)
+
+
+async def test_a_canary_takes_its_steps_and_keeps_stable_at_its_full_size(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await served(world, replicas=4)
+        await world.apply(an_app(replicas=4, image="shop/web:2", rollout=CANARY))
+        await play(world)
+        assert await shares(world) == {("eu", 1): (75, None), ("eu", 2): (25, 1)}
+        assert (await rollout(world))["hold"] == "pause takes 60 s"
+        await world.clock.advance(61)
+        await play(world)
+        assert await shares(world) == {("eu", 1): (50, None), ("eu", 2): (50, 2)}
+        assert (await rollout(world))["hold"] == "waits for approval"
+        await world.fleet.command_rollout(ADMIN, APP, "resume")
+        await play(world)
+        assert await shares(world) == {("eu", 1): (0, 4), ("eu", 2): (100, None)}
+        assert (await rollout(world))["phase"] == "keeping"
+        assert (await world.deployment()).status == "ready"
+        await world.clock.advance(30 * 60 + 1)
+        await play(world)
+        assert await shares(world) == {("eu", 2): (100, None)}
+        assert (await rollout(world))["outcome"] == "promoted"
+        assert await decided(world) == ["start", "step", "step", "step", "approve", "step", "promote", "end"]
+
+
+async def test_going_back_is_one_change_of_weights_in_all_regions_and_the_spec_is_what_runs(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await served(world, regions=("eu", "us"), replicas=2)
+        await world.apply(an_app(regions=("eu", "us"), replicas=2, image="shop/web:2", rollout=CANARY))
+        await play(world)
+        assert (await shares(world))["us", 2] == (25, 1)
+        await world.fleet.command_rollout(ADMIN, APP, "abort", reason="a bad feeling")
+        found = await shares(world)
+        assert (found["eu", 3], found["us", 3]) == ((100, 2), (100, 2)), "what runs counts as the next revision"
+        await play(world)
+        assert await shares(world) == {("eu", 3): (100, None), ("us", 3): (100, None)}
+        app = await world.app()
+        assert (app.spec["image"], app.spec["rollout"]) == ("shop/web:1", CANARY)
+        found = await rollout(world)
+        assert (found["phase"], found["outcome"]) == ("ended", "rolledBack")
+        assert found["decisions"][-2]["reason"] == "aborted by ann: a bad feeling"
+        await world.apply(an_app(regions=("eu", "us"), replicas=2, image="shop/web:2", rollout=CANARY))
+
+
+async def test_a_candidate_that_crashes_is_taken_back_and_refused_until_it_is_forced(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await served(world, replicas=2)
+        bad = an_app(replicas=2, image="shop/web:2", rollout=CANARY)
+        await world.apply(bad)
+        await play(world, only=(1,))
+        found = await rollout(world)
+        assert (found["phase"], found["outcome"]) == ("ended", "rolledBack")
+        assert found["reason"].startswith("instances fail in eu: pod-0: CrashLoopBackOff")
+        with pytest.raises(Conflict, match="revision 2 with the same contents was taken back: instances fail in eu"):
+            await world.apply(bad)
+        with_git = {**bad, "spec": {**bad["spec"], "git": {"sha": "a" * 40}}}
+        with pytest.raises(Conflict, match="--force"):
+            await world.apply(with_git)
+        await world.apply(bad, forced=True)
+        assert (await rollout(world))["revision"] == 4
+
+
+async def test_an_app_goes_back_and_forth_while_the_other_revision_is_kept(tmp_path: Path) -> None:
+    steps = {"steps": [50], "every": "1m", "judge": False}
+    async with a_fleet(tmp_path) as world:
+        await served(world, replicas=2)
+        await world.apply(an_app(replicas=2, image="shop/web:2", rollout=steps))
+        await play(world)
+        await world.clock.advance(61)
+        await play(world)
+        assert await shares(world) == {("eu", 1): (0, 2), ("eu", 2): (100, None)}
+        for image, number, other in (("shop/web:1", 3, 2), ("shop/web:2", 4, 3)):
+            await world.apply(an_app(replicas=2, image=image, rollout=steps))
+            assert (await shares(world))["eu", number][0] == 100, "one change of routes"
+            await play(world)
+            assert await shares(world) == {("eu", number): (100, None), ("eu", other): (0, 2)}
+            assert (await rollout(world))["phase"] == "keeping"
+
+
+async def test_another_template_starts_again_from_the_same_stable_revision(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await served(world, replicas=4)
+        await world.apply(an_app(replicas=4, image="shop/web:2", rollout=CANARY))
+        await play(world)
+        await world.apply(an_app(replicas=4, image="shop/web:3", rollout=CANARY))
+        found = await shares(world)
+        assert (found["eu", 1][0], found["eu", 2][0], found["eu", 3][0]) == (100, 0, 0)
+        await play(world)
+        assert await shares(world) == {("eu", 1): (75, None), ("eu", 3): (25, 1)}
+        found_rollout = await rollout(world)
+        assert (found_rollout["stableRevision"], found_rollout["number"]) == (1, 2)
+        first = await world.fleet.rollout(ADMIN, APP, 1)
+        assert (first["outcome"], first["decisions"][-1]["reason"]) == ("superseded", "revision 3 takes its place")
+
+
+async def test_stables_own_template_goes_back(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await served(world, replicas=4)
+        await world.apply(an_app(replicas=4, image="shop/web:2", rollout=CANARY))
+        await play(world)
+        await world.apply(an_app(replicas=4, rollout=CANARY))
+        await play(world)
+        assert await shares(world) == {("eu", 3): (100, None)}
+        assert (await rollout(world))["outcome"] == "rolledBack"
+
+
+async def test_scale_changes_both_revisions_in_place(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await served(world, replicas=4)
+        await world.apply(an_app(replicas=4, image="shop/web:2", rollout=CANARY))
+        await play(world)
+        await world.apply(an_app(replicas=8, image="shop/web:2", rollout=CANARY))
+        await play(world)
+        assert await shares(world) == {("eu", 1): (75, None), ("eu", 2): (25, 2)}
+        assert (await rollout(world))["number"] == 1
+
+
+async def test_regions_go_in_waves_and_a_lost_one_blocks_nothing(tmp_path: Path) -> None:
+    waves = {"steps": [50], "every": "1m", "judge": False, "regions": ["us", "eu"], "keep": "1m"}
+    async with a_fleet(tmp_path) as world:
+        await world.join("eu1")
+        await world.join("us1")
+        await served(world, regions=("eu", "us"), replicas=2)
+        await world.apply(an_app(regions=("eu", "us"), replicas=2, image="shop/web:2", rollout=waves))
+        await play(world)
+        assert await shares(world) == {
+            ("eu", 1): (100, None), ("eu", 2): (0, 0), ("us", 1): (50, None), ("us", 2): (50, 1),
+        }  # fmt: skip
+        await world.join("us1", lost=True)
+        await world.clock.advance(61)
+        await play(world)
+        assert (await rollout(world))["wave"] == 1
+        assert (await shares(world))["eu", 2][0] == 50
+        await world.join("us1")
+        await world.clock.advance(61)
+        await play(world)
+        assert (await shares(world))["us", 2][0] == 100, "it has caught up"
+        assert (await shares(world))["eu", 2][0] == 100
+        assert (await rollout(world))["phase"] == "keeping"
+
+
+async def test_blue_green_starts_everything_before_the_first_request(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await served(world, replicas=3)
+        spec = {"strategy": "blueGreen", "steps": [{"pause": {}}]}
+        await world.apply(an_app(replicas=3, image="shop/web:2", rollout=spec))
+        await play(world)
+        assert await shares(world) == {("eu", 1): (100, None), ("eu", 2): (0, 3)}
+        await world.fleet.command_rollout(ADMIN, APP, "resume")
+        await play(world)
+        assert await shares(world) == {("eu", 1): (0, 3), ("eu", 2): (100, None)}
+
+
+async def test_recreate_stops_stable_first(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await served(world, replicas=2)
+        await world.apply(an_app(replicas=2, image="shop/web:2", rollout={"strategy": "recreate"}))
+        found = await shares(world)
+        assert (found["eu", 1][1], found["eu", 2][1]) == (0, 0)
+        await play(world)
+        assert await shares(world) == {("eu", 2): (100, None)}
+        assert (await rollout(world))["outcome"] == "promoted"
+
+
+async def test_the_default_rolling_is_a_rollout_too(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await served(world, replicas=2)
+        await world.apply(an_app(replicas=2, image="shop/web:2"))
+        assert (await rollout(world))["phase"] == "running"
+        await play(world)
+        found = await rollout(world)
+        assert (found["strategy"], found["configured"], found["outcome"]) == ("rolling", False, "promoted")
+
+
+async def test_a_command_that_does_not_fit_says_what_does(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await served(world, replicas=2)
+        with pytest.raises(Conflict, match="no rollout is under way"):
+            await world.fleet.command_rollout(ADMIN, APP, "pause")
+        await world.apply(an_app(replicas=2, image="shop/web:2", rollout=CANARY))
+        await world.fleet.command_rollout(ADMIN, APP, "pause")
+        with pytest.raises(Conflict, match="paused already"):
+            await world.fleet.command_rollout(ADMIN, APP, "pause")
+        await play(world)
+        await world.clock.advance(600)
+        await play(world)
+        assert (await rollout(world))["hold"] == "paused by a person"
+
+
+async def test_who_may_not_promote_is_refused_and_noted(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await served(world, replicas=2)
+        await world.apply(an_app(replicas=2, image="shop/web:2", rollout=CANARY))
+        with pytest.raises(Forbidden):
+            await world.fleet.command_rollout(VIEWER, APP, "promote")
+        found = await world.fleet.audit(ADMIN)
+        assert (found[0]["action"], found[0]["actor"]) == ("rollout-promote-denied", "vic")
+
+
+async def test_a_rollout_that_may_not_go_on_ends_at_its_hold_limit(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await served(world, replicas=2)
+        await world.apply(an_app(replicas=2, image="shop/web:2", rollout={**CANARY, "holdLimit": "1h"}))
+        await play(world)
+        await world.clock.advance(61)
+        await play(world)
+        assert (await rollout(world))["hold"] == "waits for approval"
+        await world.clock.advance(3601)
+        await play(world)
+        found = await rollout(world)
+        assert (found["outcome"], found["reason"]) == ("rolledBack", "held for 1 h: waits for approval")
