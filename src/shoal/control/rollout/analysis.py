@@ -24,7 +24,7 @@ from shoal.control.rollout.measures import ERROR_RATIO, NOTICED, Counts, Measure
 from shoal.control.rollout.sequential import begun, stepped, strongest
 from shoal.control.rollout.strategy import AbortSpec
 
-_EVENTS = 20  # of a defect, that a step waits for: so many requests of the candidate that it would have had them
+_EVENTS = 30  # of a defect, that a step waits for: so many requests of the candidate that it would have had them
 _REACH = 12.0  # logarithm of the evidence that a step's windows could have brought, from a candidate that is all bad
 _SHOWN = 100  # requests; with fewer in a step, words are about the step before it too
 _PAST = 50_000  # requests of stable whose latency is remembered: half is forgotten when there are more

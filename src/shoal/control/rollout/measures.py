@@ -212,14 +212,15 @@ class SlowComparison:
 def _place(bounds_ms: Sequence[float], ms: float) -> tuple[int, float]:
     """The bucket that ``ms`` is in, and the part of its requests that count as slower than ``ms``.
 
-    The part is that of a density that falls to nothing at the upper bound. Latency falls less steeply nearly
-    everywhere, so the part is too small rather than too large, in favour of the candidate.
+    The part is that of a density that falls to a third from the lower bound to the upper one. Latency falls less
+    steeply nearly everywhere, so the part is too small rather than too large, in favour of the candidate.
     """
     bucket = bisect_left(bounds_ms, ms)
     if bucket == len(bounds_ms):
         return bucket, 0.0
     low = bounds_ms[bucket - 1] if bucket else 0.0
-    return bucket, ((bounds_ms[bucket] - ms) / (bounds_ms[bucket] - low)) ** 2
+    above = (bounds_ms[bucket] - ms) / (bounds_ms[bucket] - low)
+    return bucket, above * (1.0 + above) / 2
 
 
 def _quantile(latency: Sequence[int], quantile: float, bounds_ms: Sequence[float]) -> str:

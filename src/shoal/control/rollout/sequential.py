@@ -42,7 +42,7 @@ def log_factor(share: float, mean: float, alternative: float, size: float) -> fl
     lead = alternative - mean
     if lead <= 0.0 or mean <= 0.0 or size <= 0.0:
         return 0.0
-    stake = min(_MOST / mean, lead / (mean * (1.0 - mean) / size + lead * lead))
+    stake = min(_MOST / mean, lead / (mean * (1.0 - mean) / size + lead * min(lead, mean)))
     return log1p(stake * (share - mean))
 
 

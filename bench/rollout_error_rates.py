@@ -1,0 +1,252 @@
+"""False alarms and misses of the analysis of rollouts, over simulated rollouts.
+
+    PYTHONPATH=src python bench/rollout_error_rates.py [--rollouts N] [--markdown] [SETTING ...]
+
+Good candidates go through steps of 5, 25 and 50 % of the requests, one minute each; a rollout that analysis fails is a
+false alarm. Bad ones stay at one weight for the time that a setting names; a rollout that has not failed by then is a
+miss. Both revisions are looked at every 5 s, in two regions. The process fails when more than 1 % are false alarms, or
+more than 5 % misses, in a setting that promises it; settings marked "shown" promise nothing.
+
+Latency is drawn from pools of windows made beforehand; failures are drawn anew. A clump is a run of consecutive
+requests of one revision in one region that all fail, and goes on in the next window.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import random
+import sys
+import time
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+from math import erf, exp, log, sqrt
+from typing import Any
+
+from shoal.control.rollout.analysis import Rules, Window, look
+from shoal.control.rollout.measures import Counts
+from shoal.control.rollout.sequential import ALPHA
+from shoal.control.rollout.strategy import AbortSpec, LatencyLimit
+
+WINDOW_S = 5
+STEP_WINDOWS = 12
+WEIGHTS = (5, 25, 50)
+MISSES = 0.05
+BATCH = 250
+BOUNDS_MS = tuple(round(5.0 * 1.2**at, 1) for at in range(44))
+LIMITS = AbortSpec(errors=0.01, latency=(LatencyLimit(quantile=0.99, ms=300.0),))
+COMPARED = AbortSpec()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revision:
+    failing: float = 0.001  # share of requests
+    clump: float = 1.0  # requests in a row that fail together, on average
+    slower: float = 1.0  # times
+    added_ms: float = 0.0
+    only: str = ""  # the region with these numbers; the other has the defaults
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    name: str
+    abort: AbortSpec = COMPARED
+    candidate: Revision = Revision()
+    stable: Revision = Revision()
+    per_s: float = 200.0
+    shares: tuple[float, float] = (0.5, 0.5)  # of the requests, by region
+    shared_bursts: float = 0.0  # chance that a window has a fault of a dependency: a fifth fail, three times as slow
+    tide: float = 0.0  # load swings by so much, and latency with it
+    weight: int = 0  # of a bad candidate
+    windows: int = STEP_WINDOWS
+    until_enough: bool = False  # a bad candidate is missed when a step may pass before it is noticed
+    promises: bool = True
+
+
+CLUMPS = Revision(failing=0.003, clump=8.0)
+FAILING = Revision(failing=0.05)
+GOOD = (
+    Setting(name="steady, against stable"),
+    Setting(name="steady, limits", abort=LIMITS),
+    Setting(name="clumps of 8 and shared bursts, against stable", candidate=CLUMPS, stable=CLUMPS, shared_bursts=0.02),
+    Setting(name="clumps of 8, limits", abort=LIMITS, candidate=CLUMPS, stable=CLUMPS),
+    Setting(name="4 requests/s, clumps of 3", per_s=4.0,
+            candidate=Revision(failing=0.003, clump=3.0), stable=Revision(failing=0.003, clump=3.0)),
+    Setting(name="load swings by 60 %, regions 10 : 1, bursts", shares=(10 / 11, 1 / 11), tide=0.6, shared_bursts=0.05),
+    Setting(name="5 % slower, 0.15 % failures against 0.05 %",
+            candidate=Revision(failing=0.0015, slower=1.05), stable=Revision(failing=0.0005)),
+    Setting(name="failures exactly at the limit of 1 %", abort=LIMITS, candidate=Revision(failing=0.01)),
+    Setting(name="at the limit of 1 %, clumps of 8", abort=LIMITS, candidate=Revision(failing=0.01, clump=8.0),
+            promises=False),
+)  # fmt: skip
+NONE = Revision(failing=0.0)
+SLOW = Revision(failing=0.0, added_ms=300.0)
+BAD = (
+    Setting(name="5 % fail, 5 % weight", candidate=FAILING, stable=NONE, weight=5),
+    Setting(name="5 % fail, 5 % weight, limits", abort=LIMITS, candidate=FAILING, stable=NONE, weight=5),
+    Setting(name="5 % fail, 25 % weight", candidate=FAILING, stable=NONE, weight=25),
+    Setting(name="5 % fail, 50 % weight", candidate=FAILING, stable=NONE, weight=50),
+    Setting(name="5 % fail in clumps of 3", candidate=Revision(failing=0.05, clump=3.0), stable=NONE, weight=5,
+            promises=False),
+    Setting(name="5 % fail in clumps of 8", candidate=Revision(failing=0.05, clump=8.0), stable=NONE, weight=5,
+            promises=False),
+    Setting(name="5 % fail during shared bursts", candidate=FAILING, shared_bursts=0.05, weight=5),
+    Setting(name="10 % fail in one region of two", candidate=Revision(failing=0.1, only="us"), stable=NONE, weight=5),
+    Setting(name="300 ms slower", candidate=SLOW, stable=NONE, weight=5),
+    Setting(name="300 ms slower, p99 limit", abort=LIMITS, candidate=SLOW, stable=NONE, weight=5),
+    Setting(name="20 % slower, 25 % weight, 5 min", candidate=Revision(slower=1.2), weight=25, windows=60),
+    Setting(name="20 % slower, 5 % weight, 10 min", candidate=Revision(slower=1.2), weight=5, windows=120),
+    Setting(name="5 % fail, before a step may pass", candidate=FAILING, stable=NONE, weight=5, until_enough=True),
+    Setting(name="the same with limits", abort=LIMITS, candidate=FAILING, stable=NONE, weight=5, until_enough=True),
+    Setting(name="the same at 10 requests/s", per_s=10.0, candidate=FAILING, stable=NONE, weight=5,
+            windows=2000, until_enough=True),
+)  # fmt: skip
+
+
+class Failures:
+    """Of one revision in one region, with clumps that go on in the next window."""
+
+    def __init__(self, revision: Revision, rng: random.Random) -> None:
+        self.revision, self.rng, self.left = revision, rng, 0
+
+    def draw(self, requests: int, more: float) -> int:
+        mean = max(self.revision.clump, 1.0)
+        failed = min(self.left, requests)
+        self.left -= failed
+        for _ in range(poisson(self.rng, requests * self.revision.failing / mean)):
+            size = 1 if mean == 1.0 else 1 + int(log(1.0 - self.rng.random()) / log(1.0 - 1.0 / mean))
+            inside = min(size, requests - int(self.rng.random() * requests))
+            failed, self.left = failed + inside, self.left + size - inside
+        return min(requests, failed + (poisson(self.rng, requests * more) if more else 0))
+
+
+def poisson(rng: random.Random, mean: float) -> int:
+    if mean > 30.0:
+        return max(0, round(rng.gauss(mean, sqrt(mean))))
+    count, product, least = 0, rng.random(), exp(-mean)
+    while product > least:
+        count, product = count + 1, product * rng.random()
+    return count
+
+
+@cache
+def pool(mean: float, slower: float, added_ms: float) -> list[tuple[int, tuple[int, ...]]]:
+    """Windows of about ``mean`` requests: how many there were, and how many in each bucket."""
+    rng = random.Random(f"{mean} {slower} {added_ms}")
+    below = [share_below(max(0.0, each - added_ms) / slower) for each in BOUNDS_MS]
+    cumulative = [*below, 1.0]
+    made = []
+    for _ in range(max(300, min(3000, int(60_000 / (mean + 1))))):
+        requests, buckets = poisson(rng, mean), [0] * (len(BOUNDS_MS) + 1)
+        for _ in range(requests):
+            buckets[bisect_left(cumulative, rng.random())] += 1
+        made.append((requests, tuple(buckets)))
+    return made
+
+
+def share_below(ms: float) -> float:
+    """Of a service with a median of 40 ms, where one request in fifty misses a cache and takes 2.5 times as long."""
+    if ms <= 0.0:
+        return 0.0
+
+    def below(median: float) -> float:
+        return (1.0 + erf(log(ms / median) / (0.45 * sqrt(2.0)))) / 2
+
+    return 0.98 * below(40.0) + 0.02 * below(100.0)
+
+
+class Traffic:
+    """Windows of one simulated rollout."""
+
+    def __init__(self, setting: Setting, seed: str) -> None:
+        self.setting, self.rng = setting, random.Random(seed)
+        self.phase = self.rng.random()
+        self.candidate = {region: self._revision(setting.candidate, region) for region in ("us", "eu")}
+        self.stable = {region: self._revision(setting.stable, region) for region in ("us", "eu")}
+
+    def _revision(self, revision: Revision, region: str) -> Failures:
+        return Failures(revision if revision.only in ("", region) else Revision(failing=0.0), self.rng)
+
+    def window(self, at: int, weight: int) -> Window:
+        setting = self.setting
+        candidate: dict[str, Counts] = {}
+        stable: dict[str, Counts] = {}
+        is_burst = self.rng.random() < setting.shared_bursts  # of what all regions and both revisions use
+        level = 0.0
+        if setting.tide:
+            place = (at / 36 + self.phase) % 1.0
+            level = round(4 * abs(2 * place - 1) - 2) / 2 * setting.tide
+        for region, share in zip(("us", "eu"), setting.shares, strict=True):
+            mean = setting.per_s * WINDOW_S * share * (1.0 + level)
+            slower = (3.0 if is_burst else 1.0) * (1.0 + max(0.0, level) / 2)
+            candidate[region] = self._counts(self.candidate[region], mean * weight / 100, slower, is_burst)
+            stable[region] = self._counts(self.stable[region], mean * (1 - weight / 100), slower, is_burst)
+        return Window(until_ms=(at + 1) * WINDOW_S * 1000, candidate=candidate, stable=stable)
+
+    def _counts(self, failures: Failures, mean: float, slower: float, is_burst: bool) -> Counts:
+        revision = failures.revision
+        requests, latency = self.rng.choice(pool(round(mean, 3), slower * revision.slower, revision.added_ms))
+        failed = failures.draw(requests, 0.2 if is_burst else 0.0)
+        return Counts(requests=requests, failed=failed, latency=latency)
+
+
+def simulated(setting: Setting, seed: str) -> int:
+    """The number of windows after which analysis failed a rollout; 0 where it did not."""
+    traffic, state = Traffic(setting, seed), dict[str, Any]()
+    windows = setting.windows if setting.weight else STEP_WINDOWS * len(WEIGHTS)
+    for at in range(windows):
+        weight = setting.weight or WEIGHTS[at // STEP_WINDOWS]
+        since_ms = 0 if setting.weight else at // STEP_WINDOWS
+        rules = Rules(
+            abort=setting.abort, bounds_ms=BOUNDS_MS, regions={"us": "us", "eu": "eu"}, candidate=2, stable=1,
+            since_ms=since_ms, weights={"us": weight, "eu": weight},
+        )  # fmt: skip
+        found = look(rules, state, traffic.window(at, weight))
+        state = found.state
+        if found.outcome == "fail":
+            return at + 1
+        if setting.until_enough and found.has_enough:
+            return 0
+    return 0
+
+
+def batch(work: tuple[Setting, int, int]) -> list[int]:
+    setting, first, count = work
+    return [simulated(setting, f"{setting.name} {at}") for at in range(first, first + count)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("settings", nargs="*", metavar="SETTING", help="parts of names")
+    parser.add_argument("--rollouts", type=int, default=10_000, help="of each setting")
+    parser.add_argument("--markdown", action="store_true", help="print the tables of the decision page")
+    arguments = parser.parse_args()
+    short, began = 0, time.monotonic()
+    with multiprocessing.get_context("fork").Pool(2) as workers:
+        for title, settings, bar in (("false alarms", GOOD, ALPHA), ("misses", BAD, MISSES)):
+            print(f"\n| {title} of {arguments.rollouts} rollouts | share | bar | noticed after |\n|---|---|---|---|"
+                  if arguments.markdown else f"{title} of {arguments.rollouts} rollouts")  # fmt: skip
+            for setting in settings:
+                if arguments.settings and not any(part in setting.name for part in arguments.settings):
+                    continue
+                counts = [min(BATCH, arguments.rollouts - at) for at in range(0, arguments.rollouts, BATCH)]
+                works = list(zip([setting] * len(counts), accumulate([0, *counts[:-1]]), counts, strict=True))
+                found = [each for part in workers.imap_unordered(batch, works) for each in part]
+                failed = sorted(each for each in found if each)
+                share = len(failed) / len(found) if settings is GOOD else 1 - len(failed) / len(found)
+                is_short = setting.promises and share > bar
+                short += is_short
+                shown = f"{bar:.0%}" if setting.promises else "shown"
+                after = f"{failed[len(failed) // 2] * WINDOW_S} s" if failed and settings is BAD else ""
+                row = (setting.name, f"{share:.2%}", shown, after)
+                print("| " + " | ".join(row) + " |" if arguments.markdown
+                      else f"  {row[0]:<50}{row[1]:>8}  {row[2]:>5}  {row[3]}{'  TOO MANY' if is_short else ''}",
+                      flush=True)  # fmt: skip
+    print(f"\n{time.monotonic() - began:.0f} s")
+    return 1 if short else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
