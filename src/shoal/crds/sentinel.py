@@ -115,6 +115,36 @@ class RouteSpec(_View, frozen=True, kw_only=True):
     policies: list[str] | None = None  # None: every policy of the environment
 
 
+class NamedValue(_View, frozen=True, kw_only=True):
+    name: str
+    value: str
+
+
+class Tester(_View, frozen=True, kw_only=True):
+    """Requests with this header or cookie go to the target. One of the two is set."""
+
+    header: NamedValue | None = None
+    cookie: NamedValue | None = None
+    target: Backend
+
+
+class Preview(_View, frozen=True, kw_only=True):
+    """Requests for this host, with the path and headers of the route, go to the target."""
+
+    host: str
+    target: Backend
+
+
+class RouteRollout(_View, frozen=True, kw_only=True):
+    """What a route does for revisions that are being rolled out, besides their weights. It is beside the spec: a
+    gateway of an earlier version does not look there, and would refuse every request for an unknown field of the spec.
+    """
+
+    testers: list[Tester] = []
+    mirrors: list[Mirror] = []  # besides the route's own
+    previews: list[Preview] = []
+
+
 class KeyLocation(_View, frozen=True, kw_only=True):
     """One of ``bearer``, ``header``, ``query``."""
 
@@ -209,6 +239,11 @@ def read_route(spec: Any) -> RouteSpec:
     return msgspec.convert(spec, RouteSpec)
 
 
+def read_rollout(rollout: Any) -> RouteRollout:
+    """``msgspec.ValidationError`` names the error."""
+    return msgspec.convert(rollout, RouteRollout)
+
+
 def read_policy(spec: Any) -> PolicySpec:
     """The spec of a SentinelPolicy; ``msgspec.ValidationError`` names the error, also for more than one kind."""
     made = msgspec.convert(spec, PolicySpec)
@@ -226,6 +261,7 @@ def definitions() -> list[dict[str, Any]]:
             "sentinelroutes",
             _schema(RouteSpec),
             [("Host", ".spec.host"), ("Path", ".spec.path"), ("Environment", ".spec.environment")],
+            rollout=_schema(RouteRollout),
         ),
         _definition(
             "SentinelPolicy",
@@ -236,8 +272,11 @@ def definitions() -> list[dict[str, Any]]:
     ]
 
 
-def _definition(kind: str, plural: str, spec: dict[str, Any], columns: list[tuple[str, str]]) -> dict[str, Any]:
-    whole = {"type": "object", "required": ["spec"], "properties": {"spec": spec, "status": _STATUS}}
+def _definition(
+    kind: str, plural: str, spec: dict[str, Any], columns: list[tuple[str, str]], **parts: dict[str, Any]
+) -> dict[str, Any]:
+    """``parts`` are those beside the spec."""
+    whole = {"type": "object", "required": ["spec"], "properties": {"spec": spec, **parts, "status": _STATUS}}
     shown = [
         {"name": name, "jsonPath": path, "type": "integer" if name == "Order" else "string"} for name, path in columns
     ]

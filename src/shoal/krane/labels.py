@@ -26,6 +26,7 @@ PROJECT = f"{PREFIX}project"
 ENVIRONMENT = f"{PREFIX}environment"
 DEPLOYMENT = f"{PREFIX}deployment"
 SENTINEL = f"{PREFIX}sentinel"
+SERVING = f"{PREFIX}serving"  # of a sentinel's pod: whether its Service leads to it
 NAME = "app.kubernetes.io/name"
 COMPONENT = "app.kubernetes.io/component"
 MANAGED_BY = "app.kubernetes.io/managed-by"

@@ -52,6 +52,7 @@ SENTINEL_RULES: tuple[Obj, ...] = (
     _rule(GROUP, ("sentinelroutes", "sentinelpolicies"), _KEEP),
     _rule("", ("configmaps",), _KEEP),
     _rule("", ("secrets",), ("list", "watch")),
+    _rule("", ("pods",), ("patch",)),  # to take silent ones out of their Service
     _rule(_RBAC, ("roles", "rolebindings"), _ENSURE),
     *install.NAMESPACED_RULES[1:2],  # to be passed on; the others are included above
 )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shoal.crds.sentinel import Backend, Circuit, PolicySpec, RouteSpec
+from shoal.crds.sentinel import Backend, Circuit, PolicySpec, RouteRollout, RouteSpec
 
 
 class ServiceKey(NamedTuple):
@@ -22,7 +22,8 @@ class ServiceKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayRoute:
-    """A SentinelRoute. ``fault`` says why it could not be read; requests of its host and path are then refused."""
+    """A SentinelRoute. ``fault`` says why it could not be read; requests of its host and path are then refused.
+    Without a rollout that can be read it is served, and ``rollout_fault`` says why."""
 
     name: str
     alias: str = ""  # what its environment calls it, where the object's name differs
@@ -33,6 +34,8 @@ class GatewayRoute:
     generation: int = 0
     spec: RouteSpec | None = None
     fault: str = ""
+    rollout: RouteRollout = RouteRollout()
+    rollout_fault: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -202,7 +202,8 @@ class App(_InEnvironment, Base):
     live_deployment_id: Mapped[str] = mapped_column(Key, default="")  # the newest that became ready as a whole
     revision: Mapped[int] = mapped_column(default=0)
     template_hash: Mapped[str] = mapped_column(String(64), default="")
-    __table_args__ = (UniqueConstraint("workspace_id", "environment_id", "name"),)
+    preview_host: Mapped[str] = mapped_column(default="")  # reserved as the hosts of routes are
+    __table_args__ = (UniqueConstraint("workspace_id", "environment_id", "name"), Index(None, "preview_host"))
 
 
 class Route(_InEnvironment, Base):
@@ -329,6 +330,8 @@ class Topology(Base):
     routed: Mapped[int] = mapped_column(Integer, default=0)
     instances: Mapped[int | None] = mapped_column(Integer)  # while revisions are exchanged; else as replicas say
     target: Mapped[int] = mapped_column(Integer, default=0)  # instances at the end of an exchange; 0: none under way
+    # of a rollout's candidate, besides its weight: header and cookie of testers, mirror, previewHost
+    extras: Mapped[dict[str, Any] | None]
     updated_at: Mapped[int]
     __table_args__ = (
         UniqueConstraint("workspace_id", "deployment_id", "region_id", "cluster_id", "shard"),

@@ -16,6 +16,7 @@ from shoal.control.database.transaction import Tx
 from shoal.control.domain import entry, gateways, moves, readiness, writing
 from shoal.control.domain.access import authorize
 from shoal.control.domain.fingerprints import upgrade_row
+from shoal.control.domain.hosts import PREVIEW_HOST, preview_host_of
 from shoal.control.domain.infrastructure import ClusterHandler, RegionHandler, SentinelHandler
 from shoal.control.domain.kind_handlers import (
     ApiKeyHandler,
@@ -404,11 +405,15 @@ class Fleet(RolloutCommands):
             return await self.get(who, ref)
 
     async def _reserve(self, who: Actor, document: SpecDocument, *, dry_run: bool) -> None:
-        """Hosts are unique over all databases, so they are reserved before the one of the route is changed."""
+        """Hosts are unique over all databases, so they are reserved before the one of the object is changed."""
+        host, field = "", "spec.host"
         if isinstance(document.spec, RouteSpec):
-            fault = await self.hosts.reserve(who.workspace_id, document.spec.host, dry_run=dry_run)
-            if fault is not None:
-                raise Invalid.of("Route", GROUP, document.ref.name, [fault])
+            host = document.spec.host
+        elif isinstance(document.spec, AppSpec):
+            host, field = preview_host_of(document.raw), PREVIEW_HOST
+        fault = await self.hosts.reserve(who.workspace_id, host, dry_run=dry_run, field=field) if host else None
+        if fault is not None:
+            raise Invalid.of(document.kind.name, GROUP, document.ref.name, [fault])
 
     async def _prepare(self, who: Actor, document: SpecDocument, *, dry_run: bool) -> PreparedSecret | None:
         """Sealing may ask a server for keys, so it is done before the database is."""

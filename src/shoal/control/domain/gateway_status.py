@@ -34,9 +34,16 @@ def _judge(sentinel: tables.Sentinel, desired: tables.Desired | None, facts: Sta
     if agent is not None and agent.lost:
         return "unhealthy", f"AgentLost: no heartbeat for {age_s(agent.last_heartbeat_at, facts.now)} s"
     health = sentinel.health
-    stale = ((desired.observed if desired else None) or {}).get("stale") or []
-    if stale:
-        return health, f"no sign of life in its cluster for 30 s, serves its last configuration: {', '.join(stale)}"
+    observed = (desired.observed if desired else None) or {}
+    out = observed.get("takenOut") or []
+    serving = [pod for pod in observed.get("stale") or () if pod not in out]
+    silent = [
+        f"no sign of life in its cluster for 30 s, {what}: {', '.join(pods)}"
+        for what, pods in (("serves its last configuration", serving), ("taken out of its Service", out))
+        if pods
+    ]
+    if silent:
+        return health, "; ".join(silent)
     found = place_status(desired, facts) if desired is not None else None
     if found is not None and found["state"] == "ApplyFailed":
         return health, f"{found['reason']}: {found['message']}"

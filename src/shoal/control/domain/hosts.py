@@ -1,25 +1,27 @@
-"""Hosts of routes belong to one workspace, over all databases of the fleet.
+"""Hosts of routes, and preview hosts of apps, belong to one workspace, over all databases of the fleet.
 
-A host is reserved in the fleet's own database before the transaction of its route, which may be in another database.
-A reservation without a route is removed once no transaction can be under way that needs it. A workspace may have
+A host is reserved in the fleet's own database before the transaction of its object, which may be in another database.
+A reservation without an object is removed once no transaction can be under way that needs it. A workspace may have
 domains: then its routes have hosts in these only, and no other workspace has hosts in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.base.logs import get_logger
 from shoal.control.database.engine import Databases
-from shoal.control.database.tables import Domain, Host, Route
+from shoal.control.database.tables import App, Domain, Host, Route
 from shoal.control.database.transaction import Tx
 from shoal.errors import Conflict, FieldError, invalid
 
 GRACE_MS = 60_000  # longer than any transaction may take
 _EVERY_MS = 30_000
+PREVIEW_HOST = "spec.rollout.previewHost"
 
 _log = get_logger("control.hosts")
 
@@ -29,14 +31,16 @@ class HostClaims:
         self._databases = databases
         self._looked_ms = 0
 
-    async def reserve(self, workspace_id: str, host: str, *, dry_run: bool) -> FieldError | None:
-        """Reserve a host for a workspace, or say why it cannot have it."""
+    async def reserve(
+        self, workspace_id: str, host: str, *, dry_run: bool, field: str = "spec.host"
+    ) -> FieldError | None:
+        """Reserve a host for a workspace, or say why it cannot have it. ``field`` is where it was asked for."""
         if dry_run:
             async with self._databases.fleet.reading() as session:
-                return await _refusal(session, workspace_id, host)
+                return await _refusal(session, workspace_id, host, field)
 
         async def write(tx: Tx) -> FieldError | None:
-            fault = await _refusal(tx.session, workspace_id, host)
+            fault = await _refusal(tx.session, workspace_id, host, field)
             if fault is None:
                 row = await tx.session.get(Host, host)
                 if row is None:
@@ -86,8 +90,11 @@ class HostClaims:
         used: dict[str, set[str]] = {}
         for database in self._databases.all:  # after the reservations, so that a new route is not overlooked
             async with database.reading() as session:
-                for row in await session.execute(select(Route.host, Route.workspace_id).distinct()):
-                    used.setdefault(row.host, set()).add(row.workspace_id)
+                routes = select(Route.host, Route.workspace_id).distinct()
+                previews = select(App.preview_host.label("host"), App.workspace_id).where(App.preview_host != "")
+                for query in (routes, previews):
+                    for row in await session.execute(query):
+                        used.setdefault(row.host, set()).add(row.workspace_id)
         stale = [
             row
             for row in reserved.values()
@@ -115,7 +122,14 @@ def domains_of(host: str) -> list[str]:
     return [".".join(labels[start:]) for start in range(len(labels))]
 
 
-async def _refusal(session: AsyncSession, workspace_id: str, host: str) -> FieldError | None:
+def preview_host_of(spec: Mapping[str, Any]) -> str:
+    """The preview host that an app's spec, as it was written, asks for; empty if it does not."""
+    rollout = spec.get("rollout")
+    host = rollout.get("previewHost") if isinstance(rollout, Mapping) else None
+    return host.lower() if isinstance(host, str) else ""
+
+
+async def _refusal(session: AsyncSession, workspace_id: str, host: str, field: str) -> FieldError | None:
     """Says nothing about who has it."""
     claims = {
         row.domain: row.workspace_id
@@ -125,10 +139,10 @@ async def _refusal(session: AsyncSession, workspace_id: str, host: str) -> Field
     if owner is None:
         mine = list(await session.scalars(select(Domain.domain).where(Domain.workspace_id == workspace_id)))
         if mine:
-            return invalid("spec.host", host, f"is not in a domain of this workspace ({', '.join(sorted(mine))})")
+            return invalid(field, host, f"is not in a domain of this workspace ({', '.join(sorted(mine))})")
     elif owner != workspace_id:
-        return invalid("spec.host", host, "is in a domain of another workspace")
+        return invalid(field, host, "is in a domain of another workspace")
     row = await session.get(Host, host)
     if row is not None and row.workspace_id != workspace_id:
-        return invalid("spec.host", host, "is used by another workspace, or was until a minute ago")
+        return invalid(field, host, "is used by another workspace, or was until a minute ago")
     return None

@@ -15,6 +15,7 @@ from shoal.control.database import tables
 from shoal.control.domain import apps, deployments, gateways, namespaces
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.fingerprints import FingerprintKey
+from shoal.control.domain.hosts import PREVIEW_HOST, preview_host_of
 from shoal.control.domain.kinds.app import AppSpec
 from shoal.control.domain.kinds.credentials import ApiKeySpec, SecretSpec
 from shoal.control.domain.kinds.policy import PolicySpec
@@ -156,10 +157,11 @@ class _InEnvironment(KindHandler):
 
 class AppHandler(_InEnvironment):
     async def columns(self, work: PendingWork, request: ApplyRequest, row: Row | None, new_id: str) -> dict[str, Any]:
+        written = {"preview_host": preview_host_of(request.doc.raw)}
         if row is not None:
-            return {}
+            return written
         none_yet = {"deployment_id": "", "live_deployment_id": "", "revision": 0, "template_hash": ""}
-        return {**await super().columns(work, request, row, new_id), **none_yet}
+        return {**await super().columns(work, request, row, new_id), **none_yet, **written}
 
     async def check(self, work: PendingWork, request: ApplyRequest, row: Row | None) -> list[FieldError]:
         spec = cast(AppSpec, request.doc.spec)
@@ -175,6 +177,8 @@ class AppHandler(_InEnvironment):
                 for index, name in enumerate(spec.secrets)
                 if name not in known
             ]
+        if host := preview_host_of(request.doc.raw):
+            faults += await self._preview_faults(work, host, row)
         return faults or await faults_of_rollout(
             work,
             cast(tables.App | None, row),
@@ -197,6 +201,18 @@ class AppHandler(_InEnvironment):
             )
             raise Conflict.of("apps", GROUP, str(request.doc.ref), why)
         await work.session.delete(bad)
+
+    async def _preview_faults(self, work: PendingWork, host: str, row: Row | None) -> list[FieldError]:
+        """A gateway could send the requests of a host to one of both only."""
+        routes = select(tables.Route.name).where(tables.Route.host == host)
+        if taken := await work.session.scalar(routes):
+            return [invalid_field(PREVIEW_HOST, host, f"is the host of route {taken}: choose one that no route has")]
+        others = select(tables.App.name).where(
+            tables.App.preview_host == host, tables.App.id != (row.id if row is not None else "")
+        )
+        if taken := await work.session.scalar(others):
+            return [invalid_field(PREVIEW_HOST, host, f"is the preview host of app {taken}: choose another one")]
+        return []
 
     async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:
         spec = cast(AppSpec, request.doc.spec)
@@ -224,6 +240,8 @@ class RouteHandler(_InEnvironment):
         )
         if taken:
             faults.append(invalid_field("spec.host", spec.host, "is used by another environment"))
+        if previewed := await work.session.scalar(select(tables.App.name).where(tables.App.preview_host == spec.host)):
+            faults.append(invalid_field("spec.host", spec.host, f"is the preview host of app {previewed}"))
         same = await self._same_matches(work, request)
         if same:
             why = f"route {same} has the same host, path and headers; change one of them, or delete that route"

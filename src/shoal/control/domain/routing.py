@@ -5,6 +5,10 @@ A region in which no revision gets requests leads to the revision that the other
 the requests there. An app without instances anywhere leads to its newest revision, so that gateways answer that it has
 none. In the regions that may get such requests, routes keep an old revision without weight until it is
 removed, so that their gateways still know it.
+
+While an app is rolled out, its candidate may have *extras* in a region besides its weight: a header or cookie by which
+testers reach it, a percent of the requests that is copied to it, and a preview host. They hold for every share of the
+app that a route gives, and not for backends that are pinned to a deployment.
 """
 
 from __future__ import annotations
@@ -47,8 +51,10 @@ class RoutedShare(NamedTuple):
 
     target: RoutedDeployment
     weight: int
+    extras: Mapping[str, Any] | None = None
 
 
+TESTED_BY = ("header", "cookie")
 _NOTHING: Sequence[RoutedShare | None] = (None,)
 Shares = Mapping[str, Sequence[RoutedShare]]  # by app
 
@@ -91,6 +97,28 @@ def resolve_route(spec: Mapping[str, Any], live: Shares, pinned: Mapping[str, Ro
     return found
 
 
+def resolve_extras(spec: Mapping[str, Any], live: Shares) -> dict[str, Any]:
+    """What the gateways of a region do for candidates among the apps of a route, besides weights; empty without any.
+
+    A tester's request goes to the candidate whatever the weights are, those of the route included. Copies are made of
+    all requests of the route, so the percent is multiplied by the share that the route gives to the app."""
+    named = [{"app": spec["app"]}] if spec.get("app") else list(spec.get("backends") or ())
+    total = sum(backend.get("weight", 100) for backend in named)
+    found: dict[str, list[dict[str, Any]]] = {"testers": [], "mirrors": [], "previews": []}
+    for backend in named:
+        weight = backend.get("weight", 100)
+        if backend.get("deployment") or not weight:
+            continue
+        for share in live.get(backend["app"], ()):
+            extras, target = share.extras or {}, share.target.as_json()
+            found["testers"] += [{by: extras[by], "target": target} for by in TESTED_BY if extras.get(by)]
+            if percent := extras.get("mirror"):
+                found["mirrors"].append({"percent": percent * weight / total, "target": target})
+            if host := extras.get("previewHost"):
+                found["previews"].append({"host": host, "target": target})
+    return {name: each for name, each in found.items() if each}
+
+
 def _shares(backend: Mapping[str, Any], live: Shares, pinned: Mapping[str, RoutedDeployment]) -> Sequence[RoutedShare]:
     pin = backend.get("deployment")
     if pin:
@@ -104,6 +132,7 @@ async def read_targets(session: AsyncSession, environment_ids: Collection[str]) 
         select(
             App.name, App.revision.label("newest"), Deployment, Topology.region_id, Topology.revision,
             *_shares_of(Topology.weight, Topology.routed), Topology.replicas, Topology.autoscaling,
+            Topology.extras,
         )
         .join(App, App.id == Deployment.app_id)
         .join(Topology, Topology.deployment_id == Deployment.id)
@@ -153,8 +182,9 @@ def _add_app(targets: RouteTargets, name: str, rows: Sequence[Any], with_gateway
         shares = targets.regions.setdefault(row.region_id, {}).setdefault(name, [])
         is_old = (row.revision or row.Deployment.revision) != row.newest
         target = targets.pinned[row.Deployment.id]
-        if (row.weight or (is_old and is_known_elsewhere)) and all(each.target != target for each in shares):
-            shares.append(RoutedShare(target, row.weight))  # of a move under way there are two rows
+        is_known = row.weight or row.extras or (is_old and is_known_elsewhere)
+        if is_known and all(each.target != target for each in shares):
+            shares.append(RoutedShare(target, row.weight, row.extras))  # of a move under way there are two rows
 
 
 async def _gateway_regions(session: AsyncSession, environment_ids: Collection[str]) -> dict[str, set[str]]:

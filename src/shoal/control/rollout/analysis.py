@@ -19,8 +19,8 @@ from functools import lru_cache
 from math import ceil, log1p
 from typing import Any
 
-from shoal.control.rollout.machine import AnalysisFacts
 from shoal.control.rollout.measures import ERROR_RATIO, NOTICED, Counts, Measure, measures
+from shoal.control.rollout.progress import AnalysisFacts
 from shoal.control.rollout.sequential import begun, stepped, strongest
 from shoal.control.rollout.strategy import AbortSpec
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shoal.base.logs import get_logger
 from shoal.client import Client, ResourceType, Scope, builtin
-from shoal.errors import BadRequest, Forbidden, Invalid, NotFound
+from shoal.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from shoal.krane import labels
 from shoal.krane.model import Live, Owner
 from shoal.krane.objects.group import Group
@@ -14,13 +15,17 @@ from shoal.krane.objects.writer import Writer, together
 from shoal.krane.protocol import version_of
 from shoal.krane.sentinels.custom import TYPES, certificate_name, name_of, render_certificate, render_custom
 from shoal.krane.sentinels.install import Installation
-from shoal.krane.sentinels.render import NAMESPACE_SENTINEL, check, entry_name, peers_name, render
+from shoal.krane.sentinels.render import NAMESPACE_SENTINEL, SERVING_LABEL, check, entry_name, peers_name, render
+from shoal.krane.sentinels.serving import demands_label
 from shoal.krane.unsealing import Unseal
 from shoal.kube.objects import Obj
 from shoal.sync.keys import split_key
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
+log = get_logger("krane.sentinels")
+
 ROOT = builtin("deployments", "apps")
+_PODS = builtin("pods")
 _CONFIG, SECRETS = builtin("configmaps"), builtin("secrets")
 # In the order in which they are deleted.
 PARTS = (
@@ -43,6 +48,7 @@ class SentinelApplier:
         env: Mapping[str, str] | None = None,
     ) -> None:
         self._env = env or {}  # further variables of gateways
+        self._client = client
         self._writer = Writer(client, owner)
         self._owner = owner
         self._memory = memory
@@ -100,6 +106,9 @@ class SentinelApplier:
         rendered = render(state, self._owner, entry, self._env)
         wants = (*rendered.before, rendered.root, *rendered.after)
         group = await self._group(item, wants)
+        live = group.live(_SERVICE)
+        if live is not None and not demands_label(live) and not await self._label_pods(live):
+            rendered = render(state, self._owner, entry, self._env, labelled=False)
         known = self._addresses.get(key, "")
         if group.live(_SERVICE) is None and known:
             self._asked[key] = known
@@ -112,6 +121,21 @@ class SentinelApplier:
         service = group.live(_SERVICE) or {}
         self._addresses[key] = (service.get("spec") or {}).get("clusterIP") or ""
         return written
+
+    async def _label_pods(self, service: Obj) -> bool:
+        """Pods of an earlier version lack the label that their Service is about to demand. False where the agent may
+        not give it to them: then the Service leads to all of them, as before."""
+        pods = self._client.of(_PODS)
+        selector = ",".join(f"{name}={text}" for name, text in service["spec"]["selector"].items())
+        try:
+            for pod in (await pods.list(Scope(namespace=NAMESPACE_SENTINEL, label_selector=selector))).items:
+                about = {name: pod["metadata"][name] for name in ("name", "namespace", "uid")}
+                wanted = {"apiVersion": "v1", "kind": "Pod", "metadata": {**about, "labels": SERVING_LABEL}}
+                await pods.apply(wanted, field_manager=labels.FIELD_MANAGER_KRANE, force=True)
+        except (Forbidden, NotFound, Conflict) as error:
+            log.warning("gateways' pods cannot be labelled: a silent one stays in its Service", reason=str(error))
+            return False
+        return True
 
     def _at_address(self, key: str, objects: tuple[Obj, ...]) -> tuple[Obj, ...]:
         """The Service goes with its Deployment when a user deletes that. Made again, it asks for the address it had:

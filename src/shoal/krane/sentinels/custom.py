@@ -75,7 +75,8 @@ def render_custom(key: str, state: pb.CustomState, owner: Owner) -> Obj:
         return {"apiVersion": "v1", "kind": "Secret", "metadata": about, "type": "Opaque", "data": data}
     if state.tls is not None:
         spec = {**spec, "tls": {"secret": certificate_name(name)}}
-    return {"apiVersion": API_VERSION, "kind": _KINDS[kind], "metadata": about, "spec": spec}
+    made = {"apiVersion": API_VERSION, "kind": _KINDS[kind], "metadata": about, "spec": spec}
+    return {**made, "rollout": orjson.loads(state.rollout)} if state.rollout else made
 
 
 def _check(kind: str, id_: str, name: str, state: pb.CustomState) -> Obj:
@@ -88,8 +89,11 @@ def _check(kind: str, id_: str, name: str, state: pb.CustomState) -> Obj:
     errors += [invalid("name", name, fault) for fault in names.is_dns1123_subdomain(name) if name]
     try:
         spec = orjson.loads(state.spec or b"{}")
+        rollout = orjson.loads(state.rollout or b"{}")
     except ValueError:
-        spec = None
+        spec = rollout = None
+    if not isinstance(rollout, dict):
+        errors.append(invalid("rollout", "(bytes)", "must be a JSON object"))
     if not isinstance(spec, dict):
         errors.append(invalid("spec", "(bytes)", "must be a JSON object"))
     elif kind == "keys":

@@ -27,6 +27,7 @@ from shoal.krane.sentinels.reports import (
     STATS_SCOPE,
     UNKNOWN,
     gateway_pod,
+    has_judged,
     node_place,
     owned_stats,
     sentinel_report,
@@ -35,6 +36,7 @@ from shoal.krane.sentinels.reports import (
     verdicts,
     waiting,
 )
+from shoal.krane.sentinels.serving import GatewayPodFacts, ServingPods, demands_label, is_out
 from shoal.krane.sentinels.silence import Silence
 from shoal.kube.objects import Obj
 from shoal.reconcile import Change
@@ -66,6 +68,7 @@ class SentinelObserver:
         self._installation = installation
         self._watched = self._make()
         self._silence: Silence | None = None
+        self._serving: ServingPods | None = None
         self._clock = clock
         self._random = random
 
@@ -87,12 +90,20 @@ class SentinelObserver:
         watched.caches["Node"].add_handler(lambda _: self._nodes_changed(changed))
         watched.caches["Pod"].add_handler(lambda change: self._pod_changed(change, changed))
         self._memory.caches = watched.caches
+        self._serving = serving = ServingPods(
+            self._client,
+            clock=self._clock,
+            facts=self._pod_facts,
+            pods=lambda: watched.caches["Pod"],
+            changed=partial(self._moved, changed),
+        )
         leftovers = Leftovers(self._client, watched.caches, stats=_STATS, clock=self._clock)
         await run_all(
             {
                 "watch": watched.run(changed),
                 "leftovers": leftovers.run(),
                 "silence": silence.run(),
+                "serving": serving.run(),
                 "pods": self._until_pods(changed),
             }
         )
@@ -111,6 +122,38 @@ class SentinelObserver:
             if key is not None and pod in (counters.get("data") or {}):
                 changed(key)
 
+    def _moved(self, changed: Callable[[str], None], name: str) -> None:
+        """A pod was taken out of its Service or put back, or routes no longer wait for it."""
+        self._told(changed, name)
+        pod = next((each for each in self._watched.caches["Pod"] if each["metadata"]["name"] == name), None)
+        if pod is not None:
+            self._routes_changed(pod, changed)
+
+    def _pod_facts(self) -> list[GatewayPodFacts]:
+        """Of the pods of our sentinels whose Service can do without them."""
+        caches, silence = self._watched.caches, self._silence
+        pods, routes = caches["Pod"], caches[ROOTS["route"].kind]
+        if silence is None or not all(cache.synced.is_set() for cache in (pods, routes, caches["Service"])):
+            return []
+        led = {each["metadata"]["labels"].get(labels.SENTINEL) for each in caches["Service"] if demands_label(each)}
+        found: list[GatewayPodFacts] = []
+        for pod in pods:
+            about, own = pod["metadata"], pod["metadata"].get("labels") or {}
+            if pod["ended"] or not labels.is_of(pod, self._owner) or own.get(labels.SENTINEL) not in led - {None}:
+                continue
+            name = str(about["name"])
+            facts = GatewayPodFacts(
+                name=name,
+                uid=about["uid"],
+                sentinel=own[labels.SENTINEL],
+                is_ready=pod["ready"],
+                is_out=is_out(pod),
+                is_stale=bool(silence.stale({name})),
+                is_back=silence.is_heard(name) and has_judged(pod, routes),
+            )
+            found.append(facts)
+        return found
+
     def _nodes_changed(self, changed: Callable[[str], None]) -> None:
         """What is reached by the nodes' addresses is reached otherwise now."""
         for service in self._watched.caches["Service"]:
@@ -123,10 +166,14 @@ class SentinelObserver:
         old, new = change.old, change.new
         if old is not None and new is not None and (old["ready"], old["ended"]) == (new["ready"], new["ended"]):
             return
+        self._routes_changed(change.object, changed)
+
+    def _routes_changed(self, pod: Obj, changed: Callable[[str], None]) -> None:
+        """Of the routes that a pod serves."""
         for route in self._watched.caches[ROOTS["route"].kind]:
             key = labels.key_of(route)
             environment = str((route["metadata"].get("labels") or {}).get(labels.ENVIRONMENT) or "")
-            if key is not None and serves(change.object, environment):
+            if key is not None and serves(pod, environment):
                 changed(key)
 
     async def _wait_for_kinds(self) -> None:
@@ -152,6 +199,11 @@ class SentinelObserver:
             if self._silence is not None:
                 own = {pod for one in counters for pod in one.get("data") or {}}
                 report.stale = self._silence.stale(own & pods)
+                report.taken_out = sorted(
+                    str(pod["metadata"]["name"])
+                    for pod in self._watched.caches["Pod"]
+                    if pod["metadata"]["name"] in own and is_out(pod)
+                )
         else:
             report = pb.SentinelReport(verdicts=verdicts(root))
             if kind == "route":
@@ -163,7 +215,8 @@ class SentinelObserver:
         pods = self._watched.caches["Pod"]
         if not pods.synced.is_set():
             return [UNKNOWN]
-        return waiting(route, pods, seen=self._memory.recall(key, route) is not None)
+        drained = self._serving.drained if self._serving is not None else ()
+        return waiting(route, pods, seen=self._memory.recall(key, route) is not None, drained=drained)
 
     def _pods(self) -> set[str]:
         return {pod["metadata"]["name"] for pod in self._watched.caches["Pod"]}

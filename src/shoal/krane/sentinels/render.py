@@ -15,7 +15,7 @@ import orjson
 from shoal.errors import Invalid, not_supported, required
 from shoal.krane.deployments.check import check_id, check_name
 from shoal.krane.deployments.pod import cpu, mib, spread
-from shoal.krane.labels import FLEET, SENTINEL, TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE, labels_of
+from shoal.krane.labels import FLEET, SENTINEL, SERVING, TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE, labels_of
 from shoal.krane.model import Owner
 from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -32,6 +32,8 @@ REDIS_SECRET, REDIS_URL = "redis", "url"
 STATE_DIR = "/var/lib/shoal"  # survives a restart of the container, and is never on a disk
 
 
+SERVING_LABEL = {SERVING: "true"}
+"""Of the pods that the Service leads to; ``serving`` takes silent ones out by another value."""
 _TOLERATION = {"key": "node-class", "operator": "Equal", "value": SENTINEL_NODE_CLASS, "effect": "NoSchedule"}
 _PROGRESS_S = 300
 _GRACE_S = 45
@@ -74,10 +76,15 @@ def check(state: pb.SentinelState) -> None:
 
 
 def render(
-    state: pb.SentinelState, owner: Owner, entry: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None
+    state: pb.SentinelState,
+    owner: Owner,
+    entry: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
+    *,
+    labelled: bool = True,
 ) -> Rendered:
     """The state has been checked. ``entry``: what was sealed in it, if there was something. ``env``: further variables
-    of the gateway."""
+    of the gateway. ``labelled``: every pod that runs has the label that its Service may demand."""
     labels = labels_of(
         owner, "sentinel", state.sentinel,
         workspace=state.workspace, project=state.project, environment=state.environment,
@@ -98,7 +105,10 @@ def render(
             "metadata": about,
             "spec": _spec(state, labels, selector, env or {}),
         },
-        after=(_service(about, selector, state.service or _SERVICES[0]), _disruption_budget(about, selector)),
+        after=(
+            _service(about, {**selector, **SERVING_LABEL} if labelled else selector, state.service or _SERVICES[0]),
+            _disruption_budget(about, selector),
+        ),
     )
 
 
@@ -119,7 +129,7 @@ def _spec(
         "selector": {"matchLabels": dict(selector)},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
         "progressDeadlineSeconds": _PROGRESS_S,
-        "template": {"metadata": {"labels": dict(labels)}, "spec": pod},
+        "template": {"metadata": {"labels": {**labels, **SERVING_LABEL}}, "spec": pod},
     }
 
 

@@ -128,21 +128,35 @@ def serves(pod: Obj, environment: str) -> bool:
     return own.get(labels.COMPONENT) == "sentinel" and own.get(labels.ENVIRONMENT) in (None, environment)
 
 
-def waiting(route: Obj, pods: Iterable[Obj], *, seen: bool) -> list[str]:
+def waiting(route: Obj, pods: Iterable[Obj], *, seen: bool, drained: Collection[str] = ()) -> list[str]:
     """The pods of sentinels that have not taken a route as it is now. A pod that never was ready and never judged the
-    route leads nowhere yet. ``seen`` is False while the route here is older than what was written: then all wait."""
+    route leads nowhere yet, and one that was taken out of its Service a while ago (``drained``) leads nowhere any more.
+    ``seen`` is False while the route here is older than what was written: then all wait."""
     about = route["metadata"]
     environment = str((about.get("labels") or {}).get(labels.ENVIRONMENT) or "")
     entries = {str(one.get("name")): one for one in (route.get("status") or {}).get("gateways") or ()}
     found: list[str] = []
     for pod in pods:
         name, entry = str(pod["metadata"]["name"]), entries.get(str(pod["metadata"]["name"]))
-        if pod["ended"] or not serves(pod, environment) or (entry is None and not pod["ready"]):
+        if name in drained or pod["ended"] or not serves(pod, environment) or (entry is None and not pod["ready"]):
             continue
         is_taken = entry is not None and entry.get("accepted") is True
         if not seen or not is_taken or (entry or {}).get("generation") != about.get("generation"):
             found.append(name)
     return sorted(found)
+
+
+def has_judged(pod: Obj, routes: Iterable[Obj]) -> bool:
+    """Whether a sentinel's pod has looked at every route that it serves, as it is now."""
+    for route in routes:
+        about = route["metadata"]
+        if not serves(pod, str((about.get("labels") or {}).get(labels.ENVIRONMENT) or "")):
+            continue
+        entries = (route.get("status") or {}).get("gateways") or ()
+        judged = next((one for one in entries if one.get("name") == pod["metadata"]["name"]), {})
+        if judged.get("generation") != about.get("generation"):
+            return False
+    return True
 
 
 def stats_key(owner: Owner, config_map: Obj) -> str | None:

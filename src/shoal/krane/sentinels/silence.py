@@ -26,12 +26,15 @@ class Silence:
         self._changed = changed
         self._seen: dict[str, float] = {}  # by pod
         self._stale: frozenset[str] = frozenset()
+        self._heard: set[str] = set()  # pods that were seen to write since they were first seen, or went silent
 
     def saw(self, change: Change) -> None:
         before, after = [(obj or {}).get("data") or {} for obj in (change.old, change.new)]
         now = self._clock.monotonic()
         for pod in before.keys() - after.keys():
             self._seen.pop(pod, None)
+            self._heard.discard(pod)
+        self._heard |= {pod for pod, text in after.items() if pod in before and before[pod] != text}
         self._seen |= {pod: now for pod, text in after.items() if before.get(pod) != text}
 
     async def run(self) -> None:
@@ -46,8 +49,13 @@ class Silence:
             self._seen = dict.fromkeys(self._seen, now)
         stale = frozenset(pod for pod, at in self._seen.items() if now - at > STALE_S)
         told, self._stale = self._stale ^ stale, stale
+        self._heard -= stale
         for pod in sorted(told):
             self._changed(pod)
+
+    def is_heard(self, pod: str) -> bool:
+        """Whether it was seen to write. One that is not stale may only not have been watched for long enough."""
+        return pod in self._heard
 
     def stale(self, pods: Collection[str]) -> list[str]:
         """Those of ``pods`` that are silent, in order."""

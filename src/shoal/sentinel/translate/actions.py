@@ -11,7 +11,7 @@ from envoy.extensions.retry.priority.previous_priorities.v3 import previous_prio
 from envoy.type.matcher.v3 import regex_pb2
 from google.protobuf import wrappers_pb2
 
-from shoal.crds.sentinel import Backend, Redirect, RouteSpec, Sticky
+from shoal.crds.sentinel import Backend, Mirror, Redirect, RouteSpec, Sticky
 from shoal.sentinel.headers import ERROR_HEADER, TARGET_HEADER
 from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.match import normal_path
@@ -31,10 +31,16 @@ _CHOICES = 10  # attempts to pick an instance that was not tried: a dead one is 
 
 
 def forward(
-    spec: RouteSpec, *, idempotent: bool, chosen: str, peers: bool, brief: bool = False
+    spec: RouteSpec,
+    *,
+    idempotent: bool,
+    chosen: str,
+    peers: bool,
+    brief: bool = False,
+    mirrors: Sequence[Mirror] = (),
 ) -> route_pb2.RouteAction:
     """Forward to an instance. ``chosen``: the specifier that reads the deployment from the request; empty: by weights.
-    ``brief``: for requests of the kind that ``is_brief`` describes."""
+    ``brief``: for requests of the kind that ``is_brief`` describes. ``mirrors`` get copies besides the route's own."""
     made = route_pb2.RouteAction(
         timeout=envoy.duration(spec.timeouts.total),
         idle_timeout=envoy.duration(0 if brief else spec.timeouts.idle),
@@ -47,11 +53,11 @@ def forward(
         _choose(made, spec.backends, sticky=spec.sticky is not None, peers=peers)
     if spec.sticky is not None:
         made.hash_policy.append(_hash(spec.sticky))
-    if spec.mirror is not None and spec.mirror.deployment:
-        made.request_mirror_policies.add(
-            cluster=envoy.deployment_cluster(spec.mirror.deployment),
-            runtime_fraction=envoy.fraction(spec.mirror.percent),
-        )
+    for mirror in (*([spec.mirror] if spec.mirror is not None else ()), *mirrors):
+        if mirror.deployment:
+            made.request_mirror_policies.add(
+                cluster=envoy.deployment_cluster(mirror.deployment), runtime_fraction=envoy.fraction(mirror.percent)
+            )
     _rewrite(made, spec)
     return made
 

@@ -7,13 +7,14 @@ is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from shoal.crds.sentinel import Backend, Circuit, RouteSpec
 from shoal.sentinel.model import GatewayPolicy, GatewayRoute, Inputs, RouteTarget
+from shoal.sentinel.translate import rollouts
 from shoal.sentinel.translate.limits import limit_fault
 from shoal.sentinel.translate.match import normal_path, text_fault
 from shoal.sentinel.translate.rules import policy_fault
@@ -27,6 +28,7 @@ class PlannedRoute:
     route: GatewayRoute
     policies: tuple[GatewayPolicy, ...] = ()
     closed: str = ""
+    is_preview: bool = False  # of a route with another host
 
     @property
     def spec(self) -> RouteSpec:
@@ -49,9 +51,9 @@ def plan(inputs: Inputs) -> RoutePlan:
     replicas = replicas_above_limits(inputs)
     policies = _by_environment((_countable(policy, replicas) for policy in inputs.policies.values()), faults)
     hosts: dict[str, list[PlannedRoute]] = {}
-    for route in _owners_first(inputs.routes.values(), faults):
+    for route, is_preview in _owners_first(_with_previews(inputs.routes.values(), faults), faults):
         planned = _planned(route, policies.get(route.environment, []), inputs, faults)
-        hosts.setdefault(route.host.lower(), []).append(planned)
+        hosts.setdefault(route.host.lower(), []).append(replace(planned, is_preview=is_preview))
     ordered = {host: _by_specificity(found, faults) for host, found in sorted(hosts.items())}
     used = [each for found in ordered.values() for each in found if each.route.spec is not None]
     targets, environments = _targets(used)
@@ -100,17 +102,30 @@ def _by_environment(policies: Iterable[GatewayPolicy], faults: dict[str, str]) -
     return found
 
 
-def _owners_first(routes: Iterable[GatewayRoute], faults: dict[str, str]) -> list[GatewayRoute]:
-    """The routes whose environment owns their host. A route without a host has no requests to refuse."""
+def _with_previews(routes: Iterable[GatewayRoute], faults: dict[str, str]) -> Iterator[tuple[GatewayRoute, bool]]:
+    """Each route, and what of it is a preview."""
+    for each in routes:
+        route, fault = rollouts.usable(each)
+        if fault:
+            faults[f"route/{route.name}"] = fault
+        yield route, False
+        yield from ((preview, True) for preview in rollouts.previews(route))
+
+
+def _owners_first(
+    routes: Iterable[tuple[GatewayRoute, bool]], faults: dict[str, str]
+) -> list[tuple[GatewayRoute, bool]]:
+    """The routes whose environment owns their host. A route without a host has no requests to refuse. A preview never
+    takes the host of a route, which may be younger."""
     owners: dict[str, GatewayRoute] = {}
-    kept: list[GatewayRoute] = []
-    for route in sorted(routes, key=lambda one: (one.created_at, one.name)):
+    kept: list[tuple[GatewayRoute, bool]] = []
+    for route, is_preview in sorted(routes, key=lambda one: (one[1], one[0].created_at, one[0].name)):
         if not _is_domain(route.host):
             faults[f"route/{route.name}"] = route.fault or f"invalid host {route.host!r}"
             continue
         owner = owners.setdefault(route.host.lower(), route)
         if owner.environment == route.environment:
-            kept.append(route)
+            kept.append((route, is_preview))
         else:
             faults[f"route/{route.name}"] = f"host {route.host} belongs to another environment"
     return kept
@@ -186,17 +201,18 @@ def _unserved(policies: list[GatewayPolicy], inputs: Inputs) -> str:
 def _by_specificity(found: list[PlannedRoute], faults: dict[str, str]) -> tuple[PlannedRoute, ...]:
     """Longer paths first, then more headers; of two that are the same, the older one is used."""
 
-    def rank(each: PlannedRoute) -> tuple[int, int, str, str]:
+    def rank(each: PlannedRoute) -> tuple[int, int, bool, str, str]:
         headers = len(each.route.spec.headers) if each.route.spec else 0
         path = normal_path(each.route.path)
-        return (-len(path) if path != "/" else 0, -headers, each.route.created_at, each.route.name)
+        length = -len(path) if path != "/" else 0
+        return (length, -headers, each.is_preview, each.route.created_at, each.route.name)
 
     kept: dict[tuple[str, str], PlannedRoute] = {}
     for each in sorted(found, key=rank):
         headers = each.route.spec.headers if each.route.spec else []
         same = (normal_path(each.route.path), repr(sorted(map(repr, headers))))
         first = kept.setdefault(same, each)
-        if first is not each:
+        if first is not each and not (first.is_preview and each.is_preview):  # of two routes that lead to one app
             faults.setdefault(
                 f"route/{each.route.name}", f"route {first.route.name} has the same host, path and headers"
             )
@@ -209,7 +225,7 @@ def _targets(used: list[PlannedRoute]) -> tuple[dict[str, RouteTarget], dict[str
     for each in sorted(used, key=lambda one: one.route.name):
         spec = each.spec
         mirrored: list[Backend] = [spec.mirror] if spec.mirror is not None else []
-        for backend in (*spec.backends, *mirrored):
+        for backend in (*spec.backends, *mirrored, *rollouts.backends(each.route.rollout)):
             if not backend.deployment:
                 continue
             environments.setdefault(each.route.environment, set()).add(backend.deployment)

@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
-from shoal.crds.sentinel import read_policy, read_route
+from shoal.crds.sentinel import RouteRollout, read_policy, read_rollout, read_route
 from shoal.sentinel.model import ApiKeyInfo, GatewayPolicy, GatewayRoute, KeySet, PeerGateway, TlsSecret
 
 ENVIRONMENT = "shoal.dev/environment"
@@ -34,10 +34,19 @@ def route_of(obj: Mapping[str, Any]) -> GatewayRoute:
         "path": path if isinstance(path, str) and path.startswith("/") else "/",
         "created_at": str(obj["metadata"].get("creationTimestamp") or ""),
     }
+    rollout, fault = _rollout_of(obj)
     try:
-        return GatewayRoute(**made, spec=read_route(spec))
+        return GatewayRoute(**made, spec=read_route(spec), rollout=rollout, rollout_fault=fault)
     except _UNREADABLE as error:
         return GatewayRoute(**made, fault=str(error) or "it cannot be read")
+
+
+def _rollout_of(obj: Mapping[str, Any]) -> tuple[RouteRollout, str]:
+    """What is done for candidates, or why it cannot be read: that concerns testers and must not stop users."""
+    try:
+        return read_rollout(obj.get("rollout") or {}), ""
+    except _UNREADABLE as error:
+        return RouteRollout(), f"rollout: {error}"
 
 
 def policy_of(obj: Mapping[str, Any]) -> GatewayPolicy:

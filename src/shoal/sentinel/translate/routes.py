@@ -3,13 +3,13 @@
 Each route becomes up to five routes of Envoy. Requests that name a deployment go to it if it belongs to the host's
 environment, else they get 404. Idempotent requests are retried in more cases than others. The most frequent kind, a GET
 that names no deployment and announces no body, comes first: it is matched without a regular expression and needs one
-timer less (``actions.is_brief``).
+timer less (``actions.is_brief``). Those of testers (``rollouts``) come before the others of their route.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 from envoy.config.core.v3 import base_pb2
@@ -23,7 +23,7 @@ from xds.type.matcher.v3 import matcher_pb2
 from shoal.crds.sentinel import RouteSpec, Timeouts
 from shoal.sentinel.headers import DEPLOYMENT_HEADER, ERROR_HEADER, TARGET_HEADER
 from shoal.sentinel.model import Settings
-from shoal.sentinel.translate import actions, envoy, policies
+from shoal.sentinel.translate import actions, envoy, policies, rollouts
 from shoal.sentinel.translate.match import IDEMPOTENT, header_matcher, method_matcher, route_match, text_fault
 from shoal.sentinel.translate.plan import PlannedRoute, RoutePlan
 
@@ -104,14 +104,28 @@ def _routes(planned: PlannedRoute, settings: Settings, *, choosable: bool) -> It
         return
     peers = bool(settings.entry_secret)
     choice = choice_name(route.environment, sticky=spec.sticky is not None)
-    for variant in _variants(choice, choosable=choosable, brief=actions.is_brief(spec)):
+    variants = list(_variants(choice, choosable=choosable, brief=actions.is_brief(spec)))
+    aimed = [
+        (rollouts.aimed_at(spec, tester.target), replace(variant, matchers=[*variant.matchers, matcher]))
+        for tester in route.rollout.testers
+        for matcher in [rollouts.tester_matcher(tester)]
+        for variant in variants
+        if not variant.chosen
+    ]
+    for leads, variant in [*aimed, *((spec, variant) for variant in variants)]:
+        copied = leads is spec and not variant.chosen
         made = route_pb2.Route(
             name=route.name,
             match=route_match(route.path, [*headers, *variant.matchers]),
             route=actions.forward(
-                spec, idempotent=variant.idempotent, chosen=variant.chosen, peers=peers, brief=variant.brief
+                leads,
+                idempotent=variant.idempotent,
+                chosen=variant.chosen,
+                peers=peers,
+                brief=variant.brief,
+                mirrors=route.rollout.mirrors if copied else (),
             ),
-            request_headers_to_add=_target(spec, variant.chosen) if peers else (),
+            request_headers_to_add=_target(leads, variant.chosen) if peers else (),
             request_headers_to_remove=rules.removed,
         )
         yield _filtered(made, rules.filters)

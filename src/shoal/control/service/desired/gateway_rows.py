@@ -12,7 +12,7 @@ from shoal.control.domain.kinds.places import SERVICES
 from shoal.control.domain.routing import RouteTargets
 from shoal.control.service.desired import render
 from shoal.control.service.desired.directory import RegionFacts
-from shoal.control.service.desired.gateway_specs import policy_spec, route_spec
+from shoal.control.service.desired.gateway_specs import policy_spec, rollout_spec, route_spec
 from shoal.control.service.desired.queries import StoredCertificate, StoredConfig, StoredKey, StoredPeer, StoredSentinel
 
 VARIABLES = ("tls.crt", "tls.key")
@@ -97,13 +97,16 @@ def _peers(row: StoredSentinel, others: Sequence[StoredPeer]) -> list[StoredPeer
 
 def custom_row(kind: str, row: StoredConfig, targets: Mapping[str, RouteTargets], region_id: str) -> render.CustomRow:
     """A policy is the same in all regions; a route leads to what serves the gateway's region."""
-    spec, environment = document(row.spec), row.environment_id
+    spec, environment, rollout = document(row.spec), row.environment_id, {}
     if kind == "route":
         where = targets[environment]
-        made = route_spec(spec, environment, where.in_region(region_id), where.pinned)
+        live = where.in_region(region_id)
+        made, rollout = route_spec(spec, environment, live, where.pinned), rollout_spec(spec, live)
     else:
         made = policy_spec(spec, environment)
-    return render.CustomRow(kind=kind, workspace=row.workspace_id, environment=environment, name=row.name, spec=made)
+    return render.CustomRow(
+        kind=kind, workspace=row.workspace_id, environment=environment, name=row.name, spec=made, rollout=rollout
+    )
 
 
 def keys_rows(rows: Iterable[StoredKey]) -> dict[str, render.CustomRow]:

@@ -13,7 +13,7 @@ from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.matchers import Matcher, TextMatch
 from shoal.control.domain.kinds.policy import read_policy
 from shoal.control.domain.kinds.route import read_route
-from shoal.control.domain.routing import RoutedDeployment, Shares, resolve_route
+from shoal.control.domain.routing import RoutedDeployment, Shares, resolve_extras, resolve_route
 
 
 def route_spec(
@@ -51,6 +51,20 @@ def route_spec(
     if read.policies is not None:
         found["policies"] = list(read.policies)
     return found
+
+
+def rollout_spec(spec: Mapping[str, Any], live: Shares) -> dict[str, Any]:
+    """What a route has beside its spec while a revision is replaced. Gateways of an earlier version refuse a route
+    whose spec has a field that they do not know, and do not look beside the spec."""
+    resolved = resolve_extras(spec, live)
+    made: dict[str, Any] = {
+        name: [{**each, "target": _backend(each["target"])} for each in resolved[name]]
+        for name in ("testers", "previews")
+        if name in resolved
+    }
+    if mirrors := resolved.get("mirrors"):
+        made["mirrors"] = [{"percent": each["percent"], **_backend(each["target"])} for each in mirrors]
+    return made
 
 
 def policy_spec(spec: Mapping[str, Any], environment: str) -> dict[str, Any]:

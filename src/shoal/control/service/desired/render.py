@@ -6,7 +6,7 @@ A test walks the descriptors of the messages, so it fails for a new field that i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -104,6 +104,7 @@ class CustomRow:
     environment: str
     name: str
     spec: Mapping[str, Any]
+    rollout: Mapping[str, Any] = field(default_factory=dict)  # of a route: what is done for candidates
 
 
 def version_message(version: Version) -> pb.Version:
@@ -227,6 +228,7 @@ def custom_state(row: CustomRow, name: str, tls: SecretRow | None = None) -> pb.
         spec=orjson.dumps(row.spec, option=orjson.OPT_SORT_KEYS),
         title=row.name,
         tls=_secret(tls) if tls is not None else None,
+        rollout=orjson.dumps(row.rollout, option=orjson.OPT_SORT_KEYS) if row.rollout else b"",
     )
 
 

@@ -164,6 +164,7 @@ def observed(report: pb.DeploymentReport | pb.SentinelReport) -> dict[str, Any]:
         ],
         "accepted": sum(one.accepted for one in report.verdicts),
         "stale": [clean(pod) for pod in report.stale[:_MAX_VERDICTS]],
+        "takenOut": [clean(pod) for pod in report.taken_out[:_MAX_VERDICTS]],
         "waiting": [clean(pod) for pod in report.waiting[:_MAX_VERDICTS]],
     }
 
