@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections import Counter
@@ -149,6 +150,46 @@ def test_a_gateway_that_does_not_answer_keeps_the_old_instances_until_it_is_forg
     finally:
         os.kill(supervisor, signal.SIGCONT)
     until_answers(loads["eu"], {"v2"})
+
+
+def test_a_silent_gateway_beside_another_leaves_its_service_and_is_no_longer_waited_for(
+    fleet: LocalFleet, tmp_path: Path
+) -> None:
+    fleet.api.put(both("v1"))
+    until_ready(fleet)
+    scale_gateway(fleet, 2)
+    pod = eventually_in_traffic(lambda: pods[0] if len(pods := gateway_pods(fleet, "eu-1")) == 2 else "", what="two")
+    address = gateway_address(fleet.api, "eu")
+    supervisor = supervisor_of(pod)
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        fleet.api.put(both("v2"))
+        held = until_region(fleet, "eu", "Progressing", "GatewayBehind")
+        assert pod in held["message"]
+        eventually_in_traffic(lambda: f"taken out of its Service: {pod}" in gateway_reason(fleet), what="it is named")
+        with RequestLoad(tmp_path / "eu", address, HOST, rate=RATE) as load:  # new connections
+            until_ready(fleet)
+            until_answers(load, {"v2"})
+        assert not bad(load)
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # its container was started again meanwhile
+            os.kill(supervisor, signal.SIGCONT)
+    eventually_in_traffic(lambda: gateway_reason(fleet) == "", what="it is put back")
+    scale_gateway(fleet, 1)
+    eventually_in_traffic(lambda: len(gateway_pods(fleet, "eu-1")) == 1, what="one gateway again")
+
+
+def gateway_reason(fleet: LocalFleet) -> str:
+    found = next(each for each in fleet.api.get("/status")["gateways"] if each["region"] == "eu")
+    return str(found["reason"])
+
+
+def scale_gateway(fleet: LocalFleet, replicas: int) -> None:
+    found = fleet.api.get(f"/projects/{PROJECT}/environments/{ENVIRONMENT}/sentinels")["items"]
+    spec = next(one for one in found if one["spec"]["region"] == "eu")
+    about = {"name": spec["metadata"]["name"], "project": PROJECT, "environment": ENVIRONMENT}
+    wanted = {**spec["spec"], "replicas": replicas}
+    fleet.api.apply({"apiVersion": "shoal.dev/v1", "kind": "Sentinel", "metadata": about, "spec": wanted})
 
 
 def gateway_pods(fleet: LocalFleet, cluster: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shoal.crds.sentinel import API_VERSION, POLICY_KINDS, definitions, read_policy, read_route
+from shoal.crds.sentinel import API_VERSION, POLICY_KINDS, definitions, read_policy, read_rollout, read_route
 from shoal.testing.servers import local_server
 
 ROUTE = {
@@ -64,3 +64,36 @@ def test_a_policy_has_exactly_one_kind() -> None:
     for spec in ({"environment": "e"}, {**POLICY, "cors": {"origins": ["*"]}}):
         with pytest.raises(msgspec.ValidationError, match=f"exactly one of {', '.join(POLICY_KINDS)}"):
             read_policy(spec)
+
+
+_TARGET = {"deployment": "dep_2", "namespace": "shop", "service": "web-2", "port": 8080}
+ROLLOUT = {
+    "testers": [
+        {"header": {"name": "x-beta", "value": "1"}, "target": _TARGET},
+        {"cookie": {"name": "beta", "value": "1"}, "target": _TARGET},
+    ],
+    "mirrors": [{**_TARGET, "percent": 5.5}],
+    "previews": [{"host": "next.example.com", "target": _TARGET}],
+}
+
+
+async def test_a_rollout_is_kept_beside_the_spec_and_makes_a_new_generation_and_what_is_unknown_is_pruned() -> None:
+    async with local_server() as server:
+        await server.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definitions()[0])
+        path = f"/apis/{API_VERSION}/namespaces/default/sentinelroutes"
+        body = {"apiVersion": API_VERSION, "kind": "SentinelRoute", "metadata": {"name": "a"}, "spec": ROUTE}
+        made = await server.post(path, {**body, "rollout": ROLLOUT, "moons": {}})
+        assert made["rollout"] == ROLLOUT and "moons" not in made
+        about = {"name": "a", "resourceVersion": made["metadata"]["resourceVersion"]}
+        changed = {**body, "metadata": about, "rollout": {"previews": ROLLOUT["previews"]}}
+        after = (await server.call("PUT", f"{path}/a", changed)).ok()
+        assert after["metadata"]["generation"] == made["metadata"]["generation"] + 1
+        assert read_rollout(after["rollout"]).previews[0].target.service == "web-2"
+
+
+def test_a_rollout_is_read_as_it_is_written_and_what_is_unknown_is_refused() -> None:
+    found = read_rollout(ROLLOUT)
+    assert [(each.header is None, each.cookie is None) for each in found.testers] == [(False, True), (True, False)]
+    assert found.mirrors[0].percent == 5.5 and read_rollout({}).testers == []
+    with pytest.raises(msgspec.ValidationError, match="moons"):
+        read_rollout({"moons": 2})

@@ -70,13 +70,14 @@ def gateway_rows(places: Sequence[Shown]) -> list[dict[str, Any]]:
     rows = []
     for place in places:
         stats = (place["reported"].get("stats") or {}).get("gateways") or {}
+        out, stale = (place["reported"].get(name) or () for name in ("takenOut", "stale"))
         for pod, entry in sorted(stats.items()):
             counted = list((entry.get("deployments") or {}).values())
             codes = [sum(each["codes"][at] for each in counted) for at in range(5)]
             rows.append(
                 {
                     "gateway": pod,
-                    "state": "stale" if pod in (place["reported"].get("stale") or ()) else "current",
+                    "state": "out" if pod in out else "stale" if pod in stale else "current",
                     "deployments": len(counted),
                     "requests": sum(codes),
                     "errors": codes[4],

@@ -74,7 +74,7 @@ def backends(rollout: RouteRollout) -> Iterable[Backend]:
     yield from rollout.mirrors
 
 
-def tester_matcher(tester: Tester) -> route_pb2.HeaderMatcher:
+def matcher_of(tester: Tester) -> route_pb2.HeaderMatcher:
     """A cookie is one of those in its header, between semicolons."""
     if tester.header is not None:
         wanted = string_pb2.StringMatcher(exact=tester.header.value)

@@ -108,7 +108,7 @@ def _routes(planned: PlannedRoute, settings: Settings, *, choosable: bool) -> It
     aimed = [
         (rollouts.aimed_at(spec, tester.target), replace(variant, matchers=[*variant.matchers, matcher]))
         for tester in route.rollout.testers
-        for matcher in [rollouts.tester_matcher(tester)]
+        for matcher in [rollouts.matcher_of(tester)]
         for variant in variants
         if not variant.chosen
     ]

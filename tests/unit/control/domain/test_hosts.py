@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from fleet_world import World, a_world, an_app, doc
 from sqlalchemy import delete, select
 
 from shoal.control.database import tables
-from shoal.control.domain.hosts import GRACE_MS, domains_of
+from shoal.control.domain.hosts import GRACE_MS, domains_of, preview_host_of
 from shoal.control.domain.model import Actor
 from shoal.control.domain.refusals import DocumentsRefused
-from shoal.control.domain.specs import parse
+from shoal.control.domain.specs import SpecDocument, parse
 from shoal.errors import Conflict, Invalid
 
 HERE, THERE = Actor("default", "ann", "admin"), Actor("team", "tom", "admin")
@@ -118,3 +119,45 @@ async def test_domains_keep_others_out_and_their_own_workspace_in(tmp_path: Path
 
 def test_the_domains_of_a_host() -> None:
     assert domains_of("*.a.example") == domains_of("a.example") == ["a.example", "example"]
+
+
+def previewed(host: str, name: str = "web") -> SpecDocument:
+    """An app with a preview host, as its reader leaves it."""
+    found = parse(an_app(name))
+    return replace(found, raw={**found.raw, "rollout": {"previewHost": host}})
+
+
+async def test_a_preview_host_is_reserved_as_the_hosts_of_routes_are(tmp_path: Path) -> None:
+    async with two_databases(tmp_path) as world:
+        await world.fleet.apply(THERE, previewed("Next.example"))
+        assert await reserved(world) == {"next.example": "team"}
+        why = r'spec.rollout.previewHost: Invalid value: "next.example": is used by another workspace'
+        for dry_run in (True, False):
+            with pytest.raises(Invalid, match=why):
+                await world.fleet.apply(HERE, previewed("next.example"), dry_run=dry_run)
+        await world.clock.advance(2 * GRACE_MS / 1000)
+        await world.fleet.sweep()
+        assert await reserved(world) == {"next.example": "team"}, "it is in use"
+        await world.fleet.apply(THERE, parse(an_app("web")))
+        await world.clock.advance(2 * GRACE_MS / 1000)
+        await world.fleet.sweep()
+        assert await reserved(world) == {}
+
+
+async def test_a_host_is_of_a_route_or_of_one_app(tmp_path: Path) -> None:
+    async with two_databases(tmp_path) as world:
+        await world.apply(a_route("a.example"), who=HERE)
+        with pytest.raises(Invalid, match=r"previewHost.*is the host of route r"):
+            await world.fleet.apply(HERE, previewed("a.example"))
+        for _ in range(2):
+            await world.fleet.apply(HERE, previewed("next.example"))
+        with pytest.raises(Invalid, match=r"spec.host.*is the preview host of app web"):
+            await world.apply(a_route("next.example", "other"), who=HERE)
+        with pytest.raises(Invalid, match=r"previewHost.*is the preview host of app web"):
+            await world.fleet.apply(HERE, previewed("next.example", "api"))
+
+
+def test_a_spec_asks_for_a_preview_host_or_for_none() -> None:
+    assert preview_host_of({"rollout": {"previewHost": "A.Example"}}) == "a.example"
+    for spec in ({}, {"rollout": None}, {"rollout": {}}, {"rollout": "x"}, {"rollout": {"previewHost": 3}}):
+        assert preview_host_of(spec) == ""

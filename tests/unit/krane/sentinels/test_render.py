@@ -58,12 +58,13 @@ def test_every_field_of_a_sentinel_changes_what_is_rendered():
 def test_every_field_of_a_custom_object_changes_what_is_rendered():
     sealed = pb.SealedSecret(secret="sec_1", version=1, wrapped_key=b"w", ciphertext=b"c", variables=["TLS_KEY"])
     given = pb.CustomState(
-        kind="SentinelRoute", workspace="ws_1", environment="env_1", name="r", spec=b"{}", tls=sealed
+        kind="SentinelRoute", workspace="ws_1", environment="env_1", name="r", spec=b"{}", tls=sealed, rollout=b"{}"
     )
 
     def made(each):
         copy = pb.CustomState.from_binary(each.to_binary())
         copy.spec = orjson.dumps({"length": len(each.spec)})
+        copy.rollout = orjson.dumps({"length": len(each.rollout)})
         opened = {"TLS_CRT": each.tls.ciphertext.hex(), "TLS_KEY": each.tls.wrapped_key.hex()}
         secret = custom.render_certificate("route/rt_1", copy, OWNER, opened)
         return secret, custom.render_custom("route/rt_1", copy, OWNER)
@@ -351,3 +352,28 @@ def test_what_pods_that_are_gone_have_left_is_found_and_nothing_else():
         {"op": "remove", "path": "/status/gateways/2"},
     )
     assert leftovers({custom.TYPES["route"]: [route]}, [stats], {"sentinel-eu-0", "sentinel-eu-1"}) == []
+
+
+def test_the_service_leads_to_labelled_pods_once_all_pods_have_the_label():
+    made = render(state(), OWNER)
+    (service, budget), template = made.after, made.root["spec"]["template"]["metadata"]["labels"]
+    selector = service["spec"]["selector"]
+    assert selector[labels.SERVING] == template[labels.SERVING] == "true"
+    assert labels.SERVING not in made.root["spec"]["selector"]["matchLabels"], (
+        "it cannot change, and it can be taken off"
+    )
+    assert labels.SERVING not in budget["spec"]["selector"]["matchLabels"]
+    before = render(state(), OWNER, labelled=False)
+    assert labels.SERVING not in before.after[0]["spec"]["selector"] and before.root == made.root
+
+
+def test_what_a_route_does_for_candidates_is_beside_its_spec():
+    given = pb.CustomState(kind="SentinelRoute", environment="env_1", name="r", spec=b"{}")
+    assert "rollout" not in custom.render_custom("route/rt_1", given, OWNER)
+    given.rollout = b'{"previews": []}'
+    made = custom.render_custom("route/rt_1", given, OWNER)
+    assert (made["spec"], made["rollout"]) == ({}, {"previews": []})
+    for bad in (b"[]", b"{"):
+        given.rollout = bad
+        with pytest.raises(Invalid, match="rollout"):
+            custom.render_custom("route/rt_1", given, OWNER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.krane import labels
-from shoal.krane.sentinels.reports import gateway_pod, waiting
+from shoal.krane.sentinels.reports import gateway_pod, has_judged, waiting
 
 
 def pod(name: str, *, environment: str = "env_1", ready: bool = True, phase: str = "Running") -> dict[str, Any]:
@@ -45,3 +45,16 @@ def test_only_pods_that_are_there_and_serve_the_environment_count() -> None:
 
 def test_while_the_newest_version_is_not_seen_all_wait() -> None:
     assert waiting(route(1, a=(1, True)), [pod("a")], seen=False) == ["a"]
+
+
+def test_one_that_was_taken_out_of_its_service_a_while_ago_is_not_waited_for() -> None:
+    both = [pod("a"), pod("b")]
+    assert waiting(route(2, a=(1, True), b=(1, True)), both, seen=True, drained={"b"}) == ["a"]
+    assert waiting(route(1), both, seen=False, drained={"b"}) == ["a"]
+
+
+def test_a_pod_has_judged_its_routes_when_it_has_looked_at_each_as_it_is_now() -> None:
+    assert has_judged(pod("a"), [route(2, a=(2, False)), route(1, a=(1, True))]), "a refused one is judged"
+    assert not has_judged(pod("a"), [route(2, a=(2, True)), route(2, a=(1, True))])
+    assert not has_judged(pod("a"), [route(1)])
+    assert has_judged(pod("a", environment="env_2"), [route(1)]), "it is not for this pod"

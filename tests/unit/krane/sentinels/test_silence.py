@@ -66,3 +66,17 @@ async def test_a_deleted_pod_is_forgotten() -> None:
     seen.write()
     await seen.wait(STALE_S * 2)
     assert seen.silence.stale({"a"}) == [] and seen.told == []
+
+
+async def test_a_pod_is_heard_only_when_it_is_seen_to_write() -> None:
+    seen = Watching()
+    seen.write(a="1")
+    assert not seen.silence.is_heard("a"), "it may have written long ago"
+    seen.write(a="2")
+    assert seen.silence.is_heard("a")
+    await seen.wait(STALE_S + LOOK_S)
+    assert not seen.silence.is_heard("a")
+    seen.write(a="3")
+    assert seen.silence.is_heard("a")
+    seen.write()
+    assert not seen.silence.is_heard("a")

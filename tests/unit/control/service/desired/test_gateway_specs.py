@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.control.domain.routing import RoutedDeployment, RoutedShare
-from shoal.control.service.desired.gateway_specs import policy_spec, route_spec
+from shoal.control.service.desired.gateway_specs import policy_spec, rollout_spec, route_spec
 from shoal.crds import sentinel
 
 WEB = RoutedDeployment(deployment="dep_1", namespace="shop-prod-x", name="web-1-x", port=9000, protocol="h2c")
@@ -70,3 +70,20 @@ def test_every_kind_of_policy_can_be_read_by_a_gateway(spec: dict[str, object]) 
     assert found.environment == "env_1" and found.enabled == spec.get("enabled", True)
     if "requestSize" in spec:
         assert found.request_size is not None and found.request_size.max_bytes == 1 << 20
+
+
+def test_what_candidates_have_is_beside_the_spec_and_can_be_read_by_a_gateway() -> None:
+    extras = {
+        "header": {"name": "x-beta", "value": "1"}, "cookie": {"name": "b", "value": ""}, "mirror": 5,
+        "previewHost": "next.example",
+    }  # fmt: skip
+    live = {"web": [RoutedShare(WEB, 0, extras), RoutedShare(OLD, 100)]}
+    spec = {"host": "a.example", "app": "web"}
+    found = sentinel.read_rollout(rollout_spec(spec, live))
+    assert [(one.header or one.cookie, one.target.deployment) for one in found.testers] == [
+        (sentinel.NamedValue(name="x-beta", value="1"), "dep_1"), (sentinel.NamedValue(name="b", value=""), "dep_1"),
+    ]  # fmt: skip
+    assert [(one.percent, one.service, one.port) for one in found.mirrors] == [(5.0, "web-1-x", 9000)]
+    assert [(one.host, one.target.protocol) for one in found.previews] == [("next.example", "h2c")]
+    sentinel.read_route(route_spec(spec, "env_1", live, {}))
+    assert rollout_spec(spec, {"web": [RoutedShare(WEB, 100)]}) == {}

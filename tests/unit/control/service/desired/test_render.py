@@ -90,7 +90,9 @@ def test_every_field_of_a_deployment_is_filled_from_the_spec() -> None:
 
 def test_every_field_of_a_sentinel_and_of_custom_states_is_filled() -> None:
     assert empty_fields(a_sentinel()) == ["shared"]
-    row = render.CustomRow(kind="route", workspace="w", environment="e", name="r", spec={"b": 1, "a": 2})
+    row = render.CustomRow(
+        kind="route", workspace="w", environment="e", name="r", spec={"b": 1, "a": 2}, rollout={"previews": []}
+    )
     secret = render.SecretRow(id="sec_1", revision=2, wrapped_key=b"w", ciphertext=b"c", variables=["TLS_KEY"])
     state = render.custom_state(row, "r-1", secret)
     assert empty_fields(state) == []
