@@ -74,6 +74,25 @@ route_specs = st.fixed_dictionaries(
         "policies": st.lists(st.sampled_from(["p0", "p1", "p2", "p3"]), max_size=3, unique=True),
     },
 )
+_rule = st.fixed_dictionaries({"name": _name, "value": _text})
+_rollouts = _some(
+    testers=st.lists(
+        _maybe(
+            st.fixed_dictionaries({"header": _rule, "target": _backend}),
+            st.fixed_dictionaries({"cookie": _rule, "target": _backend}),
+            st.fixed_dictionaries({"target": _backend}),
+        ),
+        max_size=2,
+    ),
+    mirrors=st.lists(
+        st.builds(lambda one, percent: {**one, "percent": percent}, _backend, st.floats(0, 100)), max_size=2
+    ),
+    previews=st.lists(
+        st.fixed_dictionaries({"host": st.sampled_from(["next.example", "a.example", "*", "x y"]), "target": _backend}),
+        max_size=2,
+    ),
+    moons=st.just(2),
+)
 _condition = _maybe(
     st.fixed_dictionaries({"path": _match}),
     st.fixed_dictionaries({"method": st.lists(st.sampled_from(["GET", "POST", "g|t"]), min_size=1, max_size=2)}),
@@ -137,8 +156,8 @@ _peer = st.builds(
 SETTINGS = Settings(limits_socket="/tmp/none/limits")
 
 
-def _objects(prefix: str, specs: list[dict[str, Any]], read: Any) -> dict[str, Any]:
-    named = [{"metadata": {"name": f"{prefix}{at}", "generation": 1}, "spec": spec} for at, spec in enumerate(specs)]
+def _objects(prefix: str, parts: list[dict[str, Any]], read: Any) -> dict[str, Any]:
+    named = [{"metadata": {"name": f"{prefix}{at}", "generation": 1}, **each} for at, each in enumerate(parts)]
     return {each["metadata"]["name"]: read(each) for each in named}
 
 
@@ -146,12 +165,12 @@ inputs = st.builds(
     lambda routes, policies, found, peers: Inputs(
         settings=SETTINGS,
         routes=_objects("r", routes, route_of),
-        policies=_objects("p", policies, policy_of),
+        policies=_objects("p", [{"spec": spec} for spec in policies], policy_of),
         endpoints={ServiceKey("apps", name): one for name, one in zip(DEPLOYMENTS, found, strict=False)},
         peers=tuple(peers),
         issuers={"https://known.example": "https://known.example/keys"},
     ),
-    st.lists(route_specs, max_size=6),
+    st.lists(st.fixed_dictionaries({"spec": route_specs}, optional={"rollout": _rollouts}), max_size=6),
     st.lists(policy_specs, max_size=4),
     st.lists(services, max_size=6),
     st.lists(_peer, max_size=2),

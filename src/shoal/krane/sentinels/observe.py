@@ -149,7 +149,8 @@ class SentinelObserver:
                 is_ready=pod["ready"],
                 is_out=is_out(pod),
                 is_stale=bool(silence.stale({name})),
-                is_back=silence.is_heard(name) and has_judged(pod, routes),
+                is_heard=silence.is_heard(name),
+                has_judged=has_judged(pod, routes),
             )
             found.append(facts)
         return found

@@ -39,19 +39,23 @@ class GatewayPodFacts:
     is_ready: bool
     is_out: bool
     is_stale: bool
-    is_back: bool  # it was heard since it went silent, and has judged every route as it is now
+    is_heard: bool  # seen to write, not only not yet silent
+    has_judged: bool  # every route as it is now
 
 
 def out_of_service(pods: Iterable[GatewayPodFacts]) -> set[str]:
-    """The pods that should be out of their Service: silent ones of sentinels that another pod serves. Pure."""
+    """The pods that should be out of their Service: silent ones of sentinels that another pod serves. Pure.
+
+    An agent that has just started has heard no pod yet: it takes none out, and leaves out those that are."""
     sentinels: dict[str, list[GatewayPodFacts]] = {}
     for pod in pods:
         sentinels.setdefault(pod.sentinel, []).append(pod)
     found: set[str] = set()
     for members in sentinels.values():
-        silent = {pod.name for pod in members if pod.is_stale or (pod.is_out and not pod.is_back)}
-        if any(pod.is_ready and pod.name not in silent for pod in members):
-            found |= silent
+        silent = [pod for pod in members if pod.is_stale or (pod.is_out and not (pod.is_heard and pod.has_judged))]
+        serving = [pod for pod in members if pod.is_ready and pod not in silent]
+        is_sure = any(pod.is_heard for pod in serving)
+        found |= {pod.name for pod in silent if serving and (pod.is_out or is_sure)}
     return found
 
 

@@ -68,6 +68,8 @@ def test_replicas_of_a_gateway_show_their_requests_and_refused_configuration() -
     ]
     stale = {**place, "reported": {**place["reported"], "stale": ["sentinel-x"]}}
     assert [row["state"] for row in gateway_rows([stale])] == ["stale"]
+    out = {**stale, "reported": {**stale["reported"], "takenOut": ["sentinel-x"]}}
+    assert [row["state"] for row in gateway_rows([out])] == ["out"]
     assert refused_of_gateways([place]) == [
         {"refused": "Cluster c", "cluster": "eu-1", "gateway": "sentinel-x", "reason": "no"}
     ]

@@ -75,3 +75,12 @@ async def test_status_shows_a_gateway_that_does_not_hear_of_its_cluster(tmp_path
         assert shown["health"] == "stale" and "sentinel-eu-x" in shown["reason"]
         listed = (await world.fleet.get(ADMIN, ObjectRef("Sentinel", "eu", "shop", "prod")))["status"]
         assert listed["health"] == "stale"
+
+
+async def test_status_tells_pods_that_were_taken_out_of_their_service_from_those_that_serve(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        made = await two_gateways(world)
+        await report(world, made["eu"], stale=["sentinel-eu-x", "sentinel-eu-y"], takenOut=["sentinel-eu-y"])
+        reason = (await world.fleet.status(ADMIN))["gateways"][0]["reason"]
+        assert "serves its last configuration: sentinel-eu-x; " in reason
+        assert reason.endswith("taken out of its Service: sentinel-eu-y")

@@ -23,11 +23,11 @@ from shoal.krane.sentinels.serving import (
 
 
 def facts(name: str, **given_: Any) -> GatewayPodFacts:
-    usual = {"is_ready": True, "is_out": False, "is_stale": False, "is_back": True}
+    usual = {"is_ready": True, "is_out": False, "is_stale": False, "is_heard": True, "has_judged": True}
     return GatewayPodFacts(name=name, uid=f"uid-{name}", sentinel="snt_1", **{**usual, **given_})
 
 
-SILENT = {"is_stale": True, "is_back": False}
+SILENT = {"is_stale": True, "is_heard": False, "has_judged": False}
 
 
 def test_a_silent_pod_is_taken_out_while_another_one_serves() -> None:
@@ -35,18 +35,21 @@ def test_a_silent_pod_is_taken_out_while_another_one_serves() -> None:
     assert out_of_service([facts("a", is_ready=False), facts("b", **SILENT)]) == set()
     assert out_of_service([facts("b", **SILENT)]) == set()
     assert out_of_service([facts("a", **SILENT), facts("b", **SILENT)]) == set(), "the last ones stay"
+    assert out_of_service([facts("a", is_heard=False), facts("b", **SILENT)]) == set(), "it may be silent too"
 
 
 def test_it_stays_out_until_it_is_heard_and_comes_back_when_no_other_serves() -> None:
-    waits = facts("b", is_out=True, is_back=False)
-    assert out_of_service([facts("a"), waits]) == {"b"}, "an agent that has just started does not know it as silent"
+    waits = facts("b", is_out=True, is_heard=False)
+    assert out_of_service([facts("a", is_heard=False), waits]) == {"b"}, "an agent that has just started heard none"
+    assert out_of_service([facts("a"), facts("b", is_out=True, has_judged=False)]) == {"b"}, "its routes may be old"
     assert out_of_service([facts("a"), facts("b", is_out=True)]) == set()
     assert out_of_service([facts("a", is_ready=False), waits]) == set()
 
 
 _pods = st.builds(
     facts, st.integers(0, 5).map(str),
-    is_ready=st.booleans(), is_out=st.booleans(), is_stale=st.booleans(), is_back=st.booleans(),
+    is_ready=st.booleans(), is_out=st.booleans(), is_stale=st.booleans(), is_heard=st.booleans(),
+    has_judged=st.booleans(),
 )  # fmt: skip
 
 
@@ -55,6 +58,8 @@ def test_whenever_one_is_out_another_is_ready_and_heard(pods: list[GatewayPodFac
     out = out_of_service(pods)
     left = [pod for pod in pods if pod.name not in out]
     assert not out or any(pod.is_ready and not pod.is_stale for pod in left)
+    newly = [pod for pod in pods if pod.name in out and not pod.is_out]
+    assert not newly or any(pod.is_ready and pod.is_heard and not pod.is_stale for pod in left)
     assert all(pod.is_stale or pod.is_out for pod in pods if pod.name in out)
 
 
@@ -73,7 +78,7 @@ class Pods:
 
     def facts(self) -> list[GatewayPodFacts]:
         return [
-            facts(name, is_out=value == OUT, is_stale=name in self.silent, is_back=name not in self.silent)
+            facts(name, is_out=value == OUT, is_stale=name in self.silent, is_heard=name not in self.silent)
             for name, value in self.labels.items()
         ]
 
