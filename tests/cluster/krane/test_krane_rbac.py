@@ -13,6 +13,7 @@ from shoal.client import builtin
 from shoal.errors import ApiError, Forbidden, NotFound
 from shoal.krane import rbac
 from shoal.krane.election import make_elector
+from shoal.krane.labels import SERVING
 from shoal.krane.sentinels import install
 from shoal.testing.waiting import eventually
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -59,6 +60,7 @@ async def whole_life(w):
     observed = {KEY: w.deployments.observer, **dict.fromkeys(GATEWAYS, w.sentinels.observer)}
     await eventually(lambda: all(observer.report(key) is not None for key, observer in observed.items()), timeout_s=5)
     await eventually(lambda: w.deployments.observer.synced and w.sentinels.observer.synced, timeout_s=5)
+    await upgrade_gateway(w)
     await w.sentinels.applier.release("route/rt_1", "", "")
     await w.deployments.applier.release(KEY, NAMESPACE, NAME)
     await w.apply(
@@ -76,6 +78,19 @@ async def whole_life(w):
     assert await w.sentinels.applier.live() == {}
     await without_namespace(w)
     await election(w)
+
+
+async def upgrade_gateway(w):
+    """A gateway of an earlier version has a Service that leads to all pods; they get their label."""
+    about = (await w.get("services", name="sentinel-eu-x", namespace="sentinel"))["metadata"]
+    container = {"name": "sentinel", "image": "shoal/sentinel:0"}
+    pod = {"metadata": {"name": "sentinel-eu-x-0", "labels": about["labels"]}, "spec": {"containers": [container]}}
+    await w.of("pods").create(pod, "sentinel")
+    await w.of("services").patch("sentinel-eu-x", {"spec": {"selector": {SERVING: None}}}, "sentinel")
+    await eventually(lambda: w.gateway().drift)
+    await w.apply(sentinel(4))
+    pod = await w.get("pods", name="sentinel-eu-x-0", namespace="sentinel")
+    assert pod["metadata"]["labels"][SERVING] == "true"
 
 
 async def without_namespace(w):

@@ -153,8 +153,8 @@ def has_judged(pod: Obj, routes: Iterable[Obj]) -> bool:
         if not serves(pod, str((about.get("labels") or {}).get(labels.ENVIRONMENT) or "")):
             continue
         entries = (route.get("status") or {}).get("gateways") or ()
-        judged = next((one for one in entries if one.get("name") == pod["metadata"]["name"]), {})
-        if judged.get("generation") != about.get("generation"):
+        judged = {one.get("generation") for one in entries if one.get("name") == pod["metadata"]["name"]}
+        if about.get("generation") not in judged:
             return False
     return True
 
