@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from random import Random
 
 from shoal import __version__
@@ -76,7 +77,8 @@ async def run_control(
 
         await wait_first(
             served(), service.run(), service.freeze_kept_objects(), run_retention(databases, Retention(), clock),
-            sweep_forever(fleet, tokens, clock), supervise("rollouts", lambda: keep_rollouts(fleet, clock), clock=clock),
+            sweep_forever(fleet, tokens, clock),
+            supervise("rollouts", partial(keep_rollouts, fleet, clock), clock=clock),
             supervise("certificates", keeper.run, clock=clock),
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import Any
 from shoal.control.api.answers import applied_json, public_message
 from shoal.control.api.documents import AppliedAll, Documents
 from shoal.control.api.objects import ROOT
-from shoal.control.api.parameters import CHANGING, Call, DryRun
+from shoal.control.api.parameters import CHANGING, Applying, Call
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import Applied, ObjectRef
 from shoal.control.domain.refusals import DocumentsRefused
@@ -49,12 +49,14 @@ class Apply:
             )
         ]  # fmt: skip
 
-    async def apply(self, call: Call, query: DryRun, body: list[Any]) -> RestAnswer:
+    async def apply(self, call: Call, query: Applying, body: list[Any]) -> RestAnswer:
         who, dry_run = call.caller.who, query.dry_run
         parsed = _checked(body)
         order = sorted(range(len(parsed)), key=lambda each: _ORDER[parsed[each].ref.kind])
         try:
-            applied = await self._fleet.apply_all(who, [parsed[each] for each in order], dry_run=dry_run)
+            applied = await self._fleet.apply_all(
+                who, [parsed[each] for each in order], dry_run=dry_run, forced=query.force
+            )
         except DocumentsRefused as refused:
             errors = {order[at]: error for at, error in refused.errors.items()}
             kept = {order[at]: each for at, each in refused.applied.items()}

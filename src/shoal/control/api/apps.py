@@ -115,7 +115,8 @@ class Apps:
             base = writable(found)
             return {**base, "spec": spec_of_revision(base["spec"], template)}
 
-        return applied_answer(await self._objects.edit(call, ref, query, headers, back))
+        edited = await self._objects.edit(call, ref, query, headers, back, forced=True, is_hurried=True)
+        return applied_answer(edited)
 
     async def stop(self, call: Call, query: DryRun, headers: IfMatch) -> RestAnswer:
         return await self._wanted(call, query, headers, "stopped")

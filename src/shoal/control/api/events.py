@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, field
 from shoal.base.asgi_common import Application
 from shoal.base.clock import Clock
 from shoal.control.api.documents import Items, Json
+from shoal.control.api.looks import looks, unless_away
 from shoal.control.api.objects import ENVIRONMENT, ROOT
 from shoal.control.api.parameters import Call, Limited, ref_of
 from shoal.control.database.engine import Database, Databases
@@ -29,7 +30,6 @@ from shoal.errors import (
     BadRequest,
     FieldError,
     NotFound,
-    ServiceUnavailable,
     TooManyRequests,
     invalid,
     not_supported,
@@ -40,8 +40,6 @@ from shoal.rest.api import CORRELATION_PATTERN, is_correlation
 from shoal.rest.operations import Operation
 from shoal.rest.streams import RestStreams, event
 
-LOOK_S = 1.0  # without a hint
-REST_S = 0.1  # between two looks, however many hints there are
 SETTLED_S = 5.0  # no transaction that writes an event takes longer
 BATCH = 200
 _FROM_THE_BEGINNING = -1
@@ -131,9 +129,9 @@ class Events:
     async def _steps(self, who: Actor, correlation: str, first: list[Json]) -> AsyncGenerator[bytes, None]:
         """Each step once. They have no ids: a client that comes back is told all of them."""
         sent: set[bytes] = set()
-        async with aclosing(self._looks(self._databases.of(who.workspace_id))) as looks:
-            async for _ in looks:
-                found = first or await self._unless_away(lambda: self._fleet.timeline(who, correlation)) or []
+        async with aclosing(looks(self._databases.of(who.workspace_id), self._streams.clock)) as moments:
+            async for _ in moments:
+                found = first or await unless_away(lambda: self._fleet.timeline(who, correlation)) or []
                 first = []
                 fresh = [step for step in found if step["reason"] != "Waiting" and _print(step) not in sent]
                 sent.update(_print(step) for step in fresh)
@@ -153,9 +151,9 @@ class Events:
         async def parts() -> AsyncGenerator[bytes, None]:
             sent, sent_s = status_fingerprint(first), clock.monotonic()
             yield event("status", first)
-            async with aclosing(self._looks(database)) as looks:
-                async for _ in looks:
-                    shown = await self._unless_away(lambda: self._fleet.status(who, ref))
+            async with aclosing(looks(database, self._streams.clock)) as moments:
+                async for _ in moments:
+                    shown = await unless_away(lambda: self._fleet.status(who, ref))
                     found = sent if shown is None else status_fingerprint(shown)
                     due = refresh_s > 0 and shown is not None and clock.monotonic() >= sent_s + refresh_s
                     if found != sent or due:
@@ -170,34 +168,14 @@ class Events:
         self, follower: Follower, first: list[dict[str, Any]], database: Database
     ) -> AsyncGenerator[bytes, None]:
         yield _encoded(follower.taken(first))
-        async with aclosing(self._looks(database)) as looks:
-            async for _ in looks:
+        async with aclosing(looks(database, self._streams.clock)) as moments:
+            async for _ in moments:
                 follower.behind = True
                 while follower.behind:
-                    found = await self._unless_away(follower.look)
+                    found = await unless_away(follower.look)
                     yield _encoded(found or [])
                     if found is None:
                         break
-
-    async def _looks(self, database: Database) -> AsyncGenerator[None, None]:
-        """When there may be something new: after a hint, and now and then in any case."""
-        clock = self._streams.clock
-        while True:
-            position = await self._unless_away(database.position)
-            yield
-            await clock.sleep(REST_S)
-            if position is None:
-                await clock.sleep(LOOK_S)
-            else:
-                await database.wait_for_change(position.number, LOOK_S)
-
-    @staticmethod
-    async def _unless_away(ask: Callable[[], Any]) -> Any:
-        """A stream outlives the database: it is quiet meanwhile."""
-        try:
-            return await ask()
-        except ServiceUnavailable:
-            return None
 
 
 class Follower:

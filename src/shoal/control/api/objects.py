@@ -18,7 +18,7 @@ from msgspec import Meta
 from shoal.control.api.answers import applied_answer, deleted_json, object_answer
 from shoal.control.api.documents import APPLIED, DOCUMENTS, LISTS, DeletedObject, Items, Json, Patch
 from shoal.control.api.idempotency import Answers, KeyReused, Remembered
-from shoal.control.api.parameters import CHANGING, Call, DryRun, IdempotencyKey, Limited, Paged, ref_of
+from shoal.control.api.parameters import CHANGING, Applying, Call, DryRun, IdempotencyKey, Limited, Paged, ref_of
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import API_VERSION, Applied, Deleted, ListScope, ObjectRef
 from shoal.control.domain.specs import KINDS, ObjectKind
@@ -115,7 +115,7 @@ class Objects:
         return object_answer(await self._fleet.get(call.caller.who, ref_of(call, kind)))
 
     async def create(
-        self, kind: str, call: Call, query: DryRun, headers: IdempotencyKey, body: dict[str, Any]
+        self, kind: str, call: Call, query: Applying, headers: IdempotencyKey, body: dict[str, Any]
     ) -> RestAnswer:
         placed = _placed(body, ref_of(call, kind))
         keyed = None if query.dry_run else await self._answers.keyed(call, headers.key, kind, body)
@@ -124,7 +124,7 @@ class Objects:
         also = keyed.remember(201) if keyed is not None else None
         try:
             applied = await self._fleet.apply(
-                call.caller.who, placed, dry_run=query.dry_run, create_only=True, also=also
+                call.caller.who, placed, dry_run=query.dry_run, create_only=True, also=also, forced=query.force
             )  # fmt: skip
         except AlreadyExists:
             # the same request may have been under way at the same time
@@ -134,7 +134,7 @@ class Objects:
         return applied_answer(applied)
 
     async def put(
-        self, kind: str, call: Call, query: DryRun, headers: IfMatchOrNone, body: dict[str, Any]
+        self, kind: str, call: Call, query: Applying, headers: IfMatchOrNone, body: dict[str, Any]
     ) -> RestAnswer:
         ref, condition = ref_of(call, kind), precondition(headers)
         document = _placed(body, ref)
@@ -147,24 +147,45 @@ class Objects:
 
         async def change(version: int | None) -> Applied:
             wanted = version if version is not None else own or None
-            return await self._fleet.apply(call.caller.who, document, dry_run=query.dry_run, if_match=wanted)
+            return await self._fleet.apply(
+                call.caller.who, document, dry_run=query.dry_run, if_match=wanted, forced=query.force
+            )  # fmt: skip
 
         return applied_answer(await under(condition, f"{kind} {ref}", partial(self._version, call, ref), change))
 
-    async def patch(self, kind: str, call: Call, query: DryRun, headers: IfMatch, body: dict[str, Any]) -> RestAnswer:
+    async def patch(self, kind: str, call: Call, query: Applying, headers: IfMatch, body: dict[str, Any]) -> RestAnswer:
         def merged(found: Json) -> Json:
             return patched(kind, found, body)
 
-        return applied_answer(await self.edit(call, ref_of(call, kind), query, headers, merged))
+        edited = await self.edit(call, ref_of(call, kind), query, headers, merged, forced=query.force)
+        return applied_answer(edited)
 
-    async def edit(self, call: Call, ref: ObjectRef, query: DryRun, headers: IfMatch, change_of: Edit) -> Applied:
+    async def change(
+        self, call: Call, ref: ObjectRef, change_of: Edit, *, forced: bool = False, is_hurried: bool = False
+    ) -> Applied:
+        """``edit`` without conditions."""
+        return await self.edit(call, ref, DryRun(), IfMatch(), change_of, forced=forced, is_hurried=is_hurried)
+
+    async def edit(
+        self,
+        call: Call,
+        ref: ObjectRef,
+        query: DryRun,
+        headers: IfMatch,
+        change_of: Edit,
+        *,
+        forced: bool = False,
+        is_hurried: bool = False,
+    ) -> Applied:
         """Read, change, write: again when others wrote in between, unless the caller named a version."""
         who, condition = call.caller.who, precondition(headers)
 
         async def write(version: int | None) -> Applied:
             found = await self._fleet.get(who, ref)
             wanted = found["metadata"]["version"] if version is None else version
-            return await self._fleet.apply(who, change_of(found), dry_run=query.dry_run, if_match=wanted)
+            return await self._fleet.apply(
+                who, change_of(found), dry_run=query.dry_run, if_match=wanted, forced=forced, is_hurried=is_hurried
+            )  # fmt: skip
 
         if condition.given:
             await self._fleet.get(who, ref)  # what does not exist is 404, not 412

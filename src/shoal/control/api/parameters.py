@@ -85,6 +85,12 @@ class DryRun(Struct, frozen=True, kw_only=True):
     dry_run: WillChange = field(name="dryRun", default=False)
 
 
+class Applying(DryRun, frozen=True, kw_only=True):
+    force: Annotated[
+        bool, Meta(description="Apply a revision of an app although a rollout took the same contents back")
+    ] = False  # fmt: skip
+
+
 class IdempotencyKey(Struct, frozen=True):
     key: Annotated[
         str | None,

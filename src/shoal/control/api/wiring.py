@@ -18,6 +18,7 @@ from shoal.control.api.master_keys import MasterKeyPaths
 from shoal.control.api.objects import Objects
 from shoal.control.api.operations import Operations
 from shoal.control.api.parameters import PATH_TYPES, FleetHeaders
+from shoal.control.api.rollouts import RolloutPaths
 from shoal.control.api.tokens import TokenPaths
 from shoal.control.api.workspaces import WorkspacePaths
 from shoal.control.database.engine import Databases
@@ -80,6 +81,7 @@ def make_api(
         *Apply(fleet).operations(),
         *objects.operations(),
         *Apps(fleet, objects).operations(),
+        *RolloutPaths(fleet, objects, databases, streams).operations(),
         *Events(fleet, databases, streams).operations(),
         *MasterKeyPaths(databases, sealer).operations(),
         *WorkspacePaths(Workspaces(databases, tokens, fleet.hosts, operators)).operations(),

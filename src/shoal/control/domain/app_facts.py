@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -19,7 +20,7 @@ from shoal.control.domain.kinds.app import DEFAULT_SURGE, AppSpec
 from shoal.control.domain.plan import needed_instances, told_instances
 from shoal.control.domain.rollouts.records import active_rollouts, progress_of_row, strategy_of_row
 from shoal.control.domain.specs import read_app_spec
-from shoal.control.rollout.goals import goal_of
+from shoal.control.rollout.goals import goal_of, testers_of
 from shoal.control.rollout.model import RegionFacts, RevisionFacts
 from shoal.control.rollout.plan import surge_of
 from shoal.control.rollout.progress import KEEPING, Progress
@@ -89,6 +90,12 @@ class KnownApp:
         revision = self.rollout.row.stable_revision
         olds = [row for row in rows if not self.is_candidate(row) and (self.revision(row) == revision or row.routed)]
         return max(olds, key=lambda row: (self.revision(row) == revision, row.routed, row.id), default=None)
+
+    def extras(self, row: Topology) -> dict[str, Any] | None:
+        """What gateways do for a row besides its weight: requests of testers, copies, a preview host."""
+        if self.rollout is None or not self.is_candidate(row):
+            return None
+        return testers_of(self.rollout.strategy, self.rollout.progress, row.region_id) or None
 
     @property
     def keeps_stable(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from shoal.control.database import tables
 from shoal.control.database.tables import Topology
@@ -130,11 +131,20 @@ async def _take(
         for row in own:
             outcome.told |= _tell(work, known, row, each, region.size, free=alone or each.is_free, alone=alone)
             row.weight, row.routed = each.weight, each.routed
+            outcome.rerouted |= _extend(row, known.extras(row))
         outcome.rerouted |= each.weight != before[each.id].weight
         if each.weight == 100 != before[each.id].weight:
             name = str(own[0].reason.get("region") or "")
             say(work, known, "Live", f"revision {known.revision(own[0])} takes all requests", region=name)
     return outcome
+
+
+def _extend(row: Topology, extras: dict[str, Any] | None) -> bool:
+    """Write what gateways do for a candidate besides its weight; True where that is news."""
+    if row.extras == extras:
+        return False
+    row.extras = extras
+    return True
 
 
 def _tell(

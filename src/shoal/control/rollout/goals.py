@@ -32,6 +32,7 @@ def begin(strategy: Strategy, regions: Mapping[str, str], now_ms: int, *, is_hur
         waves=tuple(regions for _, regions in waves),
         specs=tuple(spec for spec, _ in waves),
         is_hurried=is_hurried,
+        entered_ms=now_ms,
         looked_ms=now_ms,
     )
 

@@ -242,7 +242,15 @@ def _wait_s(strategy: Strategy, progress: Progress) -> float:
 def _next(strategy: Strategy, progress: Progress, facts: RolloutFacts) -> Decided:
     """Leave a step that has ended."""
     fresh = replace(
-        progress, settled_ms=0, short_ms=0, is_approved=False, hold="", held_ms=0, requests=0, has_enough=False
+        progress,
+        entered_ms=facts.now_ms,
+        settled_ms=0,
+        short_ms=0,
+        is_approved=False,
+        hold="",
+        held_ms=0,
+        requests=0,
+        has_enough=False,
     )
     step = _step(strategy, progress)
     if step is not None:

@@ -77,6 +77,7 @@ class Progress:
     is_hurried: bool = False  # the steps are left out: a person promotes, or goes back to an earlier revision
     is_paused: bool = False  # by a person
     is_approved: bool = False  # this step's pause, or the step is skipped
+    entered_ms: int = 0  # when the step began
     settled_ms: int = 0  # when every region had what the step grants; 0: not yet
     short_ms: int = 0  # since when the candidate has too few instances somewhere
     held_ms: int = 0  # since when it waits for something that may never come

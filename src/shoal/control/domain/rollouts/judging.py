@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from shoal.control.domain.app_facts import KnownApp, KnownRollout
+from shoal.control.domain.samples import newest_sample, read_samples
 from shoal.control.domain.work import PendingWork
+from shoal.control.rollout.analysis import Rules
+from shoal.control.rollout.looking import (
+    WARM_MS,
+    JudgedRegion,
+    heard_until,
+    judge,
+    silent,
+    span_of,
+    windows,
+    with_numbers,
+)
 from shoal.control.rollout.progress import RUNNING, AnalysisFacts
+from shoal.control.rollout.samples import BOUNDS_MS
 
 
 async def look(work: PendingWork, known: KnownApp, rollout: KnownRollout) -> AnalysisFacts | None:
@@ -14,4 +27,45 @@ async def look(work: PendingWork, known: KnownApp, rollout: KnownRollout) -> Ana
         return None
     if work.now < progress.looked_ms + round(strategy.interval_s * 1000):
         return None
-    return None
+    regions = judged_regions(known)
+    if not regions:
+        return None
+    environment = known.app.environment_id
+    heard = heard_until(regions, await newest_sample(work.session, environment), work.now)
+    span = span_of(progress, heard)
+    if not heard:
+        return silent(progress, regions)
+    if span[0] >= span[1]:
+        return None
+    deployments = {id_ for each in regions.values() for id_ in (each.candidate, each.stable)}
+    samples = await read_samples(work.session, environment, deployments, *span)
+    found = windows(samples, regions, heard, span)
+    rules = Rules(
+        abort=strategy.abort,
+        bounds_ms=BOUNDS_MS,
+        regions={id_: each.name for id_, each in regions.items()},
+        candidate=rollout.row.revision,
+        stable=rollout.row.stable_revision,
+        since_ms=progress.entered_ms,
+        warm_until_ms=progress.settled_ms + WARM_MS if progress.settled_ms else work.now,
+        weights={id_: each.weight for id_, each in regions.items() if each.weight},
+    )
+    facts = judge(rules, progress, found)
+    return facts and with_numbers(facts, found, regions)
+
+
+def judged_regions(known: KnownApp) -> dict[str, JudgedRegion]:
+    """The regions in which gateways send requests to the candidate while stable is there too."""
+    found: dict[str, JudgedRegion] = {}
+    for region_id, rows in known.regions().items():
+        stable = known.stable_row(rows)
+        candidate = next((row for row in rows if known.is_candidate(row)), None)
+        if stable is None or candidate is None or not candidate.routed:
+            continue
+        found[region_id] = JudgedRegion(
+            name=str(candidate.reason.get("region") or region_id),
+            candidate=candidate.deployment_id,
+            stable=stable.deployment_id,
+            weight=candidate.weight if candidate.weight == candidate.routed else 0,
+        )
+    return found

@@ -1,0 +1,132 @@
+"""Rollouts of an app: where they are, what was decided, and what people do to them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from shoal.base.asgi_common import Application
+from shoal.control.api.answers import applied_answer
+from shoal.control.api.documents import APPLIED, Items, Json
+from shoal.control.api.events import status_fingerprint
+from shoal.control.api.looks import looks, unless_away
+from shoal.control.api.objects import ENVIRONMENT, Objects, writable
+from shoal.control.api.parameters import CHANGING, Call, ref_of
+from shoal.control.database.engine import Databases
+from shoal.control.domain.fleet import Fleet
+from shoal.control.domain.plan import spec_of_revision
+from shoal.control.rollout.commands import COMMANDS
+from shoal.control.rollout.progress import ROLLED_BACK
+from shoal.errors import BadRequest, Conflict, NotFound, TooManyRequests
+from shoal.rest.answers import RestAnswer
+from shoal.rest.operations import Operation
+from shoal.rest.streams import RestStreams, event
+
+_APP = f"{ENVIRONMENT}/apps/{{name}}"
+_SAYS = {
+    "pause": "Stay at the step that is under way",
+    "resume": "End a pause, approve a step that waits for approval, or go on after a failure that froze it",
+    "skip": "Leave out the rest of the step that is under way",
+    "promote": "Leave out all steps that are left; regions still go in their waves",
+    "abort": "Give all requests back to the stable revision, in all regions at once",
+}
+
+
+class Told(Struct, forbid_unknown_fields=True):
+    """Why, for the decisions of the rollout."""
+
+    reason: Annotated[str, Meta(max_length=1000)] = ""
+
+
+class OneRollout(Struct, frozen=True, kw_only=True):
+    number: Annotated[int, Meta(ge=0, description="Which rollout of the app, from 1; 0: the newest")] = 0
+
+
+class RolloutPaths:
+    def __init__(self, fleet: Fleet, objects: Objects, databases: Databases, streams: RestStreams) -> None:
+        self._fleet = fleet
+        self._objects = objects
+        self._databases = databases
+        self._streams = streams
+
+    def operations(self) -> list[Operation]:
+        def at(method: str, path: str, id_: str, summary: str, handler: Any, **more: Any) -> Operation:
+            return Operation(
+                method=method, path=f"{_APP}/{path}", id=id_, tag="rollouts", summary=summary, handler=handler,
+                **{"errors": (NotFound,), "answers": {200: Json}, **more},
+            )  # fmt: skip
+
+        changing = (BadRequest, NotFound, Conflict)
+        return [
+            at("GET", "rollouts", "listRollouts", "The rollouts of an app, newest first", self.list_,
+               answers={200: Items}),
+            at("GET", "rollout", "getRollout", "A rollout: its steps, regions, numbers and decisions", self.get),
+            at("GET", "rollout/watch", "watchRollout", "The newest rollout now and after each change, as server-sent "
+               "events", self.watch, answers={200: str}, media="text/event-stream", errors=(NotFound, TooManyRequests)),
+            *(
+                at("POST", f"rollout/{verb}", f"{verb}Rollout", _SAYS[verb], partial(self.command, verb),
+                   errors=changing)
+                for verb in COMMANDS
+            ),
+            at("POST", "rollout/retry", "retryRollout", "Apply the revision again that the last rollout took back",
+               self.retry, answers={200: APPLIED["App"]}, errors=CHANGING),
+            at("POST", "rollout/undo", "undoRollout", "Go back to the revision that the last rollout began from",
+               self.undo, answers={200: APPLIED["App"]}, errors=CHANGING),
+        ]  # fmt: skip
+
+    async def list_(self, call: Call) -> Json:
+        return {"items": await self._fleet.rollouts(call.caller.who, ref_of(call, "App"))}
+
+    async def get(self, call: Call, query: OneRollout) -> Json:
+        return await self._fleet.rollout(call.caller.who, ref_of(call, "App"), query.number)
+
+    async def watch(self, call: Call) -> Application:
+        who, ref = call.caller.who, ref_of(call, "App")
+        first = await self._fleet.rollout(who, ref)
+        database = self._databases.of(who.workspace_id)
+
+        async def parts() -> AsyncGenerator[bytes, None]:
+            sent = status_fingerprint(first)
+            yield event("rollout", first)
+            async with aclosing(looks(database, self._streams.clock)) as moments:
+                async for _ in moments:
+                    shown = await unless_away(lambda: self._fleet.rollout(who, ref))
+                    found = sent if shown is None else status_fingerprint(shown)
+                    yield event("rollout", shown) if found != sent else b""
+                    sent = found
+
+        return self._streams.events(call.request.token, parts(), "rollouts")
+
+    async def command(self, verb: str, call: Call, body: Told) -> Json:
+        return await self._fleet.command_rollout(call.caller.who, ref_of(call, "App"), verb, reason=body.reason)
+
+    async def retry(self, call: Call) -> RestAnswer:
+        newest = await self._fleet.rollout(call.caller.who, ref_of(call, "App"))
+        if newest["outcome"] != ROLLED_BACK:
+            raise Conflict("no rollout was taken back: nothing to retry")
+        return await self._again(call, newest["revision"], forced=True)
+
+    async def undo(self, call: Call) -> RestAnswer:
+        newest = await self._fleet.rollout(call.caller.who, ref_of(call, "App"))
+        if newest["outcome"] == ROLLED_BACK:
+            raise Conflict("the last rollout was taken back already: nothing to undo")
+        return await self._again(call, newest["stableRevision"], is_hurried=True)
+
+    async def _again(self, call: Call, revision: int, *, forced: bool = False, is_hurried: bool = False) -> RestAnswer:
+        """Apply the template of an earlier revision."""
+        who, ref = call.caller.who, ref_of(call, "App")
+        known = (await self._fleet.history(who, ref))["revisions"]
+        template = next((each["template"] for each in known if each["revision"] == revision), None)
+        if template is None:
+            raise Conflict(f"revision {revision} is no longer known: apply it from its file")
+
+        def back(found: Json) -> Json:
+            base = writable(found)
+            return {**base, "spec": spec_of_revision(base["spec"], template)}
+
+        edited = await self._objects.change(call, ref, back, forced=forced, is_hurried=is_hurried)
+        return applied_answer(edited)
