@@ -1,4 +1,5 @@
 """Retention: removes old changes and tombstones, stored answers, events, audit rows, and what deleted clusters left.
+Samples of traffic are added up to minutes, and removed later.
 
 It deletes in transactions of at most a thousand rows, so that others wait only briefly. Any number of
 control planes may do this on one database: they find less to do.
@@ -16,7 +17,8 @@ from shoal.base.logs import get_logger
 from shoal.control.database.changes import BATCH, forget
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.leftovers import forget_deleted_clusters
-from shoal.control.database.tables import Audit, Event, Idempotency
+from shoal.control.database.tables import Audit, Event, Idempotency, Traffic
+from shoal.control.database.traffic import MINUTE_MS, fold_samples
 from shoal.errors import ConfigError, ServiceUnavailable
 
 _HOUR_S = 3600.0
@@ -34,27 +36,36 @@ class Retention:
     idempotency_s: float = _DAY_S
     events_s: float = 14 * _DAY_S
     audit_s: float = 400 * _DAY_S
+    samples_s: float = _HOUR_S  # of traffic; older ones are added up to minutes
+    traffic_s: float = _DAY_S
     every_s: float = 600.0
     batch: int = BATCH  # rows of one transaction
 
     def __post_init__(self) -> None:
-        for name in ("changes_s", "tombstones_s", "idempotency_s", "events_s", "audit_s", "every_s", "batch"):
+        for name in (
+            "changes_s", "tombstones_s", "idempotency_s", "events_s", "audit_s", "samples_s", "traffic_s", "every_s",
+            "batch",
+        ):  # fmt: skip
             if getattr(self, name) <= 0:
                 raise ConfigError(f"retention.{name} is {getattr(self, name)}: use more than 0")
         if self.tombstones_s < self.changes_s:
             raise ConfigError(
                 f"retention.tombstones_s is {self.tombstones_s}: use changes_s ({self.changes_s}) or more"
             )
+        if self.traffic_s < self.samples_s:
+            raise ConfigError(f"retention.traffic_s is {self.traffic_s}: use samples_s ({self.samples_s}) or more")
 
 
 class SweptRows(NamedTuple):
-    """How many rows were removed."""
+    """How many rows were removed; ``samples`` were added up to minutes."""
 
     changes: int
     tombstones: int
     idempotency: int
     events: int
     audit: int
+    samples: int
+    traffic: int
 
 
 async def run_retention(databases: Databases, retention: Retention, clock: Clock) -> None:
@@ -78,7 +89,10 @@ async def sweep(database: Database, retention: Retention) -> SweptRows:
     answers = await _all_steps(database, retention.idempotency_s, _forget_answers, retention.batch)
     events = await _all_steps(database, retention.events_s, _forget_events, retention.batch)
     audit = await _all_steps(database, retention.audit_s, _forget_audit, retention.batch)
-    return SweptRows(forgotten.changes, forgotten.tombstones, answers, events, audit)
+    old_ms = database.time.now_ms() - round(retention.samples_s * 1000)
+    samples = await fold_samples(database, old_ms - old_ms % MINUTE_MS)
+    traffic = await _all_steps(database, retention.traffic_s, _forget_traffic, retention.batch)
+    return SweptRows(forgotten.changes, forgotten.tombstones, answers, events, audit, samples, traffic)
 
 
 async def _all_steps(database: Database, keep_s: float, step: Any, batch: int) -> int:
@@ -105,6 +119,16 @@ async def _forget_events(database: Database, before: int, batch: int) -> int:
 
 async def _forget_audit(database: Database, before: int, batch: int) -> int:
     return await _forget_prefix(database, Audit, before, batch)
+
+
+async def _forget_traffic(database: Database, before: int, batch: int) -> int:
+    key = (Traffic.environment_id, Traffic.from_at, Traffic.span_ms, Traffic.region_id)
+    old = (Traffic.span_ms == MINUTE_MS, Traffic.from_at < before - MINUTE_MS)
+    async with database.reading() as session:
+        found = [tuple(row) for row in await session.execute(select(*key).where(*old).limit(batch))]
+    if found:
+        await _delete(database, delete(Traffic).where(tuple_(*key).in_(found)))
+    return len(found)
 
 
 async def _forget_prefix(database: Database, table: type[Event] | type[Audit], before: int, batch: int) -> int:

@@ -472,6 +472,19 @@ class BadRevision(Base):
     at: Mapped[int]
 
 
+class Traffic(Base):
+    """What the gateways of a region counted of an environment's deployments, in 5 s or, later, in a minute."""
+
+    __tablename__ = "traffic"
+    environment_id: Mapped[str] = mapped_column(Key, primary_key=True)
+    from_at: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    span_ms: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    region_id: Mapped[str] = mapped_column(Key, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Key)
+    deployments: Mapped[dict[str, Any]]  # by id, those that had requests: ``shoal.control.database.traffic``
+    __table_args__ = (Index(None, "span_ms", "from_at"),)
+
+
 class Token(Base):
     """A token for the control plane. Only its digest is stored."""
 

@@ -7,7 +7,7 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "0010"
-down_revision = "0008"
+down_revision = "0009"
 
 JSON = sa.JSON().with_variant(JSONB(), "postgresql")
 
