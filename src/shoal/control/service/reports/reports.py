@@ -34,8 +34,10 @@ from shoal.control.service.desired.directory import Directory
 from shoal.control.service.desired.index import DesiredIndex
 from shoal.control.service.desired.reported import Reported
 from shoal.control.service.metrics import ServiceMetrics
+from shoal.control.service.reports import counting
 from shoal.control.service.reports import rows as report_rows
 from shoal.control.service.reports.rows import News, PlaceEpoch, ReportedRow, report_statements, update_values
+from shoal.control.service.reports.traffic import CountedTraffic, write_traffic
 from shoal.control.service.stream.opened import fenced
 from shoal.errors import ServiceUnavailable
 from shoal.sync.fingerprint import fingerprint
@@ -238,6 +240,7 @@ class Reports:
                 await tx.ask(report_statements(tx.dialect).update, {"rows": listed(touched)})
             await writer.write_instances()
             await writer.write_hops()
+            await writer.write_traffic()
             with tx.caused_by(writer.cause):
                 if writer.deployments:
                     await self._consequences.deployments(tx, writer.deployments)
@@ -327,6 +330,7 @@ class _Writer:
         self.deployments: set[str] = set()  # ids, about which something new was said
         self.sentinel_keys: set[str] = set()
         self.answers: dict[str, Answers] = {}  # by deployment
+        self._counted: list[CountedTraffic] = []
         self._moved: set[str] = set()  # gateways whose entries or health are others
         self._hops: list[list[int]] = []  # of changes that requests led to, as ``ReportStatements.hops`` takes them
         self._causes: set[str] = set()  # the requests that what was reported follows from
@@ -345,12 +349,14 @@ class _Writer:
             self._outcome.counted.append((request.stream, result))
             if result == "old":
                 continue
-            counted, before = row.observed, _reachable(row)
+            last, before = row.observed, _reachable(row)
             row = row._replace(report_epoch=order[0], report_sequence=order[1])
             self._rows[where] = self._outcome.touched[where] = row
             if result == "same":
                 continue
             row, news = report_rows.take(row, report, print_, self._tx.incarnation, self._tx.now)
+            if row.kind == "sentinel":
+                row = self._count(request, row, last)
             self._rows[where] = self._outcome.touched[where] = row
             self._outcome.news.append((row, news, self._tx.now))
             self._causes.add(row.correlation)
@@ -364,12 +370,22 @@ class _Writer:
                 self.deployments.add(row.object_id)
                 continue
             self.sentinel_keys.add(row.key)
-            if row.kind == "sentinel":
-                region = request.member.cluster.region
-                for id_, found in report_rows.answers(counted, row.observed).items():
-                    self.answers[id_] = Answers(region, *found)
             if row.kind == "sentinel" and _reachable(row) != before:
                 self._moved.add(row.object_id)
+
+    def _count(self, request: _Request, row: ReportedRow, last: Any) -> ReportedRow:
+        """Note what a gateway counted since its last report."""
+        assert row.observed is not None
+        counted = counting.count(last, row.observed["stats"], self._tx.now)
+        for id_, found in counted.answers().items():
+            self.answers[id_] = Answers(request.member.cluster.region, *found)
+        if counted.parts:
+            region_id = request.member.cluster.region_id
+            self._counted.append(CountedTraffic(row.workspace_id, row.object_id, region_id, counted.parts))
+        return row._replace(observed={**row.observed, "counted": counted.memory})
+
+    async def write_traffic(self) -> None:
+        await write_traffic(self._tx, self._counted)
 
     @property
     def cause(self) -> str:

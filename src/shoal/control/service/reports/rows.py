@@ -31,7 +31,7 @@ _HEALTH = {
     pb.SentinelHealth.PAUSED: "paused",
 }
 _LONG_TEXT = 4096
-_MAX_STATS_BYTES = 64 << 10
+_MAX_STATS_BYTES = 256 << 10
 _MAX_ENTRIES, _MAX_VERDICTS = 16, 20
 
 
@@ -163,36 +163,22 @@ def observed(report: pb.DeploymentReport | pb.SentinelReport) -> dict[str, Any]:
             if not one.accepted
         ],
         "accepted": sum(one.accepted for one in report.verdicts),
+        "versions": {clean(one.sentinel): _number(one) for one in report.verdicts[:_MAX_VERDICTS] if one.accepted},
         "stale": [clean(pod) for pod in report.stale[:_MAX_VERDICTS]],
         "takenOut": [clean(pod) for pod in report.taken_out[:_MAX_VERDICTS]],
         "waiting": [clean(pod) for pod in report.waiting[:_MAX_VERDICTS]],
     }
 
 
+def _number(verdict: pb.Verdict) -> int:
+    """Of the version that a gateway has accepted; 0 where its agent is of an earlier release."""
+    return verdict.version.number if verdict.version is not None else 0
+
+
 def health_of(report: pb.SentinelReport) -> str:
     """``stale``: all of its replicas serve, but none has heard of its cluster for a while."""
     health = _HEALTH.get(report.health, "unknown")
     return "stale" if health == "healthy" and 0 < report.available_replicas <= len(report.stale) else health
-
-
-def answers(before: Any, after: Any) -> dict[str, tuple[int, int]]:
-    """By deployment, how many requests a gateway counted since its last report, and how many were answered with 5xx.
-    Both are ``observed`` of a gateway. A pod that counts anew is taken from zero."""
-    found: dict[str, tuple[int, int]] = {}
-    old = ((before or {}).get("stats") or {}).get("gateways") or {}
-    new = ((after or {}).get("stats") or {}).get("gateways") or {}
-    for pod, entry in new.items():
-        known = (old.get(pod) or {}).get("deployments") or {}
-        for deployment, counted in (entry.get("deployments") or {}).items():
-            codes = counted.get("codes") or []
-            past = (known.get(deployment) or {}).get("codes") or []
-            if len(codes) != len(past) or sum(codes) < sum(past):
-                past = [0] * len(codes)
-            requests, failed = sum(codes) - sum(past), (codes[-1] - past[-1]) if codes else 0
-            if requests > 0:
-                more = found.get(deployment, (0, 0))
-                found[deployment] = (more[0] + requests, more[1] + max(0, failed))
-    return found
 
 
 def uid_of(instance: pb.Instance) -> str:

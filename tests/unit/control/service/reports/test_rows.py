@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.control.service.reports.rows import ReportedRow, answers, observed, take
+from shoal.control.service.reports.rows import ReportedRow, observed, take
 from shoal.control.service.reports.rows import judge as judge_report
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -80,20 +80,13 @@ def test_a_gateway_is_stale_when_none_of_its_replicas_hears_of_its_cluster(stale
     assert observed(report)["health"] == expected and observed(report)["stale"] == stale
 
 
-def counters(**pods: dict[str, list[int]]) -> dict[str, object]:
-    return {
-        "stats": {
-            "gateways": {
-                pod: {"deployments": {id_: {"codes": codes} for id_, codes in found.items()}}
-                for pod, found in pods.items()
-            }
-        }
-    }
-
-
-def test_answers_are_what_was_counted_since_the_last_report() -> None:
-    before = counters(a={"d": [0, 10, 0, 0, 5]}, b={"d": [0, 100, 0, 0, 100]})
-    after = counters(a={"d": [0, 20, 0, 0, 45], "e": [0, 3, 0, 0, 0]}, b={"d": [0, 1, 0, 0, 1]})
-    assert answers(before, after) == {"d": (52, 41), "e": (3, 0)}, "b was started again"
-    assert answers(after, after) == {}
-    assert answers(None, {"stats": None}) == {}
+def test_a_verdict_is_kept_with_the_version_that_the_gateway_accepted() -> None:
+    version = pb.Version(database="main", incarnation=1, number=9)
+    verdicts = [
+        pb.Verdict(sentinel="a", accepted=True, version=version),
+        pb.Verdict(sentinel="b", accepted=True),
+        pb.Verdict(sentinel="c", accepted=False, message="no", version=version),
+    ]
+    found = observed(pb.SentinelReport(key="route/r", verdicts=verdicts))
+    assert found["versions"] == {"a": 9, "b": 0}, "an agent of the version before says none"
+    assert found["refused"] == [{"gateway": "c", "message": "no"}]
