@@ -7,6 +7,7 @@ rejects unknown fields.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -242,6 +243,24 @@ def read_route(spec: Any) -> RouteSpec:
 def read_rollout(rollout: Any) -> RouteRollout:
     """``msgspec.ValidationError`` names the error."""
     return msgspec.convert(rollout, RouteRollout)
+
+
+def under_test(specs: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The deployments whose counters a rollout may be judged by, of routes as they are in the cluster: all of an app
+    that routes lead to several of, whatever their weights and conditions, and those that get copies of requests."""
+    sharing: dict[tuple[str, ...], set[str]] = {}
+    found: set[str] = set()
+    for spec in specs:
+        for backend in spec.get("backends") or ():
+            app = (str(backend.get("app") or ""),)
+            of = (str(spec.get("environment")), *app) if app[0] else (str(spec.get("host")), str(spec.get("path")), "")
+            sharing.setdefault(of, set()).add(str(backend.get("deployment") or ""))
+        if mirror := spec.get("mirror"):
+            found.add(str(mirror.get("deployment") or ""))
+    for deployments in sharing.values():
+        if len(deployments) > 1:
+            found |= deployments
+    return found - {""}
 
 
 def read_policy(spec: Any) -> PolicySpec:

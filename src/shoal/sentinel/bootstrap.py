@@ -14,13 +14,12 @@ from shoal.kube.objects import Obj
 from shoal.sentinel.headers import DEPLOYMENT_HEADER, PRINCIPAL_HEADER
 from shoal.sentinel.translate.envoy import REPLICAS, REQUESTS, RUNTIME, TRACES
 from shoal.sentinel.translate.rules import FIRST_VERDICT
+from shoal.sync.counters import LATENCY_MS
 
 XDS_CLUSTER = "xds"
 _TRUSTED = "/etc/ssl/certs/ca-certificates.crt"  # what the machine trusts, for a collector with TLS
 SOCKET_PATH_MAX = 100  # the kernel takes 107 bytes; Envoy adds some
 
-LATENCY_MS = (1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10000.0)
-"""Upper bounds of the latency histograms."""
 BEYOND_MS = 1e12  # Envoy shows nothing above its last bound, so the last one is above all possible values
 
 # The first lookup of a custom header makes Envoy index all headers of a request, so these are registered at start.
@@ -49,7 +48,6 @@ class Bootstrap:
     admin_socket: Path
     max_connections: int
     max_heap_bytes: int  # 0: no limit
-    flush_s: float  # interval at which histograms merge their samples
     traces_url: str = ""  # of the collector of traces; empty: none
 
 
@@ -77,7 +75,9 @@ def bootstrap(wanted: Bootstrap) -> Obj:
         "overload_manager": _overload(wanted),
         "layered_runtime": {"layers": [{"name": "static", "static_layer": dict(RUNTIME)}]},
         "stats_config": _stats(),
-        "stats_flush_interval": f"{wanted.flush_s:g}s",
+        # Histograms are merged when they are asked for, after the answer: an answer has what there was at the last one.
+        # By a timer of its own, Envoy would not say when it was.
+        "stats_flush_on_admin": True,
     }
 
 

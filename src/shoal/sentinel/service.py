@@ -20,6 +20,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from shoal.base.asgi import serving
 from shoal.base.clock import Clock
 from shoal.base.files import own_private_dir
@@ -28,6 +30,7 @@ from shoal.base.metrics import Metrics
 from shoal.base.supervision import Run, supervise
 from shoal.base.tasks import OwnedTasks, beside
 from shoal.client import Client, connect, load_inside
+from shoal.crds.sentinel import under_test
 from shoal.sentinel import snapshot
 from shoal.sentinel.arrivals import is_early
 from shoal.sentinel.bootstrap import SOCKET_PATH_MAX, Bootstrap
@@ -119,7 +122,7 @@ class Gateway:
         self.issuers = IssuerFinder(self.inputs.set_issuers, clock=clock, random=random)
         self.supervisor = Supervisor(
             find_envoy(), folder, _bootstrap(config, folder), clock=clock, random=random,
-            concurrency=config.concurrency, drain_s=config.drain_s,
+            concurrency=config.concurrency, drain_s=config.drain_s, drained=lambda: self.stats.look_last(),
         )  # fmt: skip
         self.stats = StatsKeeper(
             config,
@@ -129,6 +132,7 @@ class Gateway:
             starts=lambda: self.supervisor.starts,
             peers_map=self.inputs.peers_map,
             refused=self._refused_pieces,
+            under_test=self._under_test,
         )
         kinds = tuple(
             StatusKind(one.type, one.cache, prefix)
@@ -145,6 +149,7 @@ class Gateway:
         self._settled: Inputs | None = None  # the newest inputs that Envoy has answered completely
         self._reasons: Mapping[ResourceRef, str] = {}  # Envoy's reasons for refusals, as of its last complete answer
         self._acceptance: Mapping[str, AcceptanceStatus] = {}
+        self._judged: tuple[object, set[str]] = (None, set())  # routes, and their deployments that a rollout judges
         counts = GatewayMetrics(metrics)
         self._published, self._failed = counts.published, counts.failed
         counts.starts.follow(lambda: float(self.supervisor.starts))
@@ -214,6 +219,7 @@ class Gateway:
                 self.leave()
                 await asyncio.wait([envoy])
                 await tasks.close()
+                await self.stats.write_last()
                 await self._keeper.write()
 
     async def _serve_policies(self, stack: AsyncExitStack) -> None:
@@ -299,6 +305,14 @@ class Gateway:
             made.append({"type": kind, "name": one.ref.name, "reason": one.reason})
         return [{**one, "reason": one["reason"][:_REASON_MAX]} for one in made]
 
+    def _under_test(self) -> set[str]:
+        """The deployments that a rollout may be judged by."""
+        routes = self._known.routes if self._known is not None else {}
+        if routes is not self._judged[0]:
+            specs = (msgspec.to_builtins(route.spec) for route in routes.values() if route.spec is not None)
+            self._judged = (routes, under_test(specs))
+        return self._judged[1]
+
     def _keep(self, inputs: Inputs) -> None:
         """Save the state that Envoy accepted for the next start, unless it was restored from there."""
         if self.restored.inputs is None:
@@ -359,7 +373,6 @@ def _bootstrap(config: SentinelConfig, folder: Path) -> Bootstrap:
         admin_socket=folder / "admin.sock",
         max_connections=config.max_connections,
         max_heap_bytes=config.max_heap_mib * 1024 * 1024,
-        flush_s=config.stats_s,
         traces_url=config.traces_url,
     )
 

@@ -4,52 +4,60 @@ Every ``stats_s`` Envoy is asked for a short list of its stats: of its clusters,
 number of tries, which the connection manager counts (``translate.connection``). Its counters restart with
 Envoy; they are added up here, so that they only rise while this process lives.
 
-They are written to the ConfigMap ``stats-<gateway>`` in the gateways' namespace, where each replica owns one entry,
-named as its pod (server-side apply, one field manager per pod, written only when it changed). It has the labels of the
-gateway's ConfigMap of peers, except the component (``sentinel-stats``) and the manager, and is deleted with it. krane's
-observer of sentinels finds it by these labels and copies the entries into ``SentinelReport.stats``. An entry is JSON:
+Requests are counted by *origin*: ``entry`` came from users, to the listeners for them. ``peer`` were passed on by a
+gateway of another region, which counts them as its entries; they go to instances of this region only (``local_``).
+``mirror`` are copies: Envoy's routers count those that are made here, in the stats of clusters; copies that a peer
+passed on come to the entry, with a host that says so.
 
-    {"v": 1, "at": seconds since 1970, "since": the same of this process's start, "region": "eu",
-     "bounds": upper bounds of the latency histogram in ms,
+They are written to the ConfigMap ``stats-<gateway>`` in the gateways' namespace, where each replica owns one entry,
+named as its pod (server-side apply, one field manager per pod, written only when it changed, and before it ends). It
+has the labels of the gateway's ConfigMap of peers, except the component (``sentinel-stats``) and the manager, and is
+deleted with it. krane's observer of sentinels finds it by these labels and copies the entries into
+``SentinelReport.stats``. An entry is JSON:
+
+    {"v": 2, "at": time of these counters, in seconds since 1970, "since": of this process's start, "region": "eu",
      "refused": [{"type": "route", "name": NAME, "reason": Envoy's reason}], unless empty,
-     "deployments": {ID: {"codes": [1xx, 2xx, 3xx, 4xx, 5xx], "latency": count per bound and beyond all,
-                          "latencyMs": sum, by the middles between bounds, "timeouts": n, "retries": n,
+     "deployments": {ID: {COUNTS of entries, "peer": {COUNTS}, "mirror": {COUNTS}, unless empty,
+                          "timeouts": n, "retries": n,
                           "connectFailures": n, "overflows": n, "active": n, "healthy": n, "total": n}}}
 
-Counts are since ``since``; a reader subtracts its last values; a smaller number means a restart. krane removes the
-entries of deleted replicas.
+COUNTS are those of ``shoal.sync.counters``, since ``since``; a reader subtracts its last values; a smaller number means
+a restart. krane removes the entries of deleted replicas once it has reported them.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import orjson
 
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Distribution, LabelValues, Metrics
 from shoal.client import Client, TransportError, builtin
 from shoal.errors import ApiError
 from shoal.kube.objects import Obj
 from shoal.sentinel.admin import Admin
-from shoal.sentinel.bootstrap import LATENCY_MS
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.translate.envoy import REQUESTS
+from shoal.sync.counters import LATENCY_MS, ORIGINS, Counts, as_json, sparse
 
 log = get_logger("sentinel.stats")
 
 
-VERSION = 1
+VERSION = 2
 COMPONENT = "sentinel-stats"
 _OURS, _COMPONENT = "shoal.dev/", "app.kubernetes.io/component"
 _STATS = f"/stats?format=json&usedonly&histogram_buckets=disjoint&filter=%5E(cluster%7C{REQUESTS}%7Cserver.days)"
 _CODES = ("1xx", "2xx", "3xx", "4xx", "5xx")
-_PREFIXES = ("deployment_", "sticky_", "local_")  # of the clusters of one deployment
+_LOCAL = "local_"
+_PREFIXES = ("deployment_", "sticky_", _LOCAL)  # of the clusters of one deployment
 _LOCAL_MEMBERS = re.compile(r"cluster\.local_([^.]+)\.membership_(healthy|total)")
 _COUNTERS = {
     "upstream_rq_timeout": "timeouts",
@@ -63,6 +71,8 @@ _NO_CERTIFICATE_DAYS = 2**31  # more than any certificate has: Envoy's value wit
 _DAY_S = 86_400.0
 _WARN_DAYS = 30
 _REFRESH_S = 15.0  # an unchanged entry is written this often: a replica that is silent for 30 s counts as stale
+_MERGE_S = 0.1  # Envoy's histograms take this long to be merged
+_LAST_S = 3.0  # for the last entry, when the process ends
 _REFUSED_MAX = 20
 _LATENCY_S = tuple(bound / 1000 for bound in LATENCY_MS)
 _LABELLED = 500  # deployments that have series of their own in /metrics
@@ -75,10 +85,27 @@ def stats_name(gateway: str) -> str:
 
 
 @dataclass(slots=True)
-class DeploymentStats:
+class RequestStats:
+    """Of one deployment and origin."""
+
     codes: list[int] = field(default_factory=lambda: [0] * len(_CODES))
     latency: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_MS) + 1))
     latency_ms: float = 0.0
+
+    def plus(self, other: RequestStats) -> RequestStats:
+        return RequestStats(
+            codes=[a + b for a, b in zip(self.codes, other.codes, strict=True)],
+            latency=[a + b for a, b in zip(self.latency, other.latency, strict=True)],
+            latency_ms=self.latency_ms + other.latency_ms,
+        )
+
+    def counts(self) -> Counts:
+        return Counts(tuple(self.codes), sparse(self.latency), round(self.latency_ms))
+
+
+@dataclass(slots=True)
+class DeploymentStats:
+    requests: dict[str, RequestStats] = field(default_factory=lambda: {origin: RequestStats() for origin in ORIGINS})
     timeouts: int = 0
     retries: int = 0
     connect_failures: int = 0
@@ -87,12 +114,15 @@ class DeploymentStats:
     healthy: int = 0
     total: int = 0
 
+    @property
+    def everything(self) -> RequestStats:
+        """Requests of all origins, as the instances see them."""
+        return reduce(RequestStats.plus, self.requests.values())
+
     def plus(self, other: DeploymentStats) -> DeploymentStats:
         """The sum of the counters; gauges are those of ``other``."""
         return DeploymentStats(
-            codes=[a + b for a, b in zip(self.codes, other.codes, strict=True)],
-            latency=[a + b for a, b in zip(self.latency, other.latency, strict=True)],
-            latency_ms=self.latency_ms + other.latency_ms,
+            requests={origin: self.requests[origin].plus(other.requests[origin]) for origin in ORIGINS},
             timeouts=self.timeouts + other.timeouts,
             retries=self.retries + other.retries,
             connect_failures=self.connect_failures + other.connect_failures,
@@ -103,8 +133,11 @@ class DeploymentStats:
         )
 
     def shown(self) -> dict[str, Any]:
+        counted = {origin: requests.counts() for origin, requests in self.requests.items()}
+        apart = {origin: as_json(counts) for origin, counts in counted.items() if not counts.is_empty}
+        apart.pop("entry", None)
         return {
-            "codes": self.codes, "latency": self.latency, "latencyMs": round(self.latency_ms),
+            **as_json(counted["entry"]), **apart,
             "timeouts": self.timeouts, "retries": self.retries, "connectFailures": self.connect_failures,
             "overflows": self.overflows, "active": self.active, "healthy": self.healthy, "total": self.total,
         }  # fmt: skip
@@ -159,34 +192,37 @@ def _read_number(found: Stats, name: str, value: int) -> None:
     elif what == "membership_total" and prefix == _PREFIXES[0]:
         stats.total = value
     elif (code := what.removeprefix("upstream_rq_")) in _CODES:
-        stats.codes[_CODES.index(code)] += value
+        stats.requests["mirror"].codes[_CODES.index(code)] += value
 
 
 def _read_histogram(found: Stats, one: Mapping[str, Any]) -> None:
     """Of requests, by cluster, code and number of tries; or of their copies, which routers count as they always do."""
     begin, _, told = str(one["name"]).partition(".of.")
-    if begin != f"{REQUESTS}.ms":
+    if begin not in (f"{REQUESTS}.ms", f"{REQUESTS}.copies"):
         place = _place(found, one["name"])
         if place is not None and place[2] == "upstream_rq_time":
-            _add_times(place[0], one["buckets"])
+            _add_times(place[0].requests["mirror"], one["buckets"])
         return
     cluster, code, tries = told.rsplit(".", 2)
     place, group = _place(found, f"cluster.{cluster}.{REQUESTS}"), f"{code[:1]}xx"
     # Without a code the client has left, without a try we have refused it: neither says something about a deployment.
     if place is None or group not in _CODES or (tries == "0" and code < "500"):
         return
-    place[0].codes[_CODES.index(group)] += sum(int(bucket["cumulative"]) for bucket in one["buckets"])
+    is_copy = begin == f"{REQUESTS}.copies"
+    requests = place[0].requests["mirror" if is_copy else "peer" if place[1] == _LOCAL else "entry"]
+    requests.codes[_CODES.index(group)] += sum(bucket["cumulative"] for bucket in one["buckets"])
     if tries != "0":
-        _add_times(place[0], one["buckets"])
+        _add_times(requests, one["buckets"])
 
 
-def _add_times(stats: DeploymentStats, buckets: Iterable[Mapping[str, Any]]) -> None:
+def _add_times(stats: RequestStats, buckets: Iterable[Mapping[str, Any]]) -> None:
     lower_ms = 0.0
     for bucket in buckets:
-        bound_ms, count = float(bucket["upper_bound"]), int(bucket["cumulative"])
-        at = bisect_left(LATENCY_MS, bound_ms)
-        stats.latency[at] += count
-        stats.latency_ms += count * (lower_ms + bound_ms) / 2 if at < len(LATENCY_MS) else count * lower_ms
+        bound_ms, count = bucket["upper_bound"], bucket["cumulative"]
+        if count:  # most are empty
+            at = bisect_left(LATENCY_MS, bound_ms)
+            stats.latency[at] += count
+            stats.latency_ms += count * (lower_ms + bound_ms) / 2 if at < len(LATENCY_MS) else count * lower_ms
         lower_ms = bound_ms
 
 
@@ -213,6 +249,7 @@ class StatsKeeper:
         starts: Callable[[], int],
         peers_map: Callable[[], Obj | None],
         refused: Callable[[], list[Obj]] = list,
+        under_test: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._config = config
         self._admin = admin
@@ -221,10 +258,13 @@ class StatsKeeper:
         self._starts = starts  # how often Envoy was started
         self._peers_map = peers_map
         self._refused = refused
+        self._under_test = under_test  # deployments that a rollout is judged by
         self._seen = 0
         self._base: Stats = {}  # of earlier Envoys of this process
         self._latest: Stats = {}  # of this one
         self._since = clock.wall_s()
+        self._asked_s = self._since  # when Envoy was last asked, and began to merge its histograms
+        self.sampled_s = self._since  # of what there is: the one before
         self._written: tuple[bytes, float] = (b"", 0.0)
         self.certificate_days: int | None = None  # until the first certificate of Envoy expires; None: it has none
         self._warned_s = -_DAY_S
@@ -237,15 +277,34 @@ class StatsKeeper:
 
     async def look(self) -> bool:
         """Ask Envoy; False when it does not answer."""
-        starts = self._starts()
+        starts, asked_s = self._starts(), self._clock.wall_s()
         body = await self._admin.get(_STATS)
         if body is None or starts != self._starts():
             return False
+        self.sampled_s, self._asked_s = self._asked_s, asked_s
         if starts != self._seen:
             self._base, self._seen = self.current(), starts
         self._latest = read_stats(body)
         self._look_at_certificates(body)
         return True
+
+    async def look_last(self) -> None:
+        """Before Envoy ends: with everything that it has counted until now."""
+        try:
+            async with within(self._clock, _LAST_S):
+                if await self.look():
+                    await self._clock.sleep(_MERGE_S)
+                    await self.look()
+        except TimeoutError:
+            log.warning("envoy did not tell its last counters in time", seconds=_LAST_S)
+
+    async def write_last(self) -> None:
+        """Once Envoy has ended, for at most some seconds."""
+        try:
+            async with within(self._clock, _LAST_S):
+                await self._write(refresh_s=0)
+        except TimeoutError:
+            log.warning("the last counters were not written in time", seconds=_LAST_S)
 
     def _look_at_certificates(self, body: bytes) -> None:
         """Those of routes and of the entrance, which are renewed elsewhere."""
@@ -265,23 +324,26 @@ class StatsKeeper:
         return {name: self._base.get(name, none).plus(self._latest.get(name, none)) for name in sorted(names)}
 
     def entry(self) -> bytes:
-        """The entry for the control plane, without its time. If too large, it has the busiest deployments only."""
+        """The entry for the control plane, without its time. If too large, it has the busiest deployments, and those
+        that a rollout is judged by."""
         shown = {name: stats.shown() for name, stats in self.current().items()}
-        about = {"v": VERSION, "since": round(self._since), "region": self._config.region, "bounds": LATENCY_MS}
+        about = {"v": VERSION, "since": round(self._since), "region": self._config.region}
         if refused := self._refused():
             about["refused"] = refused[:_REFUSED_MAX]
         made = orjson.dumps(about | {"deployments": shown})
-        while len(made) > _ENTRY_BYTES:
-            busiest = sorted(shown, key=lambda name: -sum(shown[name]["codes"]))
-            shown = {name: shown[name] for name in busiest[: len(busiest) * 3 // 4]}
+        kept = frozenset(self._under_test())
+        while len(made) > _ENTRY_BYTES and not kept.issuperset(shown):
+            busiest = sorted(shown, key=lambda name: (name not in kept, -sum(shown[name]["codes"])))
+            at_least = len(kept.intersection(shown))
+            shown = {name: shown[name] for name in busiest[: max(at_least, len(busiest) * 3 // 4)]}
             made = orjson.dumps(about | {"deployments": shown})
         return made
 
-    async def _write(self) -> None:
+    async def _write(self, *, refresh_s: float = _REFRESH_S) -> None:
         made, now = self.entry(), self._clock.monotonic()
-        if made == self._written[0] and now - self._written[1] < _REFRESH_S:
+        if made == self._written[0] and now - self._written[1] < refresh_s and not self._under_test():
             return
-        stamped = orjson.dumps({"at": round(self._clock.wall_s(), 1), **orjson.loads(made)}).decode()
+        stamped = orjson.dumps({"at": round(self.sampled_s, 1), **orjson.loads(made)}).decode()
         about = {
             "name": stats_name(self._config.name),
             "namespace": self._config.namespace,
@@ -301,7 +363,7 @@ class StatsKeeper:
         everything = self.current()
         if len(everything) <= _LABELLED:
             return everything
-        busiest = sorted(everything, key=lambda name: (-sum(everything[name].codes), name))
+        busiest = sorted(everything, key=lambda name: (-sum(everything[name].everything.codes), name))
         shown = {name: everything[name] for name in busiest[:_LABELLED]}
         rest = DeploymentStats()
         for name in busiest[_LABELLED:]:
@@ -322,13 +384,14 @@ def define_stats_metrics(metrics: Metrics, stats: StatsKeeper, region: str) -> N
         return {
             (name, region, code): count
             for name, one in stats.labelled().items()
-            for code, count in zip(_CODES, one.codes, strict=True)
+            for code, count in zip(_CODES, one.everything.codes, strict=True)
         }
 
     def latency() -> Iterator[tuple[LabelValues, Distribution]]:
         for name, one in stats.labelled().items():
             spread = Distribution(_LATENCY_S)
-            spread.counts, spread.total = one.latency, one.latency_ms / 1000
+            answered = one.everything
+            spread.counts, spread.total = answered.latency, answered.latency_ms / 1000
             yield (name, region), spread
 
     def events() -> Table:

@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -72,7 +72,9 @@ class Supervisor:
         concurrency: int = 0,
         drain_s: float = 5.0,
         arguments: Sequence[str] = (),
+        drained: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """``drained`` is awaited when Envoy was asked to end and has drained, while it still answers."""
         for path in (wanted.admin_socket, wanted.xds_socket):
             if len(os.fsencode(path)) > SOCKET_PATH_MAX:
                 raise ConfigError(f"directory is {folder}: the path is too long for sockets; use a shorter one")
@@ -84,6 +86,7 @@ class Supervisor:
         self._concurrency = concurrency
         self._drain_s = drain_s
         self._arguments = arguments
+        self._drained = drained
         self._stopping = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
         self.admin = Admin(wanted.admin_socket, clock=clock)
@@ -132,6 +135,8 @@ class Supervisor:
             await asyncio.wait({stopping, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
                 await self._drain()
+                if self._drained is not None:
+                    await self._drained()
         finally:
             stopping.cancel()
             await self._end(process)

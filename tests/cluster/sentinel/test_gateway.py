@@ -190,7 +190,7 @@ async def test_health_metrics_and_counters_describe_the_gateway() -> None:
             found = await up.client.of(builtin("configmaps")).get("stats-sentinel-eu", "sentinel")
             entry = orjson.loads(found["data"]["sentinel-eu-0"])
             stats = entry["deployments"].get("dep_1")
-            return entry if stats and stats["codes"][1] and sum(stats["latency"]) else None
+            return entry if stats and stats["codes"][1] and stats["times"] else None
 
         entry = await eventually(written)
         about = (await up.client.of(builtin("configmaps")).get("stats-sentinel-eu", "sentinel"))["metadata"]
@@ -198,7 +198,7 @@ async def test_health_metrics_and_counters_describe_the_gateway() -> None:
             "shoal.dev/sentinel": "snt_1", "app.kubernetes.io/component": "sentinel-stats",
         }  # fmt: skip
         assert about["ownerReferences"][0]["name"] == "peers-sentinel-eu"
-        assert entry["v"] == 1 and entry["region"] == "eu"
+        assert entry["v"] == 2 and entry["region"] == "eu"
         stats = entry["deployments"]["dep_1"]
         assert (stats["healthy"], stats["total"]) == (1, 1)
         shown = (await http.get(f"http://127.0.0.1:{up.config.metrics_port}/metrics")).text
@@ -213,13 +213,13 @@ async def test_counters_only_rise_when_envoy_is_started_anew() -> None:
         for _ in range(5):
             await up.get("shop.example")
         stats = up.gateway.stats
-        await eventually(lambda: stats.current().get("dep_1") and stats.current()["dep_1"].codes[1] >= 5)
+        await eventually(lambda: stats.current().get("dep_1") and stats.current()["dep_1"].everything.codes[1] >= 5)
         before = up.gateway.supervisor.pid
         assert before is not None
         os.kill(before, signal.SIGKILL)
         await eventually(lambda: up.gateway.supervisor.pid not in (None, before))
         await up.answers("shop.example", "one")
-        await eventually(lambda: stats.current()["dep_1"].codes[1] >= 6)
+        await eventually(lambda: stats.current()["dep_1"].everything.codes[1] >= 6)
 
 
 async def test_requests_under_way_end_well_when_the_gateway_stops() -> None:

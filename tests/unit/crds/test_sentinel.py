@@ -5,7 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shoal.crds.sentinel import API_VERSION, POLICY_KINDS, definitions, read_policy, read_rollout, read_route
+from shoal.crds.sentinel import (
+    API_VERSION,
+    POLICY_KINDS,
+    definitions,
+    read_policy,
+    read_rollout,
+    read_route,
+    under_test,
+)
 from shoal.testing.servers import local_server
 
 ROUTE = {
@@ -97,3 +105,17 @@ def test_a_rollout_is_read_as_it_is_written_and_what_is_unknown_is_refused() -> 
     assert found.mirrors[0].percent == 5.5 and read_rollout({}).testers == []
     with pytest.raises(msgspec.ValidationError, match="moons"):
         read_rollout({"moons": 2})
+
+
+def test_deployments_that_share_the_requests_of_an_app_or_get_copies_are_under_test() -> None:
+    def to(*deployments: str, app: str = "web", **spec: object) -> dict[str, object]:
+        backends = [{"deployment": one, "app": app, "weight": 0} for one in deployments]
+        return {"environment": "env_1", "host": "a", "backends": backends, **spec}
+
+    assert under_test([to("d1"), to("e1", app="api")]) == set()
+    assert under_test([to("d1", "d2"), to("e1", app="api")]) == {"d1", "d2"}
+    assert under_test([to("d1"), to("d2", headers=[{"name": "x-test", "exact": "1"}])]) == {"d1", "d2"}, "for testers"
+    assert under_test([to("d1"), to("d2", environment="env_2")]) == set()
+    assert under_test([to("d1", mirror={"deployment": "d2"})]) == {"d2"}
+    assert under_test([to("d1", "d2", app="")]) == {"d1", "d2"}
+    assert under_test([to("d1", app=""), to("d2", app="", path="/x")]) == set(), "of no app that is known"

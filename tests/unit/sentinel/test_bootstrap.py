@@ -11,7 +11,7 @@ from shoal.sentinel.bootstrap import Bootstrap, bootstrap
 def clusters(url: str) -> dict[str, Any]:
     wanted = Bootstrap(
         node="n", cluster="c", region="eu", zone="", xds_socket=Path("/x"), admin_socket=Path("/a"), max_connections=1,
-        max_heap_bytes=0, flush_s=5.0, traces_url=url,
+        max_heap_bytes=0, traces_url=url,
     )  # fmt: skip
     return {one["name"]: one for one in bootstrap(wanted)["static_resources"]["clusters"]}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,9 +13,10 @@ from shoal.base.clock import FakeClock
 from shoal.base.metrics import Metrics
 from shoal.client import Client
 from shoal.sentinel.admin import Admin
-from shoal.sentinel.bootstrap import BEYOND_MS, LATENCY_MS
+from shoal.sentinel.bootstrap import BEYOND_MS
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.stats import StatsKeeper, belonging, define_stats_metrics, read_stats
+from shoal.sync.counters import LATENCY_MS, Counts, read_counts
 
 
 def body(*requests: str, **numbers: int) -> bytes:
@@ -50,10 +52,12 @@ class FakeAdmin:
         return self.answer
 
 
-def keeper(admin: FakeAdmin, starts: list[int]) -> StatsKeeper:
+def keeper(
+    admin: FakeAdmin, starts: list[int], judged: Collection[str] = (), clock: FakeClock | None = None
+) -> StatsKeeper:
     return StatsKeeper(
-        SentinelConfig(region="eu"), cast(Admin, admin), cast(Client, None), clock=FakeClock(),
-        starts=lambda: starts[0], peers_map=lambda: None,
+        SentinelConfig(region="eu"), cast(Admin, admin), cast(Client, None), clock=clock or FakeClock(),
+        starts=lambda: starts[0], peers_map=lambda: None, under_test=lambda: judged,
     )  # fmt: skip
 
 
@@ -82,17 +86,18 @@ async def test_a_certificate_that_expires_soon_is_shown_and_warned_of_once_a_day
 def test_the_clusters_of_one_deployment_are_added_up() -> None:
     found = read_stats(ANSWER)
     assert set(found) == {"d1", "d2"}
-    assert found["d1"].codes == [0, 7, 0, 0, 1]
+    assert found["d1"].everything.codes == [0, 7, 0, 0, 1]
     assert (found["d1"].retries, found["d1"].healthy) == (4, 2)
-    assert found["d1"].latency[LATENCY_MS.index(5.0)] == 3
-    assert found["d1"].latency[-1] == 1  # beyond every bound
-    assert found["d1"].latency_ms == 3 * 3.75 + LATENCY_MS[-1]
+    times = found["d1"].requests["mirror"]
+    assert times.latency[LATENCY_MS.index(5.0)] == 3
+    assert times.latency[-1] == 1  # beyond every bound
+    assert times.latency_ms == 3 * 4.5 + LATENCY_MS[-1]
 
 
 def test_requests_are_counted_by_code_unless_they_did_not_reach_the_deployment() -> None:
     def of(*told: str) -> tuple[list[int], int]:
         found = read_stats(body(*(f"requests.ms.of.{each}" for each in told))).get("d2")
-        return (found.codes, sum(found.latency)) if found else ([0] * 5, 0)
+        return (found.everything.codes, sum(found.everything.latency)) if found else ([0] * 5, 0)
 
     assert of("deployment_d2.200.1", "sticky_d2.204.2", "local_d2.503.1") == ([0, 8, 0, 0, 4], 12)
     assert of("deployment_d2.404.1", "deployment_d2.301.1", "deployment_d2.101.1") == ([4, 0, 4, 4, 0], 12)
@@ -107,22 +112,53 @@ async def test_counters_rise_over_several_envoys_and_stay_when_one_does_not_answ
     assert await stats.look()
     starts[0] = 2
     assert await stats.look()
-    assert stats.current()["d1"].codes[1] == 14
+    assert stats.current()["d1"].everything.codes[1] == 14
     assert stats.current()["d1"].healthy == 2  # not a counter
     admin.answer = None
     assert not await stats.look()
-    assert stats.current()["d1"].codes[1] == 14
+    assert stats.current()["d1"].everything.codes[1] == 14
 
 
-async def test_an_entry_has_room_for_the_busiest() -> None:
-    admin = FakeAdmin()
-    admin.answer = body(**{f"deployment_d{number:05}.upstream_rq_2xx": number for number in range(3000)})
-    stats = keeper(admin, [1])
+def test_users_peers_and_copies_are_counted_apart() -> None:
+    names = ("deployment_d2.200.1", "sticky_d2.500.1", "local_d2.200.1", "local_d2.404.2")
+    answer = body(*(f"requests.ms.of.{each}" for each in names), **{"deployment_d2.upstream_rq_2xx": 9})
+    found = read_stats(answer)["d2"]
+    codes = {origin: requests.codes for origin, requests in found.requests.items()}
+    assert codes == {"entry": [0, 4, 0, 0, 4], "peer": [0, 4, 0, 4, 0], "mirror": [0, 9, 0, 0, 0]}
+    assert found.everything.codes == [0, 17, 0, 4, 4]
+    shown = orjson.loads(orjson.dumps(found.shown()))
+    five, beyond = LATENCY_MS.index(5.0), len(LATENCY_MS)
+    assert read_counts(shown) == Counts((0, 4, 0, 0, 4), {five: 6, beyond: 2}, round(2 * (3 * 4.5 + LATENCY_MS[-1])))
+    assert shown["peer"]["codes"] == [0, 4, 0, 4, 0] and shown["mirror"]["codes"] == [0, 9, 0, 0, 0]
+    assert read_stats(body("requests.copies.of.local_d2.200.1"))["d2"].requests["mirror"].codes == [0, 4, 0, 0, 0]
+    assert "mirror" not in read_stats(body("requests.ms.of.local_d2.200.1"))["d2"].shown()
+
+
+async def test_an_entry_has_room_for_the_busiest_and_for_those_that_a_rollout_is_judged_by() -> None:
+    admin, judged = FakeAdmin(), {"d00001", "d02999"}
+    admin.answer = body(*(f"requests.ms.of.deployment_d{number:05}.200.1" for number in range(3000)))
+    busy = orjson.loads(admin.answer)
+    for number, one in enumerate(busy["stats"][-1]["histograms"][1:]):
+        one["buckets"][0]["cumulative"] += number
+    admin.answer = orjson.dumps(busy)
+    stats = keeper(admin, [1], judged)
     assert await stats.look()
     entry = stats.entry()
     assert len(entry) <= 256 * 1024
     shown = orjson.loads(entry)["deployments"]
-    assert "d02999" in shown and "d00001" not in shown
+    assert {"d02999", "d02998", "d00001"} <= shown.keys() and "d00002" not in shown
+
+
+async def test_an_entry_says_when_envoy_was_asked_for_what_it_shows() -> None:
+    """Envoy answers with what it had merged when it was asked before."""
+    clock = FakeClock()
+    stats = keeper(FakeAdmin(), [1], clock=clock)
+    asked = []
+    for _ in range(3):
+        await clock.advance(5)
+        asked.append(clock.wall_s())
+        assert await stats.look()
+    assert stats.sampled_s == asked[1]
 
 
 async def test_metrics_have_a_bounded_number_of_deployments() -> None:

@@ -32,7 +32,7 @@ def is_gone(pid: int | None) -> bool:
 def wanted(folder: Path) -> Bootstrap:
     return Bootstrap(
         node="gw-0", cluster="gw", region="eu", zone="", xds_socket=folder / "xds.sock",
-        admin_socket=folder / "admin.sock", max_connections=10, max_heap_bytes=0, flush_s=5.0,
+        admin_socket=folder / "admin.sock", max_connections=10, max_heap_bytes=0,
     )  # fmt: skip
 
 
