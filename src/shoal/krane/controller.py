@@ -68,7 +68,11 @@ class Controller(ABC):
         self.context = context = self._make_context(deps)
         self._actual = Actual(context, blank=self._blank)
         self._reporter = Reporter(
-            context, self._actual, ReporterDeps(request=self._request, gone=self._gone, unknown=self._not_known)
+            context,
+            self._actual,
+            ReporterDeps(
+                request=self._request, gone=self._gone, unknown=self._not_known, delivered=context.observer.delivered
+            ),
         )
         self._follower = Follower(context, connected=self._connected)
         self._resync = Resync(context, self._follower, self._actual, overdue=self._reporter.mark)

@@ -81,6 +81,9 @@ class Observer(Protocol):
         """What the cluster shows, None when it has nothing of the key. ``key``, ``applied``, ``applied_ms``, ``error``,
         ``gone`` and ``observed_ms`` are filled in by the controller; ``drift`` lists the fields that were changed."""
 
+    def delivered(self, report: Report) -> None:
+        """The control plane has got a report that was made here."""
+
     def keys(self) -> Iterable[str]:
         """Every key it sees something of."""
 

@@ -32,6 +32,7 @@ class ReporterDeps:
     request: Callable[[int, list[Report]], ReportRequest]
     gone: Callable[[str], None]  # the control plane knows that the key is removed
     unknown: Callable[[list[str]], None]  # keys the control plane does not know
+    delivered: Callable[[Report], None]  # the control plane has got it
 
 
 class Reporter:
@@ -188,6 +189,7 @@ class Reporter:
                 self._forget(key)
                 self._deps.gone(key)
                 continue
+            self._deps.delivered(report)
             self._last[key] = print_ = fingerprint(report)
             self._delivered_s[key] = now_s
             self._digest.put(key, str(print_))

@@ -270,6 +270,7 @@ class FakeCluster:
         self.applied: list[tuple[str, int]] = []
         self.deleted: list[str] = []
         self.released: list[str] = []
+        self.delivered_keys: list[str] = []
         self.drift: dict[str, list[str]] = {}
         self.available: dict[str, int] = {}
         self.synced = True
@@ -308,6 +309,9 @@ class FakeCluster:
         for key in list(self.objects):
             changed(key)
         await asyncio.Event().wait()
+
+    def delivered(self, report: pb.DeploymentReport | pb.SentinelReport) -> None:
+        self.delivered_keys.append(report.key)
 
     def report(self, key: str) -> pb.DeploymentReport | pb.SentinelReport | None:
         item = self.objects.get(key)

@@ -25,6 +25,7 @@ async def test_what_is_applied_and_available_is_reported(tmp_path: Path) -> None
         await rig.settle()
         report = plane.reports["deployment/a"]
         assert (report.available_replicas, report.desired_replicas) == (3, 3) and report.applied == item.version
+        assert set(rig.cluster.delivered_keys) == {"deployment/a"}
         rig.cluster.available["deployment/a"] = 1
         rig.cluster.tell("deployment/a")
         await rig.settle()

@@ -15,7 +15,7 @@ from shoal.client import Client, Scope, builtin
 from shoal.krane import labels
 from shoal.krane.deployments.apply import KIND, PARTS
 from shoal.krane.deployments.instances import instance, is_instance
-from shoal.krane.model import Owner
+from shoal.krane.model import Owner, Report
 from shoal.krane.objects.memory import Memory
 from shoal.krane.objects.watching import Watched
 from shoal.kube.objects import Obj
@@ -115,6 +115,9 @@ class DeploymentObserver:
             now[name] = known
         self._instances[key] = now
         return [seen.instance for seen in now.values()]
+
+    def delivered(self, report: Report) -> None:
+        """Nothing waits for it."""
 
     def keys(self) -> Iterable[str]:
         return self._watched.keys(("Deployment",))

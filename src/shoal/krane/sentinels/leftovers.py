@@ -1,12 +1,13 @@
 """Removes the entries of deleted sentinel pods: their verdicts on routes and policies, and their counters.
 
 Each pod of a sentinel writes only its own entries, so none are written after it is gone. An entry is removed when two
-checks in a row, some seconds apart, found no pod of its name. Names that are not those of sentinel pods are left alone.
+checks in a row, some seconds apart, found no pod of its name; counters only once the control plane has got them. Names
+that are not those of sentinel pods are left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from shoal.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
 from shoal.krane.labels import FIELD_MANAGER_KRANE
 from shoal.krane.sentinels.custom import TYPES
 from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
+from shoal.krane.sentinels.sampling import Samplings
 from shoal.kube.objects import Obj
 from shoal.reconcile import Cache
 
@@ -38,8 +40,13 @@ class Leftover:
     subresource: str = ""
 
 
-def leftovers(judged: Mapping[ResourceType, Iterable[Obj]], stats: Iterable[Obj], pods: set[str]) -> list[Leftover]:
-    """The entries of pods that are not in ``pods``. Pure."""
+def leftovers(
+    judged: Mapping[ResourceType, Iterable[Obj]],
+    stats: Iterable[Obj],
+    pods: set[str],
+    is_told: Callable[[str, str], bool],
+) -> list[Leftover]:
+    """The entries of pods that are not in ``pods``; counters only if the control plane was told of them. Pure."""
     found: list[Leftover] = []
     for kind, objects in judged.items():
         for obj in objects:
@@ -47,8 +54,8 @@ def leftovers(judged: Mapping[ResourceType, Iterable[Obj]], stats: Iterable[Obj]
     for one in stats:
         found += [
             Leftover(builtin("configmaps"), one["metadata"]["name"], pod, ({"op": "remove", "path": f"/data/{pod}"},))
-            for pod in sorted(one.get("data") or {})
-            if _is_gone(pod, pods)
+            for pod, text in sorted((one.get("data") or {}).items())
+            if _is_gone(pod, pods) and is_told(pod, text)
         ]
     return found
 
@@ -71,10 +78,13 @@ def _is_gone(pod: str, pods: set[str]) -> bool:
 class Leftovers:
     """``run`` it as a task. ``caches`` are those of the observer; ``stats`` names the one with counters."""
 
-    def __init__(self, client: Client, caches: Mapping[str, Cache], *, stats: str, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, caches: Mapping[str, Cache], *, stats: str, samplings: Samplings, clock: Clock
+    ) -> None:
         self._client = client
         self._caches = caches
         self._stats = stats
+        self._samplings = samplings
         self._clock = clock
         self._suspects: set[str] = set()  # pods that were missing at the last look
 
@@ -88,11 +98,12 @@ class Leftovers:
         judged = {kind: self._caches[kind.kind] for kind in _JUDGED}
         if not all(cache.synced.is_set() for cache in (pods, stats, *judged.values())):
             return
-        found = leftovers(judged, stats, {pod["metadata"]["name"] for pod in pods})
+        found = leftovers(judged, stats, {pod["metadata"]["name"] for pod in pods}, self._samplings.has)
         for one in found:
             if one.pod in self._suspects:
                 await self._remove(one)
         self._suspects = {one.pod for one in found}
+        self._samplings.keep({pod for one in stats for pod in one.get("data") or {}})
 
     async def _remove(self, one: Leftover) -> None:
         try:

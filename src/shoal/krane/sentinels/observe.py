@@ -14,9 +14,10 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all
 from shoal.client import Client, Scope, TransportError, builtin
+from shoal.crds.sentinel import under_test
 from shoal.errors import ApiError
 from shoal.krane import labels
-from shoal.krane.model import Owner
+from shoal.krane.model import Owner, Report
 from shoal.krane.objects.memory import Memory
 from shoal.krane.objects.watching import Watched
 from shoal.krane.sentinels.apply import PARTS, ROOTS, SECRETS
@@ -26,6 +27,7 @@ from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
 from shoal.krane.sentinels.reports import (
     STATS_SCOPE,
     UNKNOWN,
+    entries_of,
     gateway_pod,
     has_judged,
     node_place,
@@ -36,6 +38,7 @@ from shoal.krane.sentinels.reports import (
     verdicts,
     waiting,
 )
+from shoal.krane.sentinels.sampling import Samplings
 from shoal.krane.sentinels.serving import GatewayPodFacts, ServingPods, demands_label, is_out
 from shoal.krane.sentinels.silence import Silence
 from shoal.kube.objects import Obj
@@ -69,6 +72,7 @@ class SentinelObserver:
         self._watched = self._make()
         self._silence: Silence | None = None
         self._serving: ServingPods | None = None
+        self._samplings = Samplings()
         self._clock = clock
         self._random = random
 
@@ -97,7 +101,7 @@ class SentinelObserver:
             pods=lambda: watched.caches["Pod"],
             changed=partial(self._moved, changed),
         )
-        leftovers = Leftovers(self._client, watched.caches, stats=_STATS, clock=self._clock)
+        leftovers = Leftovers(self._client, watched.caches, stats=_STATS, samplings=self._samplings, clock=self._clock)
         await run_all(
             {
                 "watch": watched.run(changed),
@@ -196,7 +200,7 @@ class SentinelObserver:
         if kind == "sentinel":
             report = sentinel_report(root, self._watched.of("Service", key), self._watched.caches["Node"])
             pods, counters = self._pods(), self._watched.of(_STATS, key)
-            report.stats = owned_stats(counters, pods)
+            report.stats = self._stats(root, counters)
             if self._silence is not None:
                 own = {pod for one in counters for pod in one.get("data") or {}}
                 report.stale = self._silence.stale(own & pods)
@@ -211,6 +215,20 @@ class SentinelObserver:
                 report.waiting = self._waiting(key, root)
         report.drift = self._memory.drift(key)
         return report
+
+    def _stats(self, root: Obj, counters: Iterable[Obj]) -> bytes:
+        environment = str((root["metadata"].get("labels") or {}).get(labels.ENVIRONMENT) or "")
+        specs = (route.get("spec") or {} for route in self._watched.caches[ROOTS["route"].kind])
+        judged = under_test(spec for spec in specs if environment in ("", spec.get("environment")))
+        found = {
+            pod: self._samplings.stamped(pod, entry, judged=not judged.isdisjoint(entry["deployments"]))
+            for pod, entry in entries_of(counters).items()
+        }
+        return owned_stats(found, judged)
+
+    def delivered(self, report: Report) -> None:
+        if isinstance(report, pb.SentinelReport):
+            self._samplings.delivered(report.stats)
 
     def _waiting(self, key: str, route: Obj) -> list[str]:
         pods = self._watched.caches["Pod"]

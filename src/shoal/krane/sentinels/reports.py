@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import orjson
 
 from shoal.krane import labels
 from shoal.krane.model import Owner
+from shoal.krane.protocol import wire_version
 from shoal.krane.sentinels.render import ENTRY_PORT, SENTINEL_PORT
 from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -15,7 +16,8 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 UNKNOWN = "*"  # in place of pods: which of them have taken a route is not known yet
 STATS_SCOPE = f"{labels.COMPONENT}=sentinel-stats"
 _NODES_MAX = 8  # of those by whose addresses a sentinel is reached
-_STATS_BYTES = 60_000  # more is not kept by the control plane
+_STATS_BYTES = 60_000  # what is more is left out, but for deployments that a rollout is judged by
+_STATS_MAX_BYTES = 250_000  # more is not kept by the control plane
 _MESSAGE_MAX = 1024
 _ENDED = ("Succeeded", "Failed")
 
@@ -103,11 +105,14 @@ def node_place(node: Obj) -> Obj:
 def verdicts(obj: Obj) -> list[pb.Verdict]:
     """What sentinels make of a route or policy as it is now; those that have not looked at it yet say nothing."""
     entries = (obj.get("status") or {}).get("gateways") or ()
+    applied = labels.live_version(obj)
+    version = wire_version(applied) if applied is not None else None
     return [
         pb.Verdict(
             sentinel=entry["name"],
             accepted=entry.get("accepted") is True,
             message=str(entry.get("message") or "")[:_MESSAGE_MAX],
+            version=version,
         )
         for entry in sorted(entries, key=lambda one: str(one["name"]))
         if entry.get("generation") == obj["metadata"].get("generation")
@@ -167,24 +172,30 @@ def stats_key(owner: Owner, config_map: Obj) -> str | None:
     return f"sentinel/{id_}" if id_ and all(found.get(name) == text for name, text in ours.items()) else None
 
 
-def owned_stats(config_maps: Iterable[Obj], pods: Collection[str]) -> bytes:
-    """The counters of the pods that are there, as JSON by pod; the busiest deployments where not all have room. When
-    they were taken is left out, so that the report of an unused sentinel does not change."""
+def entries_of(config_maps: Iterable[Obj]) -> dict[str, Obj]:
+    """The counters of sentinels, by pod; also of pods that have gone, until their entries are removed."""
     found: dict[str, Obj] = {}
     for one in config_maps:
         for pod, text in sorted((one.get("data") or {}).items()):
             entry = _parsed(text)
-            if pod in pods and entry is not None:
-                found[pod] = {name: value for name, value in entry.items() if name != "at"}
-    if not found:
+            if entry is not None:
+                found[pod] = entry
+    return found
+
+
+def owned_stats(entries: Mapping[str, Obj], judged: Collection[str] = ()) -> bytes:
+    """Counters as JSON by pod. Where not all have room, those of the deployments that a rollout is ``judged`` by, and
+    of the busiest others."""
+    if not entries:
         return b""
+    found, kept = dict(entries), frozenset(judged)
     made = orjson.dumps({"gateways": found})
     while len(made) > _STATS_BYTES:
-        found = {pod: _busiest(entry) for pod, entry in found.items()}
+        before, found = found, {pod: _busiest(entry, kept) for pod, entry in found.items()}
         made = orjson.dumps({"gateways": found})
-        if not any(entry["deployments"] for entry in found.values()):
+        if found == before:
             break
-    return made if len(made) <= _STATS_BYTES else b""
+    return made if len(made) <= _STATS_MAX_BYTES else b""
 
 
 def _parsed(text: str) -> Obj | None:
@@ -195,7 +206,9 @@ def _parsed(text: str) -> Obj | None:
     return entry if isinstance(entry, dict) and isinstance(entry.get("deployments"), dict) else None
 
 
-def _busiest(entry: Obj) -> Obj:
+def _busiest(entry: Obj, kept: frozenset[str]) -> Obj:
+    """Without half of the deployments that may be left out."""
     known: dict[str, Obj] = entry["deployments"]
-    order = sorted(known, key=lambda name: (-sum(known[name].get("codes") or ()), name))
-    return {**entry, "deployments": {name: known[name] for name in order[: len(order) // 2]}}
+    others = sorted(known.keys() - kept, key=lambda name: (-sum(known[name].get("codes") or ()), name))
+    left = {*others[: len(others) // 2], *kept}
+    return {**entry, "deployments": {name: known[name] for name in known if name in left}}

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.control.rollout.analysis import Rules, Window, look
-from shoal.control.rollout.progress import AnalysisFacts
 from shoal.control.rollout.measures import Counts
+from shoal.control.rollout.progress import AnalysisFacts
 from shoal.control.rollout.strategy import AbortSpec, LatencyLimit
 
 BOUNDS_MS = tuple(10 * 1.2**at for at in range(30))

@@ -14,6 +14,7 @@ from shoal.krane.sentinels import custom
 from shoal.krane.sentinels.leftovers import leftovers
 from shoal.krane.sentinels.render import check, render
 from shoal.krane.sentinels.reports import (
+    entries_of,
     node_place,
     owned_stats,
     running_image,
@@ -297,7 +298,9 @@ def test_verdicts_are_of_the_newest_version_only():
         {"name": "sentinel-a", "accepted": True, "generation": 2},
         {"name": "sentinel-c", "accepted": True, "generation": 1},
     ]
-    found = verdicts({"metadata": {"generation": 2}, "status": {"gateways": entries}})
+    about = {"generation": 2, "annotations": {labels.VERSION: "main:3:17"}}
+    found = verdicts({"metadata": about, "status": {"gateways": entries}})
+    assert {(one.version.incarnation, one.version.number) for one in found} == {(3, 17)}
     assert [(one.sentinel, one.accepted, one.message) for one in found] == [
         ("sentinel-a", True, ""),
         ("sentinel-b", False, "Envoy refuses it: no"),
@@ -309,22 +312,26 @@ def counters(count):
     return {"codes": [0, count, 0, 0, 0], "latency": [0] * 14}
 
 
-def test_counters_of_pods_that_are_there_are_reported_and_say_the_same_while_nothing_happens():
-    def made(at):
-        entry = {"v": 1, "at": at, "deployments": {"dep_1": counters(5)}}
-        return {"data": {"sentinel-a": orjson.dumps(entry).decode(), "sentinel-gone": "{}", "sentinel-bad": "no"}}
-
-    found = owned_stats([made(1)], {"sentinel-a", "sentinel-bad"})
-    assert orjson.loads(found) == {"gateways": {"sentinel-a": {"v": 1, "deployments": {"dep_1": counters(5)}}}}
-    assert found == owned_stats([made(2)], {"sentinel-a"})
-    assert owned_stats([], {"sentinel-a"}) == b""
+def entry_of(at, deployments):
+    return {"data": {"sentinel-a": orjson.dumps({"v": 2, "at": at, "deployments": deployments}).decode()}}
 
 
-def test_more_counters_than_the_control_plane_keeps_are_those_of_the_busiest():
-    many = {"deployments": {f"dep_{number}": counters(number) for number in range(5000)}}
-    found = owned_stats([{"data": {"a": orjson.dumps(many).decode()}}], {"a"})
-    kept = orjson.loads(found)["gateways"]["a"]["deployments"]
-    assert len(found) <= 60_000 and "dep_4999" in kept and "dep_0" not in kept
+def test_counters_are_reported_until_their_entries_are_removed():
+    made = entry_of(1, {"dep_1": counters(5)})
+    made["data"] |= {"sentinel-empty": "{}", "sentinel-bad": "no"}
+    found = owned_stats(entries_of([made]))
+    assert orjson.loads(found) == {"gateways": {"sentinel-a": {"v": 2, "at": 1, "deployments": {"dep_1": counters(5)}}}}
+    assert owned_stats(entries_of([])) == b""
+
+
+def test_more_counters_than_there_is_room_for_are_those_of_the_busiest_and_of_rollouts():
+    many = {f"dep_{number}": counters(number) for number in range(5000)}
+    judged = {"dep_0", "dep_1", "dep_4999", "elsewhere"}
+    found = owned_stats(entries_of([entry_of(1, many)]), judged)
+    kept = orjson.loads(found)["gateways"]["sentinel-a"]["deployments"]
+    assert len(found) <= 60_000 and {"dep_0", "dep_1", "dep_4998", "dep_4999"} <= kept.keys() and "dep_2" not in kept
+    every = owned_stats(entries_of([entry_of(1, {f"dep_{number}": counters(number) for number in range(1500)})]), many)
+    assert len(orjson.loads(every)["gateways"]["sentinel-a"]["deployments"]) == 1500 and 60_000 < len(every)
 
 
 def test_counters_belong_to_the_sentinel_of_this_owner_that_their_labels_name():
@@ -342,7 +349,8 @@ def test_what_pods_that_are_gone_have_left_is_found_and_nothing_else():
         "status": {"gateways": [{"name": "by-hand"}, {"name": "sentinel-eu-1"}, {"name": "sentinel-eu-0"}]},
     }
     stats = {"metadata": {"name": "stats-sentinel-eu"}, "data": {"sentinel-eu-0": "{}", "sentinel-eu-1": "{}"}}
-    found = leftovers({custom.TYPES["route"]: [route]}, [stats], {"sentinel-eu-1", "sentinel-us-0"})
+    pods = {"sentinel-eu-1", "sentinel-us-0"}
+    found = leftovers({custom.TYPES["route"]: [route]}, [stats], pods, lambda pod, text: text == "{}")
     assert [(one.kind.kind, one.name, one.pod) for one in found] == [
         ("SentinelRoute", "shop", "sentinel-eu-0"),
         ("ConfigMap", "stats-sentinel-eu", "sentinel-eu-0"),
@@ -351,7 +359,8 @@ def test_what_pods_that_are_gone_have_left_is_found_and_nothing_else():
         {"op": "test", "path": "/status/gateways/2/name", "value": "sentinel-eu-0"},
         {"op": "remove", "path": "/status/gateways/2"},
     )
-    assert leftovers({custom.TYPES["route"]: [route]}, [stats], {"sentinel-eu-0", "sentinel-eu-1"}) == []
+    assert leftovers({}, [stats], {"sentinel-eu-0", "sentinel-eu-1"}, lambda pod, text: True) == []
+    assert leftovers({}, [stats], pods, lambda pod, text: False) == [], "the control plane does not know them yet"
 
 
 def test_the_service_leads_to_labelled_pods_once_all_pods_have_the_label():
