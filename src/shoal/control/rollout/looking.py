@@ -1,7 +1,7 @@
 """The windows that an analysis looks at, made of the gateways' samples. Pure.
 
 A window is as long as a sample, and has the candidate and stable of every region whose gateways have been heard of up
-to its end. A region whose gateways are silent is left out and named; nothing is judged by what has not been counted yet.
+to its end. A region whose gateways are silent is left out and named.
 """
 
 from __future__ import annotations
