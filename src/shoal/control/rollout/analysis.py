@@ -21,11 +21,12 @@ from typing import Any
 
 from shoal.control.rollout.measures import ERROR_RATIO, NOTICED, Counts, Measure, measures
 from shoal.control.rollout.progress import AnalysisFacts
-from shoal.control.rollout.sequential import begun, stepped, strongest
+from shoal.control.rollout.sequential import begun, started, strongest
 from shoal.control.rollout.strategy import AbortSpec
 
 _EVENTS = 30  # of a defect, that a step waits for: so many requests of the candidate that it would have had them
 _REACH = 12.0  # logarithm of the evidence that a step's windows could have brought, from a candidate that is all bad
+_ANEW_MS = 120_000  # within a step the tests begin anew: a defect may begin late
 _SHOWN = 100  # requests; with fewer in a step, words are about the step before it too
 _PAST = 50_000  # requests of stable whose latency is remembered: half is forgotten when there are more
 _FEW, _FEW_EXPECTED = 0.5, 30.0  # so much less than its weight means is too little, once that is so many requests
@@ -58,7 +59,8 @@ class _Memory:
     """What is carried from look to look. Sums are lists: requests, failed, and then the buckets of latency."""
 
     since_ms: int = -1
-    step: int = 0  # how many steps there have been
+    starts: int = 0  # how often the tests have begun: with every step, and in long ones from time to time
+    started_ms: int = 0
     regions: int = 0  # at the first look: so many have tests of their own, those that come later only a common one
     own: list[str] = field(default_factory=list)  # the regions that have
     evidence: dict[str, list[float]] = field(default_factory=dict)  # by measure and region; all regions: ""
@@ -92,7 +94,7 @@ class _Totals:
 
 def look(rules: Rules, state: dict[str, Any], window: Window) -> AnalysisFacts:
     """What the evidence is after one more window. ``state`` is what the look before returned, {} at the beginning."""
-    memory = _entered(rules, _Memory.of(state))
+    memory = _entered(rules, _Memory.of(state), window.until_ms)
     judged = _measures(rules.abort, rules.bounds_ms)
     for region in sorted({*window.candidate, *window.stable}):
         _take(rules, judged, memory, window, region)
@@ -112,13 +114,16 @@ def look(rules: Rules, state: dict[str, Any], window: Window) -> AnalysisFacts:
     )
 
 
-def _entered(rules: Rules, memory: _Memory) -> _Memory:
-    if memory.since_ms == rules.since_ms:
-        return memory
-    if not memory.step:
+def _entered(rules: Rules, memory: _Memory, until_ms: int) -> _Memory:
+    is_new_step = memory.since_ms != rules.since_ms
+    if not memory.starts:
         memory.regions = max(1, len(rules.regions))
-    memory.since_ms, memory.step = rules.since_ms, memory.step + 1
-    memory.evidence = {key: stepped(each, memory.step) for key, each in memory.evidence.items()}
+    if is_new_step or until_ms >= memory.started_ms + _ANEW_MS:
+        memory.starts, memory.started_ms = memory.starts + 1, until_ms
+        memory.evidence = {key: started(each, memory.starts) for key, each in memory.evidence.items()}
+    if not is_new_step:
+        return memory
+    memory.since_ms = rules.since_ms
     memory.candidate_before, memory.stable_before = memory.candidate, memory.stable
     memory.candidate, memory.stable, memory.expected, memory.got, memory.reach = {}, {}, {}, {}, 0.0
     return memory
@@ -156,7 +161,7 @@ def _add(memory: _Memory, measure: str, region: str, factors: Sequence[float]) -
         memory.own.append(region)
     for scope in ("", region) if region in memory.own else ("",):
         key = f"{measure}/{scope}"
-        known = memory.evidence.get(key) or begun(memory.step, len(factors))
+        known = memory.evidence.get(key) or begun(memory.starts, len(factors))
         memory.evidence[key] = [a + b for a, b in zip(known, factors, strict=True)]
 
 

@@ -62,19 +62,19 @@ def split_factors(candidate: float, stable: float, odds: float, alternatives: Se
     return [log_factor(share, mean, each * odds / (1.0 + each * odds), events) for each in alternatives]
 
 
-def begun(step: int, components: int) -> list[float]:
-    """Evidence of a test that has seen nothing up to this step, the first being 1."""
-    return [log(step / (step + 1.0))] * components
+def begun(start: int, components: int) -> list[float]:
+    """Evidence of a test that has seen nothing up to this start, the first being 1."""
+    return [log(start / (start + 1.0))] * components
 
 
-def stepped(evidence: Sequence[float], step: int) -> list[float]:
-    """Begin once more beside what has begun: good windows of earlier steps must not hide what a later one brings.
+def started(evidence: Sequence[float], start: int) -> list[float]:
+    """Begin once more beside what has begun: good windows before must not hide what later ones bring.
 
-    The e-value is an average over the steps in which the defect may have begun, step n with weight 1/(n(n+1)). Those
+    The e-value is an average over the starts at which the defect may have begun, start n with weight 1/(n(n+1)). Those
     that begin later stand at 1, and all that have begun see the same windows, so one number is enough.
     """
-    start = -log(step * (step + 1.0))
-    return [_added(each, start) for each in evidence]
+    weight = -log(start * (start + 1.0))
+    return [_added(each, weight) for each in evidence]
 
 
 def strongest(evidence: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> Strongest:

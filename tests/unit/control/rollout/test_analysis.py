@@ -156,6 +156,15 @@ def test_many_good_windows_do_not_hide_a_later_step() -> None:
     assert looked(replace(LIMITED, since_ms=2), windows(12, counts(40, 2), counts(760)), good.state).outcome == "fail"
 
 
+def test_a_defect_that_begins_late_in_a_long_step_is_noticed_within_minutes() -> None:
+    """The time comes from the windows: 20 good minutes, then as many bad windows as fit into two minutes and a half."""
+    good, bad = counts(40), counts(40, 2)
+    all_ = windows(270, good, counts(760))
+    late = [*all_[:240], *(replace(each, candidate={"r1": bad, "r2": bad}) for each in all_[240:])]
+    assert looked(LIMITED, all_).outcome == "pass"
+    assert looked(LIMITED, late).outcome == "fail"
+
+
 def test_a_failure_is_final() -> None:
     failed = looked(LIMITED, windows(20, counts(40, 4), counts(760)))
     later = looked(replace(LIMITED, since_ms=2), windows(400, counts(40), counts(760)), failed.state)

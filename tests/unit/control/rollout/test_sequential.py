@@ -8,7 +8,7 @@ from math import comb, exp, log
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.control.rollout.sequential import ALPHA, begun, limit_factors, log_factor, split_factors, stepped, strongest
+from shoal.control.rollout.sequential import ALPHA, begun, limit_factors, log_factor, split_factors, started, strongest
 
 shares = st.sampled_from([0.002, 0.01, 0.05, 0.2, 0.5])
 
@@ -86,13 +86,13 @@ def test_no_window_costs_more_than_nine_tenths_of_the_evidence(
 
 def test_a_test_that_begins_later_has_the_evidence_of_one_that_saw_nothing() -> None:
     evidence = begun(1, 1)
-    for step in (2, 3, 4):
-        evidence = stepped(evidence, step)
+    for start in (2, 3, 4):
+        evidence = started(evidence, start)
     assert abs(evidence[0] - begun(4, 1)[0]) < 1e-12
 
 
-def test_a_step_makes_evidence_recover_from_many_good_windows() -> None:
-    assert stepped([-300.0], 2)[0] > log(1 / 6) - 1e-9
+def test_a_start_makes_evidence_recover_from_many_good_windows() -> None:
+    assert started([-300.0], 2)[0] > log(1 / 6) - 1e-9
 
 
 def test_tests_without_weight_count_for_nothing() -> None:
