@@ -80,7 +80,7 @@ def started(evidence: Sequence[float], start: int) -> list[float]:
 def strongest(evidence: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> Strongest:
     """The weighted average of all tests. It rejects whenever testing each at its share of ``ALPHA`` would."""
     total, best, key, component = 0.0, -inf, "", 0
-    for name, logs in evidence.items():
+    for name, logs in sorted(evidence.items()):
         share = weights.get(name, 0.0) / len(logs)
         if not share:
             continue
