@@ -20,7 +20,6 @@ from shoal.control.database.engine import Databases
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.plan import spec_of_revision
 from shoal.control.rollout.commands import COMMANDS
-from shoal.control.rollout.progress import ROLLED_BACK
 from shoal.errors import BadRequest, Conflict, NotFound, TooManyRequests
 from shoal.rest.answers import RestAnswer
 from shoal.rest.operations import Operation
@@ -105,28 +104,19 @@ class RolloutPaths:
         return await self._fleet.command_rollout(call.caller.who, ref_of(call, "App"), verb, reason=body.reason)
 
     async def retry(self, call: Call) -> RestAnswer:
-        newest = await self._fleet.rollout(call.caller.who, ref_of(call, "App"))
-        if newest["outcome"] != ROLLED_BACK:
-            raise Conflict("no rollout was taken back: nothing to retry")
-        return await self._again(call, newest["revision"], forced=True)
+        return await self._again(call, "retry")
 
     async def undo(self, call: Call) -> RestAnswer:
-        newest = await self._fleet.rollout(call.caller.who, ref_of(call, "App"))
-        if newest["outcome"] == ROLLED_BACK:
-            raise Conflict("the last rollout was taken back already: nothing to undo")
-        return await self._again(call, newest["stableRevision"], is_hurried=True)
+        return await self._again(call, "undo")
 
-    async def _again(self, call: Call, revision: int, *, forced: bool = False, is_hurried: bool = False) -> RestAnswer:
-        """Apply the template of an earlier revision."""
-        who, ref = call.caller.who, ref_of(call, "App")
-        known = (await self._fleet.history(who, ref))["revisions"]
-        template = next((each["template"] for each in known if each["revision"] == revision), None)
-        if template is None:
-            raise Conflict(f"revision {revision} is no longer known: apply it from its file")
+    async def _again(self, call: Call, verb: str) -> RestAnswer:
+        """Apply the template of an earlier revision; what it replaces needs no steps to go back to."""
+        ref = ref_of(call, "App")
+        template = await self._fleet.template_again(call.caller.who, ref, verb)
 
-        def back(found: Json) -> Json:
+        def again(found: Json) -> Json:
             base = writable(found)
             return {**base, "spec": spec_of_revision(base["spec"], template)}
 
-        edited = await self._objects.change(call, ref, back, forced=forced, is_hurried=is_hurried)
+        edited = await self._objects.change(call, ref, again, forced=True, is_hurried=verb == "undo")
         return applied_answer(edited)

@@ -124,12 +124,12 @@ def test_the_domains_of_a_host() -> None:
 def previewed(host: str, name: str = "web") -> SpecDocument:
     """An app with a preview host, as its reader leaves it."""
     found = parse(an_app(name))
-    return replace(found, raw={**found.raw, "rollout": {"previewHost": host}})
+    return replace(found, raw={**found.raw, "rollout": {"strategy": "blueGreen", "previewHost": host}})
 
 
 async def test_a_preview_host_is_reserved_as_the_hosts_of_routes_are(tmp_path: Path) -> None:
     async with two_databases(tmp_path) as world:
-        await world.fleet.apply(THERE, previewed("Next.example"))
+        await world.fleet.apply(THERE, previewed("next.example"))
         assert await reserved(world) == {"next.example": "team"}
         why = r'spec.rollout.previewHost: Invalid value: "next.example": is used by another workspace'
         for dry_run in (True, False):

@@ -19,8 +19,8 @@ from shoal.control.domain.rollouts.records import active_rollouts, decisions_of,
 from shoal.control.domain.rollouts.reverting import needs_revert, revert
 from shoal.control.domain.rollouts.views import rollout_details, rollout_json
 from shoal.control.domain.work import PendingWork
-from shoal.control.rollout.progress import ENDED
-from shoal.errors import Forbidden, NotFound
+from shoal.control.rollout.progress import ENDED, ROLLED_BACK
+from shoal.errors import Conflict, Forbidden, NotFound
 
 ROLLOUTS = "rollouts"  # the actor of what the engine does
 
@@ -63,6 +63,25 @@ class RolloutCommands(Changes):
             decisions = await decisions_of(session, row)
         names = {id_: each.name for id_, each in infrastructure.regions.items()}
         return rollout_details(row, regions, names, decisions, {})
+
+    async def template_again(self, who: Actor, ref: ObjectRef, verb: str) -> dict[str, Any]:
+        """The template to apply for ``retry``, which is what the last rollout took back, or for ``undo``, which is what
+        it began from."""
+        await self._authorize_rollout(who, ref, verb)
+        async with self._database(who, "App").reading() as session:
+            app, _ = await get(session, who.workspace_id, ref)
+            row = await find_rollout(session, app.id)
+            is_back = row is not None and row.outcome == ROLLED_BACK
+            if row is None or is_back != (verb == "retry"):
+                why = "the last rollout was not taken back" if verb == "retry" else "no rollout went forward"
+                raise Conflict.of("rollouts", GROUP, str(ref), f"{why}: nothing to {verb}")
+            wanted = row.deployment_id if verb == "retry" else row.stable_id
+            made = await session.get(tables.Deployment, wanted)
+        if made is None:
+            number = row.revision if verb == "retry" else row.stable_revision
+            why = f"revision {number} is no longer known: apply it from its file"
+            raise Conflict.of("rollouts", GROUP, str(ref), why)
+        return made.template
 
     async def _authorize_rollout(self, who: Actor, ref: ObjectRef, verb: str) -> None:
         """A command that is refused leaves a line in the audit log, since it may promote what nobody approved."""
