@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 TAGS = ("v1", "v2", "v2-errors", "v2-slow")
 GREETINGS = {"v1": "Hello from Shoal", "v2": "Hello again from Shoal, second version"}
@@ -13,8 +13,7 @@ _SHOWN = (
     "host", "x-request-id", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-shoal-principal",
     "x-shoal-deployment", "x-deployment-id", "traceparent", "user-agent",
 )  # fmt: skip
-_ERRORS_OF_TEN = 3
-_SLOW_S = 0.3
+_FAULTS = {"v2-errors": (30.0, 0.0), "v2-slow": (0.0, 0.3)}  # percent of answers that fail, and how late all are
 _LONGEST_S = 300.0
 _MOST_CHUNKS = 100_000
 JSON, TEXT, HTML = "application/json", "text/plain; charset=utf-8", "text/html; charset=utf-8"
@@ -29,6 +28,8 @@ class About:
     region: str = ""
     instance: str = ""
     deployment: str = ""
+    fail_percent: float = 0.0  # of the answers
+    delay_s: float = 0.0  # of each answer
 
     @property
     def greeting(self) -> str:
@@ -60,12 +61,15 @@ def about_from(tag: str, environ: Mapping[str, str]) -> About:
     """Raise ValueError for an unknown tag."""
     if tag not in TAGS:
         raise ValueError(f"no version {tag!r} of the demo application: use one of {', '.join(TAGS)}")
+    percent, delay_s = _FAULTS.get(tag, (0.0, 0.0))
     return About(
         tag=tag,
         app=environ.get("SHOAL_APP", "demo"),
         region=environ.get("SHOAL_REGION", ""),
         instance=environ.get("SHOAL_INSTANCE_ID") or environ.get("HOSTNAME", ""),
         deployment=environ.get("SHOAL_DEPLOYMENT_ID", ""),
+        fail_percent=min(_number(environ.get("FAIL_PERCENT"), percent), 100.0),
+        delay_s=min(_number(environ.get("DELAY_MS"), delay_s * 1000) / 1000, _LONGEST_S),
     )
 
 
@@ -80,13 +84,15 @@ def answer(about: About, request: DemoRequest, *, number: int, draining: bool) -
         )
     if path == "/livez":
         return DemoAnswer(200, _dumps({"ok": True}))
-    slow_s = _SLOW_S if about.tag == "v2-slow" else 0.0
-    if about.tag == "v2-errors" and number * 7 % 10 < _ERRORS_OF_TEN:
+    if _fails(about, number):
         return DemoAnswer(500, _dumps({"error": {"code": "demo_error", "message": "this version fails now and then"}}))
     made = _route(about, request)
-    if not slow_s:
-        return made
-    return DemoAnswer(made.status, made.body, made.content_type, made.delay_s + slow_s, made.chunks, made.pause_s)
+    return replace(made, delay_s=made.delay_s + about.delay_s) if about.delay_s else made
+
+
+def _fails(about: About, number: int) -> bool:
+    """Spread evenly: of each hundred requests in a row as many fail as the percentage says."""
+    return number * about.fail_percent % 100 < about.fail_percent
 
 
 def _route(about: About, request: DemoRequest) -> DemoAnswer:

@@ -1,0 +1,82 @@
+"""A canary over two regions with real gateways, judged by what they count: a bad revision goes back, a good one stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.testing.fleets import ENVIRONMENT, PROJECT, LocalFleet
+from shoal.testing.load import RequestLoad, RequestOutcome
+from shoal.testing.traffic import APP, HOST, demo_app, demo_fleet, eventually_in_traffic, gateway_address
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("rollouts")]
+
+RATE = 100.0  # in each of two regions
+INTERVAL_S = 10.0
+REGIONS = ("eu", "us")
+CLUSTERS = {"eu-1": "eu", "us-1": "us"}
+ROLLOUT = {"steps": [5, 25, 50], "every": "20s", "interval": f"{INTERVAL_S:g}s", "keep": "1m"}
+_PATH = f"/projects/{PROJECT}/environments/{ENVIRONMENT}/apps/{APP}"
+
+
+def version(tag: str, **spec: Any) -> dict[str, Any]:
+    return demo_app(tag, 2, regions=REGIONS, **{"rollout": ROLLOUT, **spec})
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
+    with demo_fleet(tmp_path_factory.mktemp("rollouts"), CLUSTERS) as fleet:
+        for region in REGIONS:
+            gateway_address(fleet.api, region)
+        fleet.api.put(version("v1"))
+        yield fleet
+
+
+@pytest.fixture
+def loads(fleet: LocalFleet, tmp_path: Path) -> Iterator[list[RequestLoad]]:
+    eu, us = (gateway_address(fleet.api, region) for region in REGIONS)
+    with RequestLoad(tmp_path / "eu", eu, HOST, rate=RATE) as one, RequestLoad(tmp_path / "us", us, HOST, rate=RATE) as two:
+        yield [one, two]
+
+
+def rollout(fleet: LocalFleet) -> dict[str, Any]:
+    found: dict[str, Any] = fleet.api.get(f"{_PATH}/rollout")
+    return found
+
+
+def until(fleet: LocalFleet, *, revision: int, what: str, **wanted: Any) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        found = rollout(fleet)
+        is_it = found["revision"] == revision and all(found[name] == value for name, value in wanted.items())
+        return found if is_it else None
+
+    return dict(eventually_in_traffic(look, what=what))
+
+
+def outcomes(loads: list[RequestLoad]) -> list[RequestOutcome]:
+    return [each for load in loads for each in load.outcomes()]
+
+
+@pytest.mark.parametrize(
+    ("tag", "env", "abort"),
+    [
+        ("v2", {"FAIL_PERCENT": "5"}, {"errors": "1%"}),
+        ("v3", {"FAIL_PERCENT": "5"}, None),
+        ("v4", {"DELAY_MS": "300"}, {"p99": "250ms"}),
+        ("v5", {"DELAY_MS": "300"}, None),
+    ],
+)
+def test_a_bad_revision_goes_back_by_itself(
+    fleet: LocalFleet, loads: list[RequestLoad], tag: str, env: dict[str, str], abort: dict[str, str] | None
+) -> None:
+    spec = {**ROLLOUT, **({"abort": abort} if abort else {})}
+    applied = fleet.api.put(version(tag, env=env, rollout=spec))
+    found = until(fleet, revision=applied["object"]["status"]["revision"], what="back", outcome="rolledBack")
+    print(found["reason"], [(each["at"], each["action"], each["reason"]) for each in found["decisions"]])
+    known = outcomes(loads)
+    failed = [each for each in known if each.status != 200]
+    assert len(failed) < 0.01 * len(known)
+    assert [each["action"] for each in found["decisions"]][-2:] == ["rollback", "end"]
