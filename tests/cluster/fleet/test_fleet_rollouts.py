@@ -38,7 +38,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
 @pytest.fixture
 def loads(fleet: LocalFleet, tmp_path: Path) -> Iterator[list[RequestLoad]]:
     eu, us = (gateway_address(fleet.api, region) for region in REGIONS)
-    with RequestLoad(tmp_path / "eu", eu, HOST, rate=RATE) as one, RequestLoad(tmp_path / "us", us, HOST, rate=RATE) as two:
+    with (
+        RequestLoad(tmp_path / "eu", eu, HOST, rate=RATE) as one,
+        RequestLoad(tmp_path / "us", us, HOST, rate=RATE) as two,
+    ):
         yield [one, two]
 
 

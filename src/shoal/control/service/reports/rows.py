@@ -176,9 +176,11 @@ def _number(verdict: pb.Verdict) -> int:
 
 
 def health_of(report: pb.SentinelReport) -> str:
-    """``stale``: all of its replicas serve, but none has heard of its cluster for a while."""
+    """``stale``: all of its replicas serve, but none has heard of its cluster for a while. A silent one that its Service
+    does not lead to says nothing about the others."""
     health = _HEALTH.get(report.health, "unknown")
-    return "stale" if health == "healthy" and 0 < report.available_replicas <= len(report.stale) else health
+    silent = set(report.stale).difference(report.taken_out)
+    return "stale" if health == "healthy" and 0 < report.available_replicas <= len(silent) else health
 
 
 def uid_of(instance: pb.Instance) -> str:

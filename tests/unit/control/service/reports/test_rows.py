@@ -90,3 +90,12 @@ def test_a_verdict_is_kept_with_the_version_that_the_gateway_accepted() -> None:
     found = observed(pb.SentinelReport(key="route/r", verdicts=verdicts))
     assert found["versions"] == {"a": 9, "b": 0}, "an agent of the version before says none"
     assert found["refused"] == [{"gateway": "c", "message": "no"}]
+
+
+def test_a_silent_replica_that_was_taken_out_of_its_service_does_not_make_the_gateway_stale() -> None:
+    report = pb.SentinelReport(
+        key="sentinel/s", health=pb.SentinelHealth.HEALTHY, desired_replicas=2, available_replicas=1, stale=["b"]
+    )
+    assert observed(report)["health"] == "stale"
+    report.taken_out = ["b"]
+    assert observed(report)["health"] == "healthy" and observed(report)["takenOut"] == ["b"]
