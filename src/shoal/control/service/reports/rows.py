@@ -176,8 +176,8 @@ def _number(verdict: pb.Verdict) -> int:
 
 
 def health_of(report: pb.SentinelReport) -> str:
-    """``stale``: all of its replicas serve, but none has heard of its cluster for a while. One that its Service does not
-    lead to does not count."""
+    """``stale``: all of its replicas serve, but none has heard of its cluster for a while. One that its Service does
+    not lead to does not count."""
     health = _HEALTH.get(report.health, "unknown")
     silent = set(report.stale).difference(report.taken_out)
     return "stale" if health == "healthy" and 0 < report.available_replicas <= len(silent) else health
