@@ -68,10 +68,10 @@ async def test_a_silent_pod_leaves_its_service_is_named_and_not_waited_for_until
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, seconds in (
-        ("silence.STALE_S", 1.0),
+        ("silence.STALE_S", 3.0),
         ("silence.LOOK_S", 0.1),
         ("serving.LOOK_S", 0.1),
-        ("serving.DRAIN_S", 2.0),
+        ("serving.DRAIN_S", 3.0),
     ):
         monkeypatch.setattr(f"shoal.krane.sentinels.{name}", seconds)
     async with world() as up:
