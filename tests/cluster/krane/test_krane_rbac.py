@@ -90,7 +90,7 @@ async def upgrade_gateway(w):
     await eventually(lambda: w.gateway().drift)
     await w.apply(sentinel(4))
     pod = await w.get("pods", name="sentinel-eu-x-0", namespace="sentinel")
-    assert pod["metadata"]["labels"][SERVING] == "true"
+    assert pod["metadata"]["labels"].get(SERVING) == "true"
 
 
 async def without_namespace(w):
