@@ -19,7 +19,7 @@ from functools import lru_cache
 from math import ceil, log1p
 from typing import Any
 
-from shoal.control.rollout.measures import ERROR_RATIO, NOTICED, Counts, Measure, measures
+from shoal.control.rollout.measures import ERROR_RATIO, NOTICED, Counts, Measure, Totals, measures
 from shoal.control.rollout.progress import AnalysisFacts
 from shoal.control.rollout.sequential import begun, started, strongest
 from shoal.control.rollout.strategy import AbortSpec
@@ -81,15 +81,6 @@ class _Memory:
 
     def json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _Memory.__slots__}
-
-
-@dataclass(frozen=True, slots=True)
-class _Totals:
-    candidate: int
-    stable: int
-    where: str
-    candidate_counts: Counts
-    stable_counts: Counts
 
 
 def look(rules: Rules, state: dict[str, Any], window: Window) -> AnalysisFacts:
@@ -212,7 +203,7 @@ def _passed(rules: Rules, judged: Iterable[Measure], memory: _Memory) -> str:
     return "; ".join(each.words(totals, each.components - 1) for each in judged)
 
 
-def _totals(rules: Rules, memory: _Memory, region: str) -> _Totals:
+def _totals(rules: Rules, memory: _Memory, region: str) -> Totals:
     """Of a region, or of all of them."""
 
     def sums(*found: dict[str, list[int]]) -> Counts:
@@ -225,7 +216,13 @@ def _totals(rules: Rules, memory: _Memory, region: str) -> _Totals:
         candidate = sums(memory.candidate, memory.candidate_before)
         stable = sums(memory.stable, memory.stable_before)
     where = f" in {rules.regions.get(region, region)}" if region else ""
-    return _Totals(rules.candidate, rules.stable, where, candidate, stable)
+    return Totals(
+        candidate=rules.candidate,
+        stable=rules.stable,
+        where=where,
+        candidate_counts=candidate,
+        stable_counts=stable,
+    )
 
 
 def _requests(sums: Mapping[str, list[int]]) -> int:

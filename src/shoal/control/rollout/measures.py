@@ -37,32 +37,34 @@ class Counts:
     latency: tuple[int, ...]  # by bucket of the bounds, and beyond all
 
 
-class Totals(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
     """Sums of counts, as words need them."""
 
-    @property
-    def candidate(self) -> int: ...  # number of the revision
-    @property
-    def stable(self) -> int: ...
-    @property
-    def where(self) -> str: ...  # " in us", or nothing for all regions
-    @property
-    def candidate_counts(self) -> Counts: ...
-    @property
-    def stable_counts(self) -> Counts: ...
+    candidate: int  # number of the revision
+    stable: int
+    where: str  # " in us", or nothing for all regions
+    candidate_counts: Counts
+    stable_counts: Counts
 
 
 class Measure(Protocol):
     @property
     def key(self) -> str: ...
+
     @property
-    def weight(self) -> float: ...  # of all measures together: 1
+    def weight(self) -> float:
+        """Of all measures together: 1."""
+
     @property
     def components(self) -> int: ...
+
     @property
     def needs_stable(self) -> bool: ...
+
     @property
-    def defect(self) -> float: ...  # a share that it is to notice
+    def defect(self) -> float:
+        """A share that it is to notice."""
 
     def factors(self, candidate: Counts, stable: Counts | None, past: Sequence[int]) -> Sequence[float]:
         """Logarithms of evidence; none where nothing can be said. ``past`` is stable's latency before this window."""
