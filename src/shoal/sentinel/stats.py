@@ -91,16 +91,18 @@ class RequestStats:
     codes: list[int] = field(default_factory=lambda: [0] * len(_CODES))
     latency: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_MS) + 1))
     latency_ms: float = 0.0
+    retried: int = 0  # answered without 5xx after more than one try
 
     def plus(self, other: RequestStats) -> RequestStats:
         return RequestStats(
             codes=[a + b for a, b in zip(self.codes, other.codes, strict=True)],
             latency=[a + b for a, b in zip(self.latency, other.latency, strict=True)],
             latency_ms=self.latency_ms + other.latency_ms,
+            retried=self.retried + other.retried,
         )
 
     def counts(self) -> Counts:
-        return Counts(tuple(self.codes), sparse(self.latency), round(self.latency_ms))
+        return Counts(tuple(self.codes), sparse(self.latency), round(self.latency_ms), self.retried)
 
 
 @dataclass(slots=True)
@@ -210,7 +212,10 @@ def _read_histogram(found: Stats, one: Mapping[str, Any]) -> None:
         return
     is_copy = begin == f"{REQUESTS}.copies"
     requests = place[0].requests["mirror" if is_copy else "peer" if place[1] == _LOCAL else "entry"]
-    requests.codes[_CODES.index(group)] += sum(bucket["cumulative"] for bucket in one["buckets"])
+    count = sum(bucket["cumulative"] for bucket in one["buckets"])
+    requests.codes[_CODES.index(group)] += count
+    if tries not in ("0", "1") and code < "500":
+        requests.retried += count
     if tries != "0":
         _add_times(requests, one["buckets"])
 

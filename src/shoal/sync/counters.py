@@ -3,7 +3,8 @@
 A gateway counts per deployment and per *origin*: ``entry`` are requests that users sent to this gateway, ``peer`` those
 that a gateway of another region passed on (that one has counted them as its entries), ``mirror`` copies. As JSON:
 
-    {"codes": [1xx, 2xx, 3xx, 4xx, 5xx], "times": [bucket, requests, bucket, requests, ...], "latencyMs": sum}
+    {"codes": [1xx, 2xx, 3xx, 4xx, 5xx], "times": [bucket, requests, bucket, requests, ...], "latencyMs": sum,
+     "retried": requests that were answered without 5xx after more than one try, unless 0}
 
 ``times`` has the buckets with requests only. Bucket n counts what took less than bound n and not less than the bound
 before it; the last one is beyond all bounds. Gateways of earlier versions write ``latency``, a number for every bucket,
@@ -37,6 +38,7 @@ class Counts(NamedTuple):
     codes: tuple[int, ...]
     times: Mapping[int, int]
     latency_ms: int
+    retried: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -51,17 +53,17 @@ def plus(one: Counts, other: Counts) -> Counts:
     for bucket, count in other.times.items():
         times[bucket] = times.get(bucket, 0) + count
     codes = tuple(a + b for a, b in zip(one.codes, other.codes, strict=True))
-    return Counts(codes, times, one.latency_ms + other.latency_ms)
+    return Counts(codes, times, one.latency_ms + other.latency_ms, one.retried + other.retried)
 
 
 def since(now: Counts, before: Counts) -> Counts:
     """What was counted since ``before``. A number that is smaller than before says that the count began anew."""
     codes = tuple(a - b for a, b in zip(now.codes, before.codes, strict=True))
     times = {bucket: now.times.get(bucket, 0) - before.times.get(bucket, 0) for bucket in {*now.times, *before.times}}
-    latency_ms = now.latency_ms - before.latency_ms
-    if latency_ms < 0 or min(codes) < 0 or min(times.values(), default=0) < 0:
+    latency_ms, retried = now.latency_ms - before.latency_ms, now.retried - before.retried
+    if latency_ms < 0 or retried < 0 or min(codes) < 0 or min(times.values(), default=0) < 0:
         return now
-    return Counts(codes, {bucket: count for bucket, count in times.items() if count}, latency_ms)
+    return Counts(codes, {bucket: count for bucket, count in times.items() if count}, latency_ms, retried)
 
 
 def piece(counts: Counts, at: int, of: int) -> Counts:
@@ -71,7 +73,7 @@ def piece(counts: Counts, at: int, of: int) -> Counts:
         return number * (at + 1) // of - number * at // of
 
     times = {bucket: count for bucket, all_ in counts.times.items() if (count := part(all_))}
-    return Counts(tuple(map(part, counts.codes)), times, part(counts.latency_ms))
+    return Counts(tuple(map(part, counts.codes)), times, part(counts.latency_ms), part(counts.retried))
 
 
 def as_json(counts: Counts) -> dict[str, Any]:
@@ -79,6 +81,7 @@ def as_json(counts: Counts) -> dict[str, Any]:
         "codes": list(counts.codes),
         "times": [number for pair in sorted(counts.times.items()) for number in pair],
         "latencyMs": counts.latency_ms,
+        **({"retried": counts.retried} if counts.retried else {}),
     }
 
 
@@ -91,11 +94,11 @@ def read_counts(document: Any, bounds: Any = None) -> Counts | None:
     if not isinstance(document, Mapping):
         return None
     codes, latency_ms = document.get("codes"), document.get("latencyMs", 0)
-    told = [latency_ms]
+    told = [latency_ms, document.get("retried", 0)]
     if not _are_counts(codes) or len(codes) != GROUPS or not _are_counts(told):
         return None
     times = _times(document, bounds)
-    return None if times is None else Counts(tuple(codes), times, told[0])
+    return None if times is None else Counts(tuple(codes), times, *told)
 
 
 def _times(document: Mapping[str, Any], bounds: Any) -> dict[int, int] | None:

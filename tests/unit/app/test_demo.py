@@ -56,14 +56,21 @@ def test_versions_say_different_things() -> None:
 
 
 def test_the_failing_version_fails_three_of_ten() -> None:
-    codes = [ask("/", About("v2-errors"), number=number).status for number in range(1, 1001)]
+    codes = [ask("/", about_from("v2-errors", {}), number=number).status for number in range(1, 1001)]
     assert codes.count(500) == 300 and codes.count(200) == 700
 
 
+def test_variables_say_how_many_answers_fail_and_how_late_they_are() -> None:
+    about = about_from("v2", {"FAIL_PERCENT": "5", "DELAY_MS": "20"})
+    codes = [ask("/", about, number=number).status for number in range(1, 1001)]
+    assert codes.count(500) == 50
+    assert ask("/", about, number=1).delay_s == 0.02 and ask("/health", about, number=100).status == 200
+
+
 def test_the_slow_version_is_slow_and_its_health_is_not() -> None:
-    assert ask("/", About("v2-slow")).delay_s == 0.3
-    assert ask("/slow", About("v2-slow"), query={"ms": "200"}).delay_s == 0.5
-    assert ask("/health", About("v2-slow")).delay_s == 0
+    assert ask("/", about_from("v2-slow", {})).delay_s == 0.3
+    assert ask("/slow", about_from("v2-slow", {}), query={"ms": "200"}).delay_s == 0.5
+    assert ask("/health", about_from("v2-slow", {})).delay_s == 0
 
 
 @pytest.mark.parametrize("tag", TAGS)

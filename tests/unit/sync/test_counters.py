@@ -29,6 +29,7 @@ counts = st.builds(
     st.lists(numbers, min_size=GROUPS, max_size=GROUPS).map(tuple),
     st.dictionaries(st.integers(0, BUCKETS - 1), numbers.filter(bool), max_size=6),
     numbers,
+    numbers,
 )
 
 

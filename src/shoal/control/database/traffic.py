@@ -102,7 +102,7 @@ async def fold_samples(database: Database, before_ms: int) -> int:
     while True:
         async with database.transaction() as tx:
             asked = _BUILT[tx.dialect]
-            old = await tx.ask(asked.oldest, {"span": SAMPLE_MS, "before": before_ms, "most": _FOLD_ROWS})
+            old = await tx.ask(asked.oldest, {"span": SAMPLE_MS, "before": before_ms, "limit": _FOLD_ROWS})
             totals = TrafficTotals()
             for row in old:
                 minute = row.from_at - row.from_at % MINUTE_MS
@@ -139,7 +139,7 @@ def _build(dialect: str) -> _Statements:
         rows=RowQuery(f"SELECT {listed_columns} FROM {json_rows(dialect)} JOIN traffic AS t ON {place}", TrafficRow),
         oldest=RowQuery(
             f"SELECT {listed_columns} FROM traffic AS t WHERE t.span_ms = :span AND t.from_at < :before "
-            "ORDER BY t.from_at LIMIT :most",
+            "ORDER BY t.from_at LIMIT :limit",
             TrafficRow,
         ),
         upsert=text(

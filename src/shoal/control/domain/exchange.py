@@ -140,10 +140,11 @@ async def _take(
 
 
 def _extend(row: Topology, extras: dict[str, Any] | None) -> bool:
-    """Write what gateways do for a candidate besides its weight; True where that is news."""
+    """Write what gateways do for a candidate besides its weight; True where that is news. Until all gateways have
+    heard of it, some may send more than the weight."""
     if row.extras == extras:
         return False
-    row.extras = extras
+    row.routed, row.extras = max(row.routed, min(row.weight + 1, 100)), extras
     return True
 
 

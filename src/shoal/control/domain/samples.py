@@ -56,6 +56,7 @@ def _sample(deployment: str, region: str, from_ms: int, span_ms: int, counts: Co
         codes=(one, two, three, four, five),
         latency=tuple(counts.times.get(bucket, 0) for bucket in range(len(BOUNDS_MS) + 1)),
         latency_ms=float(counts.latency_ms),
+        retried=counts.retried,
     )
 
 

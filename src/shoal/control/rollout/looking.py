@@ -58,7 +58,7 @@ def windows(
             continue
         to = candidates if sample.deployment == region.candidate else stables
         known = to.setdefault(sample.from_ms - sample.from_ms % WINDOW_MS, {})
-        counts = Counts(requests=sum(sample.codes), failed=sample.codes[4], latency=sample.latency)
+        counts = Counts(requests=sample.requests, failed=sample.failed, latency=sample.latency)
         known[sample.region] = _plus(known[sample.region], counts) if sample.region in known else counts
     return [
         Window(until_ms=at + WINDOW_MS, candidate=candidates.get(at, {}), stable=stables.get(at, {}), stale=stale)

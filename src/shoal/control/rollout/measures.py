@@ -33,7 +33,7 @@ class Counts:
     """Requests of one revision in one region, in one window."""
 
     requests: int
-    failed: int  # with 5xx
+    failed: int  # with 5xx, or at their first try
     latency: tuple[int, ...]  # by bucket of the bounds, and beyond all
 
 
@@ -264,7 +264,7 @@ def _failures(totals: Totals) -> str:
     mine = totals.candidate_counts
     return (
         f"{_percent(mine.failed, mine.requests)} of {_number(mine.requests)} requests to revision {totals.candidate} "
-        f"ended with 5xx{totals.where}"
+        f"failed{totals.where}"
     )
 
 

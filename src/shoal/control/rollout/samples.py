@@ -23,6 +23,16 @@ class TrafficSample:
     codes: tuple[int, int, int, int, int]  # 1xx to 5xx
     latency: tuple[int, ...]  # requests per bucket of ``BOUNDS_MS`` and beyond all
     latency_ms: float  # sum
+    retried: int = 0  # answered without 5xx after more than one try
+
+    @property
+    def requests(self) -> int:
+        return sum(self.codes)
+
+    @property
+    def failed(self) -> int:
+        """Requests that the deployment failed to answer at the first try."""
+        return self.codes[4] + self.retried
 
 
 def added(samples: Iterable[TrafficSample]) -> TrafficSample:
@@ -42,6 +52,7 @@ def added(samples: Iterable[TrafficSample]) -> TrafficSample:
         codes=(one, two, three, four, five),
         latency=tuple(latency),
         latency_ms=sum(each.latency_ms for each in known),
+        retried=sum(each.retried for each in known),
     )
 
 

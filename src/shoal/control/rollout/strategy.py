@@ -63,7 +63,7 @@ class LatencyLimit:
 class AbortSpec:
     """Rules for the candidate's requests. Without any, it is compared with stable."""
 
-    errors: float | None = None  # the largest share of requests that may end with 5xx, 0 to 1
+    errors: float | None = None  # the largest share of requests that may fail at the first try, 0 to 1
     latency: tuple[LatencyLimit, ...] = ()
 
 

@@ -52,19 +52,19 @@ def looked(rules: Rules, all_: Iterable[Window], state: dict[str, Any] | None = 
 def test_failures_are_noticed_against_stable_and_said_with_numbers() -> None:
     found = looked(COMPARED, windows(12, counts(40, 2), counts(760)))
     assert found.outcome == "fail" and not found.has_enough
-    assert found.reason == "5.0 % of 160 requests to revision 2 ended with 5xx, 0.0 % of 3 040 to revision 1"
+    assert found.reason == "5.0 % of 160 requests to revision 2 failed, 0.0 % of 3 040 to revision 1"
 
 
 def test_failures_are_noticed_against_a_limit() -> None:
     found = looked(LIMITED, windows(12, counts(40, 2), counts(760)))
-    assert found.reason == "5.0 % of 240 requests to revision 2 ended with 5xx, the limit is 1 %"
+    assert found.reason == "5.0 % of 240 requests to revision 2 failed, the limit is 1 %"
 
 
 def test_the_region_that_is_bad_is_named() -> None:
     bad, good = counts(40, 4), counts(40)
     all_ = [replace(each, candidate={"r1": bad, "r2": good}) for each in windows(12, good, counts(760))]
     assert looked(COMPARED, all_).reason == (
-        "10.0 % of 160 requests to revision 2 ended with 5xx in us, 0.0 % of 3 040 to revision 1"
+        "10.0 % of 160 requests to revision 2 failed in us, 0.0 % of 3 040 to revision 1"
     )
 
 
@@ -81,7 +81,7 @@ def test_a_good_candidate_passes_once_there_are_enough_requests() -> None:
     assert few.reason == "560 of 600 requests to revision 2 that a judgement needs"
     assert (enough.outcome, enough.has_enough, enough.requests) == ("pass", True, 960)
     assert enough.reason == (
-        "0.0 % of 960 requests to revision 2 ended with 5xx, 0.0 % of 18 240 to revision 1; "
+        "0.0 % of 960 requests to revision 2 failed, 0.0 % of 18 240 to revision 1; "
         "p99 of revision 2 is 60 ms, 60 ms of revision 1"
     )
 

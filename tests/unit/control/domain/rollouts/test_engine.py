@@ -270,3 +270,19 @@ async def test_a_rollout_that_may_not_go_on_ends_at_its_hold_limit(tmp_path: Pat
         await play(world)
         found = await rollout(world)
         assert (found["outcome"], found["reason"]) == ("rolledBack", "held for 1 h: waits for approval")
+
+
+async def test_testers_go_to_the_candidate_and_it_stays_until_gateways_have_forgotten_them(tmp_path: Path) -> None:
+    steps = [{"header": {"name": "x-canary", "value": "1"}}, {"pause": {}}]
+    async with a_fleet(tmp_path) as world:
+        await served(world, replicas=2)
+        await world.apply(an_app(replicas=2, image="shop/web:2", rollout={"steps": steps, "strategy": "canary"}))
+        await play(world)
+        assert await shares(world) == {("eu", 1): (100, None), ("eu", 2): (0, 1)}
+        candidate = next(row for row in await world.rows(tables.Topology) if row.revision == 2)
+        assert candidate.extras == {"header": {"name": "x-canary", "value": "1"}}
+        await world.fleet.command_rollout(ADMIN, APP, "abort")
+        candidate = next(row for row in await world.rows(tables.Topology) if row.revision == 2)
+        assert (candidate.extras, candidate.routed) == (None, 1), "gateways may still send their requests to it"
+        await play(world)
+        assert await shares(world) == {("eu", 3): (100, None)}
