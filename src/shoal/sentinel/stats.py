@@ -6,8 +6,7 @@ Envoy; they are added up here, so that they only rise while this process lives.
 
 Requests are counted by *origin*: ``entry`` came from users, to the listeners for them. ``peer`` were passed on by a
 gateway of another region, which counts them as its entries; they go to instances of this region only (``local_``).
-``mirror`` are copies: Envoy's routers count those that are made here, in the stats of clusters; copies that a peer
-passed on come to the entry, with a host that says so.
+``mirror`` are copies, which never leave the region; only Envoy's routers count them, in the stats of clusters.
 
 They are written to the ConfigMap ``stats-<gateway>`` in the gateways' namespace, where each replica owns one entry,
 named as its pod (server-side apply, one field manager per pod, written only when it changed, and before it ends). It
@@ -28,7 +27,7 @@ a restart. krane removes the entries of deleted replicas once it has reported th
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -74,7 +73,9 @@ _REFRESH_S = 15.0  # an unchanged entry is written this often: a replica that is
 _MERGE_S = 0.1  # Envoy's histograms take this long to be merged
 _LAST_S = 3.0  # for the last entry, when the process ends
 _REFUSED_MAX = 20
-_LATENCY_S = tuple(bound / 1000 for bound in LATENCY_MS)
+_SHOWN_MS = (1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10000.0)  # in /metrics
+_SHOWN_S = tuple(bound / 1000 for bound in _SHOWN_MS)
+_SHOWN_AT = tuple(bisect_right(_SHOWN_MS, lower) for lower in (0.0, *LATENCY_MS))  # of each bucket, by whole ms
 _LABELLED = 500  # deployments that have series of their own in /metrics
 
 Table = dict[LabelValues, float]
@@ -200,7 +201,7 @@ def _read_number(found: Stats, name: str, value: int) -> None:
 def _read_histogram(found: Stats, one: Mapping[str, Any]) -> None:
     """Of requests, by cluster, code and number of tries; or of their copies, which routers count as they always do."""
     begin, _, told = str(one["name"]).partition(".of.")
-    if begin not in (f"{REQUESTS}.ms", f"{REQUESTS}.copies"):
+    if begin != f"{REQUESTS}.ms":
         place = _place(found, one["name"])
         if place is not None and place[2] == "upstream_rq_time":
             _add_times(place[0].requests["mirror"], one["buckets"])
@@ -210,8 +211,7 @@ def _read_histogram(found: Stats, one: Mapping[str, Any]) -> None:
     # Without a code the client has left, without a try we have refused it: neither says something about a deployment.
     if place is None or group not in _CODES or (tries == "0" and code < "500"):
         return
-    is_copy = begin == f"{REQUESTS}.copies"
-    requests = place[0].requests["mirror" if is_copy else "peer" if place[1] == _LOCAL else "entry"]
+    requests = place[0].requests["peer" if place[1] == _LOCAL else "entry"]
     count = sum(bucket["cumulative"] for bucket in one["buckets"])
     requests.codes[_CODES.index(group)] += count
     if tries not in ("0", "1") and code < "500":
@@ -394,9 +394,11 @@ def define_stats_metrics(metrics: Metrics, stats: StatsKeeper, region: str) -> N
 
     def latency() -> Iterator[tuple[LabelValues, Distribution]]:
         for name, one in stats.labelled().items():
-            spread = Distribution(_LATENCY_S)
+            spread = Distribution(_SHOWN_S)
             answered = one.everything
-            spread.counts, spread.total = answered.latency, answered.latency_ms / 1000
+            for at, count in zip(_SHOWN_AT, answered.latency, strict=True):
+                spread.counts[at] += count
+            spread.total = answered.latency_ms / 1000
             yield (name, region), spread
 
     def events() -> Table:
@@ -420,7 +422,7 @@ def define_stats_metrics(metrics: Metrics, stats: StatsKeeper, region: str) -> N
         "shoal_sentinel_request_duration_seconds",
         "Time from the first byte of a request to the last of an instance's answer.",
         labels,
-        bounds=_LATENCY_S,
+        bounds=_SHOWN_S,
     ).follow_each(latency)
     metrics.counter(
         "shoal_sentinel_upstream_events_total", "What went wrong towards instances.", (*labels, "event")

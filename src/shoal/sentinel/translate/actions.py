@@ -38,9 +38,12 @@ def forward(
     peers: bool,
     brief: bool = False,
     mirrors: Sequence[Mirror] = (),
+    local_copies: bool = False,
 ) -> route_pb2.RouteAction:
     """Forward to an instance. ``chosen``: the specifier that reads the deployment from the request; empty: by weights.
-    ``brief``: for requests of the kind that ``is_brief`` describes. ``mirrors`` get copies besides the route's own."""
+    ``brief``: for requests of the kind that ``is_brief`` describes. ``mirrors`` get copies besides the route's own.
+    ``local_copies``: to instances of this region only, because a copy names the deployment of its request, and a peer
+    would send it there."""
     made = route_pb2.RouteAction(
         timeout=envoy.duration(spec.timeouts.total),
         idle_timeout=envoy.duration(0 if brief else spec.timeouts.idle),
@@ -55,9 +58,8 @@ def forward(
         made.hash_policy.append(_hash(spec.sticky))
     for mirror in (*([spec.mirror] if spec.mirror is not None else ()), *mirrors):
         if mirror.deployment:
-            made.request_mirror_policies.add(
-                cluster=envoy.deployment_cluster(mirror.deployment), runtime_fraction=envoy.fraction(mirror.percent)
-            )
+            cluster = (envoy.local_cluster if local_copies else envoy.deployment_cluster)(mirror.deployment)
+            made.request_mirror_policies.add(cluster=cluster, runtime_fraction=envoy.fraction(mirror.percent))
     _rewrite(made, spec)
     return made
 

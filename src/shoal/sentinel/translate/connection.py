@@ -8,7 +8,6 @@ from envoy.config.accesslog.v3 import accesslog_pb2
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
 from envoy.config.core.v3 import base_pb2, extension_pb2, protocol_pb2, substitution_format_string_pb2
 from envoy.config.listener.v3 import listener_components_pb2
-from envoy.config.route.v3 import route_components_pb2 as route_pb2
 from envoy.extensions.access_loggers.file.v3 import file_pb2
 from envoy.extensions.access_loggers.stats.v3 import stats_pb2
 from envoy.extensions.filters.http.router.v3 import router_pb2
@@ -85,7 +84,7 @@ def connection_manager(
         stream_flush_timeout=envoy.duration(_FLUSH_S),
         drain_timeout=envoy.duration(settings.drain_s),
         delayed_close_timeout=envoy.duration(1.0),
-        access_log=[*_counts(entry=entry), *_access_logs(settings)],
+        access_log=[_counted(), *_access_logs(settings)],
         use_remote_address=wrappers_pb2.BoolValue(value=not entry),
         xff_num_trusted_hops=0 if entry else settings.trusted_hops,
         # Envoy would write the machine's own address in place of a loopback one, so routes append the client's address.
@@ -129,23 +128,9 @@ def _strip() -> extension_pb2.TypedExtensionConfig:
     )
 
 
-def _counts(*, entry: bool) -> list[accesslog_pb2.AccessLog]:
-    """At the entry, copies that another gateway passed on are counted apart: Envoy marks them in their host."""
-    if not entry:
-        return [_counted("ms")]
-    ending = envoy.regex(r".*-shadow(:[0-9]+)?")
-    copies, others = (_counted(name) for name in ("copies", "ms"))
-    for log, is_other in ((copies, False), (others, True)):
-        host = route_pb2.HeaderMatcher(
-            name=":authority", string_match=string_pb2.StringMatcher(safe_regex=ending), invert_match=is_other
-        )
-        log.filter.header_filter.header.CopyFrom(host)
-    return [copies, others]
-
-
-def _counted(name: str) -> accesslog_pb2.AccessLog:
+def _counted() -> accesslog_pb2.AccessLog:
     """One histogram of times for each cluster, code and number of tries, which ``shoal.sentinel.stats`` reads."""
-    stat = stats_pb2.Config.Stat(name=name)
+    stat = stats_pb2.Config.Stat(name="ms")
     stat.tags.add(name="of", value_format="%UPSTREAM_CLUSTER%.%RESPONSE_CODE%.%UPSTREAM_REQUEST_ATTEMPT_COUNT%")
     times = stats_pb2.Config.Histogram(
         stat=stat, unit=stats_pb2.Config.Histogram.Unit.Milliseconds, value_format="%DURATION%"

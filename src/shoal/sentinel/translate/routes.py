@@ -124,6 +124,7 @@ def _routes(planned: PlannedRoute, settings: Settings, *, choosable: bool) -> It
                 peers=peers,
                 brief=variant.brief,
                 mirrors=route.rollout.mirrors if copied else (),
+                local_copies=bool(settings.entry_port),
             ),
             request_headers_to_add=_target(leads, variant.chosen) if peers else (),
             request_headers_to_remove=rules.removed,
