@@ -6,7 +6,8 @@ Envoy; they are added up here, so that they only rise while this process lives.
 
 Requests are counted by *origin*: ``entry`` came from users, to the listeners for them. ``peer`` were passed on by a
 gateway of another region, which counts them as its entries; they go to instances of this region only (``local_``).
-``mirror`` are copies, which never leave the region; only Envoy's routers count them, in the stats of clusters.
+``mirror`` are copies, which never leave the region and are no requests of users; they are in the stats of clusters, if
+Envoy's routers count at all.
 
 They are written to the ConfigMap ``stats-<gateway>`` in the gateways' namespace, where each replica owns one entry,
 named as its pod (server-side apply, one field manager per pod, written only when it changed, and before it ends). It
