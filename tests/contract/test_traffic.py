@@ -92,13 +92,14 @@ async def test_samples_of_one_time_are_one_row_and_read_by_environment_deploymen
 async def test_old_samples_become_minutes_and_old_minutes_go(url: str) -> None:
     clock = FakeClock()
     async with opened(url, clock) as database:
+        await clock.advance(7)  # not at the beginning of a minute
         now = database.time.now_ms()
         start = now - now % MINUTE_MS - 2 * MINUTE_MS
         for n in range(30):
             await write(database, start + n * SAMPLE_MS, entry=counts(1, 1), mirror=counts(2))
         kept = Retention(batch=2)
         assert (await sweep(database, kept))[-2:] == (0, 0), "they are young"
-        await clock.advance(HOUR_MS / 1000 + 60)
+        await clock.advance(HOUR_MS / 1000)
         assert (await sweep(database, kept))[-2:] == (24, 0), "whole minutes only"
         assert [span for _, span in await spans(database)] == [MINUTE_MS] * 2 + [SAMPLE_MS] * 6
         assert await total(database) == (0, 30, 0, 0, 30) and (await total(database, origin="mirror"))[1] == 60
