@@ -47,12 +47,13 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "base": (
         # tools without dependencies inside the package
-        "access asgi_common backoff bounded bounded_cache clock coalescing exposition fair_lock front_limits huffman ids progress "
-        "proxies spdy tracing websocket",
+        "access asgi_common backoff bounded bounded_cache clock coalescing destinations exposition fair_lock front_limits "
+        "huffman ids progress proxies spdy tracing websocket",
         "asgi_front breaker deadline files hpack http2 logs metrics",  # tools that need the clock, ids or another tool
         "tasks",  # tasks with an owner
         "supervision",  # loops that are started again
         "asgi connect http1 settings stdlib_logs table_copies",  # servers, clients and settings of a process
+        "outbound",  # calls to where users say, over http1
     ),
     "cli": (
         # data and text: the catalog of commands, contexts, durations, output formats
@@ -68,8 +69,10 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "control": (
         "database rollout",
+        "checks.plan",  # which checks are due, and what their answers mean for a rollout
+        "checks.rows checks.outbox",  # what the engine reads and writes of them in its own transactions
         "domain",
-        "secrets service.config service.garbage service.metrics",
+        "checks secrets service.config service.garbage service.metrics",
         "service.desired",
         "service.stream",
         "service.agents",
