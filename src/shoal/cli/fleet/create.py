@@ -1,4 +1,4 @@
-"""``shoal create``: creates projects, environments and secrets without a file."""
+"""``shoal create``: creates projects, environments, secrets and credentials without a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal.cli.options import ContextName
 from shoal.cli.rest import RequestRefused
 from shoal.errors import ConfigError, ShoalError
 
-app = new_app("Create a project, an environment or a secret without a file.", group=True)
+app = new_app("Create a project, an environment, a secret or a credential without a file.", group=True)
 
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="lowercase letters, digits and dashes")]
 Description = Annotated[str, typer.Option(help="free text")]
@@ -79,6 +79,45 @@ def secret(
         )
 
 
+@app.command("credential")
+def credential(
+    name: NewName,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="a token, sent as `Authorization: Bearer TOKEN`; - for stdin")
+    ] = None,
+    from_file: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HEADER=FILE",
+            help="a header with the content of a file, or of standard input with -; may be repeated",
+        ),
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="replace all headers of an existing credential")] = False,
+    project: Project = "",
+    environment: Environment = "",
+    dry_run: DryRun = False,
+    context: ContextName = "",
+) -> None:
+    """Create a credential in an environment: headers that the control plane sends with checks and notifications of
+    rollouts. Its values cannot be read back, and clusters never get them."""
+    values = header_values(token_file, from_file or ())
+    with opened(context, project, environment) as session:
+        places = (_said(session, "project"), _said(session, "environment"))
+        ref = ObjectName(BY_NAME["Credential"], name, *places)
+        make(session, ref, {"values": values}, replace=replace, dry_run=dry_run)
+
+
+def header_values(token_file: Path | None, files: Sequence[str]) -> dict[str, str]:
+    """The headers from all options; raises ConfigError if there is none, or one twice."""
+    pairs = [] if token_file is None else [("Authorization", f"Bearer {_content(str(token_file)).strip()}")]
+    pairs += [(name, _content(path).strip()) for name, path in (_pair("from-file", each) for each in files)]
+    if not pairs:
+        raise ConfigError("the credential has no headers: use --token-file FILE or --from-file HEADER=FILE")
+    if len({name.lower() for name, _ in pairs}) != len(pairs):
+        raise ConfigError("a header is given more than once")
+    return dict(pairs)
+
+
 def make(session: FleetSession, ref: ObjectName, spec: dict[str, Any], *, dry_run: bool, replace: bool = False) -> None:
     """Create or replace the object and print the result."""
     metadata = {"name": ref.name, "project": ref.project, "environment": ref.environment}
@@ -89,7 +128,7 @@ def make(session: FleetSession, ref: ObjectName, spec: dict[str, Any], *, dry_ru
         made = session.rest.request(method, path, body, params={"dryRun": dry_run}).body
     except RequestRefused as refused:
         fixes = [f"  → {each}" for each in hints(session, refused.details, metadata)]
-        if refused.code == "AlreadyExists" and ref.kind.name == "Secret":
+        if refused.code == "AlreadyExists" and ref.kind.name in ("Secret", "Credential"):
             fixes.append("  → use --replace to replace its values")
         raise ShoalError("\n".join([str(refused), *fixes])) from None
     typer.echo(report([made]), nl=False)

@@ -113,6 +113,7 @@ KINDS = (
         {**_PROJECT, "namespace": _meta("namespace"), "description": _spec("description")}, ("env", "envs"),
     ),
     CommandKind("Secret", "secrets", "environment", {**_PLACE, "variables": _spec("variables")}),
+    CommandKind("Credential", "credentials", "environment", {**_PLACE, "headers": _spec("headers")}),
     CommandKind(
         "App", "apps", "environment",
         {

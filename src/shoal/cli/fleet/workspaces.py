@@ -54,7 +54,8 @@ def quotas(
     output: Output = Format.TABLE,
     context: ContextName = "",
 ) -> None:
-    """Show what your workspace uses and may use; or another one, with its domains and allowed tolerations."""
+    """Show what your workspace uses and may use; or another one, with its domains, allowed tolerations and
+    outbound hosts."""
     with opened(context) as session:
         found = session.rest.get(f"{ROOT}/workspaces/{name}" if name else f"{ROOT}/quotas")
     if output is not Format.TABLE:
@@ -65,6 +66,7 @@ def quotas(
         allowed = found["tolerations"]
         typer.echo(f"domains: {', '.join(found['domains']) or '-'}")
         typer.echo(f"tolerations: {'(default)' if allowed is None else ', '.join(allowed) or '-'}")
+        typer.echo(f"outbound: {', '.join(found['outbound']) or '-'}")
 
 
 @app.command("set")
@@ -78,6 +80,14 @@ def set_(
     ] = None,
     no_tolerations: Annotated[bool, typer.Option("--no-tolerations", help="allow none")] = False,
     default_tolerations: Annotated[bool, typer.Option("--default-tolerations", help="take the list back")] = False,
+    outbound: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="where checks and notifications of its rollouts may be sent: HOST, *.DOMAIN or NETWORK, with :PORT or "
+            "without; replaces all"
+        ),
+    ] = None,
+    no_outbound: Annotated[bool, typer.Option("--no-outbound", help="allow none")] = False,
     context: ContextName = "",
 ) -> None:
     """Set what a workspace may use. What is not named stays as it is."""
@@ -90,8 +100,10 @@ def set_(
         body["tolerations"] = toleration or []
     if default_tolerations:
         body["defaultTolerations"] = True
+    if outbound or no_outbound:
+        body["outbound"] = outbound or []
     if not body:
-        raise typer.BadParameter("nothing to set: give --quota, --domain or --toleration")
+        raise typer.BadParameter("nothing to set: give --quota, --domain, --toleration or --outbound")
     with opened(context) as session:
         session.rest.request("PATCH", f"{ROOT}/workspaces/{name}", body)
     typer.echo(f"workspace {name}   changed")

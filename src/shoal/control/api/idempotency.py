@@ -23,7 +23,7 @@ from shoal.control.database.tables import Idempotency
 from shoal.control.database.transaction import Tx
 from shoal.control.domain.fingerprints import FingerprintKeys
 from shoal.control.domain.model import Applied
-from shoal.control.domain.objects import workspace_of
+from shoal.control.domain.objects import SEALED, workspace_of
 from shoal.errors import ApiError, BadRequest
 
 ONCE = "key"  # in the status of a new ApiKey
@@ -60,7 +60,7 @@ class Answers:
         workspace_id = call.caller.who.workspace_id
         database = self._databases.of(workspace_of(kind, workspace_id))
         content = [call.request.method, call.request.path, document]
-        if kind == "Secret":  # values can be guessed, so their digest needs a key that is not in the database
+        if kind in SEALED:  # values can be guessed, so their digest needs a key that is not in the database
             digest = (await self._fingerprints.of(database)).digest(content)
         else:
             text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)

@@ -85,7 +85,7 @@ class Objects:
             at("PATCH", named, "patch", "Change parts of a", self.patch, answers={200: applied}, body=Patch,
                body_media="application/merge-patch+json", errors=CHANGING,
                description="A JSON merge patch (RFC 7386) of metadata.labels, metadata.annotations and spec. The "
-               "values of a Secret are replaced as a whole."),
+               "values of a Secret or a Credential are replaced as a whole."),
             at("DELETE", named, "delete", "Delete a", self.delete, answers={200: DeletedObject}, errors=CHANGING),
             at("GET", f"{named}/status", "status", "Desired and actual state, per cluster and shard, of a", self.status,
                answers={200: Json}),
@@ -231,8 +231,9 @@ def patched(kind: str, found: dict[str, Any], patch: dict[str, Any]) -> dict[str
     _check_patch(kind, found, patch)
     base = writable(found)
     spec = patch.get("spec")
-    if kind == "Secret" and isinstance(spec, dict) and spec.get("values") is not None and "variables" not in spec:
-        base["spec"].pop("variables", None)
+    names = {"Secret": "variables", "Credential": "headers"}.get(kind)
+    if names and isinstance(spec, dict) and spec.get("values") is not None and names not in spec:
+        base["spec"].pop(names, None)
     return merge_patch.apply(base, {name: patch[name] for name in _PATCHABLE if name in patch})
 
 

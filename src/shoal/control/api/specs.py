@@ -207,6 +207,17 @@ class SecretSpec(Part):
     variables: Annotated[Texts, Meta(description="The names of the values")] = UNSET
 
 
+class CredentialSpec(Part):
+    values: Annotated[
+        Texted,
+        Meta(
+            description="Headers of checks and notifications, such as Authorization. Sealed at once; never shown again",
+            extra_json_schema={"writeOnly": True},
+        ),
+    ] = UNSET
+    headers: Annotated[Texts, Meta(description="The names of the headers")] = UNSET
+
+
 class HttpProbe(Part):
     path: Text = UNSET
     port: Port = UNSET
@@ -478,6 +489,7 @@ SPECS: dict[str, type[Part]] = {
     "Project": ProjectSpec,
     "Environment": EnvironmentSpec,
     "Secret": SecretSpec,
+    "Credential": CredentialSpec,
     "App": AppSpec,
     "Policy": PolicySpec,
     "Route": RouteSpec,

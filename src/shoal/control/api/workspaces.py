@@ -43,12 +43,14 @@ class ChangedWorkspace(Struct, forbid_unknown_fields=True, rename="camel"):
     domains: Annotated[list[str], Meta(max_length=100)] | UnsetType = UNSET
     tolerations: Annotated[list[str], Meta(max_length=100)] | UnsetType = UNSET
     default_tolerations: bool = False  # takes the list back
+    outbound: Annotated[list[str], Meta(max_length=100)] | UnsetType = UNSET
 
 
 class WorkspaceInfo(Struct, rename="camel"):
     """``tokens`` is the number of its users' tokens that have not been revoked. Routes of other workspaces have no
     hosts in ``domains``, and its own have none outside, if there are any. ``tolerations`` are the keys of taints that
-    its apps may tolerate, or ``key=value``, or ``*``."""
+    its apps may tolerate, or ``key=value``, or ``*``. ``outbound`` are the hosts that checks and notifications of its
+    rollouts may be sent to."""
 
     name: str
     database: str
@@ -58,6 +60,7 @@ class WorkspaceInfo(Struct, rename="camel"):
     quotas: dict[str, QuotaUse]
     domains: list[str]
     tolerations: list[str] | None
+    outbound: list[str]
 
 
 class WorkspaceList(Struct):
@@ -92,7 +95,7 @@ class WorkspacePaths:
             Operation(
                 method="PATCH", path=one, id="changeWorkspace", tag="workspaces", handler=self.change, needs=_OPERATE,
                 answers={200: WorkspaceInfo}, errors=(NotFound, Conflict),
-                summary="Set the quotas, domains and allowed tolerations of a workspace",
+                summary="Set the quotas, domains, allowed tolerations and allowed outbound hosts of a workspace",
             ),
             Operation(
                 method="GET", path=f"{ROOT}/quotas", id="getQuotas", tag="workspaces", handler=self.quotas,
@@ -120,6 +123,7 @@ class WorkspacePaths:
             domains=None if body.domains is UNSET else [each.lower() for each in body.domains],
             tolerations=None if body.tolerations is UNSET else body.tolerations,
             default_tolerations=body.default_tolerations,
+            outbound=None if body.outbound is UNSET else body.outbound,
         )
         return _shown(await self._workspaces.change(call.caller.who, _named(call), change))
 
@@ -144,7 +148,7 @@ def _shown(found: FoundWorkspace) -> WorkspaceInfo:
     return WorkspaceInfo(
         name=found.name, database=found.database, created_at=time_text(found.created_at), projects=found.projects,
         tokens=found.tokens, quotas=_quotas(found.policy, found.used), domains=list(found.domains),
-        tolerations=None if allowed is None else list(allowed),
+        tolerations=None if allowed is None else list(allowed), outbound=list(found.policy.outbound),
     )  # fmt: skip
 
 

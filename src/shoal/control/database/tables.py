@@ -141,7 +141,7 @@ class Workspace(Base):
     id: Mapped[str] = mapped_column(Key, primary_key=True)
     name: Mapped[str] = mapped_column(String(NAME_LENGTH), unique=True)
     created_at: Mapped[int]
-    policy: Mapped[dict[str, Any] | None]  # quotas and tolerations, where they differ from the defaults
+    policy: Mapped[dict[str, Any] | None]  # quotas, tolerations and outbound hosts that differ from the defaults
 
 
 class Host(Base):
@@ -226,14 +226,26 @@ class ApiKey(_InEnvironment, Base):
     __table_args__ = (UniqueConstraint("workspace_id", "environment_id", "name"),)
 
 
-class Secret(_InEnvironment, Base):
-    """``spec`` has the names of the variables only; the values are sealed."""
+class _Sealed(_InEnvironment):
+    """``spec`` has the names of the values only; the values are sealed."""
 
-    __tablename__ = "secrets"
     revision: Mapped[int]
     ciphertext: Mapped[bytes]
     data_key: Mapped[bytes]  # wrapped by the master key
     master_key: Mapped[str] = mapped_column(String(64))  # which one
+
+
+class Secret(_Sealed, Base):
+    """Variables of apps. Agents get the values."""
+
+    __tablename__ = "secrets"
+    __table_args__ = (UniqueConstraint("workspace_id", "environment_id", "name"),)
+
+
+class Credential(_Sealed, Base):
+    """Headers that the control plane sends with checks and notifications. Agents never get the values."""
+
+    __tablename__ = "credentials"
     __table_args__ = (UniqueConstraint("workspace_id", "environment_id", "name"),)
 
 
@@ -456,6 +468,50 @@ class RolloutDecision(Base):
     step: Mapped[int] = mapped_column(Integer)
     numbers: Mapped[dict[str, Any]]
     __table_args__ = (Index(None, "workspace_id", "rollout_id", "id"),)
+
+
+class RolloutCheck(Base):
+    """What a check said of one step of a rollout. A row belongs to one settling of the step: a later one begins anew.
+
+    ``due_at`` is when it is asked next. Control planes claim a row by moving it on, only if it is still what they
+    read."""
+
+    __tablename__ = "rollout_checks"
+    rollout_id: Mapped[str] = mapped_column(Key, primary_key=True)
+    wave: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    step: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    settled_at: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    name: Mapped[str] = mapped_column(String(NAME_LENGTH), primary_key=True)
+    region: Mapped[str] = mapped_column(Key, primary_key=True, default="")  # empty: all of the wave at once
+    workspace_id: Mapped[str] = mapped_column(Key)
+    asked_at: Mapped[int] = mapped_column(default=0)
+    due_at: Mapped[int]
+    passed: Mapped[bool | None]  # of the newest answer; None: none yet, or inconclusive
+    failures_in_a_row: Mapped[int] = mapped_column(Integer, default=0)
+    reason: Mapped[str] = mapped_column(Text, default="")
+    numbers: Mapped[dict[str, Any]]
+
+
+class RolloutNotification(Base):
+    """A notification that has not been delivered yet."""
+
+    __tablename__ = "rollout_notifications"
+    id: Mapped[int] = mapped_column(
+        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True
+    )
+    workspace_id: Mapped[str] = mapped_column(Key)
+    rollout_id: Mapped[str] = mapped_column(Key)
+    app_id: Mapped[str] = mapped_column(Key)
+    event: Mapped[str] = mapped_column(String(16))  # start, pause, success or rollback
+    url: Mapped[str] = mapped_column(Text)
+    format: Mapped[str] = mapped_column(String(16))  # json or slack
+    secret: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")  # name of the credential
+    body: Mapped[dict[str, Any]]
+    created_at: Mapped[int]
+    due_at: Mapped[int]
+    attempts: Mapped[int] = mapped_column(Integer, default=0)
+    correlation: Mapped[str] = mapped_column(String(64), default="")
+    __table_args__ = (Index(None, "due_at"),)
 
 
 class BadRevision(Base):

@@ -22,6 +22,7 @@ from shoal.control.domain.kind_handlers import (
     ApiKeyHandler,
     AppHandler,
     ApplyRequest,
+    CredentialHandler,
     EnvironmentHandler,
     KindHandler,
     PolicyHandler,
@@ -31,7 +32,7 @@ from shoal.control.domain.kind_handlers import (
     SecretHandler,
 )
 from shoal.control.domain.kinds.app import AppSpec
-from shoal.control.domain.kinds.credentials import SecretSpec
+from shoal.control.domain.kinds.credentials import SealedSpec
 from shoal.control.domain.kinds.places import ClusterSpec, SentinelSpec
 from shoal.control.domain.kinds.route import RouteSpec
 from shoal.control.domain.model import (
@@ -82,6 +83,7 @@ HANDLERS: dict[str, KindHandler] = {
     "Policy": PolicyHandler(),
     "ApiKey": ApiKeyHandler(),
     "Secret": SecretHandler(),
+    "Credential": CredentialHandler(),
     "Sentinel": SentinelHandler(),
     "Region": RegionHandler(),
     "Cluster": ClusterHandler(),
@@ -417,7 +419,7 @@ class Fleet(RolloutCommands):
 
     async def _prepare(self, who: Actor, document: SpecDocument, *, dry_run: bool) -> PreparedSecret | None:
         """Sealing may ask a server for keys, so it is done before the database is."""
-        if not isinstance(document.spec, SecretSpec) or document.spec.values is None:
+        if not isinstance(document.spec, SealedSpec) or document.spec.values is None:
             return None
         key = await self.fingerprints.of(self._databases.of(who.workspace_id))
         sealed = Sealed(b"", b"", "") if dry_run else await self._sealer.seal(document.spec.values)

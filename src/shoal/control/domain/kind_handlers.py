@@ -17,8 +17,9 @@ from shoal.control.domain.fields import Reader
 from shoal.control.domain.fingerprints import FingerprintKey
 from shoal.control.domain.hosts import PREVIEW_HOST, preview_host_of
 from shoal.control.domain.kinds.app import AppSpec
-from shoal.control.domain.kinds.credentials import ApiKeySpec, SecretSpec
+from shoal.control.domain.kinds.credentials import ApiKeySpec, SealedSpec
 from shoal.control.domain.kinds.policy import PolicySpec
+from shoal.control.domain.kinds.rollout_checks import credentials_in
 from shoal.control.domain.kinds.route import RouteSpec, read_route
 from shoal.control.domain.model import GROUP, ObjectRef, Sealed
 from shoal.control.domain.objects import IN_ENVIRONMENT, TABLES, ObjectScope, Row, kind_of, ref_of
@@ -333,22 +334,23 @@ class ApiKeyHandler(_InEnvironment):
         return gone
 
 
-class SecretHandler(_InEnvironment):
+class _SealedHandler(_InEnvironment):
     """Values are sealed before the transaction; what is kept tells whether they changed, not what they are."""
 
     async def check(self, work: PendingWork, request: ApplyRequest, row: Row | None) -> list[FieldError]:
-        spec = cast(SecretSpec, request.doc.spec)
+        spec = cast(SealedSpec, request.doc.spec)
         if spec.values is not None:
             return []
         if row is None:
             return [required("spec.values")]
-        known = row.spec.get("variables") or []
-        same = sorted(known) == sorted(spec.variables)
-        return [] if same else [required("spec.values", "the variables differ from those of the secret")]
+        known = row.spec.get(spec.names_field) or []
+        same = sorted(known) == sorted(spec.names)
+        kind = request.doc.kind.name.lower()
+        return [] if same else [required("spec.values", f"the {spec.names_field} differ from those of the {kind}")]
 
     async def stored(self, work: PendingWork, request: ApplyRequest) -> dict[str, Any]:
-        spec = cast(SecretSpec, request.doc.spec)
-        found: dict[str, Any] = {"variables": list(spec.variables)}
+        spec = cast(SealedSpec, request.doc.spec)
+        found: dict[str, Any] = {spec.names_field: list(spec.names)}
         if request.secret is not None:
             found["fingerprint"] = request.secret.fingerprint
         return found
@@ -357,7 +359,7 @@ class SecretHandler(_InEnvironment):
         found = await super().columns(work, request, row, new_id)
         if request.secret is None:
             return found
-        revision = row.revision + 1 if isinstance(row, tables.Secret) else 1
+        revision = row.revision + 1 if isinstance(row, tables.Secret | tables.Credential) else 1
         return {
             **found,
             "revision": revision,
@@ -365,6 +367,10 @@ class SecretHandler(_InEnvironment):
             "data_key": request.secret.sealed.data_key,
             "master_key": request.secret.sealed.master_key,
         }
+
+
+class SecretHandler(_SealedHandler):
+    """Agents get the values, so a change of them is sent."""
 
     async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:
         if before is None or before.get("fingerprint") == row.spec.get("fingerprint"):
@@ -402,6 +408,19 @@ class SecretHandler(_InEnvironment):
         users = [app.name for app in inside if row.name in read_app_spec(app.spec).secrets]
         if users and not cascade:
             raise _in_use(row, f"apps use it: {_some(users)}; change them first, or delete with cascade")
+        return await super().delete(work, row, within, cascade=cascade)
+
+
+class CredentialHandler(_SealedHandler):
+    """The control plane itself uses the values, so no agent is told."""
+
+    async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
+        inside = await work.session.scalars(
+            select(tables.App).where(tables.App.environment_id == within.environment_id).order_by(tables.App.name)
+        )
+        users = [app.name for app in inside if row.name in credentials_in(app.spec.get("rollout"))]
+        if users and not cascade:
+            raise _in_use(row, f"rollouts of apps use it: {_some(users)}; change them first, or delete with cascade")
         return await super().delete(work, row, within, cascade=cascade)
 
 

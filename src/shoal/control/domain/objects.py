@@ -18,7 +18,7 @@ from shoal.errors import NotFound
 
 Row = (
     tables.Project | tables.Environment | tables.App | tables.Route | tables.Policy | tables.ApiKey | tables.Secret
-    | tables.Sentinel | tables.Region | tables.Cluster
+    | tables.Credential | tables.Sentinel | tables.Region | tables.Cluster
 )  # fmt: skip
 
 TABLES: dict[str, type[Row]] = {
@@ -29,16 +29,18 @@ TABLES: dict[str, type[Row]] = {
     "Policy": tables.Policy,
     "ApiKey": tables.ApiKey,
     "Secret": tables.Secret,
+    "Credential": tables.Credential,
     "Sentinel": tables.Sentinel,
     "Region": tables.Region,
     "Cluster": tables.Cluster,
 }
 PREFIX = {
     "Project": "prj", "Environment": "env", "App": "app", "Route": "rte", "Policy": "pol", "ApiKey": "key",
-    "Secret": "sec", "Sentinel": "sen", "Region": "reg", "Cluster": "clu", "Deployment": "dep", "Topology": "top",
-    "Rollout": "rol",
+    "Secret": "sec", "Credential": "crd", "Sentinel": "sen", "Region": "reg", "Cluster": "clu",
+    "Deployment": "dep", "Topology": "top", "Rollout": "rol",
 }  # fmt: skip
-IN_ENVIRONMENT = ("App", "Route", "Policy", "ApiKey", "Secret", "Sentinel")
+IN_ENVIRONMENT = ("App", "Route", "Policy", "ApiKey", "Secret", "Credential", "Sentinel")
+SEALED = ("Secret", "Credential")  # their values are never shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ def document_of(row: Row, within: ObjectScope, status: dict[str, Any] | None = N
 
 def visible_spec(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     """A spec without what the control plane keeps in it for itself."""
-    return {name: value for name, value in spec.items() if kind != "Secret" or name != "fingerprint"}
+    return {name: value for name, value in spec.items() if kind not in SEALED or name != "fingerprint"}
 
 
 def time_text(ms: int) -> str:

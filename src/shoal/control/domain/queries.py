@@ -459,7 +459,7 @@ def _status(row: Row, summary: dict[str, Any] | None) -> dict[str, Any] | None:
         return {name: value for name, value in summary.items() if name not in ("id", "name", "project", "environment")}
     if isinstance(row, tables.ApiKey):
         return {"prefix": row.prefix, "revoked": bool(row.revoked_at)}
-    if isinstance(row, tables.Secret):
+    if isinstance(row, tables.Secret | tables.Credential):
         return {"revision": row.revision}
     if isinstance(row, tables.Sentinel):
         return {"health": row.health, "available": row.available_replicas, "desired": row.desired_replicas,

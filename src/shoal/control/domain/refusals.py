@@ -37,6 +37,8 @@ def needed_of(error: ApiError, objects: Collection[NamedObject]) -> list[str]:
 
 def _kind(field: str) -> str:
     """The kind of object that a field names."""
+    if field.startswith("spec.rollout") and field.endswith(".secret"):
+        return "Credential"
     return _NAMES.get(field.partition("[")[0] if field.endswith("]") else field.rpartition(".")[2], "")
 
 

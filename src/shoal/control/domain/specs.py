@@ -15,7 +15,15 @@ from typing import Any
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.app import AppSpec, read_app
 from shoal.control.domain.kinds.checks import is_name
-from shoal.control.domain.kinds.credentials import ApiKeySpec, SecretSpec, read_api_key, read_secret
+from shoal.control.domain.kinds.credentials import (
+    ApiKeySpec,
+    CredentialSpec,
+    SealedSpec,
+    SecretSpec,
+    read_api_key,
+    read_credential,
+    read_secret,
+)
 from shoal.control.domain.kinds.places import (
     ClusterSpec,
     RegionObject,
@@ -33,8 +41,8 @@ from shoal.kube.labels import validate_labels
 from shoal.kube.names import is_annotation_key
 
 Spec = (
-    ProjectSpec | EnvironmentSpec | AppSpec | RouteSpec | PolicySpec | ApiKeySpec | SecretSpec | SentinelSpec
-    | RegionObject | ClusterSpec
+    ProjectSpec | EnvironmentSpec | AppSpec | RouteSpec | PolicySpec | ApiKeySpec | SecretSpec | CredentialSpec
+    | SentinelSpec | RegionObject | ClusterSpec
 )  # fmt: skip
 
 MAX_ANNOTATIONS_BYTES = 256 * 1024
@@ -42,7 +50,7 @@ MAX_ANNOTATIONS_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ObjectKind:
-    """One of the ten. ``scope`` is fleet, workspace, project, environment, or either (with or without environment)."""
+    """One of them. ``scope`` is fleet, workspace, project, environment, or either (with or without environment)."""
 
     name: str
     plural: str
@@ -59,6 +67,7 @@ KINDS: dict[str, ObjectKind] = {
         ObjectKind("Project", "projects", "workspace", read_project),
         ObjectKind("Environment", "environments", "project", read_environment),
         ObjectKind("Secret", "secrets", "environment", read_secret),
+        ObjectKind("Credential", "credentials", "environment", read_credential),
         ObjectKind("App", "apps", "environment", read_app),
         ObjectKind("Policy", "policies", "environment", read_policy),
         ObjectKind("Route", "routes", "environment", read_route),
@@ -71,7 +80,7 @@ _SYSTEM = ("id", "version", "generation", "createdAt", "updatedAt", "workspace",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecDocument:
-    """What was asked for: ``spec`` typed, ``raw`` as it was written. ``raw`` of a Secret never has values."""
+    """What was asked for: ``spec`` typed, ``raw`` as it was written, but never with values that are sealed."""
 
     kind: ObjectKind
     ref: ObjectRef
@@ -125,8 +134,8 @@ def parse(doc: Any) -> SpecDocument:
 
 def stored_form(kind: str, raw: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
     """The spec as the database keeps it: as written, but never with a secret's values."""
-    if isinstance(spec, SecretSpec):
-        return {"variables": list(spec.variables)}
+    if isinstance(spec, SealedSpec):
+        return {spec.names_field: list(spec.names)}
     return {name: value for name, value in raw.items() if value is not None}
 
 

@@ -1,8 +1,9 @@
-"""What a workspace may use: quotas, and the taints that its apps may tolerate. Checked in a change's transaction."""
+"""What a workspace may use: quotas, taints that its apps may tolerate, and hosts that may be called for it. Checked in
+a change's transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +14,16 @@ from shoal.control.database import tables
 from shoal.control.domain.kinds.app import AppSpec, Toleration
 from shoal.control.domain.model import Actor
 from shoal.control.domain.objects import Row
+from shoal.control.domain.outbound import MOST as MOST_OUTBOUND
+from shoal.control.domain.outbound import entry_fault
 from shoal.control.domain.specs import SpecDocument, read_app_spec
 from shoal.control.domain.work import PendingWork
-from shoal.errors import FieldError, Forbidden, Invalid, forbidden, invalid
+from shoal.errors import FieldError, Forbidden, Invalid, forbidden, invalid, too_many
 
-DEFAULT_QUOTAS: Mapping[str, int] = {"apps": 1000, "regions": 50, "routes": 1000, "keys": 5000, "secrets": 2000}
+DEFAULT_QUOTAS: Mapping[str, int] = {
+    "apps": 1000, "regions": 50, "routes": 1000, "keys": 5000, "secrets": 2000,
+    "credentials": 200,
+}  # fmt: skip
 MOST = 1_000_000
 ANY = "*"
 _COUNTED = {
@@ -25,6 +31,7 @@ _COUNTED = {
     "Route": ("routes", tables.Route),
     "ApiKey": ("keys", tables.ApiKey),
     "Secret": ("secrets", tables.Secret),
+    "Credential": ("credentials", tables.Credential),
 }
 
 
@@ -37,21 +44,27 @@ class QuotaExceeded(Forbidden):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantPolicy:
     """``quotas`` has those that differ from the defaults. ``tolerations`` are keys of taints, or ``key=value``, or
-    ``*``; None: any in the workspaces that run the fleet, none in others."""
+    ``*``; None: any in the workspaces that run the fleet, none in others. ``outbound`` are hosts that checks and
+    notifications of its rollouts may be sent to (``shoal.control.domain.outbound``)."""
 
     quotas: Mapping[str, int] = field(default_factory=dict)
     tolerations: tuple[str, ...] | None = None
+    outbound: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, row: tables.Workspace | None) -> TenantPolicy:
         known = (row.policy if row is not None else None) or {}
         listed = known.get("tolerations")
-        return cls(quotas=known.get("quotas") or {}, tolerations=tuple(listed) if listed is not None else None)
+        return cls(
+            quotas=known.get("quotas") or {}, tolerations=tuple(listed) if listed is not None else None,
+            outbound=tuple(known.get("outbound") or ()),
+        )  # fmt: skip
 
     def as_json(self) -> dict[str, Any]:
         return {
             "quotas": dict(self.quotas),
             "tolerations": None if self.tolerations is None else list(self.tolerations),
+            "outbound": list(self.outbound),
         }
 
     def limit(self, what: str) -> int:
@@ -111,6 +124,13 @@ def quota_faults(quotas: Mapping[str, int | None]) -> list[FieldError]:
         elif limit is not None and not 0 <= limit <= MOST:
             faults.append(invalid(f"quotas.{name}", limit, f"must be 0 to {MOST}, or null for the default"))
     return faults
+
+
+def outbound_faults(entries: Sequence[str]) -> list[FieldError]:
+    if len(entries) > MOST_OUTBOUND:
+        return [too_many("outbound", len(entries), MOST_OUTBOUND)]
+    found = ((index, each, entry_fault(each)) for index, each in enumerate(entries))
+    return [invalid(f"outbound[{index}]", each, fault) for index, each, fault in found if fault]
 
 
 def _check(policy: TenantPolicy, what: str, wanted: int, workspace_id: str, *, before: int) -> None:

@@ -17,7 +17,7 @@ from shoal.control.domain.access import OPERATORS, authorize
 from shoal.control.domain.hosts import HostClaims
 from shoal.control.domain.kinds.checks import is_host
 from shoal.control.domain.model import Actor
-from shoal.control.domain.tenants import TenantPolicy, quota_faults, used_quotas
+from shoal.control.domain.tenants import TenantPolicy, outbound_faults, quota_faults, used_quotas
 from shoal.errors import AlreadyExists, Conflict, Invalid, NotFound, invalid
 
 _GROUP = "shoal.dev"
@@ -46,6 +46,7 @@ class WorkspaceChange:
     domains: Sequence[str] | None = None
     tolerations: Sequence[str] | None = None
     default_tolerations: bool = False
+    outbound: Sequence[str] | None = None
 
 
 class Workspaces:
@@ -100,6 +101,7 @@ class Workspaces:
         authorize(who, "operate", "Workspace", self._operators)
         await self.get(who, name)
         faults = quota_faults(change.quotas or {})
+        faults += outbound_faults(change.outbound or ())
         faults += [
             invalid(f"domains[{index}]", each, "must be a domain such as example.com")
             for index, each in enumerate(change.domains or ())
@@ -121,8 +123,9 @@ class Workspaces:
             if change.tolerations is not None or change.default_tolerations:
                 tolerations = None if change.tolerations is None else tuple(change.tolerations)
             policy = TenantPolicy(
-                quotas={what: limit for what, limit in merged.items() if limit is not None}, tolerations=tolerations
-            )
+                quotas={what: limit for what, limit in merged.items() if limit is not None}, tolerations=tolerations,
+                outbound=before.outbound if change.outbound is None else tuple(dict.fromkeys(change.outbound)),
+            )  # fmt: skip
             row.policy = policy.as_json()
             diff: list[dict[str, Any]] = [{"path": "policy", "before": before.as_json(), "after": row.policy}]
             if change.domains is not None:

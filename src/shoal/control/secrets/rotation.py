@@ -19,7 +19,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.base.logs import get_logger
 from shoal.control.database.engine import Database, Databases
-from shoal.control.database.tables import FLEET, ControlKey, Environment, GatewayCertificate, Project, Secret
+from shoal.control.database.tables import (
+    FLEET,
+    ControlKey,
+    Credential,
+    Environment,
+    GatewayCertificate,
+    Project,
+    Secret,
+)
 from shoal.control.database.transaction import Tx
 from shoal.control.secrets.masters import UnknownMasterKey, Wrapped
 from shoal.control.secrets.sealer import EnvelopeSealer
@@ -58,7 +66,7 @@ class _Found:
     secret_id: str
     name: str  # project, environment and name
     wrapped: Wrapped
-    table: type[Secret] | type[GatewayCertificate] | type[ControlKey] = Secret
+    table: type[Secret] | type[Credential] | type[GatewayCertificate] | type[ControlKey]
 
 
 @dataclass(slots=True)
@@ -132,7 +140,7 @@ async def master_keys_in_use(databases: Databases) -> dict[str, int]:
         async with database.reading() as session:
             for key in await session.scalars(select(ControlKey.master_key)):
                 found[key] += 0
-            for table in (Secret, GatewayCertificate):
+            for table in (Secret, Credential, GatewayCertificate):
                 counted = select(table.master_key, func.count().label("secrets")).group_by(table.master_key)
                 for row in await session.execute(counted):
                     found[row.master_key] += row.secrets
@@ -140,7 +148,7 @@ async def master_keys_in_use(databases: Databases) -> dict[str, int]:
 
 
 async def _walk(walk: _Walk) -> None:
-    for read in (_page, _certificates):
+    for read in (partial(_page, Secret), partial(_page, Credential), _certificates):
         after = ""
         while walk.moved < walk.limit:
             async with walk.database.reading() as session:
@@ -153,24 +161,24 @@ async def _walk(walk: _Walk) -> None:
         await _move_control_keys(walk)
 
 
-async def _page(session: AsyncSession, after: str, walk: _Walk) -> list[_Found]:
+async def _page(table: type[Secret] | type[Credential], session: AsyncSession, after: str, walk: _Walk) -> list[_Found]:
     rows = await session.execute(
         select(
-            Secret.id,
+            table.id,
             Project.name.label("project"),
             Environment.name.label("environment"),
-            Secret.name,
-            Secret.master_key,
-            Secret.data_key,
+            table.name,
+            table.master_key,
+            table.data_key,
         )
-        .join(Project, Project.id == Secret.project_id)
-        .join(Environment, Environment.id == Secret.environment_id)
-        .where(Secret.id > after, Secret.master_key != walk.current)
-        .order_by(Secret.id)
+        .join(Project, Project.id == table.project_id)
+        .join(Environment, Environment.id == table.environment_id)
+        .where(table.id > after, table.master_key != walk.current)
+        .order_by(table.id)
         .limit(walk.batch)
     )
     return [
-        _Found(row.id, f"{row.project}/{row.environment}/{row.name}", Wrapped(row.master_key, row.data_key))
+        _Found(row.id, f"{row.project}/{row.environment}/{row.name}", Wrapped(row.master_key, row.data_key), table)
         for row in rows
     ]
 

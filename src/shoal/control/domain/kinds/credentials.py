@@ -1,25 +1,46 @@
-"""Secret and ApiKey: values that can never be read back, and keys that are shown once."""
+"""Secret, Credential and ApiKey: values that can never be read back, and keys that are shown once."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
-from shoal.control.domain.fields import Reader
-from shoal.control.domain.kinds.checks import is_plain, is_variable
-from shoal.errors import forbidden, invalid, too_long
+from shoal.control.domain.fields import Check, Reader
+from shoal.control.domain.kinds.checks import is_header, is_plain, is_variable
+from shoal.errors import forbidden, invalid, required, too_long
 from shoal.kube.names import Faults
 
 MAX_SECRET_BYTES = 512 * 1024
+MAX_HEADER_BYTES = 8 * 1024
+_FRAMING = frozenset(
+    "host content-length content-type transfer-encoding connection keep-alive upgrade te trailer expect "
+    "proxy-authorization proxy-connection".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
-class SecretSpec:
+class SealedSpec:
     """``values`` is None when only names were given, as ``get`` shows a secret: the values stay as they are."""
 
-    variables: tuple[str, ...]
+    names: tuple[str, ...]
     values: dict[str, str] | None = field(default=None, repr=False)
+    names_field: ClassVar[str] = ""  # of the spec; it has the names
+
+
+@dataclass(frozen=True, slots=True)
+class SecretSpec(SealedSpec):
+    """Variables of apps."""
+
+    names_field: ClassVar[str] = "variables"
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialSpec(SealedSpec):
+    """Headers of calls that the control plane makes itself."""
+
+    names_field: ClassVar[str] = "headers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +53,51 @@ class ApiKeySpec:
 
 
 def read_secret(spec: Reader) -> SecretSpec:
-    given = spec.has("values")
-    values = _values(spec) if given else None
-    variables = spec.texts("variables", check=is_variable, unique=True)
-    if given and variables and values is not None and set(variables) != set(values):
-        spec.note(forbidden(spec.at("variables"), "must name the same variables as values, or be left out"))
-    spec.raw("values")
+    names, values = _read_sealed(spec, SecretSpec.names_field, is_variable, _text_fault)
     spec.close()
-    return SecretSpec(tuple(sorted(values if values is not None else variables)), values)
+    return SecretSpec(names, values)
 
 
-def _values(spec: Reader) -> dict[str, str]:
+def read_credential(spec: Reader) -> CredentialSpec:
+    names, values = _read_sealed(spec, CredentialSpec.names_field, _is_own_header, _header_fault)
+    if len({name.lower() for name in names}) != len(names):
+        spec.note(forbidden(spec.at("values"), "may not have the same header twice"))
+    if not names:
+        spec.note(required(spec.at("values"), "name at least one header, such as Authorization: Bearer TOKEN"))
+    spec.close()
+    return CredentialSpec(names, values)
+
+
+def _read_sealed(
+    spec: Reader, names_field: str, is_own: Check, fault_of: Callable[[str], str]
+) -> tuple[tuple[str, ...], dict[str, str] | None]:
+    given = spec.has("values")
+    values = _values(spec, is_own, fault_of) if given else None
+    names = spec.texts(names_field, check=is_own, unique=True)
+    if given and names and values is not None and set(names) != set(values):
+        spec.note(forbidden(spec.at(names_field), f"must name the same {names_field} as values, or be left out"))
+    spec.raw("values")
+    return tuple(sorted(values if values is not None else names)), values
+
+
+def _is_own_header(name: str) -> Faults:
+    """A header that a caller may add: not one that frames the request or says whom it is for."""
+    if name.lower() in _FRAMING:
+        return ("is set by the control plane itself",)
+    return is_header(name)
+
+
+def _text_fault(value: str) -> str:
+    return "may not contain a NUL character" if "\0" in value else ""
+
+
+def _header_fault(value: str) -> str:
+    if not value.isascii() or not value.isprintable() or value != value.strip() or not value:
+        return "must be printable ASCII without spaces at its ends: it is the value of a header"
+    return "" if len(value) <= MAX_HEADER_BYTES else f"may not be more than {MAX_HEADER_BYTES} bytes"
+
+
+def _values(spec: Reader, is_own: Check, fault_of: Callable[[str], str]) -> dict[str, str]:
     """Like ``mapping``, but no fault ever shows a value."""
     found = spec.raw("values")
     path = spec.at("values")
@@ -50,12 +105,12 @@ def _values(spec: Reader) -> dict[str, str]:
         spec.note(forbidden(path, "must be an object of names and strings"))
         return {}
     for name, value in found.items():
-        for fault in is_variable(str(name)):
+        for fault in is_own(str(name)):
             spec.note(invalid(path, name, fault))
         if not isinstance(value, str):
             spec.note(forbidden(f"{path}[{name}]", "must be a string; put it in quotes"))
-        elif "\0" in value:
-            spec.note(forbidden(f"{path}[{name}]", "may not contain a NUL character"))
+        elif why := fault_of(value):
+            spec.note(forbidden(f"{path}[{name}]", why))
     if sum(len(str(name)) + len(str(value)) for name, value in found.items()) > MAX_SECRET_BYTES:
         spec.note(too_long(path, MAX_SECRET_BYTES))
     return {str(name): str(value) for name, value in found.items()}
