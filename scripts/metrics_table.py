@@ -19,6 +19,7 @@ from shoal.apiserver.store_metrics import define_store_metrics
 from shoal.app.certificates import define_certificate_metrics
 from shoal.base.metrics import MetricDescription, Metrics, process_metrics
 from shoal.base.supervision import define_loop_metrics
+from shoal.control.checks.metrics import CheckMetrics
 from shoal.control.relay.metrics import RelayMetrics
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.krane.metrics import KraneMetrics
@@ -75,7 +76,7 @@ SECTIONS: dict[str, Callable[[Metrics], list[MetricDescription]]] = {
     "Node": _defined(KubeletMetrics),
     "Service proxy": _defined(ProxyMetrics),
     "Agent (krane)": _defined(KraneMetrics),
-    "Control plane": _defined(ServiceMetrics, lambda metrics: RestMetrics(metrics, "control")),
+    "Control plane": _defined(ServiceMetrics, CheckMetrics, lambda metrics: RestMetrics(metrics, "control")),
     "Relay": _defined(RelayMetrics),
     "Gateway": _defined(
         GatewayMetrics, LimitMetrics, lambda metrics: define_stats_metrics(metrics, _ANY, "")

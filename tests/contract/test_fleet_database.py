@@ -30,7 +30,7 @@ from shoal.control.database.engine import Database
 from shoal.control.database.failures import Undone, Unsure
 from shoal.control.database.migrate import upgrade
 from shoal.control.database.retention import Retention, sweep
-from shoal.control.database.tables import Audit, Base, Change, Desired, Event, Idempotency, Workspace
+from shoal.control.database.tables import Audit, Base, Change, Desired, Event, Idempotency, RolloutCheck, Workspace
 from shoal.control.database.transaction import DesiredObject, Tx
 from shoal.control.service.desired.queries import queries
 from shoal.errors import ConfigError, ServiceUnavailable
@@ -835,16 +835,22 @@ async def test_everything_old_goes_in_small_steps(backend: Backend) -> None:
                 tx.session.add(
                     Idempotency(workspace_id="w", key=key, request="", status=200, answer={}, created_at=tx.now)
                 )
+                tx.session.add(
+                    RolloutCheck(
+                        rollout_id=key, wave=0, step=1, settled_at=tx.now, name="smoke", region="", workspace_id="w",
+                        due_at=tx.now, numbers={},
+                    )
+                )  # fmt: skip
 
     async with backend.opened() as database:
         await fill(database)
         await clock.advance(10)
         await fill(database)
         kept = Retention(changes_s=5, tombstones_s=5, idempotency_s=5, events_s=5, audit_s=5, batch=3)
-        assert await sweep(database, kept) == (7, 0, 7, 7, 7, 0, 0)
-        for table in (Change, Event, Audit, Idempotency):
+        assert await sweep(database, kept) == (7, 0, 7, 7, 7, 0, 0, 7)
+        for table in (Change, Event, Audit, Idempotency, RolloutCheck):
             assert await count(database, table) == 7
-        assert await sweep(database, kept) == (0, 0, 0, 0, 0, 0, 0)
+        assert await sweep(database, kept) == (0, 0, 0, 0, 0, 0, 0, 0)
 
 
 # Away

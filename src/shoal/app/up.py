@@ -172,13 +172,16 @@ async def _start_navigator(
 ) -> Child | None:
     if deps.navigator is None:
         return None
-    from shoal.app.navigator.joining import ensure_join_files
+    from shoal.app.fleet.config import NAVIGATOR
+    from shoal.app.navigator.joining import ensure_access, ensure_join_files
+    from shoal.control.domain.access import DEFAULT_WORKSPACE
 
     say("starting the navigator")
     make_private_dir(options.navigator_dir)
     child = await children.start("navigator", deps.navigator(options), options.navigator_dir / "manager.log")
     edges = {cluster_of(region): (region, options.cluster_dir(region) / "edge.json") for region in options.regions}
     await ensure_join_files(options.navigator_dir, child.url, edges)
+    await ensure_access(options.navigator_dir, child.url, options.control_dir / NAVIGATOR, DEFAULT_WORKSPACE)
     return child
 
 

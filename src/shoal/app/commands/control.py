@@ -67,6 +67,13 @@ def start(
             "those of the control planes that --credentials came from"
         ),
     ] = None,
+    navigator: Annotated[
+        Path | None,
+        typer.Option(
+            help="folder with url, ca.crt and tokens/WORKSPACE, for query checks of rollouts; default `navigator` in "
+            "the directory"
+        ),
+    ] = None,
     tls_san: CertificateNames = None,
     relay: Annotated[
         str | None, typer.Option(metavar="URL", help="run a region's relay of the control plane at this URL")
@@ -90,7 +97,7 @@ def start(
         "workspace": tuple(workspace) if workspace else None, "events": events, "master_key": master_key,
         "credentials": credentials, "join_url": tuple(join_url) if join_url else None,
         "tls_san": tuple(tls_san) if tls_san else None, "relay": relay, "token_file": token_file, "ca": ca,
-        "log_level": log_level,
+        "navigator": navigator, "log_level": log_level,
     }  # fmt: skip
 
     def read() -> ControlOptions:

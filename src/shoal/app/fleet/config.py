@@ -5,6 +5,7 @@ DIR/pki/            its CA and certificate (0600); agents and the command line t
 DIR/admin.token     the first token, of an administrator (0600)
 DIR/master.key      seals the secrets, when no other master key is configured (0600)
 DIR/join-urls.json  the URLs in join files: its own, and those of other control planes of the fleet
+DIR/navigator/      how rollouts' query checks reach the navigator: url, ca.crt, tokens/WORKSPACE
 DIR/port            the port chosen at the first start, used again at the next
 DIR/control.lock    held while a control plane runs in the directory
 """
@@ -26,6 +27,7 @@ from shoal.control.service.config import ServiceConfig
 from shoal.errors import ConfigError
 
 DEFAULT_PORT = 7400
+NAVIGATOR = "navigator"
 _DATABASE_FIX = "use sqlite:///PATH or postgresql://USER@HOST/DATABASE, with NAME= before it where there are several"
 
 
@@ -48,6 +50,11 @@ class ControlOptions:
     )
     join_url: tuple[str, ...] = setting(
         (), doc="URLs in the join files of agents, the preferred one first; default: its own, then those in credentials"
+    )
+    navigator: Path | None = setting(
+        None,
+        doc="folder with url, ca.crt and tokens/WORKSPACE: the navigator that query checks of rollouts ask; default "
+        "`navigator` in the state directory",
     )
     tls_san: tuple[str, ...] = setting((), doc="additional DNS names and IP addresses in the certificate")
     relay: str = setting("", doc="URL of the control plane; runs this process as the relay of a region")
@@ -82,6 +89,7 @@ class ControlConfig:
     extra_hosts: tuple[str, ...]
     join_urls: tuple[str, ...]  # empty before the port is known, unless they are given
     service: ServiceConfig
+    navigator: Path
 
     @property
     def url(self) -> str:
@@ -152,6 +160,7 @@ def checked_config(options: ControlOptions) -> ControlConfig:
         extra_hosts=options.tls_san,
         join_urls=tuple(dict.fromkeys(options.join_url)),
         service=options.service,
+        navigator=(options.navigator or options.dir / NAVIGATOR).expanduser(),
     )
 
 

@@ -11,6 +11,7 @@ from random import Random
 from shoal import __version__
 from shoal.app.certificates import CertificateKeeper
 from shoal.app.fleet.config import ControlConfig, ControlOptions
+from shoal.app.fleet.navigator_folder import NavigatorFolder
 from shoal.app.fleet.reloading import Reloading
 from shoal.app.processes import hand_over_often
 from shoal.base.asgi import Application, Receive, Scope, Send, serving
@@ -19,9 +20,16 @@ from shoal.base.files import write_private
 from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
 from shoal.base.metrics import PROCESS
+from shoal.base.outbound import OutboundCaller
 from shoal.base.supervision import supervise
 from shoal.base.tasks import wait_first
 from shoal.control.api.wiring import make_api
+from shoal.control.checks.asking import CheckAsker
+from shoal.control.checks.calls import WorkspaceCalls
+from shoal.control.checks.delivery import NotificationSender
+from shoal.control.checks.metrics import CheckMetrics
+from shoal.control.checks.navigator import NavigatorQueries
+from shoal.control.checks.runner import CheckRunner
 from shoal.control.database.engine import Databases
 from shoal.control.database.retention import Retention, run_retention
 from shoal.control.database.tokens import ApiTokens
@@ -63,6 +71,12 @@ async def run_control(
         service = ClusterServer(databases, tokens, sealer, clock=clock, random=random.random, config=config.service)
         if reloading is not None:
             reloading.apply = lambda options: service.use(options.service)
+        calls = OutboundCaller(clock=clock, agent="shoal-control")
+        counts = CheckMetrics(PROCESS)
+        outside = WorkspaceCalls(databases, sealer, calls)
+        asker = CheckAsker(outside, NavigatorQueries(NavigatorFolder(config.navigator), calls))
+        checks = CheckRunner(databases, asker, _after_check, clock=clock, metrics=counts)
+        notifications = NotificationSender(databases, outside, clock=clock, metrics=counts)
         api = make_api(
             fleet, tokens, databases, clock=clock, metrics=PROCESS, urls=config.join_urls, ca=authorities.read_text,
             version=__version__, sealer=sealer,
@@ -80,7 +94,13 @@ async def run_control(
             sweep_forever(fleet, tokens, clock),
             supervise("rollouts", partial(keep_rollouts, fleet, clock), clock=clock),
             supervise("certificates", keeper.run, clock=clock),
+            supervise("control-checks", checks.run, clock=clock),
+            supervise("control-notifications", notifications.run, clock=clock),
         )  # fmt: skip
+
+
+async def _after_check(rollout_id: str) -> None:
+    """Nothing more: the transaction of the answer has made the rollout due."""
 
 
 async def sweep_forever(fleet: Fleet, tokens: ApiTokens, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Join files of the edges that run with a manager on one machine."""
+"""What other processes of a manager's machine need to use it: join files of edges, and the control plane's access."""
 
 from __future__ import annotations
 
@@ -6,12 +6,35 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from shoal.app.files import make_private_dir
+from shoal.app.fleet.navigator_folder import CA, TOKENS, URL
 from shoal.app.navigator.config import database_url
+from shoal.base.access import Access
 from shoal.base.clock import RealClock
 from shoal.base.files import write_private
 from shoal.base.ids import Ids
 from shoal.navigator.manager.databases import rows_for
-from shoal.navigator.manager.tokens import EDGE, NavigatorTokens
+from shoal.navigator.manager.tokens import EDGE, VIEWER, NavigatorTokens
+
+
+async def ensure_access(folder: Path, url: str, to: Path, workspace: str) -> None:
+    """Write to the folder ``to`` how a control plane asks the manager in ``folder`` about a workspace, with a token
+    that reads nothing else; keep a token that is still valid."""
+    rows = rows_for(database_url("", folder))
+    await rows.open(manager=False)
+    try:
+        tokens = NavigatorTokens(rows, clock=RealClock(), new_id=Ids().new_uid)
+        path, access = to / TOKENS / workspace, Access.parse([f"workspace={workspace}"])
+        held = await tokens.authenticate(path.read_text().strip() if path.exists() else "")
+        if held is None or held.scopes != access.texts:
+            text, _ = await tokens.create(kind=VIEWER, access=access)
+            make_private_dir(to)
+            make_private_dir(to / TOKENS)
+            write_private(path, f"{text}\n".encode())
+    finally:
+        await rows.close()
+    write_private(to / URL, f"{url}\n".encode())
+    write_private(to / CA, (folder / "pki" / "ca.crt").read_bytes())
 
 
 async def ensure_join_files(folder: Path, url: str, clusters: Mapping[str, tuple[str, Path]]) -> None:

@@ -36,6 +36,9 @@ def _hint(session: FleetSession, fault: Mapping[str, str], metadata: Mapping[str
         return _known("use a region of the fleet", session.names("Region"))
     if field.endswith("cluster"):
         return _known("use a cluster of the fleet", session.names("Cluster"))
+    if field.startswith("spec.rollout") and field.endswith(".secret"):
+        fix = f"create it with `shoal create credential {name} --project {project} --environment {environment} …`"
+        return _known(fix, session.names("Credential", project, environment))
     if ".secrets[" in field:
         fix = f"create it with `shoal create secret {name} --project {project} --environment {environment} …`"
         return _known(fix, session.names("Secret", project, environment))

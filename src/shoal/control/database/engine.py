@@ -35,6 +35,7 @@ from shoal.control.database.rows import Ask
 from shoal.control.database.statements import statements
 from shoal.control.database.tables import FLEET, Counter, Desired
 from shoal.control.database.transaction import Tx, TxSession
+from shoal.control.database.upserts import insert_or_leave
 from shoal.control.database.wakeups import Hints, PostgresHints, RedisHints, Wakeups
 from shoal.errors import ConfigError
 
@@ -245,7 +246,7 @@ class Database:
                     "name": _COUNTER, "incarnation": 1, "number": 0, "oldest": 0, "database": self.name,
                     "fleet": fleet or f"fleet-{self.ids.new_suffix(10)}", "signing_key": new_token().encode(),
                 }  # fmt: skip
-                await tx.session.execute(_insert_or_leave(self.dialect, row))
+                await tx.session.execute(insert_or_leave(self.dialect, Counter, row))
                 found = (await tx.session.execute(select(Counter).where(Counter.name == _COUNTER))).scalar_one()
         if found.database != self.name:
             raise ConfigError(
@@ -386,11 +387,3 @@ async def _reached(database: str, connecting: Awaitable[T]) -> T:
         return await connecting
     except (OSError, TimeoutError) as error:
         raise DatabaseAway(database, str(error) or type(error).__name__) from error
-
-
-def _insert_or_leave(dialect: str, row: dict[str, Any]) -> Any:
-    if dialect == "sqlite":
-        from sqlalchemy.dialects.sqlite import insert as upsert
-    else:
-        from sqlalchemy.dialects.postgresql import insert as upsert  # type: ignore[assignment]
-    return upsert(Counter).values(row).on_conflict_do_nothing()

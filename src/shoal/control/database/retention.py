@@ -17,7 +17,7 @@ from shoal.base.logs import get_logger
 from shoal.control.database.changes import BATCH, forget
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.leftovers import forget_deleted_clusters
-from shoal.control.database.tables import Audit, Event, Idempotency, Traffic
+from shoal.control.database.tables import Audit, Event, Idempotency, RolloutCheck, Traffic
 from shoal.control.database.traffic import MINUTE_MS, fold_samples
 from shoal.errors import ConfigError, ServiceUnavailable
 
@@ -66,6 +66,7 @@ class SweptRows(NamedTuple):
     audit: int
     samples: int
     traffic: int
+    checks: int
 
 
 async def run_retention(databases: Databases, retention: Retention, clock: Clock) -> None:
@@ -92,7 +93,8 @@ async def sweep(database: Database, retention: Retention) -> SweptRows:
     old_ms = database.time.now_ms() - round(retention.samples_s * 1000)
     samples = await fold_samples(database, old_ms - old_ms % MINUTE_MS)
     traffic = await _all_steps(database, retention.traffic_s, _forget_traffic, retention.batch)
-    return SweptRows(forgotten.changes, forgotten.tombstones, answers, events, audit, samples, traffic)
+    checks = await _all_steps(database, retention.events_s, _forget_checks, retention.batch)
+    return SweptRows(forgotten.changes, forgotten.tombstones, answers, events, audit, samples, traffic, checks)
 
 
 async def _all_steps(database: Database, keep_s: float, step: Any, batch: int) -> int:
@@ -128,6 +130,17 @@ async def _forget_traffic(database: Database, before: int, batch: int) -> int:
         found = [tuple(row) for row in await session.execute(select(*key).where(*old).limit(batch))]
     if found:
         await _delete(database, delete(Traffic).where(tuple_(*key).in_(found)))
+    return len(found)
+
+
+async def _forget_checks(database: Database, before: int, batch: int) -> int:
+    """Answers of rollouts' checks: of a step that is under way they are asked again, whatever was known."""
+    asked = select(RolloutCheck.rollout_id).where(RolloutCheck.settled_at < before).distinct().limit(batch)
+    async with database.reading() as session:
+        found = list(await session.scalars(asked))
+    if found:
+        old = RolloutCheck.rollout_id.in_(found), RolloutCheck.settled_at < before
+        await _delete(database, delete(RolloutCheck).where(*old))
     return len(found)
 
 

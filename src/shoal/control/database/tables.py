@@ -490,6 +490,7 @@ class RolloutCheck(Base):
     failures_in_a_row: Mapped[int] = mapped_column(Integer, default=0)
     reason: Mapped[str] = mapped_column(Text, default="")
     numbers: Mapped[dict[str, Any]]
+    __table_args__ = (Index(None, "settled_at"),)
 
 
 class RolloutNotification(Base):

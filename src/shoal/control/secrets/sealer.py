@@ -1,8 +1,8 @@
 """Seals the values of secrets, and wraps their data keys for the agents that need them.
 
-Values pass through once, when they are sealed, and are not kept. Unwrapped data keys are cached for a minute, up to a
-limit, so that a secret that a thousand agents need is unwrapped once. They are dropped after that minute even if no
-request comes.
+Values pass through when they are sealed and when the control plane sends a credential, and are not kept. Unwrapped data
+keys are cached for a minute, up to a limit, so that a secret that a thousand agents need is unwrapped once. They are
+dropped after that minute even if no request comes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shoal.base.clock import Clock, Timer
 from shoal.base.ids import RandomBytes
 from shoal.control.domain.model import Sealed
 from shoal.control.secrets.masters import MasterKeys, UnknownMasterKey, Wrapped
-from shoal.sync.sealing import CannotOpen, new_key, seal_values, wrap_for
+from shoal.sync.sealing import CannotOpen, new_key, open_values, seal_values, wrap_for
 
 KEEP_S = 60.0
 KEEP_COUNT = 1000
@@ -52,6 +52,14 @@ class EnvelopeSealer:
         return wrap_for(
             await self._unwrapped(Wrapped(master_key, data_key)), public_key, random_bytes=self._random_bytes
         )
+
+    async def open(self, sealed: Sealed) -> dict[str, str]:
+        """The values, for what the control plane does itself. Raises ``CannotOpen``."""
+        try:
+            data_key = await self._unwrapped(Wrapped(sealed.master_key, sealed.data_key))
+        except UnknownMasterKey as error:
+            raise CannotOpen(str(error)) from error
+        return open_values(sealed.ciphertext, data_key)
 
     async def wrap(self, key: bytes) -> tuple[bytes, str]:
         """A key of the control plane itself under the master key that seals."""

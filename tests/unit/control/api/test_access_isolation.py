@@ -30,7 +30,8 @@ WORD = "xylograph"  # in all that is not the tenant's
 NOTHING = "zzznothing"  # as long as what is there
 OTHERS = {
     "project": f"{WORD}p", "environment": f"{WORD}e", "projects.name": f"{WORD}p", "environments.name": f"{WORD}e",
-    "apps.name": f"{WORD}a", "routes.name": f"{WORD}r", "secrets.name": f"{WORD}s", "apikeys.name": f"{WORD}k",
+    "apps.name": f"{WORD}a", "routes.name": f"{WORD}r", "secrets.name": f"{WORD}s",
+    "credentials.name": f"{WORD}c", "apikeys.name": f"{WORD}k",
     "policies.name": f"{WORD}l", "sentinels.name": f"{WORD}g", "regions.name": "eu", "clusters.name": "eu1",
     "workspace": "default", "id": "none", "cluster": "eu1", "shard": "default",
 }  # fmt: skip
@@ -46,7 +47,7 @@ async def two_tenants(tmp_path: Path) -> AsyncIterator[tuple[World, Client]]:
         environment = f"{project}/environments/{OTHERS['environment']}"
         for path in (project, environment):
             await world.ok(world.admin("PUT", path, MARKED))
-        for plural in ("apps", "policies", "secrets", "routes", "apikeys"):
+        for plural in ("apps", "policies", "secrets", "credentials", "routes", "apikeys"):
             spec = orjson.loads(orjson.dumps(SPECS[plural]).replace(b'"web"', f'"{OTHERS["apps.name"]}"'.encode()))
             if plural == "routes":
                 spec["host"] = f"{WORD}.example"

@@ -17,12 +17,14 @@ CALLERS = ("anonymous", "agent", "edge", "relay", "viewer", "editor", "admin", "
 TABLE = Table(Path(__file__).with_name("access_matrix.txt"), CALLERS)
 NAMES = {
     "project": "shop", "environment": "prod", "apps.name": "web", "routes.name": "front", "secrets.name": "db",
+    "credentials.name": "hooks",
     "apikeys.name": "key", "policies.name": "limit", "projects.name": "shop", "environments.name": "prod",
     "regions.name": "eu", "clusters.name": "eu1", "sentinels.name": "edge", "workspace": "spare", "id": "none",
     "cluster": "eu1", "shard": "default",
 }  # fmt: skip
 SPECS: dict[str, dict[str, Any]] = {
     "apps": an_app()["spec"], "routes": {"host": "a.example", "app": "web"}, "secrets": {"values": {"A": "1"}},
+    "credentials": {"values": {"X-A": "1"}},
     "apikeys": {}, "policies": {"keyAuth": {}}, "projects": {}, "environments": {}, "regions": {},
     "clusters": {"region": "eu"}, "sentinels": {"region": "eu"},
 }  # fmt: skip
@@ -50,7 +52,7 @@ async def tokens(world: World) -> dict[str, str]:
 
 async def fill(world: World) -> None:
     """One of everything in the workspace ``default``."""
-    for plural in ("apps", "policies", "secrets", "routes", "apikeys", "sentinels"):
+    for plural in ("apps", "policies", "secrets", "credentials", "routes", "apikeys", "sentinels"):
         path = f"{ENV}/{plural}" if plural != "sentinels" else "/api/v1/sentinels"
         name = NAMES[f"{plural}.name"]
         await world.ok(world.admin("PUT", f"{path}/{name}", {"spec": SPECS[plural]}))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 from api_world import ENV, an_app, error_of, fields_of, prepared_world
 
 from shoal.control.database import tables
@@ -39,6 +40,7 @@ async def test_an_object_goes_in_by_put_and_comes_out_by_get_list_and_delete(tmp
 async def test_every_kind_has_its_paths(tmp_path: Path) -> None:
     specs: dict[str, tuple[str, dict[str, Any]]] = {
         "secrets": (ENV, {"values": {"PASSWORD": "hunter22"}}),
+        "credentials": (ENV, {"values": {"Authorization": "hunter22"}}),
         "apps": (ENV, an_app(secrets=["x"])["spec"]),
         "policies": (ENV, {"rateLimit": {"limit": 5}}),
         "routes": (ENV, {"host": "shop.example.com", "app": "x"}),
@@ -68,13 +70,16 @@ async def test_every_kind_has_its_paths(tmp_path: Path) -> None:
                 assert answer.status_code == 200, (plural, answer.text)
 
 
-async def test_values_of_secrets_never_come_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("plural", "kind", "names"), [("secrets", "Secret", "variables"), ("credentials", "Credential", "headers")]
+)
+async def test_values_that_are_sealed_never_come_out(tmp_path: Path, plural: str, kind: str, names: str) -> None:
     async with prepared_world(tmp_path) as world:
-        path = f"{ENV}/secrets/db"
+        path = f"{ENV}/{plural}/db"
         texts = []
         for request in (
             world.editor("PUT", path, {"spec": {"values": {"PASSWORD": "hunter22"}}}, Idempotency_Key="k"),
-            world.editor("POST", f"{ENV}/secrets", {"metadata": {"name": "two"}, "spec": {"values": {"P": "hunter22"}}},
+            world.editor("POST", f"{ENV}/{plural}", {"metadata": {"name": "two"}, "spec": {"values": {"P": "hunter22"}}},
                          Idempotency_Key="k"),
             world.editor("PATCH", path, {"spec": {"values": {"TOKEN": "hunter23"}}}),
             world.editor("PUT", path, {"spec": {"values": {"TOKEN": ["hunter24"]}}}),
@@ -83,7 +88,7 @@ async def test_values_of_secrets_never_come_out(tmp_path: Path) -> None:
                          [{"apiVersion": "shoal.dev/v1", "kind": "Project", "metadata": {"name": "late"}},
                           {"apiVersion": "shoal.dev/v1", "kind": "Environment",
                            "metadata": {"name": "e", "project": "late"}},
-                          {"apiVersion": "shoal.dev/v1", "kind": "Secret",
+                          {"apiVersion": "shoal.dev/v1", "kind": kind,
                            "metadata": {"name": "s", "project": "late", "environment": "e"},
                            "spec": {"values": {"A": "hunter26"}}}]),
             world.viewer("GET", path),
@@ -94,7 +99,7 @@ async def test_values_of_secrets_never_come_out(tmp_path: Path) -> None:
             texts.append((await request).text)
         assert not [text for text in texts if "hunter" in text]
         shown = await world.ok(world.viewer("GET", path))
-        assert shown["spec"] == {"variables": ["TOKEN"]}
+        assert shown["spec"] == {names: ["TOKEN"]}
         for table in (tables.Audit, tables.Idempotency, tables.Event):
             rows = await world.rows(table)
             assert rows or table is tables.Event
@@ -188,13 +193,16 @@ async def test_the_same_key_and_request_is_done_once_and_answered_alike(tmp_path
         assert error_of(await world.editor("POST", f"{ENV}/apps", body, Idempotency_Key="a b"))[0] == 400
 
 
-async def test_the_stored_digest_of_a_request_with_a_secret_needs_a_key_that_is_not_stored(tmp_path: Path) -> None:
+@pytest.mark.parametrize("plural", ["secrets", "credentials"])
+async def test_the_stored_digest_of_a_request_with_a_secret_needs_a_key_that_is_not_stored(
+    tmp_path: Path, plural: str
+) -> None:
     async with prepared_world(tmp_path) as world:
         body = {"metadata": {"name": "db"}, "spec": {"values": {"PASSWORD": "hunter2"}}}
         for _ in range(2):
-            assert (await world.editor("POST", f"{ENV}/secrets", body, Idempotency_Key="k")).status_code == 201
+            assert (await world.editor("POST", f"{ENV}/{plural}", body, Idempotency_Key="k")).status_code == 201
         (row,) = await world.rows(tables.Idempotency)
-        text = orjson.dumps(["POST", f"{ENV}/secrets", body], option=orjson.OPT_SORT_KEYS)
+        text = orjson.dumps(["POST", f"{ENV}/{plural}", body], option=orjson.OPT_SORT_KEYS)
         guessed = hmac.new(world.databases.fleet.signing_key, text, hashlib.sha256).hexdigest()
         assert len(row.request) == len(guessed) and row.request != guessed
 

@@ -97,6 +97,23 @@ async def test_only_administrators_of_the_fleet_may_see_or_change_workspaces(tmp
         assert await names(world) == ["default", "team-a"]
 
 
+async def test_the_hosts_that_may_be_called_for_a_workspace_are_set_by_those_who_run_the_fleet(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        made = await world.ok(world.admin("POST", PATH, {"name": "team-a"}))
+        assert made["outbound"] == []
+        bob = await a_user(world, "team-a")
+        body = {"outbound": ["hooks.example.com", "*.corp.example", "10.1.2.0/24:9090", "hooks.example.com"]}
+        changed = await world.ok(world.admin("PATCH", f"{PATH}/team-a", body))
+        assert changed["outbound"] == body["outbound"][:3]
+        for client in (bob, world.editor, world.viewer):
+            assert error_of(await client("PATCH", f"{PATH}/team-a", body)) == (403, "Forbidden")
+        kept = await world.ok(world.admin("PATCH", f"{PATH}/team-a", {"quotas": {"apps": 3}}))
+        assert kept["outbound"] == changed["outbound"]
+        wrong = await world.admin("PATCH", f"{PATH}/team-a", {"outbound": ["a.example", "*", "10.1.2.3/24"]})
+        assert wrong.status_code == 422 and fields_of(wrong) == ["outbound[1]", "outbound[2]"]
+        assert (await world.ok(world.admin("PATCH", f"{PATH}/team-a", {"outbound": []})))["outbound"] == []
+
+
 async def test_quotas_domains_and_tolerations_are_set_by_those_who_run_the_fleet(tmp_path: Path) -> None:
     async with prepared_world(tmp_path) as world:
         await world.ok(world.admin("POST", PATH, {"name": "team-a"}))

@@ -58,7 +58,7 @@ class PlainSealer:
 
 
 def doc(kind: str, name: str, spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
-    scoped = kind in ("App", "Route", "Policy", "ApiKey", "Secret")
+    scoped = kind in ("App", "Route", "Policy", "ApiKey", "Secret", "Credential")
     place = {"project": "shop", "environment": "prod"} if scoped else {}
     if kind == "Environment":
         place = {"project": "shop"}
@@ -76,7 +76,7 @@ def an_app(name: str = "web", *, regions: tuple[str, ...] = ("eu",), replicas: i
 
 
 def ref(kind: str, name: str) -> ObjectRef:
-    if kind in ("App", "Route", "Policy", "ApiKey", "Secret"):
+    if kind in ("App", "Route", "Policy", "ApiKey", "Secret", "Credential"):
         return ObjectRef(kind, name, "shop", "prod")
     return ObjectRef(kind, name, "shop" if kind == "Environment" else "")
 

@@ -35,6 +35,7 @@ def a_route(name: str, host: str) -> dict[str, Any]:
         ("routes", [an_app("web"), a_route("a", "a.example"), a_route("b", "b.example"), a_route("c", "c.example")]),
         ("keys", [doc("ApiKey", name) for name in ("a", "b", "c")]),
         ("secrets", [doc("Secret", name, {"values": {"A": "1"}}) for name in ("a", "b", "c")]),
+        ("credentials", [doc("Credential", name, {"values": {"X-A": "1"}}) for name in ("a", "b", "c")]),
     ],
 )
 async def test_one_object_too_many_is_refused_with_the_count_and_the_limit(

@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 from shoal.base.clock import FakeClock
 from shoal.base.ids import Ids
 from shoal.control.database.engine import Databases
-from shoal.control.database.tables import Audit, Change, GatewayCertificate, Secret
+from shoal.control.database.tables import Audit, Change, Credential, GatewayCertificate, Secret
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import Actor
 from shoal.control.secrets.masters import FileKeys, GivenKeys, KeysAway, MasterKeyRing, Wrapped, parse_keys
@@ -60,9 +60,10 @@ class World:
     async def put(self, sealer: EnvelopeSealer, name: str, value: str) -> None:
         await self.apply(sealer, "Secret", name, values={"VALUE": value})
 
-    async def rows(self) -> dict[str, Secret]:
+    async def rows(self) -> dict[str, Secret | Credential]:
         async with self.databases.fleet.reading() as session:
-            return {row.name: row for row in await session.scalars(select(Secret))}
+            secrets, credentials = await session.scalars(select(Secret)), await session.scalars(select(Credential))
+            return {row.name: row for row in (*secrets, *credentials)}
 
     async def read(self, sealer: EnvelopeSealer) -> dict[str, str]:
         """Each secret as an agent sees it."""

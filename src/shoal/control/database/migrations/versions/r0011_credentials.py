@@ -58,6 +58,7 @@ def upgrade() -> None:
             "rollout_id", "wave", "step", "settled_at", "name", "region", name=op.f("pk_rollout_checks")
         ),
     )
+    op.create_index(op.f("ix_rollout_checks_settled_at"), "rollout_checks", ["settled_at"])
     op.create_table(
         "rollout_notifications",
         sa.Column("id", COUNT.with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),

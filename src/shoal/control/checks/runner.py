@@ -1,0 +1,182 @@
+"""Asks the checks of rollouts that are under way, in any number of control planes at once.
+
+One pass finds the due checks, claims some of them, asks outside of any transaction, and stores the answers. A check
+that this process claimed and could not answer is due again after ``LEASE_MS``, for any control plane.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import TypeVar
+
+from sqlalchemy import select
+
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.tasks import outcomes
+from shoal.control.checks.asking import CheckAsker
+from shoal.control.checks.metrics import CheckMetrics
+from shoal.control.checks.plan import AskedCheck, CheckAnswer, DueCheck, answered, due_checks
+from shoal.control.checks.reading import read_context
+from shoal.control.checks.rows import claim, read_checks, store
+from shoal.control.database.engine import Database, Databases
+from shoal.control.database.tables import Rollout
+from shoal.control.domain.kinds.rollout_checks import CHECK_KINDS
+from shoal.control.rollout.progress import RUNNING, Progress
+from shoal.control.rollout.progress_json import progress_from_json
+from shoal.control.rollout.strategy import Strategy
+from shoal.control.rollout.strategy_json import strategy_from_json
+from shoal.errors import ServiceUnavailable
+
+AT_ONCE = 32  # calls of one pass
+OF_ONE_WORKSPACE = 8  # of them: one whose hosts do not answer must not hold up the others
+_EVERY_S = 1.0
+
+T = TypeVar("T")
+AfterCheck = Callable[[str], Awaitable[None]]
+
+_log = get_logger("control.checks")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedRollout:
+    """A rollout under way, as it was read at a version."""
+
+    database: Database
+    id: str
+    workspace_id: str
+    version: int
+    strategy: Strategy
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    rollout: WatchedRollout
+    due: DueCheck
+
+
+class CheckRunner:
+    """``after_check`` is called with the rollout's id once an answer is stored, outside of any transaction."""
+
+    def __init__(
+        self, databases: Databases, asker: CheckAsker, after_check: AfterCheck, *, clock: Clock, metrics: CheckMetrics
+    ) -> None:
+        self._databases = databases
+        self._asker = asker
+        self._after_check = after_check
+        self._clock = clock
+        self._metrics = metrics
+        self._known: dict[str, WatchedRollout | None] = {}  # None: it has no checks
+        self._versions: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Until cancelled. A failure ends it: it begins again without what it knew."""
+        self._known, self._versions = {}, {}
+        while True:
+            try:
+                await self.ask_due()
+            except ServiceUnavailable as error:
+                _log.warning("checks wait for the database", reason=str(error))
+            await self._clock.sleep(_EVERY_S)
+
+    async def ask_due(self) -> int:
+        """One pass. Returns how many checks this process asked."""
+        due = [each for database in self._databases.all for each in await self._due(database)]
+        chosen = fair_share(due, lambda each: each.rollout.workspace_id, AT_ONCE, OF_ONE_WORKSPACE)
+        done = await outcomes(*(self._ask(each) for each in chosen), name="control-checks/ask")
+        for each in done:
+            if isinstance(each, BaseException):
+                raise each
+        return sum(each is True for each in done)
+
+    async def _due(self, database: Database) -> list[_Due]:
+        watched = await self._watched(database)
+        if not watched:
+            return []
+        async with database.reading() as session:
+            rows = await read_checks(session, [each.id for each in watched])
+        now_ms = database.time.now_ms()
+        return [
+            _Due(each, due)
+            for each in watched
+            for due in due_checks(each.strategy, each.progress, rows[each.id], now_ms)
+        ]
+
+    async def _watched(self, database: Database) -> list[WatchedRollout]:
+        """The rollouts under way that have checks. Only those that changed are read."""
+        async with database.reading() as session:
+            asked = await session.execute(select(Rollout.id, Rollout.version).where(Rollout.phase == RUNNING))
+            versions = {row.id: row.version for row in asked}
+            changed = [id_ for id_, version in versions.items() if self._versions.get(id_) != version]
+            rows = list(await session.scalars(select(Rollout).where(Rollout.id.in_(changed)))) if changed else []
+        for id_ in [id_ for id_, each in self._known.items() if each is not None and each.database is database]:
+            if id_ not in versions:
+                del self._known[id_], self._versions[id_]
+        for row in rows:
+            strategy = strategy_from_json(row.strategy)
+            read = WatchedRollout(
+                database, row.id, row.workspace_id, row.version, strategy, progress_from_json(row.progress)
+            )
+            self._known[row.id] = read if strategy.checks else None
+            self._versions[row.id] = row.version
+        known = (self._known.get(id_) for id_ in versions)
+        return [each for each in known if each is not None]
+
+    async def _ask(self, each: _Due) -> bool:
+        rollout, check = each.rollout, each.due.check
+        claimed = await rollout.database.run(
+            partial(claim, workspace_id=rollout.workspace_id, rollout_id=rollout.id, due=each.due),
+            serial=False, short=True,
+        )  # fmt: skip
+        if claimed is None:
+            return False
+        answer = await self._answer(rollout, each.due)
+        stored = await self._store(rollout, claimed, each.due, answer)
+        kind = check.kind if check.kind in CHECK_KINDS else "other"
+        self._metrics.checks.labels(kind, _result(answer) if stored else "late").inc()
+        if stored:
+            await self._after_check(rollout.id)
+        return True
+
+    async def _answer(self, rollout: WatchedRollout, due: DueCheck) -> CheckAnswer:
+        try:
+            context = await read_context(
+                self._databases, rollout.database, rollout.id, rollout.strategy, rollout.progress
+            )
+            if context is None:
+                return CheckAnswer(passed=None, reason="the app is gone")
+            return await self._asker.ask(due.check, context)
+        except ServiceUnavailable:
+            raise
+        except Exception as error:  # a fault of ours in one check must not keep others from being asked
+            _log.error("a check cannot be asked", rollout=rollout.id, check=due.check.name, error=error)
+            return CheckAnswer(passed=None, reason="the control plane could not ask it: see its log")
+
+    async def _store(
+        self, rollout: WatchedRollout, claimed: AskedCheck, due: DueCheck, answer: CheckAnswer
+    ) -> bool:  # fmt: skip
+        after = answered(claimed, due.check, answer, rollout.database.time.now_ms())
+        return await rollout.database.run(
+            partial(store, rollout_id=rollout.id, claimed=claimed, after=after), serial=False, short=True
+        )
+
+
+def fair_share(items: Iterable[T], owner_of: Callable[[T], str], most: int, of_one: int) -> list[T]:
+    """At most ``most`` of the items, at most ``of_one`` of each owner; owners take turns."""
+    counts: Counter[str] = Counter()
+    turns: list[list[T]] = [[] for _ in range(of_one)]
+    for item in items:
+        turn = counts[owner_of(item)]
+        counts[owner_of(item)] += 1
+        if turn < of_one:
+            turns[turn].append(item)
+    return list(chain(*turns))[:most]
+
+
+def _result(answer: CheckAnswer) -> str:
+    return {True: "passed", False: "failed", None: "inconclusive"}[answer.passed]

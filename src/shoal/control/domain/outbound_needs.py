@@ -1,0 +1,73 @@
+"""What checks and notifications of a rollout need of their workspace and environment: allowed hosts and credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from sqlalchemy import select
+
+from shoal.control.database import tables
+from shoal.control.domain.outbound import OutboundRules
+from shoal.control.domain.tenants import TenantPolicy
+from shoal.control.domain.work import PendingWork
+from shoal.control.rollout.strategy import Strategy
+from shoal.errors import FieldError, forbidden, not_found
+
+FIELD = "spec.rollout"
+
+
+async def faults_outside(
+    work: PendingWork, workspace_id: str, environment_id: str, strategy: Strategy
+) -> list[FieldError]:
+    """Hosts that the workspace may not call, and credentials that the environment does not have."""
+    if not strategy.checks and not strategy.notify:
+        return []
+    policy = TenantPolicy.of(await work.session.get(tables.Workspace, workspace_id))
+    credentials = await _names(work, tables.Credential, environment_id)
+    secrets = await _names(work, tables.Secret, environment_id)
+    return outside_faults(strategy, OutboundRules.of(policy.outbound), credentials=credentials, secrets=secrets)
+
+
+def outside_faults(
+    strategy: Strategy, rules: OutboundRules, *, credentials: Collection[str], secrets: Collection[str]
+) -> list[FieldError]:
+    faults: list[FieldError] = []
+    for at, url, secret in _calls(strategy):
+        if why := rules.url_fault(url):
+            faults.append(forbidden(f"{at}.url", why))
+        if secret and secret not in credentials:
+            faults.append(_credential_fault(f"{at}.secret", secret, secrets))
+    return faults
+
+
+def credentials_in(rollout: Any) -> set[str]:
+    """The names of credentials that ``spec.rollout`` of an app or an environment uses, as it was applied."""
+    if not isinstance(rollout, Mapping):
+        return set()
+    listed = (*(rollout.get("checks") or ()), *(rollout.get("notify") or ()))
+    return {str(each["secret"]) for each in listed if each.get("secret")}
+
+
+def _calls(strategy: Strategy) -> list[tuple[str, str, str]]:
+    """Field, URL and name of the credential of each."""
+    found = [
+        (f"{FIELD}.checks[{index}]", str(each.settings["url"]), str(each.settings.get("secret", "")))
+        for index, each in enumerate(strategy.checks)
+        if "url" in each.settings
+    ]
+    return [*found, *((f"{FIELD}.notify[{index}]", each.url, each.secret) for index, each in enumerate(strategy.notify))]
+
+
+def _credential_fault(field: str, name: str, secrets: Collection[str]) -> FieldError:
+    if name not in secrets:
+        return not_found(field, name)
+    return forbidden(
+        field,
+        f"{name!r} is a Secret, whose values go to clusters; create a Credential of the name with `shoal create "
+        f"credential {name}`",
+    )
+
+
+async def _names(work: PendingWork, table: Any, environment_id: str) -> set[str]:
+    return set(await work.session.scalars(select(table.name).where(table.environment_id == environment_id)))
