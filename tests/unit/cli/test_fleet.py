@@ -393,6 +393,24 @@ def test_a_secret_without_usable_values_is_wrong_use(shoal: Shoal, project: str,
     assert "hunter2" not in ran.err
 
 
+def test_a_credential_is_made_from_files_and_never_shown(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("hunter2\n")
+    place = ("-p", project, "-e", "production")
+    flags = ("--token-file", str(tmp_path / "token"), "--from-file", f"X-Key={tmp_path / 'token'}")
+    assert shoal("create", "credential", "hooks", *flags, *place).rows() == [
+        ["credential", f"{project}/production/hooks", "created"]
+    ]
+    shown = shoal("get", "credential", "hooks", *place, "-o", "yaml").out
+    assert yaml.safe_load(shown)["spec"] == {"headers": ["Authorization", "X-Key"]} and "hunter2" not in shown
+    assert "hooks" in shoal("get", "credentials", *place).out
+    again = shoal("create", "credential", "hooks", *flags, *place)
+    assert again.code == 1 and "--replace" in again.err
+    none = shoal("create", "credential", "other", *place)
+    assert none.code == 2 and "use --token-file FILE or --from-file HEADER=FILE" in none.err
+    twice = shoal("create", "credential", "other", *flags, "--from-file", f"x-key={tmp_path / 'token'}", *place)
+    assert twice.code == 2 and "a header is given more than once" in twice.err
+
+
 def test_creating_without_a_project_is_answered_with_existing_projects(shoal: Shoal, project: str) -> None:
     ran = shoal("create", "secret", "db", "--from-literal", "A=b")
     assert ran.code == 2

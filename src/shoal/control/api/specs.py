@@ -159,11 +159,10 @@ class RolloutCheck(Part):
     name: Name
     kind: Literal[tuple(CHECKS)]  # type: ignore[valid-type]
     url: Text = UNSET
-    query: Text = UNSET
-    secret: MaybeName = UNSET
-    image: Text = UNSET
-    command: Texts = UNSET
-    args: Texts = UNSET
+    query: Annotated[Text, Meta(description="{{app}}, {{revision}} and others stand for what is rolled out")] = UNSET
+    condition: Annotated[Text, Meta(description="Of each value of the result, such as < 0.01")] = UNSET
+    secret: Annotated[MaybeName, Meta(description="A Credential of the environment, sent as headers")] = UNSET
+    ca: Annotated[Text, Meta(description="Certificates that it trusts, PEM; else those of the system")] = UNSET
     interval: Duration = UNSET
     failures: Maybe[Annotated[int, Meta(ge=1, le=100)]] = UNSET
 
@@ -171,7 +170,7 @@ class RolloutCheck(Part):
 class RolloutNotification(Part):
     url: str
     format: Maybe[Literal[FORMATS]] = UNSET  # type: ignore[valid-type]
-    secret: MaybeName = UNSET
+    secret: Annotated[MaybeName, Meta(description="A Credential of the environment, sent as headers")] = UNSET
     on: Maybe[list[Literal[OCCASIONS]]] = UNSET  # type: ignore[valid-type]
 
 

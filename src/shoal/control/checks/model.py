@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.control.domain.kinds.rollout_checks import fill_query
+from shoal.control.domain.kinds.check_queries import fill_query
 from shoal.control.domain.objects import time_text
 
 

@@ -15,7 +15,7 @@ from shoal.control.checks.calls import CallFailed, CallScope, WorkspaceCalls
 from shoal.control.checks.model import CheckContext
 from shoal.control.checks.plan import CheckAnswer
 from shoal.control.checks.webhook import quoted
-from shoal.control.domain.kinds.rollout_checks import COMPARISONS, parse_condition
+from shoal.control.domain.kinds.check_queries import COMPARISONS, parse_condition
 from shoal.control.rollout.strategy import CheckSpec
 
 _PATH = "/api/v1/query"

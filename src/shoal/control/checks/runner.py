@@ -25,7 +25,7 @@ from shoal.control.checks.reading import read_context
 from shoal.control.checks.rows import claim, read_checks, store
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.tables import Rollout
-from shoal.control.domain.kinds.rollout_checks import CHECK_KINDS
+from shoal.control.domain.kinds.rollout_checks import CHECKS
 from shoal.control.rollout.progress import RUNNING, Progress
 from shoal.control.rollout.progress_json import progress_from_json
 from shoal.control.rollout.strategy import Strategy
@@ -137,7 +137,7 @@ class CheckRunner:
             return False
         answer = await self._answer(rollout, each.due)
         stored = await self._store(rollout, claimed, each.due, answer)
-        kind = check.kind if check.kind in CHECK_KINDS else "other"
+        kind = check.kind if check.kind in CHECKS else "other"
         self._metrics.checks.labels(kind, _result(answer) if stored else "late").inc()
         if stored:
             await self._after_check(rollout.id)

@@ -19,10 +19,11 @@ from shoal.control.domain.hosts import PREVIEW_HOST, preview_host_of
 from shoal.control.domain.kinds.app import AppSpec
 from shoal.control.domain.kinds.credentials import ApiKeySpec, SealedSpec
 from shoal.control.domain.kinds.policy import PolicySpec
-from shoal.control.domain.kinds.rollout_checks import credentials_in
+from shoal.control.domain.kinds.rollout import read_fields
 from shoal.control.domain.kinds.route import RouteSpec, read_route
 from shoal.control.domain.model import GROUP, ObjectRef, Sealed
 from shoal.control.domain.objects import IN_ENVIRONMENT, TABLES, ObjectScope, Row, kind_of, ref_of
+from shoal.control.domain.outbound_needs import credentials_in, faults_of_defaults
 from shoal.control.domain.plan import cluster_name, recorded_template
 from shoal.control.domain.rollout_needs import faults_of_rollout
 from shoal.control.domain.rollouts.contents import bad_revision, digest_of
@@ -102,6 +103,10 @@ class ProjectHandler(KindHandler):
 
 
 class EnvironmentHandler(KindHandler):
+    async def check(self, work: PendingWork, request: ApplyRequest, row: Row | None) -> list[FieldError]:
+        defaults = Reader(request.doc.raw.get("rollout"), "spec.rollout", [])
+        return await faults_of_defaults(work, work.workspace_id, read_fields(defaults)) if defaults.names() else []
+
     async def columns(self, work: PendingWork, request: ApplyRequest, row: Row | None, new_id: str) -> dict[str, Any]:
         if row is not None:
             return {}
@@ -418,9 +423,12 @@ class CredentialHandler(_SealedHandler):
         inside = await work.session.scalars(
             select(tables.App).where(tables.App.environment_id == within.environment_id).order_by(tables.App.name)
         )
-        users = [app.name for app in inside if row.name in credentials_in(app.spec.get("rollout"))]
+        users = [f"app {app.name}" for app in inside if row.name in credentials_in(app.spec.get("rollout"))]
+        environment = within.environment
+        if environment is not None and row.name in credentials_in(environment.spec.get("rollout")):
+            users.insert(0, f"environment {environment.name}")
         if users and not cascade:
-            raise _in_use(row, f"rollouts of apps use it: {_some(users)}; change them first, or delete with cascade")
+            raise _in_use(row, f"rollouts use it: {_some(users)}; change them first, or delete with cascade")
         return await super().delete(work, row, within, cascade=cascade)
 
 

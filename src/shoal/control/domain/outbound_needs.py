@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select
 
 from shoal.control.database import tables
+from shoal.control.domain.kinds.rollout import RolloutFields
 from shoal.control.domain.outbound import OutboundRules
 from shoal.control.domain.tenants import TenantPolicy
 from shoal.control.domain.work import PendingWork
@@ -23,22 +24,28 @@ async def faults_outside(
     """Hosts that the workspace may not call, and credentials that the environment does not have."""
     if not strategy.checks and not strategy.notify:
         return []
-    policy = TenantPolicy.of(await work.session.get(tables.Workspace, workspace_id))
+    rules = await _rules(work, workspace_id)
     credentials = await _names(work, tables.Credential, environment_id)
     secrets = await _names(work, tables.Secret, environment_id)
-    return outside_faults(strategy, OutboundRules.of(policy.outbound), credentials=credentials, secrets=secrets)
+    return [
+        *host_faults(strategy, rules),
+        *(
+            _credential_fault(f"{at}.secret", secret, secrets)
+            for at, _, secret in _calls(strategy)
+            if secret and secret not in credentials
+        ),
+    ]
 
 
-def outside_faults(
-    strategy: Strategy, rules: OutboundRules, *, credentials: Collection[str], secrets: Collection[str]
-) -> list[FieldError]:
-    faults: list[FieldError] = []
-    for at, url, secret in _calls(strategy):
-        if why := rules.url_fault(url):
-            faults.append(forbidden(f"{at}.url", why))
-        if secret and secret not in credentials:
-            faults.append(_credential_fault(f"{at}.secret", secret, secrets))
-    return faults
+async def faults_of_defaults(work: PendingWork, workspace_id: str, fields: RolloutFields) -> list[FieldError]:
+    """Of an environment, whose credentials are made after it: only hosts are looked at."""
+    strategy = Strategy(checks=fields.checks or (), notify=fields.notify or ())
+    return host_faults(strategy, await _rules(work, workspace_id)) if strategy.checks or strategy.notify else []
+
+
+def host_faults(strategy: Strategy, rules: OutboundRules) -> list[FieldError]:
+    found = ((at, rules.url_fault(url)) for at, url, _ in _calls(strategy))
+    return [forbidden(f"{at}.url", why) for at, why in found if why]
 
 
 def credentials_in(rollout: Any) -> set[str]:
@@ -56,7 +63,10 @@ def _calls(strategy: Strategy) -> list[tuple[str, str, str]]:
         for index, each in enumerate(strategy.checks)
         if "url" in each.settings
     ]
-    return [*found, *((f"{FIELD}.notify[{index}]", each.url, each.secret) for index, each in enumerate(strategy.notify))]
+    return [
+        *found,
+        *((f"{FIELD}.notify[{index}]", each.url, each.secret) for index, each in enumerate(strategy.notify)),
+    ]
 
 
 def _credential_fault(field: str, name: str, secrets: Collection[str]) -> FieldError:
@@ -67,6 +77,10 @@ def _credential_fault(field: str, name: str, secrets: Collection[str]) -> FieldE
         f"{name!r} is a Secret, whose values go to clusters; create a Credential of the name with `shoal create "
         f"credential {name}`",
     )
+
+
+async def _rules(work: PendingWork, workspace_id: str) -> OutboundRules:
+    return OutboundRules.of(TenantPolicy.of(await work.session.get(tables.Workspace, workspace_id)).outbound)
 
 
 async def _names(work: PendingWork, table: Any, environment_id: str) -> set[str]:

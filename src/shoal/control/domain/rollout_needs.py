@@ -1,4 +1,5 @@
-"""What the rollout of an app needs of other objects: a route where requests are judged, room for two revisions."""
+"""What the rollout of an app needs of other objects: a route where requests are judged, room for two revisions, and
+what checks and notifications need."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from shoal.control.domain import gateways
 from shoal.control.domain.deployments import place_of, resources_of, running_deployments, topology_of
 from shoal.control.domain.kinds.app import AppSpec, RegionSpec
 from shoal.control.domain.kinds.rollout import rollout_faults, strategy_of
+from shoal.control.domain.outbound_needs import faults_outside
 from shoal.control.domain.placement.facts import has_capacity, size_of
 from shoal.control.domain.placement.model import ClusterFacts, PlacedLoad
 from shoal.control.domain.placement.plan import shortage
@@ -37,6 +39,8 @@ async def faults_of_rollout(
     strategy = strategy_of(raw, defaults)
     if faults or not strategy.is_configured or spec.desired == "stopped":
         return faults
+    if environment is not None:
+        faults += await faults_outside(work, environment.workspace_id, environment.id, strategy)
     if _needs_requests(strategy) and not is_led_to and not await _has_route(work, app):
         why = (
             "an analysis needs requests, and no route leads to the app: apply a route in the same file, or leave the "

@@ -78,7 +78,7 @@ class WindowSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSpec:
-    """A question asked elsewhere during analysis: webhook, prometheus, job or query."""
+    """A question asked elsewhere during analysis: webhook, prometheus or query."""
 
     name: str
     kind: str

@@ -68,7 +68,7 @@ async def test_one_that_a_rollout_uses_cannot_be_deleted_and_goes_with_its_envir
         async with world.databases.fleet.transaction() as tx:
             app = await tx.session.get_one(tables.App, (await world.app()).id)
             app.spec = {**app.spec, "rollout": {"notify": [{"url": "https://a.example", "secret": "hooks"}]}}
-        with pytest.raises(Conflict, match="rollouts of apps use it: web"):
+        with pytest.raises(Conflict, match="rollouts use it: app web"):
             await world.fleet.delete(ADMIN, ref("Credential", "hooks"))
         gone = await world.fleet.delete(ADMIN, ref("Environment", "prod"), cascade=True)
         assert ref("Credential", "hooks") in gone.also and await world.rows(tables.Credential) == []

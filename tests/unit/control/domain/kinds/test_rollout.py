@@ -59,8 +59,8 @@ LONG: dict[str, Any] = {
     "checks": [
         {"name": "smoke", "kind": "webhook", "url": "https://checks.example.com/verify", "secret": "token",
          "interval": "1m", "failures": 3},
-        {"name": "load", "kind": "prometheus", "url": "http://prom:9090", "query": "up == 0"},
-        {"name": "tests", "kind": "job", "image": "shop/tests:1", "args": ["-x"]},
+        {"name": "load", "kind": "prometheus", "url": "http://prom:9090", "query": "up{r='{{revision}}'}",
+         "condition": "== 1"},
         {"name": "clean", "kind": "query", "query": "kind = Pod and status = Failed"},
     ],
     "notify": [{"url": "https://chat.example.com/hook", "format": "slack", "secret": "chat", "on": ["start", "rollback"]}],
@@ -148,8 +148,8 @@ def test_the_long_form_is_read_field_by_field() -> None:
     assert found.checks == (
         CheckSpec(name="smoke", kind="webhook", interval_s=60, failures=3,
                   settings={"url": "https://checks.example.com/verify", "secret": "token"}),
-        CheckSpec(name="load", kind="prometheus", settings={"url": "http://prom:9090", "query": "up == 0"}),
-        CheckSpec(name="tests", kind="job", settings={"image": "shop/tests:1", "args": ["-x"]}),
+        CheckSpec(name="load", kind="prometheus",
+                  settings={"url": "http://prom:9090", "query": "up{r='{{revision}}'}", "condition": "== 1"}),
         CheckSpec(name="clean", kind="query", settings={"query": "kind = Pod and status = Failed"}),
     )  # fmt: skip
     assert found.notify == (
@@ -233,6 +233,7 @@ def test_the_rollout_is_no_part_of_a_revision() -> None:
 
 
 CHECK = {"name": "a", "kind": "webhook", "url": "https://a.example"}
+PROMETHEUS = {"name": "p", "kind": "prometheus", "url": "http://prom:9090", "query": "up"}
 
 
 @pytest.mark.parametrize(
@@ -315,10 +316,15 @@ CHECK = {"name": "a", "kind": "webhook", "url": "https://a.example"}
         ({"checks": [{**CHECK, "kind": "curl"}]}, "checks[0].kind", "webhook"),
         ({"checks": [{"kind": "webhook", "url": "https://a.example"}]}, "checks[0].name", "Required"),
         ({"checks": [{"name": "a", "kind": "webhook"}]}, "checks[0].url", "kind webhook needs it"),
-        ({"checks": [{**CHECK, "url": "ftp://a"}]}, "checks[0].url", "must be a URL"),
-        ({"checks": [{**CHECK, "url": "https://u:p@a"}]}, "checks[0].url", "name a secret"),
+        ({"checks": [{**CHECK, "url": "ftp://a"}]}, "checks[0].url", "use http(s)://HOST[:PORT]/PATH"),
+        ({"checks": [{**CHECK, "url": "https://u:p@a"}]}, "checks[0].url", "send a header with the credentials"),
         ({"checks": [{**CHECK, "query": "x"}]}, "checks[0].query", "kind webhook does not have it"),
         ({"checks": [{**CHECK, "failures": 0}]}, "checks[0].failures", "between 1 and 100"),
+        ({"checks": [{**CHECK, "kind": "job", "image": "a"}]}, "checks[0].kind", "webhook"),
+        ({"checks": [{**CHECK, "ca": "x"}]}, "checks[0].ca", "certificates in PEM"),
+        ({"checks": [PROMETHEUS]}, "checks[0].condition", "kind prometheus needs it"),
+        ({"checks": [{**PROMETHEUS, "condition": "is good"}]}, "checks[0].condition", "and a number, such as < 0.01"),
+        ({"checks": [{**PROMETHEUS, "query": "{{revison}}"}]}, "checks[0].query", "has the placeholder 'revison'"),
         ({"checks": [CHECK, CHECK]}, "checks[1].name", "Duplicate"),
         ({"notify": [{"url": ""}]}, "notify[0].url", "Required"),
         ({"notify": [{"url": "https://a", "format": "teams"}]}, "notify[0].format", "slack"),
