@@ -27,7 +27,7 @@ from shoal.control.checks.navigator import NavigatorAccess, NavigatorQueries
 from shoal.control.checks.outbox import ROLLBACK, notify
 from shoal.control.checks.plan import LEASE_MS
 from shoal.control.checks.rows import facts_of
-from shoal.control.checks.runner import AT_ONCE, OF_ONE_WORKSPACE, CheckRunner, fair_share
+from shoal.control.checks.runner import CheckRunner
 from shoal.control.database import tables
 from shoal.control.database.engine import Databases
 from shoal.control.domain.fleet import Fleet
@@ -323,12 +323,6 @@ async def test_a_kind_of_a_newer_version_and_a_query_without_navigator_are_incon
     assert {row.passed for row in rows.values()} == {None}
     assert rows["new"].reason == "this version knows no checks of the kind oracle"
     assert rows["q"].reason == "the navigator cannot be asked: there is no navigator"
-
-
-def test_one_workspace_cannot_take_all_calls_of_a_pass() -> None:
-    items = [("loud", n) for n in range(200)] + [("quiet", n) for n in range(3)]
-    chosen = fair_share(items, lambda each: each[0], AT_ONCE, OF_ONE_WORKSPACE)
-    assert len(chosen) == OF_ONE_WORKSPACE + 3 and [each for each in chosen if each[0] == "quiet"] == items[-3:]
 
 
 # -- notifications

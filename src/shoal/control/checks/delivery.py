@@ -14,27 +14,22 @@ from sqlalchemy import CursorResult, delete, select, update
 
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
-from shoal.base.logs import get_logger
 from shoal.base.outbound import OutboundCall
-from shoal.base.tasks import outcomes
 from shoal.control.checks.calls import CallFailed, CallScope, WorkspaceCalls
 from shoal.control.checks.metrics import CheckMetrics
+from shoal.control.checks.passes import AT_ONCE, OF_ONE_WORKSPACE, count_done, fair_share, of_databases
 from shoal.control.checks.plan import LEASE_MS
-from shoal.control.checks.runner import AT_ONCE, OF_ONE_WORKSPACE, fair_share
 from shoal.control.checks.webhook import quoted
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.tables import App, RolloutNotification
 from shoal.control.database.transaction import Tx
 from shoal.control.domain.objects import time_text
-from shoal.errors import ServiceUnavailable
 
 KEEP_MS = 3600 * 1000  # how long delivery is tried
 _EVERY_S = 1.0
 _READ = 500  # rows of one pass
 _BACKOFF = Backoff(base_s=5.0, cap_s=300.0)
 _SIGNS = {"start": "▶", "pause": "⏸", "success": "✔", "rollback": "↩"}
-
-_log = get_logger("control.notifications")
 
 
 class NotificationSender:
@@ -47,22 +42,15 @@ class NotificationSender:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            try:
-                await self.send_due()
-            except ServiceUnavailable as error:
-                _log.warning("notifications wait for the database", reason=str(error))
+            await self.send_due()
             await self._clock.sleep(_EVERY_S)
 
     async def send_due(self) -> int:
         """One pass. Returns how many were delivered."""
-        due = [(database, row) for database in self._databases.all for row in await _due(database)]
+        due = await of_databases(self._databases, _due, "notifications")
         chosen = fair_share(due, lambda each: each[1].workspace_id, AT_ONCE, OF_ONE_WORKSPACE)
         parts = (self._send(database, row) for database, row in chosen)
-        done = await outcomes(*parts, name="control-notifications/send")
-        for each in done:
-            if isinstance(each, BaseException):
-                raise each
-        return sum(each is True for each in done)
+        return await count_done(*parts, name="control-notifications/send")
 
     async def _send(self, database: Database, row: RolloutNotification) -> bool:
         claimed_ms = await database.run(partial(_claim, row=row), serial=False, short=True)
@@ -110,9 +98,9 @@ def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-async def _due(database: Database) -> list[RolloutNotification]:
+async def _due(database: Database) -> list[tuple[Database, RolloutNotification]]:
     async with database.reading() as session:
-        return list(
+        rows = list(
             await session.scalars(
                 select(RolloutNotification)
                 .where(RolloutNotification.due_at <= database.time.now_ms())
@@ -120,6 +108,7 @@ async def _due(database: Database) -> list[RolloutNotification]:
                 .limit(_READ)
             )
         )
+    return [(database, row) for row in rows]
 
 
 async def _claim(tx: Tx, row: RolloutNotification) -> int:

@@ -6,20 +6,17 @@ that this process claimed and could not answer is due again after ``LEASE_MS``, 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
-from typing import TypeVar
 
 from sqlalchemy import select
 
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
-from shoal.base.tasks import outcomes
 from shoal.control.checks.asking import CheckAsker
 from shoal.control.checks.metrics import CheckMetrics
+from shoal.control.checks.passes import AT_ONCE, OF_ONE_WORKSPACE, count_done, fair_share, of_databases
 from shoal.control.checks.plan import AskedCheck, CheckAnswer, DueCheck, answered, due_checks
 from shoal.control.checks.reading import read_context
 from shoal.control.checks.rows import claim, read_checks, store
@@ -32,11 +29,8 @@ from shoal.control.rollout.strategy import Strategy
 from shoal.control.rollout.strategy_json import strategy_from_json
 from shoal.errors import ServiceUnavailable
 
-AT_ONCE = 32  # calls of one pass
-OF_ONE_WORKSPACE = 8  # of them: one whose hosts do not answer must not hold up the others
 _EVERY_S = 1.0
 
-T = TypeVar("T")
 AfterCheck = Callable[[str], Awaitable[None]]
 
 _log = get_logger("control.checks")
@@ -71,28 +65,20 @@ class CheckRunner:
         self._after_check = after_check
         self._clock = clock
         self._metrics = metrics
-        self._known: dict[str, WatchedRollout | None] = {}  # None: it has no checks
-        self._versions: dict[str, int] = {}
+        self._known: dict[str, dict[str, WatchedRollout]] = {}  # by database and id
 
     async def run(self) -> None:
         """Until cancelled. A failure ends it: it begins again without what it knew."""
-        self._known, self._versions = {}, {}
+        self._known = {}
         while True:
-            try:
-                await self.ask_due()
-            except ServiceUnavailable as error:
-                _log.warning("checks wait for the database", reason=str(error))
+            await self.ask_due()
             await self._clock.sleep(_EVERY_S)
 
     async def ask_due(self) -> int:
         """One pass. Returns how many checks this process asked."""
-        due = [each for database in self._databases.all for each in await self._due(database)]
+        due = await of_databases(self._databases, self._due, "checks")
         chosen = fair_share(due, lambda each: each.rollout.workspace_id, AT_ONCE, OF_ONE_WORKSPACE)
-        done = await outcomes(*(self._ask(each) for each in chosen), name="control-checks/ask")
-        for each in done:
-            if isinstance(each, BaseException):
-                raise each
-        return sum(each is True for each in done)
+        return await count_done(*(self._ask(each) for each in chosen), name="control-checks/ask")
 
     async def _due(self, database: Database) -> list[_Due]:
         watched = await self._watched(database)
@@ -109,23 +95,21 @@ class CheckRunner:
 
     async def _watched(self, database: Database) -> list[WatchedRollout]:
         """The rollouts under way that have checks. Only those that changed are read."""
+        before = self._known.get(database.name, {})
         async with database.reading() as session:
             asked = await session.execute(select(Rollout.id, Rollout.version).where(Rollout.phase == RUNNING))
             versions = {row.id: row.version for row in asked}
-            changed = [id_ for id_, version in versions.items() if self._versions.get(id_) != version]
+            changed = [id_ for id_, version in versions.items() if id_ not in before or before[id_].version != version]
             rows = list(await session.scalars(select(Rollout).where(Rollout.id.in_(changed)))) if changed else []
-        for id_ in [id_ for id_, each in self._known.items() if each is not None and each.database is database]:
-            if id_ not in versions:
-                del self._known[id_], self._versions[id_]
-        for row in rows:
-            strategy = strategy_from_json(row.strategy)
-            read = WatchedRollout(
-                database, row.id, row.workspace_id, row.version, strategy, progress_from_json(row.progress)
+        known = {id_: before[id_] for id_ in versions if id_ in before} | {
+            row.id: WatchedRollout(
+                database, row.id, row.workspace_id, row.version, strategy_from_json(row.strategy),
+                progress_from_json(row.progress),
             )
-            self._known[row.id] = read if strategy.checks else None
-            self._versions[row.id] = row.version
-        known = (self._known.get(id_) for id_ in versions)
-        return [each for each in known if each is not None]
+            for row in rows
+        }  # fmt: skip
+        self._known[database.name] = known
+        return [each for each in known.values() if each.strategy.checks]
 
     async def _ask(self, each: _Due) -> bool:
         rollout, check = each.rollout, each.due.check
@@ -164,18 +148,6 @@ class CheckRunner:
         return await rollout.database.run(
             partial(store, rollout_id=rollout.id, claimed=claimed, after=after), serial=False, short=True
         )
-
-
-def fair_share(items: Iterable[T], owner_of: Callable[[T], str], most: int, of_one: int) -> list[T]:
-    """At most ``most`` of the items, at most ``of_one`` of each owner; owners take turns."""
-    counts: Counter[str] = Counter()
-    turns: list[list[T]] = [[] for _ in range(of_one)]
-    for item in items:
-        turn = counts[owner_of(item)]
-        counts[owner_of(item)] += 1
-        if turn < of_one:
-            turns[turn].append(item)
-    return list(chain(*turns))[:most]
 
 
 def _result(answer: CheckAnswer) -> str:
