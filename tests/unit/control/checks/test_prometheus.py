@@ -54,6 +54,6 @@ def test_no_answer_is_too_strange_to_be_judged(body: bytes, status: int) -> None
     assert judged(HttpReply(status, {}, body), "< 1").passed is None
 
 
-@given(st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["data", "resultType", "result", "value"]), inner)))  # fmt: skip
+@given(st.recursive(st.none() | st.integers(-(2**53), 2**53) | st.text(alphabet=st.characters(codec="utf-8")), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["data", "resultType", "result", "value"]), inner)))  # fmt: skip
 def test_no_json_is_too_strange_to_be_judged(found: Any) -> None:
     judged(HttpReply(200, {}, orjson.dumps(found, option=orjson.OPT_NON_STR_KEYS)), "< 1")
