@@ -223,6 +223,14 @@ def _waits_for_analysis(strategy: Strategy, progress: Progress, facts: RolloutFa
     return facts.checks.waits_for
 
 
+def needs_person(strategy: Strategy, progress: Progress) -> bool:
+    """Whether it stays where it is until a person says something."""
+    if progress.phase != RUNNING or not progress.settled_ms:
+        return False
+    step = _step(strategy, progress)
+    return progress.is_paused or (step is not None and step.needs_approval and not progress.is_approved)
+
+
 def _step(strategy: Strategy, progress: Progress) -> StepSpec | None:
     """The step that is under way; None where the candidate has everything."""
     is_last = progress.is_hurried or progress.step >= len(strategy.steps)

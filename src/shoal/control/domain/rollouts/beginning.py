@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from shoal.control.checks.outbox import START, notify
 from shoal.control.database import tables
 from shoal.control.database.tables import Deployment, Rollout, Topology
 from shoal.control.domain.deployments import revision_of
@@ -97,6 +98,7 @@ async def begin_rollout(
     await work.session.flush()
     text = f"from revision {stable.revision} to {made.revision}: {strategy.kind}"
     note(work.tx, row, RolloutDecision(action="start", reason=text, wave=0, step=0), work.tx.actor)
+    await notify(work.tx, row, strategy, START, text)
     if number > KEPT:
         await forget_rollouts(work.session, app.id, before=number - KEPT)
 

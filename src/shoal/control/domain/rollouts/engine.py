@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from shoal.control.checks.outbox import PAUSE, ROLLBACK, SUCCESS, notify
+from shoal.control.checks.rows import facts_of
 from shoal.control.database.tables import Agent, BadRevision, Instance
 from shoal.control.domain import exchange, gateways
 from shoal.control.domain.app_facts import KnownApp, KnownRollout
@@ -23,12 +25,14 @@ from shoal.control.domain.rollouts.judging import look
 from shoal.control.domain.rollouts.records import write
 from shoal.control.domain.status import instance_text, worst_instance
 from shoal.control.domain.work import PendingWork
-from shoal.control.rollout.machine import decide
-from shoal.control.rollout.progress import CandidateFacts, RolloutDecision, RolloutFacts
+from shoal.control.rollout.machine import decide, needs_person
+from shoal.control.rollout.progress import CandidateFacts, CheckFacts, Progress, RolloutDecision, RolloutFacts
+from shoal.control.rollout.strategy import Strategy
 from shoal.sync.keys import Place
 
 ROUNDS = 50  # more than a strategy has steps that nothing has to be waited for
 CRASHES = 2  # restarts of an instance that is failed again: the candidate will not come up
+_EVENTS = {"promote": SUCCESS, "rollback": ROLLBACK, "freeze": PAUSE}
 _WARNINGS = ("rollback", "freeze", "leaveOut")
 
 
@@ -47,11 +51,15 @@ async def _decide(work: PendingWork, known: KnownApp, rollout: KnownRollout) -> 
         now_ms=work.now,
         regions=regions,
         analysis=await look(work, known, rollout),
+        checks=await _checks(work, rollout),
         is_reverted=known.app.revision != rollout.row.revision,
     )
     progress, decision = decide(rollout.strategy, rollout.progress, facts)
     if progress == rollout.progress and not _is_overdue(work, rollout):
         return False
+    if event := _event(rollout.strategy, rollout.progress, progress, decision):
+        text = decision.reason if decision is not None else progress.hold
+        await notify(work.tx, rollout.row, rollout.strategy, event, text, progress.numbers)
     rollout.progress = progress
     write(work.tx, rollout.row, rollout.strategy, progress, decision)
     if decision is not None:
@@ -62,6 +70,20 @@ async def _decide(work: PendingWork, known: KnownApp, rollout: KnownRollout) -> 
         known.rollout = None
     await work.session.flush()
     return decision is not None
+
+
+async def _checks(work: PendingWork, rollout: KnownRollout) -> CheckFacts:
+    if not rollout.strategy.checks:
+        return CheckFacts()
+    return await facts_of(work.session, rollout.row.id, rollout.strategy, rollout.progress)
+
+
+def _event(strategy: Strategy, before: Progress, after: Progress, decision: RolloutDecision | None) -> str:
+    """What others are told, if anything."""
+    if decision is not None:
+        return _EVENTS.get(decision.action, "")
+    waited, waits = (needs_person(strategy, each) for each in (before, after))
+    return PAUSE if waits and not waited else ""
 
 
 def _is_overdue(work: PendingWork, rollout: KnownRollout) -> bool:

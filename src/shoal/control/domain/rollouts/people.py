@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from shoal.control.checks.outbox import PAUSE, ROLLBACK, notify
 from shoal.control.database import tables
 from shoal.control.database.tables import Rollout
 from shoal.control.domain.model import GROUP, ObjectRef
@@ -17,6 +18,8 @@ from shoal.control.domain.rollouts.records import (
 from shoal.control.domain.work import PendingWork
 from shoal.control.rollout.commands import COMMANDS, CommandRefused
 from shoal.errors import Conflict
+
+_EVENTS = {"pause": PAUSE, "abort": ROLLBACK}
 
 
 async def command(work: PendingWork, app: tables.App, ref: ObjectRef, verb: str, reason: str) -> Rollout:
@@ -35,6 +38,8 @@ async def command(work: PendingWork, app: tables.App, ref: ObjectRef, verb: str,
     said = replace(decision, reason=f"{decision.reason}: {reason}" if reason else decision.reason)
     write(work.tx, row, strategy, progress)
     note(work.tx, row, said, work.tx.actor)
+    if event := _EVENTS.get(said.action):
+        await notify(work.tx, row, strategy, event, said.reason)
     work.tx.event(
         workspace_id=row.workspace_id,
         kind="App",
