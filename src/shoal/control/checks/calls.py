@@ -31,7 +31,7 @@ class Opener(Protocol):
         """The values. Raises ``CannotOpen``, or ``ServiceUnavailable`` while the master key is away."""
 
 
-class CallFailed(ShoalError):
+class WorkspaceCallFailed(ShoalError):
     """No answer; the text says why, and has no value of a credential."""
 
 
@@ -51,7 +51,7 @@ class WorkspaceCalls:
         self._caller = caller
 
     async def send(self, scope: CallScope, call: OutboundCall) -> HttpReply:
-        """The answer, whatever its status; raises ``CallFailed``."""
+        """The answer, whatever its status; raises ``WorkspaceCallFailed``."""
         async with self._databases.of(scope.workspace_id).reading() as session:
             workspace = await session.get(Workspace, scope.workspace_id)
             named = (
@@ -62,28 +62,28 @@ class WorkspaceCalls:
             row = await session.scalar(select(Credential).where(*named)) if scope.credential else None
         rules = OutboundRules.of(TenantPolicy.of(workspace).outbound)
         if why := rules.url_fault(call.url):  # before the credential is opened for it
-            raise CallFailed(why)
+            raise WorkspaceCallFailed(why)
         if scope.credential:
             call = replace(call, headers=(*call.headers, *await self._headers(scope.credential, row)))
         where = OutboundUrl.parse(call.url).netloc  # the rest of a URL may be a secret
         try:
             return await self._caller.send(call, rules.address_fault)
         except TimeoutError:
-            raise CallFailed(f"{where} did not answer within {call.timeout_s:g} s") from None
+            raise WorkspaceCallFailed(f"{where} did not answer within {call.timeout_s:g} s") from None
         except AnswerTooLarge:
-            raise CallFailed(f"the answer of {where} is larger than {call.answer_bytes} bytes") from None
+            raise WorkspaceCallFailed(f"the answer of {where} is larger than {call.answer_bytes} bytes") from None
         except TransportError as error:
-            raise CallFailed(f"{where}: {error}") from error
+            raise WorkspaceCallFailed(f"{where}: {error}") from error
         except InvalidAuthority as error:
-            raise CallFailed(f"ca is invalid: {error}") from error
+            raise WorkspaceCallFailed(f"ca is invalid: {error}") from error
         except OutboundRefused as error:
-            raise CallFailed(str(error)) from error
+            raise WorkspaceCallFailed(str(error)) from error
 
     async def _headers(self, name: str, row: Credential | None) -> list[tuple[str, str]]:
         if row is None:
-            raise CallFailed(f"credential {name!r} does not exist in the environment")
+            raise WorkspaceCallFailed(f"credential {name!r} does not exist in the environment")
         try:
             values = await self._opener.open(Sealed(row.ciphertext, row.data_key, row.master_key))
         except (CannotOpen, ServiceUnavailable) as error:
-            raise CallFailed(f"credential {name!r} cannot be opened: {error}") from error
+            raise WorkspaceCallFailed(f"credential {name!r} cannot be opened: {error}") from error
         return sorted(values.items())

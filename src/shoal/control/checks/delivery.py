@@ -15,7 +15,7 @@ from sqlalchemy import CursorResult, delete, select, update
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.outbound import OutboundCall
-from shoal.control.checks.calls import CallFailed, CallScope, WorkspaceCalls
+from shoal.control.checks.calls import CallScope, WorkspaceCallFailed, WorkspaceCalls
 from shoal.control.checks.metrics import CheckMetrics
 from shoal.control.checks.passes import AT_ONCE, OF_ONE_WORKSPACE, count_done, fair_share, of_databases
 from shoal.control.checks.plan import LEASE_MS
@@ -73,7 +73,7 @@ class NotificationSender:
         try:
             environment_id = await self._environment_of(row)
             reply = await self._calls.send(CallScope(row.workspace_id, environment_id, row.secret), call)
-        except CallFailed as error:
+        except WorkspaceCallFailed as error:
             return str(error)
         if 200 <= reply.status < 300:
             return ""

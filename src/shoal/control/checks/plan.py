@@ -37,7 +37,7 @@ class CheckAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedCheck:
+class KnownCheck:
     """What is known of a check. ``passed`` is of the newest answer."""
 
     key: CheckKey
@@ -55,7 +55,7 @@ class DueCheck:
 
     check: CheckSpec
     key: CheckKey
-    known: AskedCheck | None
+    known: KnownCheck | None
 
 
 def checks_of(strategy: Strategy, progress: Progress) -> tuple[CheckSpec, ...]:
@@ -73,7 +73,7 @@ def key_of(check: CheckSpec, progress: Progress) -> CheckKey:
     return CheckKey(wave=progress.wave, step=progress.step, settled_ms=progress.settled_ms, name=check.name)
 
 
-def due_checks(strategy: Strategy, progress: Progress, rows: Iterable[AskedCheck], now_ms: int) -> tuple[DueCheck, ...]:
+def due_checks(strategy: Strategy, progress: Progress, rows: Iterable[KnownCheck], now_ms: int) -> tuple[DueCheck, ...]:
     """What to ask now."""
     known = _by_key(rows)
     found = (
@@ -84,7 +84,7 @@ def due_checks(strategy: Strategy, progress: Progress, rows: Iterable[AskedCheck
     return tuple(each for each in found if each.known is None or each.known.due_ms <= now_ms)
 
 
-def answered(known: AskedCheck, check: CheckSpec, answer: CheckAnswer, now_ms: int) -> AskedCheck:
+def answered(known: KnownCheck, check: CheckSpec, answer: CheckAnswer, now_ms: int) -> KnownCheck:
     """The check after an answer that came now."""
     failures = {True: 0, False: known.failures + 1, None: known.failures}[answer.passed]
     return replace(
@@ -93,7 +93,7 @@ def answered(known: AskedCheck, check: CheckSpec, answer: CheckAnswer, now_ms: i
     )  # fmt: skip
 
 
-def check_facts(strategy: Strategy, progress: Progress, rows: Iterable[AskedCheck]) -> CheckFacts:
+def check_facts(strategy: Strategy, progress: Progress, rows: Iterable[KnownCheck]) -> CheckFacts:
     """Why the rollout fails by a check, and which of the step's checks have not passed yet."""
     known = _by_key(rows)
     failed, waits = "", list[str]()
@@ -111,5 +111,5 @@ def check_facts(strategy: Strategy, progress: Progress, rows: Iterable[AskedChec
     return CheckFacts(failed=failed, waits_for="; ".join(waits))
 
 
-def _by_key(rows: Iterable[AskedCheck]) -> Mapping[CheckKey, AskedCheck]:
+def _by_key(rows: Iterable[KnownCheck]) -> Mapping[CheckKey, KnownCheck]:
     return {each.key: each for each in rows}

@@ -11,7 +11,7 @@ import orjson
 
 from shoal.base.http1.messages import HttpReply
 from shoal.base.outbound import OutboundCall
-from shoal.control.checks.calls import CallFailed, CallScope, WorkspaceCalls
+from shoal.control.checks.calls import CallScope, WorkspaceCallFailed, WorkspaceCalls
 from shoal.control.checks.model import CheckContext
 from shoal.control.checks.plan import CheckAnswer
 from shoal.control.checks.webhook import quoted
@@ -33,7 +33,7 @@ async def ask_prometheus(check: CheckSpec, context: CheckContext, calls: Workspa
     scope = CallScope(context.workspace_id, context.environment_id, settings.get("secret", ""))
     try:
         return judged(await calls.send(scope, call), settings["condition"])
-    except CallFailed as error:
+    except WorkspaceCallFailed as error:
         return CheckAnswer(passed=None, reason=str(error))
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from sqlalchemy import CursorResult, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from shoal.control.checks.plan import LEASE_MS, AskedCheck, CheckKey, DueCheck, check_facts
+from shoal.control.checks.plan import LEASE_MS, CheckKey, DueCheck, KnownCheck, check_facts
 from shoal.control.database.tables import Rollout, RolloutCheck
 from shoal.control.database.transaction import Tx
 from shoal.control.database.upserts import insert_or_leave
@@ -25,12 +25,12 @@ async def facts_of(session: AsyncSession, rollout_id: str, strategy: Strategy, p
     return check_facts(strategy, progress, (await read_checks(session, [rollout_id]))[rollout_id])
 
 
-async def read_checks(session: AsyncSession, rollouts: Collection[str]) -> dict[str, list[AskedCheck]]:
-    found: dict[str, list[AskedCheck]] = {id_: [] for id_ in rollouts}
+async def read_checks(session: AsyncSession, rollouts: Collection[str]) -> dict[str, list[KnownCheck]]:
+    found: dict[str, list[KnownCheck]] = {id_: [] for id_ in rollouts}
     rows = await session.scalars(select(RolloutCheck).where(RolloutCheck.rollout_id.in_(rollouts)))
     for row in rows:
         key = CheckKey(wave=row.wave, step=row.step, settled_ms=row.settled_at, name=row.name, region=row.region)
-        asked = AskedCheck(
+        asked = KnownCheck(
             key=key, due_ms=row.due_at, asked_ms=row.asked_at, passed=row.passed, failures=row.failures_in_a_row,
             reason=row.reason, numbers=row.numbers,
         )  # fmt: skip
@@ -38,11 +38,11 @@ async def read_checks(session: AsyncSession, rollouts: Collection[str]) -> dict[
     return found
 
 
-async def claim(tx: Tx, workspace_id: str, rollout_id: str, due: DueCheck) -> AskedCheck | None:
+async def claim(tx: Tx, workspace_id: str, rollout_id: str, due: DueCheck) -> KnownCheck | None:
     """The check, if it is this caller's to ask now: for others it is due again when the caller has had its time."""
     until = tx.now + LEASE_MS
     if due.known is None:
-        made = AskedCheck(key=due.key, due_ms=until)
+        made = KnownCheck(key=due.key, due_ms=until)
         row = {
             "rollout_id": rollout_id, "workspace_id": workspace_id, "wave": due.key.wave, "step": due.key.step,
             "settled_at": due.key.settled_ms, "name": due.key.name, "region": due.key.region, "due_at": until,
@@ -54,7 +54,7 @@ async def claim(tx: Tx, workspace_id: str, rollout_id: str, due: DueCheck) -> As
     return replace(due.known, due_ms=until) if moved else None
 
 
-async def store(tx: Tx, rollout_id: str, claimed: AskedCheck, after: AskedCheck) -> bool:
+async def store(tx: Tx, rollout_id: str, claimed: KnownCheck, after: KnownCheck) -> bool:
     """Write an answer, unless another control plane has claimed the check since. The rollout is due at once."""
     stored = await _change(
         tx, rollout_id, claimed, due_at=after.due_ms, asked_at=after.asked_ms, passed=after.passed,
@@ -70,7 +70,7 @@ async def store(tx: Tx, rollout_id: str, claimed: AskedCheck, after: AskedCheck)
     return stored
 
 
-async def _change(tx: Tx, rollout_id: str, known: AskedCheck, **values: Any) -> bool:
+async def _change(tx: Tx, rollout_id: str, known: KnownCheck, **values: Any) -> bool:
     key = known.key
     done = await tx.session.execute(
         update(RolloutCheck)

@@ -17,7 +17,7 @@ from shoal.base.logs import get_logger
 from shoal.control.checks.asking import CheckAsker
 from shoal.control.checks.metrics import CheckMetrics
 from shoal.control.checks.passes import AT_ONCE, OF_ONE_WORKSPACE, count_done, fair_share, of_databases
-from shoal.control.checks.plan import AskedCheck, CheckAnswer, DueCheck, answered, due_checks
+from shoal.control.checks.plan import CheckAnswer, DueCheck, KnownCheck, answered, due_checks
 from shoal.control.checks.reading import read_context
 from shoal.control.checks.rows import claim, read_checks, store
 from shoal.control.database.engine import Database, Databases
@@ -142,7 +142,7 @@ class CheckRunner:
             return CheckAnswer(passed=None, reason="the control plane could not ask it: see its log")
 
     async def _store(
-        self, rollout: WatchedRollout, claimed: AskedCheck, due: DueCheck, answer: CheckAnswer
+        self, rollout: WatchedRollout, claimed: KnownCheck, due: DueCheck, answer: CheckAnswer
     ) -> bool:  # fmt: skip
         after = answered(claimed, due.check, answer, rollout.database.time.now_ms())
         return await rollout.database.run(

@@ -13,7 +13,7 @@ import orjson
 
 from shoal.base.http1.messages import HttpReply
 from shoal.base.outbound import OutboundCall
-from shoal.control.checks.calls import CallFailed, CallScope, WorkspaceCalls
+from shoal.control.checks.calls import CallScope, WorkspaceCallFailed, WorkspaceCalls
 from shoal.control.checks.model import CheckContext
 from shoal.control.checks.plan import CheckAnswer
 from shoal.control.rollout.strategy import CheckSpec
@@ -31,7 +31,7 @@ async def ask_webhook(check: CheckSpec, context: CheckContext, calls: WorkspaceC
     scope = CallScope(context.workspace_id, context.environment_id, settings.get("secret", ""))
     try:
         return verdict_of(await calls.send(scope, call))
-    except CallFailed as error:
+    except WorkspaceCallFailed as error:
         return CheckAnswer(passed=None, reason=str(error))
 
 

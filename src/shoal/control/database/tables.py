@@ -37,6 +37,7 @@ NAME_LENGTH = 63
 
 JSON = GenericJSON().with_variant(JSONB(), "postgresql")
 Key = String(64)
+_Serial = BigInteger().with_variant(Integer(), "sqlite")
 
 _NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -471,10 +472,7 @@ class RolloutDecision(Base):
 
 
 class RolloutCheck(Base):
-    """What a check said of one step of a rollout. A row belongs to one settling of the step: a later one begins anew.
-
-    ``due_at`` is when it is asked next. Control planes claim a row by moving it on, only if it is still what they
-    read."""
+    """What a check said of one settling of a step. Control planes claim a row by moving ``due_at`` on."""
 
     __tablename__ = "rollout_checks"
     rollout_id: Mapped[str] = mapped_column(Key, primary_key=True)
@@ -497,9 +495,7 @@ class RolloutNotification(Base):
     """A notification that has not been delivered yet."""
 
     __tablename__ = "rollout_notifications"
-    id: Mapped[int] = mapped_column(
-        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True
-    )
+    id: Mapped[int] = mapped_column(_Serial, primary_key=True, autoincrement=True)
     workspace_id: Mapped[str] = mapped_column(Key)
     rollout_id: Mapped[str] = mapped_column(Key)
     app_id: Mapped[str] = mapped_column(Key)

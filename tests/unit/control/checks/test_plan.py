@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from shoal.control.checks.plan import (
     LEASE_MS,
-    AskedCheck,
     CheckAnswer,
+    KnownCheck,
     answered,
     check_facts,
     checks_of,
@@ -38,8 +38,8 @@ AT = Progress(step=1, settled_ms=1000)
 ANSWERS = st.sampled_from([True, False, None])
 
 
-def asked(check: CheckSpec, progress: Progress = AT, **fields: Any) -> AskedCheck:
-    return replace(AskedCheck(key=key_of(check, progress), due_ms=0, asked_ms=1), **fields)
+def asked(check: CheckSpec, progress: Progress = AT, **fields: Any) -> KnownCheck:
+    return replace(KnownCheck(key=key_of(check, progress), due_ms=0, asked_ms=1), **fields)
 
 
 def test_checks_are_asked_during_settled_analysis_steps_only() -> None:
@@ -96,7 +96,7 @@ def test_a_check_fails_after_so_many_failures_in_a_row_and_never_by_silence(
 ) -> None:
     check = replace(SMOKE, failures=failures)
     strategy = replace(STRATEGY, checks=(check,))
-    known = AskedCheck(key=key_of(check, AT), due_ms=0)
+    known = KnownCheck(key=key_of(check, AT), due_ms=0)
     in_a_row, has_failed = 0, False
     for at, passed in enumerate(answers, start=1):
         known = answered(known, check, CheckAnswer(passed=passed, reason="why"), at)
@@ -111,7 +111,7 @@ def test_a_check_fails_after_so_many_failures_in_a_row_and_never_by_silence(
 @given(st.integers(0, 10**6), st.integers(0, 10**6), ANSWERS)
 def test_a_check_that_was_just_answered_is_not_due(settled_ms: int, now_ms: int, passed: bool | None) -> None:
     at = Progress(phase=RUNNING, step=1, settled_ms=settled_ms + 1)
-    known = AskedCheck(key=key_of(SMOKE, at), due_ms=now_ms + LEASE_MS)
+    known = KnownCheck(key=key_of(SMOKE, at), due_ms=now_ms + LEASE_MS)
     after = answered(known, SMOKE, CheckAnswer(passed=passed, reason=""), now_ms)
     strategy = replace(STRATEGY, checks=(SMOKE,))
     assert due_checks(strategy, at, [after], now_ms) == () != due_checks(strategy, at, [after], after.due_ms)
