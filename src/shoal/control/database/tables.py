@@ -456,9 +456,7 @@ class RolloutDecision(Base):
     """What the engine or a person decided about a rollout, with the numbers that it was decided from."""
 
     __tablename__ = "rollout_decisions"
-    id: Mapped[int] = mapped_column(
-        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True
-    )
+    id: Mapped[int] = mapped_column(_Serial, primary_key=True, autoincrement=True)
     workspace_id: Mapped[str] = mapped_column(Key)
     rollout_id: Mapped[str] = mapped_column(Key)
     at: Mapped[int]
@@ -565,9 +563,7 @@ class Audit(Base):
     """The audit log of changes; also the source of an object's history."""
 
     __tablename__ = "audit"
-    id: Mapped[int] = mapped_column(
-        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True
-    )
+    id: Mapped[int] = mapped_column(_Serial, primary_key=True, autoincrement=True)
     workspace_id: Mapped[str] = mapped_column(Key)
     at: Mapped[int]
     actor: Mapped[str]
@@ -589,9 +585,7 @@ class Event(Base):
     """What happened to an object, for people: placed, applied, ready, failed, lost, moved."""
 
     __tablename__ = "events"
-    id: Mapped[int] = mapped_column(
-        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True
-    )
+    id: Mapped[int] = mapped_column(_Serial, primary_key=True, autoincrement=True)
     workspace_id: Mapped[str] = mapped_column(Key)
     at: Mapped[int]
     type: Mapped[str] = mapped_column(String(16))  # Normal or Warning
