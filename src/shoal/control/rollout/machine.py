@@ -169,7 +169,7 @@ def _unsettled(strategy: Strategy, progress: Progress, facts: RolloutFacts) -> s
             continue
         if region.ready < goal.count:
             return f"{region.ready} of {goal.count} instances are ready in {region.region}"
-        if region.weight != goal.weight or region.routed != region.weight:
+        if region.weight != goal.weight or region.routed != region.weight or region.waits_for:
             return f"gateways in {region.region} have not taken the new weight of {goal.weight} %{who}"
     return ""
 
