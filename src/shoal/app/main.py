@@ -78,6 +78,12 @@ COMMANDS = (
         target="shoal.cli.fleet.rollback:app",
     ),
     Command(
+        name="rollout",
+        group=_APPS,
+        summary="show how the revisions of an app replace each other",
+        target="shoal.cli.fleet.rollout:app",
+    ),
+    Command(
         name="move",
         group=_APPS,
         summary="move an app to another cluster of its region",

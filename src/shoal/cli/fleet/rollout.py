@@ -1,0 +1,123 @@
+"""``shoal rollout``: shows how the revisions of an app replace each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.base.clock import RealClock
+from shoal.cli.apps import new_app
+from shoal.cli.fleet.apply import Files
+from shoal.cli.fleet.documents import ManifestDocument, parse, placed, read_all
+from shoal.cli.fleet.session import Environment, Project
+from shoal.cli.options import Output
+from shoal.cli.printers import Format, document, render
+from shoal.errors import ConfigError, Invalid
+
+if TYPE_CHECKING:
+    from shoal.control.domain.rehearsal_script import RehearsalScript
+    from shoal.control.rollout.rehearsal import RehearsedRow
+
+app = new_app("Show how the revisions of an app replace each other.", group=True)
+
+COLUMNS = ("time", "wave", "step", "region", "weight", "candidate", "stable", "decision", "reason")
+
+
+@app.command()
+def plan(
+    filename: Files = None,
+    simulate: Annotated[
+        Path | None,
+        typer.Option(metavar="SCRIPT", help="play these faults, bad numbers and approvals, from a file in YAML"),
+    ] = None,
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+) -> None:
+    """Play the rollout of the apps in a file, step by step: when, in which region, with which weight and how many
+    instances. Nothing is changed, and no server is asked: the defaults of an environment count if it is in the file.
+    Steps that wait for approval get it at once; with --simulate only when the script says so. WEIGHT is a percentage of
+    the requests; CANDIDATE and STABLE are instances of the new and of the old revision."""
+    if not filename:
+        raise ConfigError("filename is missing: use -f FILE, or -f - for standard input")
+    documents = [placed(each, project or "default", environment or "default") for each in read_all(filename)]
+    apps = [each for each in documents if each.kind == "App"]
+    if not apps:
+        raise ConfigError(f"no App found in {', '.join(filename)}")
+    found = [_planned(each, documents, simulate) for each in apps]
+    if output is not Format.TABLE:
+        typer.echo(document({"items": found}, output), nl=False)
+        return
+    for each in found:
+        if len(found) > 1:
+            typer.echo(f"app {each['app']}")
+        typer.echo(render([_shown(row) for row in each["rows"]], COLUMNS), nl=False)
+
+
+def _planned(wanted: ManifestDocument, documents: Sequence[ManifestDocument], simulate: Path | None) -> dict[str, Any]:
+    # only this command needs the control plane's code
+    from shoal.control.domain.kinds.rollout import rollout_faults, strategy_of
+    from shoal.control.domain.model import GROUP
+    from shoal.control.domain.specs import parse as parse_object
+    from shoal.control.domain.specs import read_app_spec
+    from shoal.control.rollout.plan import surge_of
+    from shoal.control.rollout.rehearsal import rehearse
+    from shoal.control.rollout.rehearsed_region import RegionSize
+    from shoal.control.rollout.strategy_json import strategy_as_json
+
+    checked = parse_object(wanted.content)
+    defaults = _environment_of(wanted, documents)
+    if faults := rollout_faults(checked.raw, defaults):
+        raise Invalid.of("App", GROUP, checked.ref.name, faults)
+    strategy, spec = strategy_of(checked.raw, defaults), read_app_spec(checked.raw)
+    sizes = [
+        RegionSize(name=each.region, size=each.needed, surge=surge_of(each.needed, each.surge))
+        for each in spec.topology
+    ]
+    script = _script(simulate, [each.region for each in spec.topology])
+    rows = rehearse(
+        strategy, sizes, script.faults, start_ms=round(RealClock().wall_s() * 1000), pace=script.pace,
+        approves=simulate is None,
+    )  # fmt: skip
+    return {"app": str(checked.ref), "strategy": strategy_as_json(strategy), "rows": [_row(each) for each in rows]}
+
+
+def _environment_of(wanted: ManifestDocument, documents: Sequence[ManifestDocument]) -> dict[str, Any]:
+    """The spec of the app's environment, if it is among the documents."""
+    place = (wanted.metadata.get("project"), wanted.metadata.get("environment"))
+    for each in documents:
+        if each.kind == "Environment" and (each.metadata.get("project"), each.metadata.get("name")) == place:
+            from shoal.control.domain.specs import parse as parse_object
+
+            return parse_object(each.content).raw
+    return {}
+
+
+def _script(path: Path | None, regions: Sequence[str]) -> RehearsalScript:
+    from shoal.control.domain.rehearsal_script import RehearsalScript, read_script
+
+    if path is None:
+        return RehearsalScript()
+    try:
+        found = [each.content for each in parse(path.read_bytes(), str(path))]
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    script, errors = read_script(found[0] if len(found) == 1 and "at" not in found[0] else found, regions)
+    if errors:
+        raise ConfigError("\n".join([f"{path} is not a script:", *(f"  {each}" for each in errors)]))
+    return script
+
+
+def _row(row: RehearsedRow) -> dict[str, Any]:
+    found = asdict(row)
+    return {"time_s": found.pop("at_s"), **found}
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    from shoal.kube.times import format_duration
+
+    return {**row, "time": format_duration(round(row["time_s"] * 10) * 10**8), "weight": f"{row['weight']}%"}
