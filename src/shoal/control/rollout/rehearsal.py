@@ -27,6 +27,7 @@ from shoal.control.rollout.strategy import StepSpec, Strategy
 
 ROUNDS = 200  # of decisions at one moment
 MOMENTS = 200_000  # of a rehearsal; the longest one looks every 5 s for a day or two
+START_MS = 86_400_000  # any time but 0, which means "not yet" in a progress
 APPROVER = "approval"
 
 
@@ -130,7 +131,7 @@ def play(
     sizes: Sequence[RegionSize],
     script: Sequence[Fault] = (),
     *,
-    start_ms: int = 0,
+    start_ms: int = START_MS,
     pace: Pace = Pace(),  # noqa: B008 - frozen
     analysis: Analysis = two_bad_looks,
     approves: bool = False,
@@ -168,7 +169,7 @@ class _Play:
             later = self._next_ms()
             if later is None:
                 return
-            self._pass_to(later)
+            self._pass_to(max(later, self.now + 1))
         raise RuntimeError("the rehearsal does not end")
 
     def _now(self) -> Iterator[RehearsedMoment]:
@@ -217,7 +218,10 @@ class _Play:
             return None
         served, self.served = self.served, {}
         heard = {name for name, count in served.items() if count}
-        here = [count for name, count in served.items() if wave_of(self.progress, name) == self.progress.wave]
+        wave = {name for name in self.regions if wave_of(self.progress, name) == self.progress.wave}
+        if all(self.regions[name].is_lost for name in wave):  # nothing waits for a lost region
+            wave = set(self.regions)
+        here = [count for name, count in served.items() if name in wave]
         look = RehearsedLook(
             now_ms=self.now,
             requests=sum(here) // 1000,
@@ -241,7 +245,7 @@ class _Play:
         times = [at for each in self.regions.values() if (at := each.next_ms()) is not None]
         times += [self.start + round(each.at_s * 1000) for each in self.script[:1]]
         due = due_ms(self.strategy, self.progress, self.now)
-        return min([*times, *([due] if due else [])], default=None, key=lambda at: max(at, self.now + 1))
+        return min([*times, *([due] if due else [])], default=None)
 
     def _scripted(self) -> Iterator[RehearsedMoment]:
         while self.script and self.start + self.script[0].at_s * 1000 <= self.now:
@@ -290,7 +294,7 @@ def rehearse(
     sizes: Sequence[RegionSize],
     script: Sequence[Fault] = (),
     *,
-    start_ms: int = 0,
+    start_ms: int = START_MS,
     pace: Pace = Pace(),  # noqa: B008 - frozen
     analysis: Analysis = two_bad_looks,
     approves: bool = False,

@@ -103,7 +103,8 @@ def test_an_approval_that_does_not_come_ends_at_the_hold_limit_and_one_that_come
     assert approved[-1].step == "promoted" and any(row.decision == "approve" for row in approved)
     assert rehearse(APPROVAL, SIZES, approves=True)[-1].step == "promoted"
     early = rehearse(APPROVAL, SIZES, [Fault(at_s=5, approve=True)])
-    assert early[-1].step == "promoted"  # the machine takes an approval before the step has settled
+    assert "an approval that nothing waits for" in {row.reason for row in early}
+    assert early[-1].step == "rolledBack"
 
 
 def test_a_lost_region_holds_up_nothing() -> None:
@@ -225,12 +226,15 @@ def test_no_revision_gets_more_than_it_carries_and_the_wanted_capacity_is_always
         for name, region in moment.regions.items():
             if region.is_lost or region.crashes:
                 hurt.add(name)
-            if region.is_lost or not region.size:
+            is_fault = moment.decision is not None and moment.decision.action == "fault"  # before it is answered
+            if region.is_lost or not region.size or is_fault:
                 continue
             shown = (moment.at_ms, name, region, moment.progress)
             stable, candidate = region.stable, region.candidate
             rounded = 100 // (2 * region.size) + 1  # whole percents, and shares of whole instances
-            assert candidate.weight <= 100 * candidate.ready / region.size + rounded or not stable.ready, shown
+            has_enough = stable.ready + candidate.ready >= region.size  # else what is ready shares everything
+            carried = 100 * candidate.ready / region.size + rounded
+            assert candidate.weight <= carried or not has_enough or not stable.ready, shown
             if strategy.kind == "recreate":
                 continue
             assert stable.count + candidate.count >= region.size, shown
@@ -287,7 +291,7 @@ def test_a_rollout_without_faults_whose_approvals_and_samples_arrive_is_promoted
     assert last.progress.outcome == "promoted", last
 
 
-@given(rollouts(), st.tuples(SIZE, SIZE, SIZE), FAULTS, st.integers(0, 2**31))
+@given(rollouts(), st.tuples(SIZE, SIZE, SIZE), FAULTS, st.integers(1, 2**31))
 def test_the_same_rehearsal_gives_the_same_rows_whenever_it_begins(
     strategy: Strategy, sizes: tuple[int, ...], faults: list[Fault], start_ms: int
 ) -> None:
