@@ -147,11 +147,12 @@ def _taking_part(progress: Progress, facts: RolloutFacts) -> dict[str, Candidate
 
 
 def _short(strategy: Strategy, progress: Progress, facts: RolloutFacts) -> dict[str, CandidateFacts]:
-    """The regions in which the candidate has fewer ready instances than it was granted."""
+    """The regions in which the candidate has fewer ready instances than it was granted; of an exchange, than it was
+    told to run so far: the deadline is one of each batch."""
     found: dict[str, CandidateFacts] = {}
     for id_, each in _taking_part(progress, facts).items():
         goal = goal_of(strategy, progress, id_, each.size)
-        if each.ready < (each.size if goal is None else goal.count):
+        if each.ready < (min(each.count, each.size) if goal is None else goal.count):
             found[id_] = each
     return found
 
