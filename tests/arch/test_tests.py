@@ -51,6 +51,7 @@ MAY_SLEEP = {
     """,
     "the pace of load": """
         chaos/shard_chaos.py::World.rewrite
+        cluster/krane/test_silent_gateways.py::writing.write
         cluster/navigator_edge/navigator_processes.py::Writer.run
         cluster/node/test_service_addresses.py::Traffic.run
         cluster/sentinel/gateway_world.py::steady_load.ask
@@ -85,6 +86,7 @@ MAY_SLEEP = {
     """,
     "a time in which nothing happens is measured": """
         cluster/fleet/test_fleet_idle.py::test_an_idle_agent_with_a_hundred_objects_is_small_and_quiet
+        cluster/krane/test_silent_gateways.py::test_a_silent_pod_leaves_its_service_is_named_and_not_waited_for_until_it_is_heard
         cluster/test_node_proxy.py::test_a_proxied_response_is_read_only_as_fast_as_the_client_reads
     """,
     "kopf closes its connections after its operator has ended, and says nothing when it has": """

@@ -25,6 +25,8 @@ CALLED_FROM_OUTSIDE = {
     f"{_VERSIONS}.r0003_exchanges.upgrade": "alembic",
     f"{_VERSIONS}.r0010_route_extras.down_revision": "alembic",
     f"{_VERSIONS}.r0010_route_extras.upgrade": "alembic",
+    f"{_VERSIONS}.r0008_rollouts.down_revision": "alembic",
+    f"{_VERSIONS}.r0008_rollouts.upgrade": "alembic",
     f"{_VERSIONS}.r0009_traffic.down_revision": "alembic",
     f"{_VERSIONS}.r0009_traffic.upgrade": "alembic",
     f"{_VERSIONS}.r0011_credentials.down_revision": "alembic",

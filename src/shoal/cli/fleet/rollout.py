@@ -19,7 +19,7 @@ from shoal.cli.printers import Format, document, render
 from shoal.errors import ConfigError, Invalid
 
 if TYPE_CHECKING:
-    from shoal.control.domain.rehearsal_script import RehearsalScript
+    from shoal.control.domain.rehearsal_script import RehearsedEvents
     from shoal.control.rollout.rehearsal import RehearsedRow
 
 app = new_app("Show how the revisions of an app replace each other.", group=True)
@@ -97,11 +97,11 @@ def _environment_of(wanted: ManifestDocument, documents: Sequence[ManifestDocume
     return {}
 
 
-def _script(path: Path | None, regions: Sequence[str]) -> RehearsalScript:
-    from shoal.control.domain.rehearsal_script import RehearsalScript, read_script
+def _script(path: Path | None, regions: Sequence[str]) -> RehearsedEvents:
+    from shoal.control.domain.rehearsal_script import RehearsedEvents, read_script
 
     if path is None:
-        return RehearsalScript()
+        return RehearsedEvents()
     try:
         found = [each.content for each in parse(path.read_bytes(), str(path))]
     except OSError as error:

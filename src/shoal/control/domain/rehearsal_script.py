@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.rollout_checks import LONGEST_REQUEST_S, QUANTILES
-from shoal.control.rollout.rehearsal import Fault
+from shoal.control.rollout.rehearsal import PlayedFault
 from shoal.control.rollout.rehearsed_region import Pace
 from shoal.errors import FieldError, invalid, required
 
@@ -16,12 +16,12 @@ MAX_FAULTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class RehearsalScript:
-    faults: tuple[Fault, ...] = ()
+class RehearsedEvents:
+    faults: tuple[PlayedFault, ...] = ()
     pace: Pace = Pace()
 
 
-def read_script(value: Any, regions: Collection[str]) -> tuple[RehearsalScript, list[FieldError]]:
+def read_script(value: Any, regions: Collection[str]) -> tuple[RehearsedEvents, list[FieldError]]:
     """The script, and what is wrong with it. A list is one of faults only."""
     errors: list[FieldError] = []
     script = Reader({"faults": value} if isinstance(value, list) else value, "", errors)
@@ -31,12 +31,12 @@ def read_script(value: Any, regions: Collection[str]) -> tuple[RehearsalScript, 
         acknowledge_s=script.seconds("acknowledge", usual.acknowledge_s, 0.001),
         requests_per_s=script.number("requestsPerSecond", usual.requests_per_s, 0, 1_000_000),
     )
-    found = RehearsalScript(tuple(_fault(each, regions) for each in script.parts("faults", MAX_FAULTS)), pace)
+    found = RehearsedEvents(tuple(_fault(each, regions) for each in script.parts("faults", MAX_FAULTS)), pace)
     script.close()
     return found, errors
 
 
-def _fault(part: Reader, regions: Collection[str]) -> Fault:
+def _fault(part: Reader, regions: Collection[str]) -> PlayedFault:
     if not part.has("at"):
         part.note(required(part.at("at"), "when it happens, such as 3m"))
     region = part.text("region")
@@ -44,7 +44,7 @@ def _fault(part: Reader, regions: Collection[str]) -> Fault:
         part.note(invalid(part.at("region"), region, f"is not a region of the app: use one of {', '.join(regions)}"))
     errors = part.share("errors") if part.has("errors") else None
     part.raw("errors")
-    made = Fault(
+    made = PlayedFault(
         at_s=part.seconds("at", 0.0),
         region=region,
         errors=errors,

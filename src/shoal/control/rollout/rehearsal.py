@@ -32,7 +32,7 @@ APPROVER = "approval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class PlayedFault:
     """What happens at a time, in one region or in all. A bad number, a loss or a crash lasts until another one ends it
     (``errors: 0``, ``lost: False``); None leaves it as it is."""
 
@@ -129,7 +129,7 @@ def _bad(strategy: Strategy, region: str, numbers: PlayedNumbers) -> list[str]:
 def play(
     strategy: Strategy,
     sizes: Sequence[RegionSize],
-    script: Sequence[Fault] = (),
+    script: Sequence[PlayedFault] = (),
     *,
     start_ms: int = START_MS,
     pace: Pace = Pace(),  # noqa: B008 - frozen
@@ -146,7 +146,7 @@ class _Play:
         self,
         strategy: Strategy,
         sizes: Sequence[RegionSize],
-        script: Sequence[Fault],
+        script: Sequence[PlayedFault],
         start_ms: int,
         pace: Pace,
         analysis: Analysis,
@@ -263,7 +263,7 @@ class _Play:
             else:
                 yield self._moment(replace(said, reason="an approval that nothing waits for"))
 
-    def _happen(self, fault: Fault, region: PlayedRegion, numbers: PlayedNumbers) -> None:
+    def _happen(self, fault: PlayedFault, region: PlayedRegion, numbers: PlayedNumbers) -> None:
         numbers.errors = numbers.errors if fault.errors is None else fault.errors
         numbers.latency_ms |= dict(fault.latency_ms)
         numbers.is_silent = numbers.is_silent if fault.no_samples is None else fault.no_samples
@@ -292,7 +292,7 @@ class _Play:
 def rehearse(
     strategy: Strategy,
     sizes: Sequence[RegionSize],
-    script: Sequence[Fault] = (),
+    script: Sequence[PlayedFault] = (),
     *,
     start_ms: int = START_MS,
     pace: Pace = Pace(),  # noqa: B008 - frozen
@@ -374,7 +374,7 @@ def shown_step(step: StepSpec) -> str:
     return f"{step.kind} {step.seconds:g} s" if step.seconds else "pause for approval"
 
 
-def shown_fault(fault: Fault) -> str:
+def shown_fault(fault: PlayedFault) -> str:
     said = [f"{fault.errors * FULL:g} % errors"] if fault.errors is not None else []
     said += [f"p{quantile * FULL:g} {ms:g} ms" for quantile, ms in sorted(fault.latency_ms.items())]
     words = {"lost": fault.lost, "crashing": fault.crash, "without samples": fault.no_samples}

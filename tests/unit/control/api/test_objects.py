@@ -441,5 +441,5 @@ async def test_the_first_path_tells_the_kinds_and_who_asks(tmp_path: Path) -> No
     async with prepared_world(tmp_path) as world:
         found = await world.ok(world.viewer("GET", "/api/v1"))
         assert found["you"]["name"] == "vic" and found["you"]["role"] == "viewer" and found["version"] == "1.2.3"
-        assert {"kind": "App", "plural": "apps", "scope": "environment", "order": 5} in found["kinds"]
+        assert {"kind": "App", "plural": "apps", "scope": "environment", "order": 6} in found["kinds"]
         assert orjson.dumps(found)

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shoal.control.rollout.plan import surge_of
-from shoal.control.rollout.rehearsal import Fault, RehearsedRow, play, rehearse, shown_fault
+from shoal.control.rollout.rehearsal import PlayedFault, RehearsedRow, play, rehearse, shown_fault
 from shoal.control.rollout.rehearsed_region import Pace, RegionSize
 from shoal.control.rollout.strategy import AbortSpec, LatencyLimit, StepSpec, Strategy, WaveSpec, WindowSpec
 
@@ -62,12 +62,12 @@ def test_a_canary_goes_from_step_to_step_and_from_wave_to_wave() -> None:
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (Fault(at_s=200, region="us", errors=0.05), "5 % errors in us"),
-        (Fault(at_s=200, latency_ms={0.99: 800}), "p99 800 ms in us"),
-        (Fault(at_s=200, crash=True), "instances fail in us: they crash"),
+        (PlayedFault(at_s=200, region="us", errors=0.05), "5 % errors in us"),
+        (PlayedFault(at_s=200, latency_ms={0.99: 800}), "p99 800 ms in us"),
+        (PlayedFault(at_s=200, crash=True), "instances fail in us: they crash"),
     ],
 )
-def test_bad_numbers_and_crashes_take_a_canary_back_everywhere(fault: Fault, reason: str) -> None:
+def test_bad_numbers_and_crashes_take_a_canary_back_everywhere(fault: PlayedFault, reason: str) -> None:
     rows = rehearse(CANARY, SIZES, [fault])
     assert rows[-1].decision == "end" and rows[-1].step == "rolledBack"
     (back,) = [row for row in rows if row.decision == "rollback" and row.region == "us"]
@@ -77,19 +77,19 @@ def test_bad_numbers_and_crashes_take_a_canary_back_everywhere(fault: Fault, rea
 
 def test_a_number_below_its_rule_changes_nothing_and_a_bad_one_that_passes_is_forgiven() -> None:
     good = actions(rehearse(CANARY, SIZES))
-    low = Fault(at_s=1, errors=0.009, latency_ms={0.99: 500, 0.5: 9000})
+    low = PlayedFault(at_s=1, errors=0.009, latency_ms={0.99: 500, 0.5: 9000})
     assert [each for each in actions(rehearse(CANARY, SIZES, [low])) if each[0] != "fault"] == good
-    short = [Fault(at_s=130, errors=0.05), Fault(at_s=160, errors=0.0)]
+    short = [PlayedFault(at_s=130, errors=0.05), PlayedFault(at_s=160, errors=0.0)]
     assert rehearse(CANARY, SIZES, short)[-1].step == "promoted"
 
 
 def test_without_rules_every_bad_number_counts() -> None:
     bare = replace(CANARY, abort=AbortSpec())
-    assert rehearse(bare, SIZES, [Fault(at_s=50, latency_ms={0.5: 20})])[-1].step == "rolledBack"
+    assert rehearse(bare, SIZES, [PlayedFault(at_s=50, latency_ms={0.5: 20})])[-1].step == "rolledBack"
 
 
 def test_without_samples_an_analysis_waits_and_the_rollout_goes_back_at_the_hold_limit() -> None:
-    rows = rehearse(CANARY, SIZES, [Fault(at_s=0, no_samples=True)])
+    rows = rehearse(CANARY, SIZES, [PlayedFault(at_s=0, no_samples=True)])
     held = [row for row in rows if row.decision == "hold"]
     assert held[0].reason == "no samples of the gateways"
     assert rows[-1].step == "rolledBack" and rows[-1].at_s == pytest.approx(24 * 3600, abs=400)
@@ -99,16 +99,16 @@ def test_an_approval_that_does_not_come_ends_at_the_hold_limit_and_one_that_come
     waiting = rehearse(APPROVAL, SIZES)
     assert ("hold", "waits for approval") in {(row.decision, row.reason) for row in waiting}
     assert "held for 24 h: waits for approval" in {row.reason for row in waiting}
-    approved = rehearse(APPROVAL, SIZES, [Fault(at_s=3600, approve=True)])
+    approved = rehearse(APPROVAL, SIZES, [PlayedFault(at_s=3600, approve=True)])
     assert approved[-1].step == "promoted" and any(row.decision == "approve" for row in approved)
     assert rehearse(APPROVAL, SIZES, approves=True)[-1].step == "promoted"
-    early = rehearse(APPROVAL, SIZES, [Fault(at_s=5, approve=True)])
+    early = rehearse(APPROVAL, SIZES, [PlayedFault(at_s=5, approve=True)])
     assert "an approval that nothing waits for" in {row.reason for row in early}
     assert early[-1].step == "rolledBack"
 
 
 def test_a_lost_region_holds_up_nothing() -> None:
-    rows = rehearse(CANARY, SIZES, [Fault(at_s=5, region="eu", lost=True)])
+    rows = rehearse(CANARY, SIZES, [PlayedFault(at_s=5, region="eu", lost=True)])
     assert rows[-1].step == "promoted"
 
 
@@ -128,14 +128,16 @@ def test_every_strategy_ends_with_all_requests_at_the_candidate() -> None:
 
 
 def test_a_frozen_rollout_ends_the_rehearsal() -> None:
-    rows = rehearse(replace(CANARY, on_failure="freeze"), SIZES, [Fault(at_s=50, crash=True)])
+    rows = rehearse(replace(CANARY, on_failure="freeze"), SIZES, [PlayedFault(at_s=50, crash=True)])
     assert (rows[-1].decision, rows[-1].step) == ("freeze", "frozen")
 
 
 def test_a_fault_is_shown_in_words() -> None:
-    every = Fault(at_s=1, region="us", errors=0.05, latency_ms={0.99: 800}, lost=True, crash=False, no_samples=True)
+    every = PlayedFault(
+        at_s=1, region="us", errors=0.05, latency_ms={0.99: 800}, lost=True, crash=False, no_samples=True
+    )
     assert shown_fault(every) == "5 % errors, p99 800 ms, lost, no longer crashing, without samples in us"
-    assert shown_fault(Fault(at_s=1, approve=True)) == "approval in all regions"
+    assert shown_fault(PlayedFault(at_s=1, approve=True)) == "approval in all regions"
 
 
 # What holds whatever happens
@@ -202,11 +204,11 @@ TIMES = st.integers(0, 1500).map(float)
 WHERE = st.sampled_from(["", *REGIONS])
 FAULTS = st.lists(
     st.one_of(
-        st.builds(Fault, at_s=TIMES, region=WHERE, errors=st.sampled_from([0.05, 0.0])),
-        st.builds(Fault, at_s=TIMES, region=WHERE, crash=st.booleans()),
-        st.builds(Fault, at_s=TIMES, region=WHERE, lost=st.booleans()),
-        st.builds(Fault, at_s=TIMES, region=WHERE, no_samples=st.booleans()),
-        st.builds(Fault, at_s=TIMES, approve=st.just(True)),
+        st.builds(PlayedFault, at_s=TIMES, region=WHERE, errors=st.sampled_from([0.05, 0.0])),
+        st.builds(PlayedFault, at_s=TIMES, region=WHERE, crash=st.booleans()),
+        st.builds(PlayedFault, at_s=TIMES, region=WHERE, lost=st.booleans()),
+        st.builds(PlayedFault, at_s=TIMES, region=WHERE, no_samples=st.booleans()),
+        st.builds(PlayedFault, at_s=TIMES, approve=st.just(True)),
     ),
     max_size=6,
 )
@@ -219,7 +221,7 @@ def sized(sizes: tuple[int, ...]) -> list[RegionSize]:
 
 @given(rollouts(), st.tuples(SIZE, SIZE, SIZE), FAULTS, PACES, st.booleans())
 def test_no_revision_gets_more_than_it_carries_and_the_wanted_capacity_is_always_told(
-    strategy: Strategy, sizes: tuple[int, ...], faults: list[Fault], pace: Pace, approves: bool
+    strategy: Strategy, sizes: tuple[int, ...], faults: list[PlayedFault], pace: Pace, approves: bool
 ) -> None:
     hurt: set[str] = set()
     for moment in play(strategy, sized(sizes), faults, pace=pace, approves=approves):
@@ -249,7 +251,7 @@ def test_no_revision_gets_more_than_it_carries_and_the_wanted_capacity_is_always
 
 @given(rollouts(), st.tuples(SIZE, SIZE, SIZE), FAULTS, PACES)
 def test_steps_are_taken_one_by_one_and_no_analysis_passes_without_samples(
-    strategy: Strategy, sizes: tuple[int, ...], faults: list[Fault], pace: Pace
+    strategy: Strategy, sizes: tuple[int, ...], faults: list[PlayedFault], pace: Pace
 ) -> None:
     at = (0, 0)
     for moment in play(strategy, sized(sizes), faults, pace=pace):
@@ -272,7 +274,7 @@ def test_steps_are_taken_one_by_one_and_no_analysis_passes_without_samples(
 
 @given(rollouts(), st.tuples(SIZE, SIZE, SIZE), FAULTS, PACES)
 def test_a_rollout_ends_by_itself_at_the_hold_limit_at_the_latest(
-    strategy: Strategy, sizes: tuple[int, ...], faults: list[Fault], pace: Pace
+    strategy: Strategy, sizes: tuple[int, ...], faults: list[PlayedFault], pace: Pace
 ) -> None:
     assume(any(sizes))
     *_, last = play(strategy, sized(sizes), faults, pace=pace)
@@ -295,7 +297,7 @@ def test_a_rollout_without_faults_whose_approvals_and_samples_arrive_is_promoted
 
 @given(rollouts(), st.tuples(SIZE, SIZE, SIZE), FAULTS, st.integers(1, 2**31))
 def test_the_same_rehearsal_gives_the_same_rows_whenever_it_begins(
-    strategy: Strategy, sizes: tuple[int, ...], faults: list[Fault], start_ms: int
+    strategy: Strategy, sizes: tuple[int, ...], faults: list[PlayedFault], start_ms: int
 ) -> None:
     rows: Any = rehearse(strategy, sized(sizes), faults)
     assert rehearse(strategy, sized(sizes), faults, start_ms=start_ms) == rows
