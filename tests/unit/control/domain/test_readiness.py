@@ -61,6 +61,8 @@ async def test_instances_of_an_older_version_do_not_make_a_row_ready(tmp_path: P
         deployment = await world.deployment()
         await world.report(deployment.id, outdated=True)
         assert (await world.deployment()).status == "deploying"
+        (row,) = (await world.fleet.status(ADMIN, ref("App", "web")))["regions"]
+        assert (row["state"], row["reported"]["ready"]) == ("Progressing", 0)
         await world.report(deployment.id, applied=False, count=0)
         await world.report(deployment.id)
         assert (await world.deployment()).status == "ready"
@@ -146,6 +148,18 @@ async def test_a_revision_past_its_deadline_has_failed_and_may_still_become_read
         assert (deployment.status, deployment.reason) == ("deploying", "")
         await world.report_app()
         assert (await world.deployment()).status == "ready"
+
+
+async def test_a_revision_that_has_failed_becomes_ready_by_itself_when_its_instances_do(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await world.apply(an_app(readiness={"deadline": 60}))
+        await world.report_app(ready=False, reason="ErrImagePull")
+        await world.clock.advance(61)
+        await world.fleet.sweep()
+        assert (await world.deployment()).status == "failed"
+        await world.report_app()
+        deployment = await world.deployment()
+        assert (deployment.status, deployment.reason) == ("ready", "")
 
 
 # Gateways
