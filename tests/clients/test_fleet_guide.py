@@ -62,7 +62,8 @@ def test_every_shoal_line_works_and_shows_what_the_guide_shows(environment: dict
             ["bash", "-c", line], capture_output=True, text=True, env=environment, cwd=ROOT, timeout=STEP_S, check=False
         )  # fmt: skip
         assert ran.returncode == 0, f"{line}\n{ran.stdout}{ran.stderr}"
-        missing = {word for word in lasting_words(output) if word not in ran.stdout}
+        shown = ran.stdout + ran.stderr
+        missing = {word for word in lasting_words(output) if word not in shown}
         assert not missing, f"{line} does not show {missing}:\n{ran.stdout}{ran.stderr}"
 
 

@@ -81,6 +81,17 @@ async def test_an_apply_whose_answer_is_lost_finds_out_whether_it_was_applied(
             assert (await asyncio.to_thread(shoal, "apply", "-f", file)).code == 0
 
 
+def test_a_file_of_several_requests_says_which_documents_were_applied_before_one_was_refused(
+    shoal: Shoal, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.cli.fleet.apply.MOST_DOCUMENTS", 2)
+    far = an_app(project, "c", topology=[{"region": "mars"}])
+    ran = shoal("apply", "-f", a_file(tmp_path, an_app(project, "a"), an_app(project, "b"), far))
+    assert ran.code == 1
+    assert ran.rows() == [["app", f"{project}/production/{name}", "created"] for name in ("a", "b")]
+    assert "error: the documents above were applied, the others not:" in ran.err and "App c" in ran.err
+
+
 def test_folders_and_standard_input_are_files_too(
     shoal: Shoal, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ async def test_workspaces_are_created_listed_and_deleted(tmp_path: Path) -> None
     async with prepared_world(tmp_path) as world:
         made = await world.admin("POST", PATH, {"name": "team-a"})
         assert made.status_code == 201 and made.json()["name"] == "team-a"
+        assert await names(world) == ["default", "team-a"], "before it has a token"
         bob = await a_user(world, "team-a")
         await world.ok(bob("PUT", "/api/v1/projects/theirs", {}))
         listed = {each["name"]: each for each in (await world.ok(world.admin("GET", PATH)))["items"]}
