@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from shoal.node.config import NodeConfig, Taint
-from shoal.node.node_object import MachineInfo, NodeConditions, allocatable, new_node, node_status, same_but_heartbeat
+from shoal.node.node_object import (
+    MachineInfo,
+    NodeConditions,
+    allocatable,
+    capacity,
+    new_node,
+    node_status,
+    same_but_heartbeat,
+)
 from shoal.node.runtime.model import RuntimeInfo
 
 
@@ -30,3 +38,9 @@ def test_a_node_reports_its_capacity_and_keeps_conditions_of_other_owners() -> N
     made = new_node(config, info, first)
     assert made["spec"]["taints"] == [{"key": "a", "effect": "NoSchedule"}]
     assert made["metadata"]["labels"]["x"] == "y"
+
+
+def test_the_settings_of_a_node_win_over_what_its_machine_has() -> None:
+    config = NodeConfig(name="node", root=Path("/x"), cpu="3", memory="2Gi", disk="7Gi", pods=9)
+    info = RuntimeInfo(name="r", version="1", cpu_milli=4000, memory_bytes=8 << 30, disk_bytes=9 << 30)
+    assert capacity(config, info) == {"cpu": "3", "memory": "2Gi", "ephemeral-storage": "7Gi", "pods": "9"}
