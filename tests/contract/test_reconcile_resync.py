@@ -27,10 +27,12 @@ PERIOD_S = 600.0
 class Setup:
     """An informer over a lossy transport; writes and lists of the test use a good one."""
 
-    def __init__(self, cluster: Any, clock: FakeClock, *, labels: str = "", **config: Any) -> None:
+    def __init__(
+        self, cluster: Any, clock: FakeClock, *, labels: str = "", transport: Any = None, **config: Any
+    ) -> None:
         self.clock = clock
         self.namespace: str = cluster.namespace
-        self.lossy = LossyTransport(cluster.transport)
+        self.lossy = LossyTransport(transport or cluster.transport)
         self.scope = Scope(namespace=self.namespace, label_selector=labels)
         self.maps: ResourceClient = cluster.client().of(CONFIG_MAPS)
         self.metrics = ResyncMetrics(Metrics())
@@ -152,17 +154,66 @@ async def test_an_object_that_left_the_selector_unseen_leaves_the_cache(api: Any
             assert setup.corrections() == {"missing": 1, "deleted": 1}
 
 
-async def test_a_watch_that_is_only_late_is_not_corrected(api: Any, clock: FakeClock) -> None:
-    """The list shows a write before the watch does; the event arrives before the time to settle is over."""
+class LateTransport:
+    """A transport whose watches deliver only while ``open`` is set."""
 
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.request = inner.request
+        self.close = inner.close
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def stream(self, method: str, target: str, **options: Any) -> LateStream:
+        return LateStream(await self._inner.stream(method, target, **options), self.open)
+
+
+class LateStream:
+    def __init__(self, inner: Any, open_: asyncio.Event) -> None:
+        self.status, self.headers, self.close = inner.status, inner.headers, inner.close
+        self._chunks, self._open = inner.chunks, open_
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in self._chunks():
+            await self._open.wait()
+            yield chunk
+
+
+class NotingClock(FakeClock):
+    """Remembers how long was slept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept_s: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+        await super().sleep(seconds)
+
+
+async def test_a_watch_that_is_only_late_is_not_corrected(api: Any) -> None:
+    """The list shows a write before the watch does; the event arrives before the time to settle is over."""
+    clock, settle_s = NotingClock(), 7.0
     async with api.opened(clock=clock) as cluster:
-        setup = Setup(cluster, clock)
+        late = LateTransport(cluster.transport)
+        setup = Setup(cluster, clock, transport=late, settle_s=settle_s)
         async with setup.running():
-            for round_ in range(3):
-                for number in range(20):
-                    await setup.write(f"m{number}", str(round_))
-                await setup.resynced()
+            late.open.clear()
+            await setup.write("m")
+
+            async def suspected() -> bool:
+                for _ in range(int(PERIOD_S / 20)):  # in steps that are shorter than the time to settle
+                    if settle_s in clock.slept_s or setup.corrections():
+                        return True
+                    await clock.advance(1.0)
+                return False
+
+            await eventually(suspected)
+            assert not await setup.equal()
+            late.open.set()
             await eventually(setup.equal)
+            await clock.advance(settle_s)
+            await eventually(lambda: setup.resyncs == 1)
             assert setup.corrections() == {}
 
 
