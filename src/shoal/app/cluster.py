@@ -241,7 +241,7 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
     signing_keys = service_account_keys(config.pki_dir)
     tokens = ensure_admin(config, pki.ca_cert)
     registry = Registry(loopback_endpoints=config.runs_nodes)
-    store = open_store(config.store.url, attrs_of=registry.attrs_of, events=config.events)
+    store = open_store(config.store.url, attrs_of=registry.attrs_of, clock=clock.monotonic, events=config.events)
     await store.start()
     server = ApiServer(
         store,

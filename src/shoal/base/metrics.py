@@ -9,6 +9,7 @@ with ``follow_each``, which is called at each scrape.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -263,14 +264,22 @@ PROCESS = Metrics()  # of this process; parts that are not handed a Metrics use 
 
 
 def process_metrics() -> Metrics:
-    """Memory, processor time and open files of this process, now."""
+    """Memory, processor time, open files and asyncio tasks of this process, now."""
     from prometheus_client import ProcessCollector
 
     made = Metrics()
     for family in ProcessCollector(registry=None).collect():
         define = made.counter if family.type == "counter" else made.gauge
         define(family.name, family.documentation).labels().value = family.samples[0].value
+    made.gauge("shoal_process_tasks", "asyncio tasks of the event loop that answers").labels().value = _tasks()
     return made
+
+
+def _tasks() -> int:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:  # no event loop runs here
+        return 0
 
 
 def metrics_page(*more: Metrics, accept: str = "") -> tuple[bytes, str]:

@@ -132,14 +132,18 @@ async def local_server(
     signing_key: bytes = b"",
     loopback_endpoints: bool = False,
 ) -> AsyncIterator[LocalServer]:
-    """Start an API server in this process, with its boot objects. It issues no tokens without ``signing_key``."""
+    """Start an API server in this process, with its boot objects. It issues no tokens without ``signing_key``.
+
+    The store's history ages by ``clock`` too: with a fake one, a revision expires when the test has let the time pass.
+    """
+    clock = clock or RealClock()
     registry = Registry(loopback_endpoints=loopback_endpoints)
-    store = open_store(store_url, attrs_of=registry.attrs_of)
+    store = open_store(store_url, attrs_of=registry.attrs_of, clock=clock.monotonic)
     await store.start()
     server = ApiServer(
         store,
         registry,
-        clock=clock or RealClock(),
+        clock=clock,
         ids=Ids(),
         config=config or ServerConfig(ca_certificate="test CA"),
         tokens={token_digest(ADMIN_TOKEN): ADMIN},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 
@@ -110,3 +111,21 @@ def test_counting_and_formatting_do_not_load_the_prometheus_library() -> None:
 
 def test_the_exposition_of_a_process_includes_its_memory() -> None:
     assert b"process_resident_memory_bytes " in metrics_page()[0]
+
+
+async def test_the_exposition_of_a_process_counts_its_tasks() -> None:
+    def shown() -> float:
+        families = text_string_to_metric_families(metrics_page()[0].decode())
+        return next(each.samples[0].value for each in families if each.name == "shoal_process_tasks")
+
+    before = shown()
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(asyncio.Event().wait(), name=f"waiting/{at}") for at in range(3)]
+        assert shown() == before + 3
+        for task in waiting:
+            task.cancel()
+    assert shown() == before
+
+
+def test_a_process_without_an_event_loop_has_no_tasks() -> None:
+    assert b"\nshoal_process_tasks 0" in metrics_page()[0]
