@@ -48,9 +48,13 @@ chaos: setup ## the tests that break things on purpose
 	@failed=0; $(PYTEST) tests/chaos || failed=1; $(PYTEST) -m chaos tests || failed=1; exit $$failed
 
 .PHONY: soak
-soak: setup ## hours of ordinary work with flat memory and latency, and a million fuzzed inputs
-	$(PY) bench/soak.py $(ARGS)
-	SHOAL_FUZZ_INPUTS=1000000 $(PYTEST) tests/chaos/test_fuzz.py
+soak: setup ## full sizes, hours of ordinary work, a million fuzzed inputs; ARGS="--scenes pods --hold 5" for a part
+	@failed=0; $(PY) bench/soak.py $(ARGS) || failed=1; \
+	SHOAL_FUZZ_INPUTS=1000000 $(PYTEST) tests/chaos/test_fuzz.py || failed=1; exit $$failed
+
+.PHONY: limits
+limits: setup ## write docs/operations/limits.md and its curves from the results of the soak
+	$(PY) bench/limits_page.py
 
 .PHONY: bench
 bench: setup ## benchmarks as ratios to what the machine can do; fails when one is short
@@ -75,6 +79,7 @@ sbom: setup ## write build/sbom.json, the bill of materials of what users instal
 verify-generated: setup ## check that generated code and tables are what their source makes
 	$(PY) scripts/verify_generated.py
 	$(PY) scripts/metrics_table.py --check
+	$(PY) bench/limits_page.py --check
 	scripts/generate_wire.sh --check
 
 .PHONY: generate

@@ -19,7 +19,8 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -47,6 +48,8 @@ ATTEMPTS = 3
 SILENT_S = 10.0  # without heartbeats: one is left out, at most
 RATE, P99_BAR_MS, ALL_BAR_S, MEMORY_BAR_KB, RESTART_BAR_S, QUIET_BAR = 1500, 100.0, 1.0, 200.0, 30.0, 5.0
 _TICKS_S = os.sysconf("SC_CLK_TCK")
+
+Command = Callable[[str], Awaitable[dict[str, float]]]
 
 
 def cpu_s(pid: int) -> float:
@@ -130,17 +133,18 @@ async def serve(folder: Path, agents: int, objects: int) -> None:
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             command, *rest = line.split()
             took_s = 0.0
+            some = int(rest[-1]) if command in ("trickle", "all") else agents  # the first ones
             if command == "trickle":
-                took_s = await trickle(control, agents, objects, int(rest[0]), float(rest[1]))
+                took_s = await trickle(control, some, objects, int(rest[0]), float(rest[1]))
             elif command == "all":
                 async with control.database.transaction() as tx:
-                    await tx.want_many([wanted(n, 0) for n in range(agents)])
+                    await tx.want_many([wanted(n, 0) for n in range(some)])
             elif command == "restart":
                 await control.restart()
             elif command == "urgent":
                 async with control.database.transaction(by_user=True) as tx:
                     await tx.want_many([wanted(n, 1) for n in range(agents)])
-            print(json.dumps({"done": command, "took_s": took_s}), flush=True)
+            print(json.dumps({"done": command, "took_s": took_s, "tasks": len(asyncio.all_tasks())}), flush=True)
         aside.cancel()
 
 
@@ -320,12 +324,14 @@ class Delivered:
         )
 
 
-async def deliver(fleet: Fleet, pid: int, command: Any, seconds: float) -> Delivered:
+async def deliver(
+    fleet: Fleet, pid: int, command: Command, seconds: float, agents: int, *, rate: int = RATE
+) -> Delivered:
     fleet.latencies.clear()
     lags: list[float] = []
     watching = asyncio.create_task(notice_lag(lags), name="lag")
     server, own = cpu_s(pid), cpu_s(os.getpid())
-    took_s = await command(f"trickle {RATE} {seconds}")
+    took_s = (await command(f"trickle {rate} {seconds} {agents}"))["took_s"]
     await asyncio.sleep(0.5)
     count = len(fleet.latencies) or 1
     server, own = cpu_s(pid) - server, cpu_s(os.getpid()) - own
@@ -335,10 +341,10 @@ async def deliver(fleet: Fleet, pid: int, command: Any, seconds: float) -> Deliv
     return Delivered(count / took_s, p50, p99, lag, 1000 * server / count, 1000 * own / count)
 
 
-async def for_all(fleet: Fleet, agents: int, command: Any) -> float:
+async def for_all(fleet: Fleet, agents: int, command: Command) -> float:
     """Seconds until the last agent has a change that is for all of them."""
     fleet.latencies.clear()
-    await command("all")
+    await command(f"all {agents}")
     await seconds_until(lambda: len(fleet.latencies) >= agents, 20)
     return max(fleet.latencies, default=99.0)
 
@@ -354,7 +360,7 @@ async def best(attempt: Any, bar: float, value: Any) -> tuple[Any, str]:
     return min(found, key=value), f"attempt {len(found)} of {ATTEMPTS}"
 
 
-async def show_restart(fleet: Fleet, agents: int, command: Any, bars: Bars) -> None:
+async def show_restart(fleet: Fleet, agents: int, command: Command, bars: Bars) -> None:
     """The control plane begins anew while a person changes something for all: that is not to wait for the rest."""
     fleet.resumed, fleet.items = 0, 0
     fleet.urgent.clear()
@@ -376,39 +382,63 @@ async def show_restart(fleet: Fleet, agents: int, command: Any, bars: Bars) -> N
     bars.show("… and has what a person changed meanwhile", urgent_s, RESTART_BAR_S, "s", f"p50 {late:.1f} s after it")
 
 
+@asynccontextmanager
+async def served(folder: Path, agents: int, objects: int) -> AsyncIterator[tuple[Fleet, int, Command]]:
+    """A control plane as a process that knows all agents, none of which is connected; its pid, and what it can do."""
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, __file__, "--serve", str(folder), "--agents", str(agents), "--objects", str(objects),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert server.stdout is not None and server.stdin is not None
+    stdin, stdout = server.stdin, server.stdout
+
+    async def command(text: str) -> dict[str, float]:
+        stdin.write(f"{text}\n".encode())
+        return cast(dict[str, float], json.loads(await stdout.readline()))
+
+    try:
+        url = json.loads(await stdout.readline())["url"]
+        join = json.loads((folder / "join.json").read_text())
+        yield Fleet(url, (folder / "ca.pem").read_bytes(), join["tokens"]), server.pid, command
+    finally:
+        server.kill()
+        await server.wait()
+
+
+def start_agents(fleet: Fleet, numbers: Iterable[int]) -> list[asyncio.Task[None]]:
+    tasks = [asyncio.create_task(SimulatedAgent(fleet, n).run(), name=f"agent/{n}") for n in numbers]
+    for task in tasks:
+        task.add_done_callback(complain)
+    return tasks
+
+
+async def stop_agents(fleet: Fleet, tasks: Sequence[asyncio.Task[None]]) -> None:
+    fleet.over = True
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()
+
+
 async def measure(agents: int, objects: int, quick: bool) -> bool:
     bars = Bars()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        server = await asyncio.create_subprocess_exec(
-            sys.executable, __file__, "--serve", name, "--agents", str(agents), "--objects", str(objects),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        assert server.stdout is not None and server.stdin is not None
-
-        async def command(text: str) -> float:
-            server.stdin.write(f"{text}\n".encode())
-            return float(json.loads(await server.stdout.readline())["took_s"])
-
-        try:
-            url = json.loads(await server.stdout.readline())["url"]
-            join = json.loads((folder / "join.json").read_text())
-            fleet = Fleet(url, (folder / "ca.pem").read_bytes(), join["tokens"])
-            before = cpu_s(server.pid)
-            await command(f"trickle {RATE} 3")
-            committing = 1000 * (cpu_s(server.pid) - before) / (3 * RATE)
+        async with served(Path(name), agents, objects) as (fleet, pid, command):
+            before = cpu_s(pid)
+            await command(f"trickle {RATE} 3 {agents}")
+            committing = 1000 * (cpu_s(pid) - before) / (3 * RATE)
             print(f"{'CPU to commit a change, without agents':<58} {committing:9.2f} ms", flush=True)
-            before_kb = rss_kb(server.pid)
-            tasks = [asyncio.create_task(SimulatedAgent(fleet, n).run(), name=f"agent/{n}") for n in range(agents)]
-            for task in tasks:
-                task.add_done_callback(complain)
+            before_kb = rss_kb(pid)
+            tasks = start_agents(fleet, range(agents))
             took = await seconds_until(lambda: fleet.synced >= 2 * agents, 180)
             bars.show(f"{agents} agents, {agents * objects} objects, first full sync", took, 120, "s")
             await asyncio.sleep(3)
-            bars.show("memory per agent", (rss_kb(server.pid) - before_kb) / agents, MEMORY_BAR_KB, "KB")
+            bars.show("memory per agent", (rss_kb(pid) - before_kb) / agents, MEMORY_BAR_KB, "KB")
             seconds = 5.0 if quick else 20.0
             made, tries = await best(
-                lambda: deliver(fleet, server.pid, command, seconds), P99_BAR_MS, lambda one: one.p99_ms
+                lambda: deliver(fleet, pid, command, seconds, agents), P99_BAR_MS, lambda one: one.p99_ms
             )
             what = f"a change to its agent, p99 at {made.rate:.0f}/s"
             bars.show(what, made.p99_ms, P99_BAR_MS, "ms", f"{tries}; {made.note}")
@@ -417,17 +447,8 @@ async def measure(agents: int, objects: int, quick: bool) -> bool:
             await asyncio.sleep(3)
             await show_restart(fleet, agents, command, bars)
             await asyncio.sleep(5)
-            await show_quiet(fleet, server.pid, 20.0 if quick else 60.0, bars)
-            fleet.over = True
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-            for task in tasks:
-                if not task.cancelled():
-                    task.exception()
-        finally:
-            server.kill()
-            await server.wait()
+            await show_quiet(fleet, pid, 20.0 if quick else 60.0, bars)
+            await stop_agents(fleet, tasks)
     return not bars.failed
 
 

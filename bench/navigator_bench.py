@@ -189,9 +189,12 @@ async def tokens(folder: Path, clusters: int) -> list[str]:
     return found
 
 
-async def connect(process: ManagerProcess, texts: list[str], closing: AsyncExitStack) -> list[SimulatedEdge]:
+async def connect(
+    process: ManagerProcess, texts: list[str], closing: AsyncExitStack, *, first: int = 0
+) -> list[SimulatedEdge]:
+    """An edge for each token, of the clusters from number ``first`` on."""
     edges = []
-    for number, text in enumerate(texts):
+    for number, text in enumerate(texts, first):
         region = "eu" if number % 2 else "us"
         edge = SimulatedEdge(
             edge_client(process.url, process.ca, closing), text, f"c{number}", f"edge-{number}", kinds=KINDS,
@@ -205,7 +208,7 @@ async def connect(process: ManagerProcess, texts: list[str], closing: AsyncExitS
     return edges
 
 
-async def sync(edges: list[SimulatedEdge], pods: int) -> float:
+async def sync(edges: list[SimulatedEdge], pods: int, *, first: int = 0) -> float:
     """Everything of all clusters, a few at a time; the seconds it takes without making it up."""
     turns, making = asyncio.Semaphore(SYNCING), [0.0]
 
@@ -222,7 +225,7 @@ async def sync(edges: list[SimulatedEdge], pods: int) -> float:
                 edge.rows.clear()  # 400 MB of no use here
 
     begun = time.perf_counter()
-    await asyncio.gather(*(one(number, edge) for number, edge in enumerate(edges)))
+    await asyncio.gather(*(one(number, edge) for number, edge in enumerate(edges, first)))
     return time.perf_counter() - begun - making[0]
 
 
@@ -244,6 +247,10 @@ class Asking:
         if answer.status != 200:
             raise RuntimeError(f"{text}: {body}")
         return took_ms, int(body.get("total", len(body["items"])))
+
+    async def metrics(self) -> str:
+        answer = await self._client.get(f"{self._url}/metrics", headers=self._headers)
+        return bytes(answer.content).decode()
 
 
 async def questions(asking: Asking, asked: Mapping[str, str], rounds: int) -> dict[str, tuple[float, float, int]]:

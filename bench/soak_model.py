@@ -115,7 +115,7 @@ class Recording:
         self.progress(text)
 
     def progress(self, text: str) -> None:
-        print(f"{datetime.now():%H:%M:%S} {self.scene}: {text}", flush=True)
+        print(f"{datetime.now(UTC):%H:%M:%S} {self.scene}: {text}", flush=True)
 
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
