@@ -156,6 +156,7 @@ async def clusters(recording: Recording, minutes: float, sizes: Sequence[int]) -
         folder = Path(name)
         async with AsyncExitStack() as stack:
             up: list[EmbeddedCluster] = []
+            before_mb = rss_mb("self")
             for size in sizes:
                 begun_s = time.monotonic()
                 added = []
@@ -168,7 +169,7 @@ async def clusters(recording: Recording, minutes: float, sizes: Sequence[int]) -
                 before_s = cpu_s("self")
                 await asyncio.sleep(IDLE_S)
                 recording.size(
-                    size=size, memory_mb=rss_mb("self"), each_mb=rss_mb("self") / size,
+                    size=size, memory_mb=rss_mb("self"), each_mb=(rss_mb("self") - before_mb) / size,
                     start_s=started_s / len(added), idle_cpu_percent=100 * (cpu_s("self") - before_s) / IDLE_S,
                 )  # fmt: skip
 
@@ -338,6 +339,7 @@ async def navigator(recording: Recording, minutes: float, sizes: Sequence[int]) 
     with tempfile.TemporaryDirectory() as name, manager_process(Path(name), "--port", "0") as process:
         folder = Path(name)
         texts = await navigator_bench.tokens(folder, sizes[-1] // PODS_OF_CLUSTER)
+        await asyncio.sleep(SETTLE_S)  # the manager reads new tokens at most every second
         async with AsyncExitStack() as closing:
             edges, asking = [], navigator_bench.Asking(process, closing)
             for size in sizes:
