@@ -296,9 +296,10 @@ async def _watch_latency(client: Client, count: int) -> Timings:
     page = await found.page(Scope(namespace=NAMESPACE), limit=count)
     async with _watched_marks(client, page.resource_version, waiting):
         for at, pod in enumerate(page.items):
-            seen = waiting[f"mark-{at}"] = asyncio.Event()
+            mark = f"{page.resource_version}-{at}"  # one that the pod does not have yet
+            seen = waiting[mark] = asyncio.Event()
             begun_s = time.perf_counter()
-            change = {"metadata": {"annotations": {"soak/mark": f"mark-{at}"}}}
+            change = {"metadata": {"annotations": {"soak/mark": mark}}}
             await found.patch(pod["metadata"]["name"], change, NAMESPACE)
             await asyncio.wait_for(seen.wait(), 30.0)
             timings.add(time.perf_counter() - begun_s)
