@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from curves import Chart, Line, number, svg
-from soak_model import Recording, read_all
+from soak_model import HOLD_PART, SIZES_PART, Recording, read_all
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "operations" / "soak"
@@ -144,7 +144,7 @@ def render(recordings: Sequence[Recording]) -> dict[str, str]:
     parts = [_HEAD, *_overview(recordings)]
     for one in recordings:
         title = SECTIONS[one.scene].title if one.scene in SECTIONS else HOURS[one.scene][0]
-        parts += [f"## {title}", "", _capital(one.about) + ".", "", _origin(one), ""]
+        parts += [f"## {title}", "", _capital(one.about) + ".", ""]
         if one.sizes:
             parts += _sizes(one, SECTIONS[one.scene], files)
         if one.scene in HOURS:
@@ -165,7 +165,8 @@ def _overview(recordings: Sequence[Recording]) -> list[str]:
             title, unit, per = HOURS[one.scene]
             size, memory = f"{number(one.samples[-1].at_s / per)} {unit}", one.samples[-1].memory_mb
         flat = "not judged" if not one.verdicts else "yes" if one.flat else f"no: {', '.join(_growing(one))}"
-        lines.append(f"| {title} | {size} | {number(memory)} | {one.date[:10]} | {flat} |")
+        date = max(run.date for run in one.runs.values())[:10]
+        lines.append(f"| {title} | {size} | {number(memory)} | {date} | {flat} |")
     return [*lines, ""]
 
 
@@ -173,17 +174,11 @@ def _growing(one: Recording) -> list[str]:
     return [FIGURES[each.figure].partition(",")[0] for each in one.verdicts if not each.flat]
 
 
-def _origin(one: Recording) -> str:
-    machine = one.machine
-    return (
-        f"Measured {one.date} at commit {one.commit} on {machine.cores} cores, {machine.memory_gb:g} GB, kernel "
-        f"{machine.kernel}, Python {machine.python}; seed {one.seed}. Beside it: {one.beside} (load average "
-        f"{one.load[0]:g} at the start, {one.load[-1]:g} at the end)."
-    )
-
-
 def _sizes(one: Recording, section: Section, files: dict[str, str]) -> list[str]:
-    lines = [f"| {section.size} | {' | '.join(section.columns.values())} |", "|---" * (len(section.columns) + 1) + "|"]
+    lines = [
+        f"Measured {one.runs[SIZES_PART]}.", "", f"| {section.size} | {' | '.join(section.columns.values())} |",
+        "|---" * (len(section.columns) + 1) + "|",
+    ]  # fmt: skip
     for size in one.sizes:
         cells = [number(size["size"]), *(number(size[figure]) for figure in section.columns)]
         lines.append(f"| {' | '.join(cells)} |")
@@ -222,7 +217,7 @@ def _verdicts(one: Recording) -> list[str]:
     seconds = one.verdicts[0].seconds
     length = f"{seconds / 3600:.0f} hours" if seconds >= 7200 else f"{seconds / 60:.0f} minutes"
     lines = [
-        f"Over {length} after the warm-up ({one.verdicts[0].samples} samples):", "",
+        f"Held for {length} after the warm-up ({one.verdicts[0].samples} samples), {one.runs[HOLD_PART]}.", "",
         "| figure | median | growth | allowed | |", "|---|---|---|---|---|",
     ]  # fmt: skip
     for each in one.verdicts:

@@ -53,7 +53,7 @@ LIMITS = {
 # -- real time ---------------------------------------------------------------------------------------------------------
 
 
-async def real(recording: Recording, minutes: float) -> None:
+async def real(recording: Recording, minutes: float, seed: int) -> None:
     recording.about = (
         f"mixed work on a cluster of {NODES} simulated nodes with {DEPLOYMENTS * REPLICAS} pods and {WATCHERS} "
         f"watchers over TLS, for {minutes:g} minutes of real time"
@@ -66,16 +66,16 @@ async def real(recording: Recording, minutes: float) -> None:
     with server_process(None, *flags, "--runtime", "simulated") as server:
         with idle_watchers(server, WATCHERS, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments") as watching:
             async with connect(load(server.kubeconfig), clock=RealClock()) as client:
-                await _under_work(recording, minutes, server, client, watching.drain)
+                await _under_work(recording, minutes, server, _Work(client, random.Random(seed)), watching.drain)
 
 
 async def _under_work(
-    recording: Recording, minutes: float, server: ServerProcess, client: Client, drain: Callable[[], None]
+    recording: Recording, minutes: float, server: ServerProcess, work: _Work, drain: Callable[[], None]
 ) -> None:
+    client, numbers = work.client, work.numbers
     deployments = client.of(builtin("deployments", "apps"))
     for at in range(DEPLOYMENTS):
         await deployments.create(deployment(f"d{at}", REPLICAS), NAMESPACE)
-    work, numbers = _Work(client), random.Random(recording.seed)
     workers = [asyncio.create_task(work.objects(random.Random(numbers.random())), name=f"soak/objects/{at}")
                for at in range(WORKERS)]  # fmt: skip
     workers.append(asyncio.create_task(work.roll(random.Random(numbers.random())), name="soak/deployments"))
@@ -105,8 +105,8 @@ async def _under_work(
 class _Work:
     """Requests of a seeded mix; ``timings`` has those about one object."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, numbers: random.Random) -> None:
+        self.client, self.numbers = client, numbers
         self._maps = client.of(builtin("configmaps"))
         self.timings = Timings()
         self.requests = 0
@@ -147,12 +147,12 @@ class _Work:
 
     async def _pods(self, name: str, text: str) -> None:
         labels = f"app=d{len(text) % DEPLOYMENTS}"
-        await self._client.of(builtin("pods")).list(Scope(namespace=NAMESPACE, label_selector=labels))
+        await self.client.of(builtin("pods")).list(Scope(namespace=NAMESPACE, label_selector=labels))
 
     async def _watch(self, name: str, text: str) -> None:
         """Open a watch, read its first events, close it."""
         path = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
-        reply = await self._client.stream("GET", path, params={"watch": "true"})
+        reply = await self.client.stream("GET", path, params={"watch": "true"})
         try:
             async for _ in reply.chunks():
                 break
@@ -161,7 +161,7 @@ class _Work:
 
     async def roll(self, numbers: random.Random) -> None:
         """Every second a Deployment is scaled, or gets another image."""
-        deployments = self._client.of(builtin("deployments", "apps"))
+        deployments = self.client.of(builtin("deployments", "apps"))
         for version in range(1, 1_000_000):
             name = f"d{numbers.randrange(DEPLOYMENTS)}"
             change = {"spec": {"replicas": numbers.randrange(REPLICAS // 2, REPLICAS * 3 // 2)}}

@@ -9,7 +9,6 @@ import json
 import os
 import platform
 import subprocess
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ TOLERANCES = {
     "tasks": Tolerance(part=0.0, more=10.0),
     "p99_ms": Tolerance(part=0.5, more=20.0),
 }
+SIZES_PART, HOLD_PART = "sizes", "hold"
 WARM_UP = 0.3  # of the time: 20 minutes are then longer than twice the five minutes that the store keeps history for
 
 
@@ -56,35 +56,53 @@ class Machine:
 
 
 @dataclass(slots=True, kw_only=True)
+class Run:
+    """When and where something was measured, and what else the machine did meanwhile."""
+
+    date: str
+    commit: str
+    machine: Machine
+    seed: int
+    beside: str
+    load: list[float]  # average of the last minute, at the start and at the end
+    seconds: float = 0.0
+
+    @classmethod
+    def begin(cls, seed: int, beside: str) -> Run:
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=False
+        ).stdout.strip()
+        date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        load = [round(os.getloadavg()[0], 1)]
+        return cls(date=date, commit=commit, machine=Machine.here(), seed=seed, beside=beside, load=load)
+
+    def end(self, seconds: float) -> None:
+        self.seconds = round(seconds, 1)
+        self.load.append(round(os.getloadavg()[0], 1))
+
+    def __str__(self) -> str:
+        machine = self.machine
+        return (
+            f"{self.date}, commit {self.commit}, seed {self.seed}, {self.seconds:.0f} s, on {machine.cores} cores, "
+            f"{machine.memory_gb:g} GB, kernel {machine.kernel}, Python {machine.python}; beside it: {self.beside} "
+            f"(load average {self.load[0]:g} at the start, {self.load[-1]:g} at the end)"
+        )
+
+
+@dataclass(slots=True, kw_only=True)
 class Recording:
-    """What a scene measures, printed as it comes."""
+    """What a scene measures, printed as it comes. Sizes and samples may come from runs at different times."""
 
     scene: str
-    seed: int
-    beside: str  # what else the machine did meanwhile
     about: str = ""
-    date: str = ""
-    commit: str = ""
-    machine: Machine = field(default_factory=Machine.here)
-    load: list[float] = field(default_factory=list)  # average of the last minute, at the start and at the end
-    seconds: float = 0.0
+    runs: dict[str, Run] = field(default_factory=dict)  # of "sizes" and "hold"
     sizes: list[dict[str, float]] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def begin(self) -> None:
-        self.date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        self.commit = subprocess.run(
-            ["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=False
-        ).stdout.strip()
-        self.load.append(round(os.getloadavg()[0], 1))
-        self.seconds = -time.monotonic()
-
-    def end(self) -> None:
+    def judge(self) -> None:
         """Judge the samples. A scene that was too short for that has no verdicts, and a note that says so."""
-        self.seconds = round(self.seconds + time.monotonic(), 1)
-        self.load.append(round(os.getloadavg()[0], 1))
         try:
             self.verdicts = [
                 verdict(figure, self.series(figure), tolerance, warm_up=WARM_UP)
@@ -96,6 +114,15 @@ class Recording:
 
     def series(self, figure: str) -> list[tuple[float, float]]:
         return [(sample.at_s, getattr(sample, figure)) for sample in self.samples]
+
+    def keep(self, part: str, older: Recording) -> None:
+        """Take the sizes, or what was held, from an older result: they were not measured this time."""
+        if part in older.runs:
+            self.runs[part] = older.runs[part]
+        if part == SIZES_PART:
+            self.sizes = older.sizes
+        else:
+            self.samples, self.verdicts, self.notes = older.samples, older.verdicts, older.notes
 
     @property
     def flat(self) -> bool:
@@ -129,7 +156,7 @@ def read(path: Path) -> Recording:
     return Recording(
         **data
         | {
-            "machine": Machine(**data["machine"]),
+            "runs": {part: Run(**run | {"machine": Machine(**run["machine"])}) for part, run in data["runs"].items()},
             "samples": [Sample(**each) for each in data["samples"]],
             "verdicts": [Verdict(**each) for each in data["verdicts"]],
         }
@@ -145,13 +172,8 @@ def summary(recordings: Sequence[Recording]) -> str:
     """All scenes as text."""
     lines = []
     for one in recordings:
-        machine = one.machine
-        lines += [
-            f"{one.scene}: {one.about}",
-            f"  {one.date}, commit {one.commit}, seed {one.seed}, {one.seconds:.0f} s; {machine.cores} cores, "
-            f"{machine.memory_gb:g} GB, kernel {machine.kernel}, Python {machine.python}",
-            f"  beside it: {one.beside}; load {' -> '.join(f'{each:g}' for each in one.load)}",
-        ]
+        lines.append(f"{one.scene}: {one.about}")
+        lines += [f"  {part}: {run}" for part, run in sorted(one.runs.items())]
         lines += [f"  {'  '.join(f'{name} {value:g}' for name, value in size.items())}" for size in one.sizes]
         for each in one.verdicts:
             unit = "s" if each.seconds < 7200 else "h"

@@ -151,7 +151,6 @@ async def clusters(recording: Recording, minutes: float, sizes: Sequence[int]) -
         "whole clusters of 3 simulated nodes in one process, each with its port and SQLite file; each brings a "
         f"Deployment to Running. While {sizes[-1]} are held, 20 of them get requests every second"
     )
-    numbers = random.Random(recording.seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with AsyncExitStack() as stack:
@@ -177,7 +176,7 @@ async def clusters(recording: Recording, minutes: float, sizes: Sequence[int]) -
                 timings, end_s, turn = Timings(), time.monotonic() + EVERY_S, 0
                 while time.monotonic() < end_s:
                     turn += 1
-                    chosen = numbers.sample(up, min(20, len(up)))
+                    chosen = random.sample(up, min(20, len(up)))
                     await asyncio.gather(*(_touch(each, timings, turn) for each in chosen))
                     await asyncio.sleep(1.0)
                 tasks = len(asyncio.all_tasks())
