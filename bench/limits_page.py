@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from curves import Chart, Line, number, svg
-from soak_model import HOLD_PART, SIZES_PART, Recording, read_all
+from soak_model import HOLD_PART, SIZES_PART, Recording, read_all, summary
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "operations" / "soak"
 PAGE = ROOT / "docs" / "operations" / "limits.md"
-PICTURES = "limits"  # folder beside the page
+PICTURES, SUMMARY = "limits", "soak/summary.txt"  # beside the page
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ descriptors and tasks 10, p99 50 % + 20 ms.
 
 
 def render(recordings: Sequence[Recording]) -> dict[str, str]:
-    """The page and its pictures, by their paths from docs/operations."""
+    """The page, its pictures and the results as text, by their paths from docs/operations."""
     files: dict[str, str] = {}
     parts = [_HEAD, *_overview(recordings)]
     for one in recordings:
@@ -152,7 +152,7 @@ def render(recordings: Sequence[Recording]) -> dict[str, str]:
         parts += _verdicts(one)
         parts += [f"- {_capital(note)}." for note in one.notes]
         parts += [""] if one.notes else []
-    return {PAGE.name: "\n".join(parts).rstrip("\n") + "\n", **files}
+    return {PAGE.name: "\n".join(parts).rstrip("\n") + "\n", SUMMARY: summary(recordings), **files}
 
 
 def _overview(recordings: Sequence[Recording]) -> list[str]:
