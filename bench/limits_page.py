@@ -36,6 +36,7 @@ class Section:
 
     title: str
     size: str  # what grows
+    reading: str  # what the figures include
     columns: Mapping[str, str]
     curves: Sequence[Curve]
 
@@ -44,6 +45,9 @@ SECTIONS = {
     "pods": Section(
         "Pods of a cluster",
         "pods",
+        "A list is read in pages of 500 and decoded by a Python client on the same cores; its time includes the "
+        "client's. A pod that is created here stays unscheduled. CPU is measured half a minute after the last pod was "
+        "created.",
         {
             "memory_mb": "memory, MB", "pods_per_s": "created to ready, pods/s", "list_s": "list all, s",
             "list_1000_ms": "list 1000 by label, ms", "create_p50_ms": "create a pod p50, ms",
@@ -60,6 +64,8 @@ SECTIONS = {
     "watchers": Section(
         "Watchers of an API server",
         "watchers",
+        "The fan-out includes the client that reads all watches, a Python process on the same cores. Over HTTP/2, with "
+        "a hundred watches on a connection, a watcher takes less than 20 KB (`bench/watchers_bench.py`).",
         {
             "memory_mb": "memory, MB", "fan_out_ms": "a write until all have it, ms", "fan_out_max_ms": "slowest, ms",
             "events_per_s": "events/s",
@@ -75,6 +81,8 @@ SECTIONS = {
     "agents": Section(
         "Agents of a control plane",
         "agents",
+        "The agents are one Python process on the same cores, which decodes what it receives. Memory without agents is "
+        "that of a control plane with the desired state of all of them.",
         {
             "memory_mb": "memory, MB", "each_kb": "of it per agent, KB", "sync_s": "first sync of the new ones, s",
             "change_p50_ms": "a change p50, ms", "change_p99_ms": "a change p99, ms", "changes_per_s": "changes/s",
@@ -91,6 +99,8 @@ SECTIONS = {
     "clusters": Section(
         "Clusters in one process",
         "clusters",
+        "Memory per cluster is what the process takes beyond its size without a cluster. The clients are in the same "
+        "process.",
         {
             "memory_mb": "memory, MB", "each_mb": "of it per cluster, MB", "start_s": "start of one, s",
             "idle_cpu_percent": "CPU without changes, % of a core",
@@ -103,6 +113,8 @@ SECTIONS = {
     "navigator": Section(
         "Objects of a navigator",
         "pods",
+        "Edges and clients are one Python process on the same cores. Every 2000 pods come with 640 other objects, "
+        "which are in the memory, too.",
         {
             "memory_mb": "memory, MB", "objects_per_s": "first sync, objects/s",
             "indexed_p99_ms": "slowest indexed query p99, ms", "scan_p99_ms": "slowest scan p99, ms",
@@ -182,7 +194,7 @@ def _sizes(one: Recording, section: Section, files: dict[str, str]) -> list[str]
     for size in one.sizes:
         cells = [number(size["size"]), *(number(size[figure]) for figure in section.columns)]
         lines.append(f"| {' | '.join(cells)} |")
-    lines.append("")
+    lines += ["", section.reading, ""]
     for curve in section.curves:
         drawn = [
             Line(name, [(size["size"], size[figure]) for size in one.sizes]) for figure, name in curve.lines.items()

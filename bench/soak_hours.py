@@ -13,11 +13,11 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from soak_model import Recording, Sample
 from soak_sampling import EVERY_S, Timings, hold, sampled, tasks_in
+from soak_watchers import watchers_process
 
 from shoal.apiserver.context import ServerConfig
 from shoal.base.clock import FakeClock, RealClock
@@ -33,7 +33,6 @@ from shoal.scheduler.wiring import build
 from shoal.testing.controllers import running
 from shoal.testing.servers import ServerProcess, local_server, server_process
 from shoal.testing.waiting import eventually
-from shoal.testing.watchers import idle_watchers
 from shoal.testing.workloads import deployment, template
 
 NODES, DEPLOYMENTS, REPLICAS, MAPS = 100, 20, 20, 200
@@ -64,14 +63,14 @@ async def real(recording: Recording, minutes: float, seed: int) -> None:
     os.environ.update(LIMITS)
     flags = ("--port", "0", "--components", "apiserver,scheduler,controllers,nodes", "--nodes", str(NODES))
     with server_process(None, *flags, "--runtime", "simulated") as server:
-        with idle_watchers(server, WATCHERS, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments") as watching:
+        with watchers_process(server, WATCHERS, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments") as watchers:
             async with connect(load(server.kubeconfig), clock=RealClock()) as client:
-                await _under_work(recording, minutes, server, _Work(client, random.Random(seed)), watching.drain)
+                await _under_work(recording, minutes, server, _Work(client, random.Random(seed)))
+            if watchers.poll() is not None:
+                raise RuntimeError("the watchers have ended: the server closed a watch")
 
 
-async def _under_work(
-    recording: Recording, minutes: float, server: ServerProcess, work: _Work, drain: Callable[[], None]
-) -> None:
+async def _under_work(recording: Recording, minutes: float, server: ServerProcess, work: _Work) -> None:
     client, numbers = work.client, work.numbers
     deployments = client.of(builtin("deployments", "apps"))
     for at in range(DEPLOYMENTS):
@@ -80,16 +79,15 @@ async def _under_work(
                for at in range(WORKERS)]  # fmt: skip
     workers.append(asyncio.create_task(work.roll(random.Random(numbers.random())), name="soak/deployments"))
 
-    async def sample(at_s: float) -> Sample:
+    async def sample() -> Sample:
         await asyncio.sleep(EVERY_S)
-        await asyncio.to_thread(drain)
         for task in workers:
             if task.done():
                 task.result()  # a worker runs for ever, or has failed
         metrics = (await client.send("GET", "/metrics")).body.decode()
         p99_ms = work.timings.take_p99()
         tasks = tasks_in(metrics)
-        return sampled(server.process.pid, server.directory, at_s=at_s, tasks=tasks, p99_ms=p99_ms)
+        return sampled(server.process.pid, server.directory, tasks=tasks, p99_ms=p99_ms)
 
     begun_s = time.monotonic()
     try:

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 from clusters_bench import rss_mb
@@ -52,7 +53,7 @@ def files_mb(folder: Path) -> float:
     return total / 2**20
 
 
-def sampled(pid: int | str, folder: Path, *, at_s: float, tasks: int, p99_ms: float) -> Sample:
+def sampled(pid: int | str, folder: Path, *, tasks: int, p99_ms: float, at_s: float = 0.0) -> Sample:
     descriptors = len(os.listdir(f"/proc/{pid}/fd"))
     return Sample(
         at_s=at_s, memory_mb=rss_mb(pid), files_mb=files_mb(folder), descriptors=descriptors, tasks=tasks, p99_ms=p99_ms
@@ -67,8 +68,9 @@ def tasks_in(metrics: str) -> int:
     return int(float(found[1]))
 
 
-async def hold(recording: Recording, minutes: float, sample: Callable[[float], Awaitable[Sample]]) -> None:
-    """Take a sample every few seconds; ``sample`` does the work of that time itself, and says what it has measured."""
+async def hold(recording: Recording, minutes: float, sample: Callable[[], Awaitable[Sample]]) -> None:
+    """Take samples for some minutes; ``sample`` lets the time between two of them pass, and may work meanwhile."""
     begun_s = time.monotonic()
-    while (at_s := time.monotonic() - begun_s) < 60 * minutes:
-        recording.sample(await sample(at_s))
+    while time.monotonic() - begun_s < 60 * minutes:
+        found = await sample()
+        recording.sample(replace(found, at_s=time.monotonic() - begun_s))

@@ -72,10 +72,10 @@ async def agents(recording: Recording, minutes: float, sizes: Sequence[int]) -> 
                     change_p50_ms=made.p50_ms, change_p99_ms=made.p99_ms, changes_per_s=made.rate, all_s=all_s,
                 )  # fmt: skip
 
-            async def sample(at_s: float) -> Sample:
+            async def sample() -> Sample:
                 made = await fleet_bench.deliver(fleet, pid, command, EVERY_S, sizes[-1], rate=QUIET_RATE)
                 tasks = int((await command("look"))["tasks"])
-                return sampled(pid, folder, at_s=at_s, tasks=tasks, p99_ms=made.p99_ms)
+                return sampled(pid, folder, tasks=tasks, p99_ms=made.p99_ms)
 
             await hold(recording, minutes, sample)
             await fleet_bench.stop_agents(fleet, tasks)
@@ -108,14 +108,14 @@ async def watchers(recording: Recording, minutes: float, sizes: Sequence[int]) -
                     events_per_s=size / statistics.median(times),
                 )  # fmt: skip
 
-            async def sample(at_s: float) -> Sample:
+            async def sample() -> Sample:
                 timings, end_s = Timings(), time.monotonic() + EVERY_S
                 while time.monotonic() < end_s:
                     timings.add(await fan.write())
                     await asyncio.sleep(0.5)
                 tasks = tasks_in((await client.send("GET", "/metrics")).body.decode())
                 pid, folder = server.process.pid, server.directory
-                return sampled(pid, folder, at_s=at_s, tasks=tasks, p99_ms=timings.take_p99())
+                return sampled(pid, folder, tasks=tasks, p99_ms=timings.take_p99())
 
             await hold(recording, minutes, sample)
 
@@ -172,7 +172,7 @@ async def clusters(recording: Recording, minutes: float, sizes: Sequence[int]) -
                     start_s=started_s / len(added), idle_cpu_percent=100 * (cpu_s("self") - before_s) / IDLE_S,
                 )  # fmt: skip
 
-            async def sample(at_s: float) -> Sample:
+            async def sample() -> Sample:
                 timings, end_s, turn = Timings(), time.monotonic() + EVERY_S, 0
                 while time.monotonic() < end_s:
                     turn += 1
@@ -180,7 +180,7 @@ async def clusters(recording: Recording, minutes: float, sizes: Sequence[int]) -
                     await asyncio.gather(*(_touch(each, timings, turn) for each in chosen))
                     await asyncio.sleep(1.0)
                 tasks = len(asyncio.all_tasks())
-                return sampled("self", folder, at_s=at_s, tasks=tasks, p99_ms=timings.take_p99())
+                return sampled("self", folder, tasks=tasks, p99_ms=timings.take_p99())
 
             await hold(recording, minutes, sample)
 
@@ -222,7 +222,7 @@ async def pods(recording: Recording, minutes: float, sizes: Sequence[int]) -> No
             timings = Timings()
             scaled = client.of(builtin("deployments", "apps"))
 
-            async def sample(at_s: float) -> Sample:
+            async def sample() -> Sample:
                 end_s, turn = time.monotonic() + EVERY_S, 0
                 while time.monotonic() < end_s:
                     turn += 1
@@ -231,7 +231,7 @@ async def pods(recording: Recording, minutes: float, sizes: Sequence[int]) -> No
                     await asyncio.sleep(1.0)
                 tasks = tasks_in((await client.send("GET", "/metrics")).body.decode())
                 pid, folder = server.process.pid, server.directory
-                return sampled(pid, folder, at_s=at_s, tasks=tasks, p99_ms=timings.take_p99())
+                return sampled(pid, folder, tasks=tasks, p99_ms=timings.take_p99())
 
             await hold(recording, minutes, sample)
 
@@ -357,13 +357,13 @@ async def navigator(recording: Recording, minutes: float, sizes: Sequence[int]) 
                     change_p50_ms=statistics.median(times), change_p99_ms=navigator_bench.p99(times),
                 )  # fmt: skip
 
-            async def sample(at_s: float) -> Sample:
+            async def sample() -> Sample:
                 end_s, times = time.monotonic() + EVERY_S, []
                 while time.monotonic() < end_s:
                     times += await navigator_bench.changes(edges[0], 20, pause_s=0.02)
                     for text in navigator_bench.INDEXED.values():
                         times.append((await asking.ask(text))[0])
                 tasks = tasks_in(await asking.metrics())
-                return sampled(process.pid, folder, at_s=at_s, tasks=tasks, p99_ms=navigator_bench.p99(times))
+                return sampled(process.pid, folder, tasks=tasks, p99_ms=navigator_bench.p99(times))
 
             await hold(recording, minutes, sample)
