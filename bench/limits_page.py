@@ -100,7 +100,7 @@ SECTIONS = {
         "Clusters in one process",
         "clusters",
         "Memory per cluster is what the process takes beyond its size without a cluster. The clients are in the same "
-        "process.",
+        "process. While the clusters are held, their audit logs are off: they would grow to 1 GB each.",
         {
             "memory_mb": "memory, MB", "each_mb": "of it per cluster, MB", "start_s": "start of one, s",
             "idle_cpu_percent": "CPU without changes, % of a core",

@@ -39,9 +39,9 @@ async def clusters(folder: Path, count: int, *, nodes: int = 3) -> AsyncIterator
 
 
 @asynccontextmanager
-async def embedded_cluster(folder: Path, *, nodes: int = 3) -> AsyncIterator[EmbeddedCluster]:
-    """Start one cluster in ``folder``; the block begins when it is ready."""
-    options = ClusterOptions(dir=folder, port=0, nodes=nodes, runtime="simulated")
+async def embedded_cluster(folder: Path, *, nodes: int = 3, audit_log: str = "") -> AsyncIterator[EmbeddedCluster]:
+    """Start one cluster in ``folder``; the block begins when it is ready. ``audit_log`` is the setting of that name."""
+    options = ClusterOptions(dir=folder, port=0, nodes=nodes, runtime="simulated", audit_log=audit_log)
     with opened_config(options) as config:
         stop, ready = asyncio.Event(), asyncio.Event()
         running = asyncio.create_task(run_until(stop, config, ready.set), name=f"cluster/{folder.name}")
