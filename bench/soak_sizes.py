@@ -145,8 +145,8 @@ class _FanOut:
 
 # -- clusters in one process -------------------------------------------------------------------------------------------
 
-# Each cluster keeps five minutes of history, which fills while the clusters are held, so the work is small. The audit log
-# is off: it would grow to 1 GB in each.
+# Each cluster keeps five minutes of history, which fills while the clusters are held, so the work is small. The audit
+# log is off: it would grow to 1 GB in each.
 TOUCHED = 4
 
 
