@@ -130,6 +130,12 @@ SECTIONS = {
     ),
 }  # fmt: skip
 HOURS = {"real": ("Ordinary work in real time", "minutes", 60.0), "virtual": ("A virtual day", "hours", 3600.0)}
+REMARKS = {
+    "real": "The latency is of requests about one object. Where other work ran beside it, read its trend, not its "
+    "level. A request is refused when its object, chosen by chance, exists already or does not exist.",
+    "virtual": "What the memory still gains are caches with a fixed number of entries (paths, queries, events that may "
+    "repeat), which take about a day to fill with the names of new pods.",
+}
 FIGURES = {
     "memory_mb": "memory, MB", "files_mb": "files, MB", "descriptors": "open descriptors", "tasks": "asyncio tasks",
     "p99_ms": "latency p99, ms",
@@ -207,7 +213,7 @@ def _sizes(one: Recording, section: Section, files: dict[str, str]) -> list[str]
 
 def _over_time(one: Recording, files: dict[str, str]) -> list[str]:
     _, unit, per = HOURS[one.scene]
-    lines = []
+    lines = [REMARKS[one.scene], ""]
     for figure, title, y_label in (("memory_mb", "Memory", "MB"), ("p99_ms", "Latency, p99", "ms")):
         points = [(at_s / per, value) for at_s, value in one.series(figure)]
         chart = Chart(
