@@ -46,8 +46,8 @@ SECTIONS = {
         "Pods of a cluster",
         "pods",
         "A list is read in pages of 500 and decoded by a Python client on the same cores: nine tenths of its time are "
-        "the client's decoding. A pod that is created here stays unscheduled. CPU is measured half a minute after the last pod was "
-        "created.",
+        "the client's decoding. A pod that is created here stays unscheduled. CPU is measured half a minute after the "
+        "last pod was created.",
         {
             "memory_mb": "memory, MB", "pods_per_s": "created to ready, pods/s", "list_s": "list and decode all, s",
             "list_1000_ms": "list 1000 by label, ms", "create_p50_ms": "create a pod p50, ms",
