@@ -45,12 +45,12 @@ lint: setup ## format and lint, without changing anything
 
 .PHONY: chaos
 chaos: setup ## the tests that break things on purpose
-	@failed=0; $(PYTEST) tests/chaos || failed=1; $(PYTEST) -m chaos tests || failed=1; exit $$failed
+	@scripts/chaos.sh $(WORKERS)
 
 .PHONY: soak
-soak: setup ## full sizes, hours of ordinary work, a million fuzzed inputs; ARGS="--scenes pods --hold 5" for a part
+soak: setup ## full sizes, hours of work, long rounds of chaos, a million fuzzed inputs; ARGS="--scenes pods --hold 5" for a part
 	@failed=0; $(PY) bench/soak.py $(ARGS) || failed=1; \
-	SHOAL_FUZZ_INPUTS=1000000 $(PYTEST) tests/chaos/test_fuzz.py || failed=1; exit $$failed
+	SHOAL_CHAOS_ROUNDS=5 SHOAL_FUZZ_INPUTS=1000000 scripts/chaos.sh 1 || failed=1; exit $$failed
 
 .PHONY: limits
 limits: setup ## write docs/operations/limits.md and its curves from the results of the soak

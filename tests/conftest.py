@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 from shoal.base import logs
 from shoal.base.clock import FakeClock
 
+pytest_plugins = ["shoal.testing.faults"]
+
 settings.register_profile(
     "shoal", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -31,6 +31,9 @@ MAY_SLEEP = {
         chaos/shard_chaos.py::World.cut
         chaos/shard_chaos.py::World.hurt_manager
         chaos/test_chaos_processes.py::test_many_kills_in_a_row_lose_nothing
+        chaos/test_fleet_history.py::History._half_open
+        chaos/test_fleet_history.py::History._kill
+        chaos/test_scenarios.py::test_partition_of_a_region
         chaos/test_fleet_matrix.py::test_a_fleet_survives_every_fault_in_any_order
         chaos/test_navigator.py::test_killing_at_any_moment_converges
         chaos/test_sharding.py::hurt_workers
@@ -51,6 +54,7 @@ MAY_SLEEP = {
     """,
     "the pace of load": """
         chaos/shard_chaos.py::World.rewrite
+        chaos/test_fleet_history.py::History.keep_changing
         cluster/krane/test_silent_gateways.py::writing.write
         cluster/navigator_edge/navigator_processes.py::Writer.run
         cluster/node/test_service_addresses.py::Traffic.run

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from shoal.testing.tally import TALLY
+HERE = Path(__file__).parent
+ASKED_FOR = "SHOAL_CHAOS" in os.environ  # set by scripts/chaos.sh
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    terminalreporter.section("chaos")
-    terminalreporter.write_line(str(TALLY))
-
-
-@pytest.fixture(autouse=True)
-def seeds(request: pytest.FixtureRequest) -> None:
-    """Count the seeds of tests that have some."""
-    known = getattr(request.node, "callspec", None)
-    if known is not None and "seed" in known.params:
-        TALLY.seeds.add(str(known.params["seed"]))
+sys.path.insert(0, str(HERE.parent / "cluster"))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    asked_for = any("chaos" in argument for argument in config.args)
+    asked_for = ASKED_FOR or any("chaos" in argument for argument in config.args)
     return None if asked_for else True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`make chaos` chooses by marker, here and in the other folders."""
+    for item in items:
+        if ASKED_FOR and HERE in item.path.parents:
+            item.add_marker("chaos")

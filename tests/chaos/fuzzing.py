@@ -21,6 +21,8 @@ from typing import Any
 
 import orjson
 
+from shoal.testing.tally import TALLY
+
 _SLOWEST_S = 0.1  # for up to 100 KB
 _PIECE = 100_000
 _MEMORY = 64 << 20  # more than this must not be left after all inputs
@@ -73,6 +75,8 @@ async def fuzz(target: FuzzTarget, *, inputs: int, seed: int) -> None:
         await _run(target, data, f"{target.name}, seed {seed}, input {number} ({len(data)} bytes, {data[:200]!r})")
     gc.collect()
     grown = _resident() - before
+    TALLY.checked += inputs
+    TALLY.seeds.add(str(seed))
     assert grown < _MEMORY, f"{target.name}, seed {seed}: {grown >> 20} MiB are left after {inputs} inputs"
 
 

@@ -6,11 +6,12 @@ import pytest
 from cluster_attack import attack_custom_kind, attack_kind
 from cluster_objects import resources
 from cluster_schema import DOCUMENTS, check_document
+from tests.chaos.rounds import seeds
 
 from shoal.kube.resources import Resource
 
 pytestmark = pytest.mark.timeout(900)
-SEEDS = (101, 102, 103)
+SEEDS = seeds(101)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -7,14 +7,16 @@ from random import Random
 
 import pytest
 from several_servers import FAULTS, witness
+from tests.chaos.rounds import seeds
 
 from shoal.testing.databases import postgres_server, redis_server
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("with_redis", [True, False], ids=["with Redis", "without Redis"])
-@pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("count", "with_redis"), [(3, True), (2, False)], ids=["three with Redis", "two without Redis"]
+)
+@pytest.mark.parametrize("seed", seeds())
 async def test_nothing_is_lost_in_any_order_of_faults(tmp_path: Path, seed: int, count: int, with_redis: bool) -> None:
     faults = [*FAULTS, *FAULTS]
     Random(seed).shuffle(faults)

@@ -15,6 +15,8 @@ from shoal.testing.fleets import LocalFleet
 from shoal.testing.load import RequestLoad, RequestOutcome
 from shoal.testing.traffic import HOST, demo_app, demo_fleet, eventually_in_traffic, gateway_address, kill, process_of
 
+pytestmark = pytest.mark.alone
+
 RATE = 500.0
 REPLICAS = 4
 MIX = ("GET /", "POST /", "POST /echo", "GET /slow?ms=50", "POST /slow?ms=400")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.testing.faults import HOPS, broken_fleet
+from shoal.testing.broken_fleet import HOPS, broken_fleet
 
 pytestmark = pytest.mark.timeout(300)  # enough for a busy machine
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,9 +12,13 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
+from envoy.service.discovery.v3 import discovery_pb2
+from google.protobuf.message import DecodeError
 from tests.chaos.fuzzing import FuzzTarget, fuzz
 
+from shoal.apiserver.http import HttpServer
 from shoal.app.backup.archive import extract, new_archive
+from shoal.base.clock import FakeClock
 from shoal.base.spdy import HeaderPacker, SpdyConnection, SpdyError, control_frame, data_frame
 from shoal.base.websocket import Decoder, Opcode, WebSocketError, encode
 from shoal.crds.sentinel import read_policy, read_route
@@ -25,8 +31,13 @@ from shoal.kube.patch import json_patch, merge_patch, strategic
 from shoal.kube.protobuf import decode
 from shoal.kube.schema.builtin import type_of_kind
 from shoal.navigator.answers.query.parser import parse as parse_query
-from shoal.sentinel.model import GatewayPolicy, GatewayRoute, Inputs
+from shoal.sentinel.model import GatewayPolicy, GatewayRoute, Inputs, ServiceKey
+from shoal.sentinel.translate.endpoints import service_endpoints
+from shoal.sentinel.translate.reading import key_set_of, peers_of, policy_of, route_of, tls_secret_of
 from shoal.sentinel.translate.translator import translate
+from shoal.sentinel.xds.model import CLUSTER, ENDPOINTS, ResourceRef, XdsResource
+from shoal.sentinel.xds.protocol import XdsMachine
+from shoal.sentinel.xds.server import DiscoveryServer
 from shoal.sync.versions import Cursor, decode_cursor, encode_cursor, read_cursor
 from shoal.testing.servers import ADMIN_TOKEN, PATCHES, local_server
 
@@ -142,6 +153,148 @@ TARGETS = [
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 async def test_no_input_breaks_a_reader(target: FuzzTarget) -> None:
     await fuzz(target, inputs=INPUTS, seed=SEED)
+
+
+SLICE_TYPE = type_of_kind("discovery.k8s.io", "v1", "EndpointSlice")
+ABOUT = {"name": "a", "namespace": "n", "labels": {"kubernetes.io/service-name": "s", "shoal.dev/environment": "e"}}
+ADDRESSES = [{"addresses": ["10.0.0.1"], "conditions": {"ready": True, "serving": True}, "zone": "z"}]
+KEY = {"digest": "ab" * 32, "subject": "s", "permissions": ["p"], "expires": 1e9, "meta": {"a": 1}}
+
+
+def gateway_objects(data: bytes) -> None:
+    """What a gateway reads from its cluster: the API server has read it before, and lets through what its type allows."""
+    document = json_of(data)
+    keys = orjson.dumps(document, default=str) if not isinstance(document, int) else data
+    encoded = {
+        name: base64.b64encode(value).decode() for name, value in (("key", keys), ("tls.crt", data), ("tls.key", data))
+    }
+    obj = {"metadata": ABOUT, "spec": document, "data": encoded}
+    for read in (route_of, policy_of, tls_secret_of, key_set_of):
+        read(obj)
+    peers_of(data.decode("utf-8", "replace"))
+    if isinstance(document, dict):
+        found = {**document, "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": ABOUT}
+        normalize(found, SLICE_TYPE)
+        endpoints = service_endpoints([found])
+        translate(Inputs(routes={}, policies={}, endpoints={ServiceKey("n", "s"): endpoints}))
+
+
+async def test_no_object_breaks_what_a_gateway_reads() -> None:
+    target = FuzzTarget(
+        name="gateway objects", run=gateway_objects, allowed=(ApiError,),
+        seeds=(orjson.dumps({"endpoints": ADDRESSES, "ports": [{"port": 80, "protocol": "TCP"}], "addressType": "IPv4"}),
+               orjson.dumps([{"region": "eu", "addresses": ["10.0.0.1:80"], "distance": 1}]), orjson.dumps(ROUTE), orjson.dumps(KEY)),
+    )  # fmt: skip
+    await fuzz(target, inputs=INPUTS, seed=SEED)
+
+
+async def test_no_request_of_envoy_breaks_the_discovery_service() -> None:
+    """An Envoy that connects anew for each input and sends it as its first message."""
+    server = DiscoveryServer(XdsMachine(), clock=FakeClock())
+    cluster = ResourceRef(CLUSTER, "a")
+    server.publish({CLUSTER: {"a": XdsResource(cluster, "1", b"x")}})
+
+    def message(**fields: Any) -> bytes:
+        made: bytes = discovery_pb2.DeltaDiscoveryRequest(**fields).SerializeToString()
+        return made
+
+    async def ask(data: bytes) -> None:
+        async def requests() -> AsyncIterator[Any]:
+            yield discovery_pb2.DeltaDiscoveryRequest.FromString(data)
+
+        async for _ in server.DeltaAggregatedResources(requests(), None):
+            pass
+
+    refused = {"code": 3, "message": "no"}
+    target = FuzzTarget(
+        name="xDS requests", run=ask, allowed=(DecodeError,), tokens=(CLUSTER.encode(), ENDPOINTS.encode(), b"*", b"a", b"1"),
+        seeds=(message(type_url=CLUSTER, resource_names_subscribe=["*"], initial_resource_versions={"a": "0"}),
+               message(type_url=ENDPOINTS, resource_names_subscribe=["a"], response_nonce="1"),
+               message(type_url=CLUSTER, response_nonce="1", error_detail=refused, resource_names_unsubscribe=["a"])),
+    )  # fmt: skip
+    await fuzz(target, inputs=INPUTS, seed=SEED)
+
+
+class Wire(asyncio.Transport):
+    """The transport of a connection that keeps what the server writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.closing = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    abort = close
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is buffered."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        """The input is given in pieces whatever the server wants."""
+
+    resume_reading = pause_reading
+
+
+async def test_no_bytes_break_the_http_front() -> None:
+    """Bytes of a connection to the API server, with its real handler, in pieces. What waits for an answer is cut off."""
+    head = b"Host: a\r\nAuthorization: Bearer " + ADMIN_TOKEN.encode() + b"\r\n"
+    body = orjson.dumps({"metadata": {"generateName": "a-"}})
+    target_path = b"/api/v1/namespaces/default/configmaps"
+    post = b"POST " + target_path + b"?dryRun=All HTTP/1.1\r\n" + head
+    seeds = (
+        b"GET " + target_path + b"?limit=1 HTTP/1.1\r\n" + head + b"\r\n",
+        post + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body,
+        post + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body),
+        b"GET /livez HTTP/1.1\r\n\r\n" * 3,
+        b"GET " + target_path + b"?watch=1 HTTP/1.1\r\n" + head + b"Connection: close\r\n\r\n",
+        b"GET /api/v1/namespaces/default/pods/a/exec HTTP/1.1\r\n"
+        + head
+        + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    )
+    tokens = (
+        b"\r\n",
+        b"\r\n\r\n",
+        b"Content-Length: ",
+        b"Transfer-Encoding: chunked\r\n",
+        b"%2F",
+        b"?",
+        b"Expect: 100-continue\r\n",
+        b"\r\n0\r\n\r\n",
+    )
+    async with local_server() as server:
+        front = HttpServer(
+            server.server.handler.handle,
+            server.server.handler.on_error,
+            loop=asyncio.get_running_loop(),
+            clock=FakeClock(),
+        )
+
+        async def send(data: bytes) -> None:
+            wire, connection = Wire(), front()
+            connection.connection_made(wire)
+            for at in range(0, len(data), 1000):
+                if not wire.closing:
+                    connection.data_received(data[at : at + 1000])
+            await asyncio.sleep(0)
+            connection.connection_lost(None)
+            assert b"HTTP/1.1 500 " not in wire.written, bytes(wire.written[:1000])
+
+        await fuzz(
+            FuzzTarget(name="HTTP front", run=send, allowed=(), seeds=seeds, tokens=tokens), inputs=INPUTS, seed=SEED
+        )
+        assert not front.connections and (await server.call("GET", "/readyz")).status == 200
+        await front.stop()
 
 
 async def test_no_request_breaks_the_api_server() -> None:

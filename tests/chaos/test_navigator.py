@@ -13,10 +13,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster" / "navigator_edge"))
 
 from navigator_processes import Processes, Writer, fill
+from tests.chaos.rounds import ROUNDS
 
 from shoal.base.tasks import cancel_all
+from shoal.testing.tally import TALLY
 
-ROUNDS = 6
+KILLS = 4 * ROUNDS
 VICTIMS = ("edge", "manager", "server")
 
 
@@ -41,10 +43,11 @@ async def test_killing_at_any_moment_converges(tmp_path: Path, victims: tuple[st
             await fill(client)
         writing = asyncio.create_task(Writer(processes, random.random).run(), name="writer")
         try:
-            for _ in range(ROUNDS):
+            for _ in range(KILLS):
                 kill, start = processes.victims[random.choice(victims)]
                 await asyncio.sleep(random.random() * 1.5)
                 await asyncio.to_thread(kill)
+                TALLY.faults += 1
                 await asyncio.sleep(random.random())
                 await asyncio.to_thread(start)
         finally:

@@ -17,6 +17,7 @@ WRITERS, EACH_PER_S = 3, 25.0  # ten workers publish 40 pages a second
 ONE_WAY_S = 420.0
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
 async def test_the_example_goes_from_two_shards_to_ten_and_back(tmp_path: Path) -> None:

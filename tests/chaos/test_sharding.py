@@ -15,17 +15,19 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from shard_chaos import LEASE_S, World, sharded_world, template
+from tests.chaos.rounds import ROUNDS
 
 from shoal.base.tasks import cancel_all
 from shoal.client import Scope, builtin
 from shoal.sharding.model import slot_of
 from shoal.testing.exclusion import violations
 from shoal.testing.proxy import FaultProxy
+from shoal.testing.tally import TALLY
 from shoal.testing.waiting import eventually
 
-OBJECTS = int(os.environ.get("SHARD_CHAOS_OBJECTS", "10000"))
+OBJECTS = int(os.environ.get("SHARD_CHAOS_OBJECTS", "5000"))
 SEED = int(os.environ.get("SHARD_CHAOS_SEED", "1"))
-FAULTS_S = float(os.environ.get("SHARD_CHAOS_S", "120"))
+FAULTS_S = 60.0 * ROUNDS
 CALM_S = 300.0
 
 
@@ -80,6 +82,7 @@ async def children_are_as_wanted(world: World) -> None:
         assert maps[name]["metadata"]["ownerReferences"][0]["uid"] == obj["metadata"]["uid"]
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
 async def test_no_fault_breaks_exclusion_or_loses_an_object(tmp_path: Path) -> None:
@@ -120,12 +123,16 @@ async def test_no_fault_breaks_exclusion_or_loses_an_object(tmp_path: Path) -> N
         await children_are_as_wanted(world)
         accepted = world.accepted()
         print(f"{len(accepted)} accepted writes of {len({each.who for each in accepted})} processes")
+        TALLY.checked += len(accepted)
+        TALLY.faults += len(world.faults)
+        TALLY.seeds.add(str(SEED))
         assert violations(accepted) == []
         assert world.watch.gaps == []
 
     await main()
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
 @pytest.mark.parametrize("guard", ["whole", "broken"])

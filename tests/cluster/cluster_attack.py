@@ -14,6 +14,7 @@ from shoal.kube.objects import Obj
 from shoal.kube.resources import Resource
 from shoal.kube.schema import Type
 from shoal.testing.servers import PATCHES, local_server
+from shoal.testing.tally import TALLY
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 QUERIES = ("", "", "", "dryRun=All", "fieldValidation=Strict", "fieldValidation=Ignore", "fieldManager=m")
@@ -139,6 +140,7 @@ async def run(
         if (await probe.send("GET", f"{where}/{name}")).status == 200:
             await probe.check_stored(where, name)
             await probe.remove(where, name)
+        TALLY.checked += probe.accepted + probe.refused
         assert probe.accepted > rounds and probe.refused > 1
 
 

@@ -301,6 +301,19 @@ async def stream_emptied(up: Sequence[Server], postgres: PostgresServer, redis: 
         await client.flushall()
 
 
+async def failed_over(up: Sequence[Server], postgres: PostgresServer, redis: RedisServer, url: str) -> None:
+    """The primary dies and a standby with all that it had committed takes its address."""
+    name = f"standby-{time.monotonic_ns()}"
+    await asyncio.to_thread(postgres.kill)
+    await asyncio.to_thread(postgres.save, name)
+    await asyncio.to_thread(postgres.restore, name)
+    await asyncio.to_thread(postgres.start)
+
+
+async def entries_lost(up: Sequence[Server], postgres: PostgresServer, redis: RedisServer, url: str) -> None:
+    await asyncio.to_thread(redis.lose_entries)
+
+
 async def transaction_held_open(up: Sequence[Server], postgres: PostgresServer, redis: RedisServer, url: str) -> None:
     import asyncpg
 

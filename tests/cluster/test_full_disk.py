@@ -8,12 +8,11 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from cluster_client import GONE, Client
 
+from shoal.testing.disks import SmallDisk
 from shoal.testing.servers import ServerProcess, start_server_process
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -75,20 +74,8 @@ def test_a_file_that_cannot_grow_ends_the_server_and_loses_nothing(tmp_path: Pat
     check_nothing_lost(directory, acknowledged)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a few megabytes."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(place)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small file system is not allowed here")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def test_a_full_file_system_refuses_writes_keeps_reads_and_watches_and_recovers(small_disk: Path) -> None:
-    server = start_server_process(small_disk / "state", "--port", "0")
+def test_a_full_file_system_refuses_writes_keeps_reads_and_watches_and_recovers(full_disk: SmallDisk) -> None:
+    server = start_server_process(full_disk.path / "state", "--port", "0")
     client = Client(server)
     try:
         names = []
@@ -104,10 +91,10 @@ def test_a_full_file_system_refuses_writes_keeps_reads_and_watches_and_recovers(
         revision = client.ok("GET", f"{CONFIGMAPS}/c0")["metadata"]["resourceVersion"]
         assert [event["object"]["metadata"]["name"] for event in client.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={revision}")] == names[1:]  # fmt: skip
         assert client.call("POST", CONFIGMAPS, body)[0] == 503, "and it goes on answering"
-        subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+        full_disk.resize(64)
         assert client.call("POST", CONFIGMAPS, body)[0] == 201
         assert server.process.poll() is None
     finally:
         client.close()
         server.kill()
-    check_nothing_lost(small_disk / "state", {name: int(name[1:]) for name in names})
+    check_nothing_lost(full_disk.path / "state", {name: int(name[1:]) for name in names})

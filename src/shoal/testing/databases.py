@@ -246,6 +246,15 @@ class RedisServer(_Server):
         self.stop()
         self.start()
 
+    def lose_entries(self) -> None:
+        """Lose everything it holds while it runs on, as a server that evicts or a failover to an empty replica does."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(self.socket))
+            connection.sendall(b"FLUSHALL\r\n")
+            answer = connection.recv(64)
+        if not answer.startswith(b"+OK"):
+            raise RuntimeError(f"Redis did not empty itself: {answer!r}")
+
     def _ready(self) -> bool:
         with socket.socket(socket.AF_UNIX) as connection:
             try:

@@ -1,182 +1,232 @@
-"""A fleet with a fault proxy at every connection, and a load of changes while they break.
+"""Fixtures that break things, for tests of what must survive it. Everything is drawn from one seed.
 
-    async with broken_fleet(folder, {"eu-1": "eu", "eu-2": "eu"}) as world:
-        async with world.load(names := ("web", "api"), "eu"):
-            await world.kill(world.fleet.control)
-            await world.cut(world.hop("agent-control"))
-        await world.check(names)
+    pytest_plugins = ["shoal.testing.faults"]          # in conftest.py
 
-    users ─▶ control plane ─▶ PostgreSQL           hops: control-database
-                  ▲                                      agent-control
-                agents ─▶ API servers                    agent-cluster
+    async def test_a_client_survives_a_cut(faults):
+        async with TcpProxy(server_port) as link:
+            await faults.cut(link, for_s=faults.between(0.1, 0.5))
 
-TLS prevents a proxy from repeating or swapping bytes, so ``repeat`` makes the client repeat its request: requests pass,
-answers are lost, and then the connection breaks.
+| fixture | gives |
+|---|---|
+| ``faults`` | faults of processes and connections, and the choices of this test (`Faults`) |
+| ``fault_seed`` | the seed: ``SHOAL_FAULT_SEED``, or 1; ``random`` draws one |
+| ``faulty_process`` | the clock and the disk of a ``shoal`` process (`shoal.testing.faulty_process`) |
+| ``skewed_clock`` | a clock for components in this process (`shoal.testing.clocks`) |
+| ``full_disk`` | a file system of 8 MB (`shoal.testing.disks`); skips where it cannot be mounted |
+| ``own_postgres``, ``own_redis`` | servers of this test alone, to kill, pause and empty (`shoal.testing.databases`) |
+| ``lossy`` | makes a transport lose the events of watches (`shoal.testing.losses`) |
+
+A test that fails shows its seed and its faults in order, and ``SHOAL_FAULT_SEED=<seed>`` repeats its choices. The seed
+counts together with the test's name: choices of one test do not depend on which others run. At the end the run prints
+what all tests injected and checked.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from functools import partial
+import json
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, TypeVar
 
-from shoal.base.tasks import cancel_all
-from shoal.testing.databases import PostgresServer, postgres_server
-from shoal.testing.fleet_recorder import DeletedDeployment, FleetRecorder, marker_of
-from shoal.testing.fleets import LocalFleet, Process, app, app_path
-from shoal.testing.proxy import FaultProxy, SocketProxy, TcpProxy
+import pytest
 
-HOPS = ("agent-control", "agent-cluster", "control-database")
-_PACE_S = 0.1
+from shoal.base.clock import FakeClock
+from shoal.client.transport import Transport
+from shoal.testing.clocks import SkewedClock
+from shoal.testing.databases import PostgresServer, RedisServer, postgres_server, redis_server
+from shoal.testing.disks import CannotMount, SmallDisk, small_disk
+from shoal.testing.faulty_process import ProcessFaults
+from shoal.testing.losses import LossyTransport
+from shoal.testing.proxy import FaultProxy
+from shoal.testing.tally import TALLY
+
+_SEED = os.environ.get("SHOAL_FAULT_SEED", "1")  # read here: tests may run without the variables of the user
+_DISK_MB = 8
+_SLICE_S = 0.05
+_Choice = TypeVar("_Choice")
+
+LINK_FAULTS: dict[str, Callable[[FaultProxy], None]] = {
+    "cut": FaultProxy.refuse,
+    "no answers": FaultProxy.mute,
+    "no requests": FaultProxy.deafen,
+    "half-open": FaultProxy.half_open,
+    "dropped": FaultProxy.drop,
+    "duplicated": FaultProxy.duplicate,
+}
+"""What ``Faults.disturb`` draws from. Dropped and duplicated bytes need a protocol that notices them, such as TLS."""
 
 
-@dataclass(slots=True)
-class ChangeLoad:
-    """Of each app, the last change that was acknowledged to a user and the last one that was attempted."""
+class Faults:
+    """The faults and choices of one test. Each fault is written into ``story``, which a failure shows."""
 
-    acknowledged: dict[str, int] = field(default_factory=dict)
-    attempts: int = 0
-    changes: int = 0
+    def __init__(self, seed: str, test: str) -> None:
+        self.seed = seed
+        self.random = Random(f"{seed}/{test}")
+        self.story: list[str] = []
 
+    # choices
 
-@dataclass(slots=True)
-class BrokenFleet:
-    fleet: LocalFleet
-    witness: FleetRecorder
-    postgres: PostgresServer
-    links: dict[str, list[FaultProxy]]
-    said: ChangeLoad = field(default_factory=ChangeLoad)
-    moves: list[str] = field(default_factory=list)  # faults found when an app left a cluster
-    _checks: set[asyncio.Task[None]] = field(default_factory=set)
+    def choose(self, among: Sequence[_Choice]) -> _Choice:
+        return self.random.choice(among)
 
-    def hop(self, name: str) -> Sequence[FaultProxy]:
-        return self.links[name]
+    def between(self, low: float, high: float) -> float:
+        return self.random.uniform(low, high)
 
-    # faults
+    def order(self, of: Sequence[_Choice]) -> list[_Choice]:
+        """All of them, in an order that the seed decides."""
+        return self.random.sample(list(of), len(of))
 
-    async def kill(self, process: Process, *, away_s: float = 0.5) -> None:
-        await asyncio.to_thread(process.kill)
-        await asyncio.sleep(away_s)
-        await asyncio.to_thread(process.start)
+    def note(self, text: str) -> None:
+        """Count a fault that the test injects by itself."""
+        TALLY.faults += 1
+        self.story.append(text)
 
-    async def kill_database(self, *, away_s: float = 1.0) -> None:
-        await asyncio.to_thread(self.postgres.kill)
-        await asyncio.sleep(away_s)
-        await asyncio.to_thread(self.postgres.start)
+    # processes
 
-    async def cut(self, hop: Sequence[FaultProxy], *, away_s: float = 1.0) -> None:
-        for link in hop:
-            link.refuse()
-        await asyncio.sleep(away_s)
-        for link in hop:
-            link.heal()
+    def kill(self, pid: int) -> None:
+        self.note(f"process {pid} killed")
+        os.kill(pid, signal.SIGKILL)
 
-    async def delay(self, hop: Sequence[FaultProxy], *, by_s: float = 0.1, for_s: float = 1.5) -> None:
-        for link in hop:
-            link.delay_s = by_s
-        await asyncio.sleep(for_s)
-        for link in hop:
-            link.heal()
-
-    async def repeat(self, hop: Sequence[FaultProxy], *, for_s: float = 0.5) -> None:
-        for link in hop:
-            link.mute()
-        await asyncio.sleep(for_s)
-        for link in hop:
-            link.cut()
-
-    async def move(self, name: str, region: str, to: str) -> None:
-        """Move an app to another cluster of its region and wait until it has left the other one."""
-        key = (await asyncio.to_thread(self.fleet.api.app_status, name))["deployment"]
-        gone = asyncio.Event()
-
-        def left(deleted: DeletedDeployment) -> None:
-            if deleted.key == f"deployment/{key}" and deleted.cluster != to:
-                self.witness.deleted.remove(deleted)  # the move deletes it; the app may come back here later
-                self._checks.add(asyncio.create_task(self._ready_elsewhere(name, to, gone), name=f"moved/{name}"))
-
-        self.witness.on_delete = left
-        body = {"region": region, "cluster": to}
-        await asyncio.to_thread(self.fleet.api.until_acknowledged, "POST", f"{app_path(name)}/move", body)
-        async with asyncio.timeout(60):
-            await gone.wait()
-
-    async def _ready_elsewhere(self, name: str, cluster: str, gone: asyncio.Event) -> None:
-        """Record a fault unless the app is available in ``cluster``."""
-        found = self.witness.of_app(name, cluster)
-        if not found:
-            self.moves.append(f"{name} left although it is not in {cluster}")
-        else:
-            client = self.witness.clients[cluster]
-            about = found[0]["metadata"]
-            obj = await client.resource("apps", "v1", "deployments").get(about["name"], about["namespace"])
-            if not obj.get("status", {}).get("availableReplicas"):
-                self.moves.append(f"{name} left although it is not available in {cluster}: {obj.get('status')}")
-        gone.set()
-
-    # load
-
-    @asynccontextmanager
-    async def load(self, names: Sequence[str], region: str) -> AsyncIterator[ChangeLoad]:
-        """Change one app after the other until the block ends; each change is acknowledged before the next."""
-        running = asyncio.create_task(self._change(names, region), name="load")
+    @contextmanager
+    def stopped(self, pid: int) -> Iterator[None]:
+        """A process that does not run inside the block, while its connections stay open."""
+        self.note(f"process {pid} stopped")
+        os.kill(pid, signal.SIGSTOP)
         try:
-            yield self.said
-            assert not running.done(), running.exception()
+            yield
         finally:
-            await cancel_all(running)
+            os.kill(pid, signal.SIGCONT)
 
-    async def _change(self, names: Sequence[str], region: str) -> None:
-        while True:
-            for name in names:
-                await self.change(name, region)
-                await asyncio.sleep(_PACE_S)
+    async def slow(self, pid: int, *, for_s: float, share: float = 0.2) -> None:
+        """Let a process run for only this share of the time, as on a machine that has too much to do."""
+        self.note(f"process {pid} slow for {for_s:.1f} s")
+        for _ in range(max(1, round(for_s / _SLICE_S))):
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                await asyncio.sleep(_SLICE_S * (1 - share))
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            await asyncio.sleep(_SLICE_S * share)
 
-    async def change(self, name: str, region: str) -> None:
-        number = self.said.changes = self.said.changes + 1
-        document = app(name, {region: 1}, marker=str(number), placement={"spread": "apart"})
-        ask = asyncio.to_thread(self.fleet.api.until_acknowledged, "PUT", app_path(name), document)
-        self.said.attempts += await asyncio.shield(asyncio.ensure_future(ask))
-        self.said.acknowledged[name] = number
+    # connections
 
-    async def check(self, names: Sequence[str], *, timeout_s: float = 60.0) -> None:
-        """Assert that the clusters have the last acknowledged changes and that nothing desired was deleted."""
-        rows = await self.witness.settled(timeout_s=timeout_s)
-        self.witness.assert_nothing_wanted_was_deleted(rows)
-        for name in names:
-            shown = await asyncio.to_thread(self.fleet.api.get, app_path(name))
-            desired = int(shown["spec"]["topology"][0]["overrides"]["env"]["MARKER"])
-            await self.witness.until(partial(self._is_alone, name, desired), what=f"{name} at {desired}")
-            assert desired >= self.said.acknowledged[name], f"{name}: an acknowledged change was lost"
-        assert not self.moves, self.moves
+    async def cut(self, *links: FaultProxy, for_s: float) -> None:
+        """Break the connections through these proxies, and refuse new ones for a time."""
+        await self._during("cut", FaultProxy.refuse, links, for_s)
 
-    def _is_alone(self, name: str, desired: int) -> bool:
-        """Whether the newest revision has replaced all others."""
-        live = [obj for cluster in self.fleet.clusters for obj in self.witness.of_app(name, cluster)]
-        return [int(marker_of(obj)) for obj in live] == [desired]
+    async def delay(self, *links: FaultProxy, by_s: float, for_s: float) -> None:
+        def slow(link: FaultProxy) -> None:
+            TALLY.faults += 1
+            link.delay_s = by_s
+
+        await self._during(f"delayed by {by_s:.2f} s", slow, links, for_s)
+
+    async def disturb(self, *links: FaultProxy, for_s: float) -> str:
+        """Do to the links one of ``LINK_FAULTS``, which the seed decides; break what is left of it at the end."""
+        name = self.choose(sorted(LINK_FAULTS))
+        await self._during(name, LINK_FAULTS[name], links, for_s)
+        for link in links:
+            link.cut()
+        return name
+
+    async def _during(
+        self, name: str, begin: Callable[[FaultProxy], None], links: Sequence[FaultProxy], for_s: float
+    ) -> None:
+        self.story.append(f"{len(links)} links: {name} for {for_s:.1f} s")  # proxies count by themselves
+        for link in links:
+            begin(link)
+        try:
+            await asyncio.sleep(for_s)
+        finally:
+            for link in links:
+                link.heal()
 
 
-@asynccontextmanager
-async def broken_fleet(folder: Path, clusters: Mapping[str, str], **start: Any) -> AsyncIterator[BrokenFleet]:
-    """Start a fleet with an agent in each cluster and a proxy at every hop."""
-    async with AsyncExitStack() as stack:
-        postgres = stack.enter_context(postgres_server())
-        database = await stack.enter_async_context(SocketProxy(postgres.socket))
-        fleet = stack.enter_context(LocalFleet(folder, database=postgres.url(host=database.folder)))
-        await asyncio.to_thread(lambda: fleet.start(clusters, **start))
-        links: dict[str, list[FaultProxy]] = {"control-database": [database], "agent-control": [], "agent-cluster": []}
-        for name, cluster in fleet.clusters.items():
-            control = await stack.enter_async_context(TcpProxy(fleet.control_port))
-            api = await stack.enter_async_context(TcpProxy(cluster.port))
-            links["agent-control"].append(control)
-            links["agent-cluster"].append(api)
-            fleet.agents[name, "default"] = await asyncio.to_thread(
-                partial(fleet.new_agent, name, port=control.port, api_port=api.port)
-            )
-        await asyncio.gather(*(asyncio.to_thread(agent.start) for agent in fleet.agents.values()))
-        async with FleetRecorder(fleet) as witness:
-            yield BrokenFleet(fleet, witness, postgres, links)
+# fixtures
+
+
+@pytest.fixture(scope="session")
+def fault_seed() -> str:
+    return _SEED if _SEED != "random" else str(random.SystemRandom().randrange(10**6))
+
+
+@pytest.fixture
+def faults(fault_seed: str, request: pytest.FixtureRequest) -> Iterator[Faults]:
+    TALLY.seeds.add(fault_seed)
+    made = Faults(fault_seed, request.node.nodeid.partition("@")[0])
+    yield made
+    print(f"SHOAL_FAULT_SEED={fault_seed}", *made.story, sep="\n  ")
+
+
+@pytest.fixture
+def faulty_process(tmp_path: Path) -> ProcessFaults:
+    return ProcessFaults(tmp_path / "faults")
+
+
+@pytest.fixture
+def skewed_clock() -> SkewedClock:
+    return SkewedClock(FakeClock())
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    try:
+        with small_disk(tmp_path / "disk", size_mb=_DISK_MB) as disk:
+            yield disk
+    except CannotMount as error:
+        pytest.skip(f"a small file system cannot be mounted here: {error}")
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    with redis_server() as server:
+        yield server
+
+
+@pytest.fixture
+def lossy() -> Callable[[Transport], LossyTransport]:
+    return LossyTransport
+
+
+# what a run prints at its end
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Count the seeds of tests that are parametrized with some."""
+    known = getattr(item, "callspec", None)
+    if known is not None and "seed" in known.params:
+        TALLY.seeds.add(str(known.params["seed"]))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist hands over what it has counted."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["shoal_tally"] = TALLY.as_json()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    TALLY.add(getattr(node, "workeroutput", {}).get("shoal_tally") or type(TALLY)().as_json())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if TALLY.empty:
+        return
+    terminalreporter.section("faults")
+    terminalreporter.write_line(str(TALLY))
+    if path := os.environ.get("SHOAL_TALLY_FILE"):
+        with Path(path).open("a") as file:
+            file.write(json.dumps(TALLY.as_json()) + "\n")

@@ -23,6 +23,8 @@ from typing import Any, Self
 
 import orjson
 
+from shoal.testing.tally import TALLY
+
 _BODY = b'{"some": "body"}'
 _LONGEST_S = 60.0
 
@@ -64,6 +66,7 @@ class RequestLoad:
         self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait(_LONGEST_S)
+        TALLY.checked += len(self.outcomes())
 
     def outcomes(self) -> list[RequestOutcome]:
         """The outcomes known so far, in the order in which requests ended."""

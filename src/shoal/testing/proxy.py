@@ -6,6 +6,9 @@ async with SocketProxy(postgres.socket) as proxy:
     proxy.deafen()        # nothing arrives
     proxy.cut()           # connections break, new ones work again
     proxy.refuse()        # connections break, new ones fail until ``heal``
+    proxy.half_open()     # the server's side is gone, and the client is not told
+    proxy.drop()          # the next bytes in each direction are lost, later ones arrive
+    proxy.duplicate()     # the next bytes in each direction arrive twice
     proxy.delay_s = 0.1   # every read is delayed this long, in both directions
 
 ``TcpProxy`` does the same for a port of this machine.
@@ -39,6 +42,9 @@ class FaultProxy:
         self._answers = asyncio.Event()
         self._refusing = False
         self._held = 0
+        self._far: set[asyncio.StreamWriter] = set()  # of the writers, those to the server
+        self._half_open: set[asyncio.StreamWriter] = set()  # clients that are not told of the end
+        self._next: dict[asyncio.Event, int] = {}  # how often the next bytes of a direction arrive
         self.delay_s = 0.0
         self.heal()
 
@@ -84,17 +90,35 @@ class FaultProxy:
         self._refusing = True
         self.cut()
 
+    def half_open(self) -> None:
+        """End the connections to the server without a word to its clients, as a firewall does that forgets them. What
+        clients send is lost. New connections work; ``cut`` ends the old ones."""
+        TALLY.faults += 1
+        self._half_open |= self._writers - self._far
+        for writer in self._far:
+            writer.transport.abort()
+
+    def drop(self) -> None:
+        TALLY.faults += 1
+        self._next = {self._requests: 0, self._answers: 0}
+
+    def duplicate(self) -> None:
+        TALLY.faults += 1
+        self._next = {self._requests: 2, self._answers: 2}
+
     def cut(self) -> None:
         """Break every connection. Data held back are lost; new connections work."""
-        for writer in self._writers:
+        for writer in self._writers | self._half_open:
             writer.transport.abort()
         self._writers.clear()
+        self._half_open.clear()
         self._requests.set()
         self._answers.set()
 
     def heal(self) -> None:
         self._refusing = False
         self.delay_s = 0.0
+        self._next.clear()
         self._requests.set()
         self._answers.set()
 
@@ -112,12 +136,14 @@ class FaultProxy:
             writer.transport.abort()
             return
         self._writers |= {writer, far_writer}
+        self._far.add(far_writer)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pump(reader, far_writer, self._requests), name="proxy/requests")
                 group.create_task(self._pump(far_reader, writer, self._answers), name="proxy/answers")
         finally:
             self._writers -= {writer, far_writer}
+            self._far.discard(far_writer)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
         try:
@@ -129,12 +155,13 @@ class FaultProxy:
                     await gate.wait()
                 finally:
                     self._held -= 1
-                writer.write(data)
+                writer.write(data * self._next.pop(gate, 1))
                 await writer.drain()
         except OSError:
             pass
         finally:
-            writer.transport.abort()
+            if writer not in self._half_open:
+                writer.transport.abort()
 
 
 class SocketProxy(FaultProxy):

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,9 +189,10 @@ class ServerProcess:
         self.process.wait()
 
 
-def start_server_process(directory: Path, *flags: str) -> ServerProcess:
-    """Start an API server in ``directory`` and return when it is ready."""
-    command = [sys.executable, "-m", "shoal", "cluster", "start", "--dir", str(directory), "--components", "apiserver"]
+def start_server_process(directory: Path, *flags: str, program: Sequence[str] = ("-m", "shoal")) -> ServerProcess:
+    """Start an API server in ``directory`` and return when it is ready. ``program`` is what Python runs; see
+    ``shoal.testing.faulty_process``."""
+    command = [sys.executable, *program, "cluster", "start", "--dir", str(directory), "--components", "apiserver"]
     process = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, env=dict(os.environ))
     assert process.stdout is not None
     line = process.stdout.readline().decode()

@@ -1,6 +1,6 @@
 """Counts what tests of faults did: faults injected, operations checked, violations found, seeds used.
 
-Harnesses count here by themselves; a test run prints the sums (``tests/chaos/conftest.py``) or asserts them:
+Harnesses count here by themselves; a test run prints the sums (``shoal.testing.faults``) or asserts them:
 
     before = TALLY.faults
     ...
@@ -9,7 +9,12 @@ Harnesses count here by themselves; a test run prints the sums (``tests/chaos/co
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -26,6 +31,37 @@ class Tally:
             f"seeds: {seeds}"
         )
 
+    @property
+    def empty(self) -> bool:
+        return not (self.faults or self.checked or self.violations or self.seeds)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "faults": self.faults,
+            "checked": self.checked,
+            "violations": self.violations,
+            "seeds": sorted(self.seeds),
+        }
+
+    def add(self, other: Mapping[str, Any]) -> None:
+        """Add what another process has counted, as ``as_json`` gives it."""
+        self.faults += other["faults"]
+        self.checked += other["checked"]
+        self.violations += other["violations"]
+        self.seeds.update(other["seeds"])
+
 
 TALLY = Tally()
 """That of this process."""
+
+
+def main(path: str) -> None:
+    """Print the sum of a file with a line of JSON for each run of tests (``SHOAL_TALLY_FILE``)."""
+    total = Tally()
+    for line in Path(path).read_text().splitlines():
+        total.add(json.loads(line))
+    print(total)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -33,7 +33,7 @@ def demo_fleet(folder: Path, clusters: Mapping[str, str] = {"eu-1": "eu"}) -> It
         fleet.start(dict(clusters), flags=("--runtime", "process"))
         try:
             fleet.start_agents([(cluster, "default") for cluster in clusters])
-            fleet.api.apply(demo_app("v1", regions=tuple(clusters.values())), _route())
+            fleet.api.apply(demo_app("v1", regions=tuple(clusters.values())), demo_route())
             yield fleet
         finally:
             for cluster in fleet.clusters.values():
@@ -48,7 +48,7 @@ def demo_app(tag: str, replicas: int = 2, *, regions: Sequence[str] = ("eu",), *
     )  # fmt: skip
 
 
-def _route() -> dict[str, Any]:
+def demo_route() -> dict[str, Any]:
     about = {"name": APP, "project": PROJECT, "environment": ENVIRONMENT}
     return {"apiVersion": "shoal.dev/v1", "kind": "Route", "metadata": about, "spec": {"host": HOST, "app": APP}}
 

@@ -22,6 +22,7 @@ NAME = "eu-1-default"
 
 
 @pytest.mark.chaos
+@pytest.mark.alone
 def test_an_idle_agent_with_a_hundred_objects_is_small_and_quiet(tmp_path: Path) -> None:
     with LocalFleet(tmp_path) as fleet:
         fleet.start({"eu-1": "eu"})

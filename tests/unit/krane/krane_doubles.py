@@ -53,19 +53,19 @@ class Desired:
             )
         else:
             state = Oneof("sentinel", pb.SentinelState(name=key, replicas=replicas))
-        return self._put(pb.Item(key=key, action=state, by_user=by_user))
+        return self.put(pb.Item(key=key, action=state, by_user=by_user))
 
     def unwant(self, key: str, *, by_user: bool = False, release: bool = False) -> pb.Item:
         where = pb.Release(namespace="ns", name="n") if release else pb.Delete(namespace="ns", name="n")
         action: Any = Oneof("release" if release else "delete", where)
-        return self._put(pb.Item(key=key, action=action, by_user=by_user))
+        return self.put(pb.Item(key=key, action=action, by_user=by_user))
 
     def lose(self, key: str) -> None:
         """The row is gone without a trace."""
         del self.items[key]
         self.number += 1
 
-    def _put(self, item: pb.Item) -> pb.Item:
+    def put(self, item: pb.Item) -> pb.Item:
         self.number += 1
         item.version = pb.Version(database="main", incarnation=self.incarnation, number=self.number)
         item.committed_ms = 1_700_000_000_000 + self.number
@@ -157,6 +157,10 @@ class FakePlane:
 
     def unwant(self, key: str, **how: Any) -> pb.Item:
         return self._say(self.desired.unwant(key, **how))
+
+    def want_item(self, item: pb.Item) -> pb.Item:
+        """Want an item that the test made; it gets the next version."""
+        return self._say(self.desired.put(item))
 
     def _say(self, item: pb.Item) -> pb.Item:
         if item.key not in self.silent:

@@ -101,10 +101,11 @@ def _certificate_fault(certificate: bytes, key: bytes, authority: bytes) -> str:
         return f"its certificate cannot be read: {error}"
     try:
         private = serialization.load_pem_private_key(key, password=None)
+        of_certificate, of_key = chain[0].public_key(), private.public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         return f"its key cannot be read: {error}"
     form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    same = chain[0].public_key().public_bytes(*form) == private.public_key().public_bytes(*form)
+    same = of_certificate.public_bytes(*form) == of_key.public_bytes(*form)
     return "" if same else "its key is not that of its certificate"
 
 
@@ -142,15 +143,15 @@ def peers_of(text: str) -> tuple[PeerGateway, ...]:
     """The peers in their ConfigMap; none if it is invalid: peers are only a fallback."""
     try:
         found: Iterable[Any] = orjson.loads(text)
-    except ValueError:
-        return ()
-    return tuple(
-        PeerGateway(
-            region=str(each.get("region") or ""),
-            addresses=tuple(map(str, each.get("addresses") or ())),
-            distance=int(each.get("distance") or 0),
-            healthy=each.get("healthy", True) is True,
+        return tuple(
+            PeerGateway(
+                region=str(each.get("region") or ""),
+                addresses=tuple(map(str, each.get("addresses") or ())),
+                distance=int(each.get("distance") or 0),
+                healthy=each.get("healthy", True) is True,
+            )
+            for each in found
+            if isinstance(each, dict)
         )
-        for each in found
-        if isinstance(each, dict)
-    )
+    except (ValueError, TypeError, OverflowError):
+        return ()

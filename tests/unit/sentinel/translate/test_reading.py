@@ -73,6 +73,7 @@ def test_what_envoy_would_refuse_of_a_certificate_is_known_before() -> None:
 
 
 def test_peers_that_cannot_be_read_are_left_out() -> None:
-    assert peers_of("nonsense") == ()
+    for text in ("nonsense", "1", '[{"addresses": 5}]', '[{"distance": "far"}]'):
+        assert peers_of(text) == (), text
     text = '[{"region":"x","addresses":["1.2.3.4:5"],"distance":3,"healthy":false},7]'
     assert peers_of(text) == (PeerGateway(region="x", addresses=("1.2.3.4:5",), distance=3, healthy=False),)
