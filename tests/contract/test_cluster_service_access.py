@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import pkgutil
 from collections.abc import AsyncIterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from protobuf import Oneof
 
+from shoal import wire
 from shoal.testing.fleet import ControlPlane, control_plane
 from shoal.wire.fleet.v1 import cluster_pb as pb
 from shoal.wire.fleet.v1 import relay_pb
@@ -113,6 +116,20 @@ async def test_every_method_answers_every_kind_of_token_as_the_table_says(tmp_pa
                         if expected is None:  # people, edges, and who has no token
                             expected = "unauthenticated" if caller == "anonymous" else "permission_denied"
                         assert found == expected, f"{method.name} by {caller}"
+
+
+def test_every_service_on_the_wire_has_a_test_of_its_callers() -> None:
+    """Those of the navigator's are in ``test_navigator_service.py``. A new service needs a table like the one above."""
+    modules = [
+        each.name for each in pkgutil.walk_packages(wire.__path__, "shoal.wire.") if each.name.endswith("_connect")
+    ]
+    found = {
+        (name, tuple(method.name for method in service.desc().methods) if service is not ClusterService else ())
+        for module in map(import_module, modules)
+        for name, service in vars(module).items()
+        if name.endswith("Service") and isinstance(service, type)
+    }
+    assert found == {("ClusterService", ()), ("RelayService", ("Follow",)), ("ManagerService", ("Connect",))}
 
 
 @pytest.mark.parametrize("cluster", ["c2"])

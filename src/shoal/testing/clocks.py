@@ -3,7 +3,8 @@
 clock = SkewedClock(FakeClock(), skew_s=-7200)      # two hours behind
 clock.jump(3600)                                    # set forward while the component runs
 
-Only wall time is wrong. Monotonic time, and with it every timer and sleep, stays right, as on a machine whose clock is set.
+Only wall time is wrong. Monotonic time, and with it every timer and sleep, stays right, as where an
+administrator sets the clock.
 The clock of a whole process: ``shoal.testing.faulty_process``.
 """
 

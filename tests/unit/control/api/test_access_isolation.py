@@ -11,9 +11,12 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from itertools import combinations
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
+import msgspec
 import orjson
 import pytest
 from api_world import Client, World, prepared_world
@@ -119,6 +122,48 @@ async def test_what_is_anothers_and_what_is_nothing_are_answered_alike_and_cost_
             if theirs.status == 404:
                 assert for_others == for_nothing, f"{shown}: the time of the answer tells that it exists"
         assert await rows_of_default(world) == before, "nothing of the other workspace has changed"
+
+
+async def test_any_mixture_of_anothers_names_and_names_of_nothing_is_answered_like_nothing(tmp_path: Path) -> None:
+    """A project of another workspace with an app of nothing, and so on: every subset of the names in a path."""
+    async with two_tenants(tmp_path) as (world, tenant):
+        mixed = 0
+        for operation in operations(world):
+            parts = re.findall(r"\{(\w+)\}", operation.path)
+            nothing = without_names(await asked(world, tenant, operation, MISSING))
+            for size in range(1, len(parts)):
+                for theirs in combinations(parts, size):
+                    names = {key: (OTHERS if key.rpartition(".")[2] in theirs else MISSING)[key] for key in OTHERS}
+                    found = without_names(await asked(world, tenant, operation, names))
+                    assert found == nothing, f"{operation.method} {operation.path} with the real {theirs}"
+                    mixed += 1
+        assert mixed > 50
+
+
+async def test_a_query_by_anothers_names_finds_as_little_as_one_by_names_of_nothing(tmp_path: Path) -> None:
+    async with two_tenants(tmp_path) as (world, tenant):
+        queried = 0
+        for operation in (each for each in operations(world) if each.method == "GET"):
+            path = filled(operation.path, MISSING)
+            for field in text_fields(operation):
+                for value in sorted({value for value in OTHERS.values() if WORD in value} | {f"team={WORD}"}):
+                    answers = [
+                        await ask(world.api, "GET", path, token=tenant.token, query=urlencode({field: text}))
+                        for text in (value, value.replace(WORD, NOTHING[: len(WORD)]))
+                    ]
+                    assert without_names(answers[0]) == without_names(answers[1]), f"{operation.path}?{field}={value}"
+                    if answers[0].status < 400:
+                        assert WORD.encode() not in answers[0].body, f"{operation.path}?{field}={value}"
+                    queried += 1
+        assert queried > 50
+
+
+def text_fields(operation: Any) -> list[str]:
+    """The parameters of its query that take a text."""
+    query = operation.taken().get("query")
+    return (
+        [] if query is None else [each.encode_name for each in msgspec.structs.fields(query) if "str" in str(each.type)]
+    )
 
 
 async def test_no_answer_list_header_or_error_has_anything_of_the_other_workspace(tmp_path: Path) -> None:
