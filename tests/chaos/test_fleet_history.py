@@ -34,7 +34,7 @@ RATE = 50.0
 MIX = ("GET /", "GET /slow?ms=50")
 FOR_S = 40.0 * ROUNDS
 WAIT_S = 180.0
-PACE_S = 0.3
+PACE_S = 1.5
 run = asyncio.to_thread
 
 
@@ -54,7 +54,7 @@ class History:
     async def change(self, name: str) -> None:
         self.changes += 1
         number = self.changes
-        document = app(name, {"eu": 1, "us": 1}, marker=str(number), image="shoal/demo-app:v1")
+        document = app(name, {"eu": 1, "us": 1}, marker=str(number))
         await run(self.api.until_acknowledged, "PUT", app_path(name), document)
         self.acknowledged[name] = number
         TALLY.checked += 1

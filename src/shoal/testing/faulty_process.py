@@ -91,8 +91,8 @@ def _skew(shared: mmap.mmap) -> None:
     def wrong_now(self: RealClock) -> datetime:
         return now(self) + timedelta(seconds=skew_s())
 
-    setattr(RealClock, "wall_s", wrong_wall_s)  # noqa: B010 - an assignment would need a type: ignore
-    setattr(RealClock, "now", wrong_now)  # noqa: B010
+    for name, wrong in (("wall_s", wrong_wall_s), ("now", wrong_now)):
+        setattr(RealClock, name, wrong)
 
 
 def _fail_fsync_when_told(shared: mmap.mmap) -> None:
