@@ -45,12 +45,12 @@ lint: setup ## format and lint, without changing anything
 
 .PHONY: chaos
 chaos: setup ## the tests that break things on purpose
-	@scripts/chaos.sh $(WORKERS)
+	@scripts/chaos.sh $(WORKERS) $(PYTEST)
 
 .PHONY: soak
 soak: setup ## full sizes, hours of work, long rounds of chaos, a million fuzzed inputs; ARGS="--scenes pods --hold 5" for a part
 	@failed=0; $(PY) bench/soak.py $(ARGS) || failed=1; \
-	SHOAL_CHAOS_ROUNDS=5 SHOAL_FUZZ_INPUTS=1000000 scripts/chaos.sh 1 || failed=1; exit $$failed
+	SHOAL_CHAOS_ROUNDS=5 SHOAL_FUZZ_INPUTS=1000000 scripts/chaos.sh 1 $(PYTEST) || failed=1; exit $$failed
 
 .PHONY: limits
 limits: setup ## write docs/operations/limits.md and its curves from the results of the soak

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests that break things on purpose: scripts/chaos.sh WORKERS.
+# The tests that break things on purpose: scripts/chaos.sh WORKERS PYTEST...
 #
 # Most run side by side. Those marked `alone` hold times or rates and run one after the other afterwards. Both parts run,
 # whatever the first one gives, and the sum of both is the last line.
@@ -7,10 +7,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 workers=$1
+shift
 tally=$(mktemp)
 trap 'rm -f "$tally"' EXIT
 export SHOAL_CHAOS=1 SHOAL_TALLY_FILE=$tally
-pytest=(.venv/bin/python -m pytest --durations=25 tests)
+pytest=("$@" --durations=25 tests)
 
 failed=0
 "${pytest[@]}" -n "$workers" --dist loadgroup -m "chaos and not alone" || failed=1
