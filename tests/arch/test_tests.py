@@ -260,7 +260,7 @@ def test_both_parts_of_make_chaos_run_and_either_makes_it_fail(tmp_path: Path, f
     stand_in.write_text(f'#!/bin/sh\necho "$*" >> {runs}\ncase "$*" in *"{failing}"*) exit 1 ;; esac\n')
     stand_in.chmod(0o755)
     done = subprocess.run(
-        ["make", "-C", str(ROOT), "--old-file=setup", "chaos", f"PYTEST={stand_in}"], capture_output=True, check=False
+        ["make", "--old-file=setup", "chaos", f"PYTEST={stand_in}"], cwd=ROOT, capture_output=True, check=False
     )
     chosen = [line.partition(" -m ")[2] for line in runs.read_text().splitlines()]
     assert chosen == ["chaos and not alone", "chaos and alone"]

@@ -32,9 +32,7 @@ def test_the_slope_moves_with_the_unit_and_not_with_the_level(values: list[float
 
 
 @given(st.integers(0, 1000), st.lists(st.tuples(st.integers(0, 59), st.floats(0, 1e6)), max_size=10))
-def test_a_few_pauses_of_the_machine_do_not_make_a_flat_figure_grow(
-    seed: int, pauses: list[tuple[int, float]]
-) -> None:
+def test_a_few_pauses_of_the_machine_do_not_make_a_flat_figure_grow(seed: int, pauses: list[tuple[int, float]]) -> None:
     points = line(0.0, noise=5.0, seed=seed)
     for at, value in pauses:
         points[at] = (float(at), value)

@@ -79,6 +79,8 @@ def goal_of(strategy: Strategy, progress: Progress, region: str, size: int) -> R
     if progress.phase == ENDED or not strategy.is_configured:
         return None
     at = wave_of(progress, region)
+    if progress.phase == GOING_BACK and strategy.kind in (ROLLING, RECREATE):
+        return RegionGoal(weight=FULL, count=size, stays=True)  # stable is not at its size: it is exchanged back
     if progress.phase == GOING_BACK or region in progress.failed or at > progress.wave:
         return NOTHING
     if strategy.kind == ROLLING:

@@ -76,6 +76,12 @@ def judge(rules: Rules, progress: Progress, found: Sequence[Window]) -> Analysis
     return facts
 
 
+def of_wave(facts: AnalysisFacts, wave: Iterable[str]) -> AnalysisFacts:
+    """Requests of earlier waves let no step of a later one pass: each region of its wave must have some."""
+    sums = facts.state.get("candidate") or {}
+    return facts if all(sums.get(id_, [0])[0] for id_ in wave) else replace(facts, has_enough=False)
+
+
 def silent(progress: Progress, regions: Mapping[str, JudgedRegion]) -> AnalysisFacts:
     """No gateway of any region was heard of: nothing is known, and the step holds."""
     names = ", ".join(sorted(each.name for each in regions.values()))

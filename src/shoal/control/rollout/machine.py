@@ -177,8 +177,8 @@ def _unsettled(strategy: Strategy, progress: Progress, facts: RolloutFacts) -> s
 
 def _running(strategy: Strategy, progress: Progress, facts: RolloutFacts) -> Decided:
     waits = _unsettled(strategy, progress, facts)
-    if waits:
-        return _held(progress, waits, facts, counts=True), None
+    if waits:  # missing instances have a deadline
+        return _held(progress, waits, facts, counts=not progress.short_ms), None
     if not progress.settled_ms:
         progress = replace(progress, settled_ms=facts.now_ms, held_ms=0, hold="")
     waits, counts = _waits(strategy, progress, facts)
@@ -217,6 +217,8 @@ def _waits(strategy: Strategy, progress: Progress, facts: RolloutFacts) -> tuple
 
 
 def _waits_for_analysis(strategy: Strategy, progress: Progress, facts: RolloutFacts, step: StepSpec) -> str:
+    if all(wave_of(progress, id_) != progress.wave for id_ in _taking_part(progress, facts)):
+        return ""  # all regions of the wave are lost or left out: there is nothing to judge
     if strategy.is_judged and progress.looked_ms < progress.settled_ms + _ms(step.seconds):
         return "waits for the last samples of this step"
     if strategy.is_judged and not progress.has_enough:

@@ -29,6 +29,7 @@ class RegionGoal:
     weight: int  # percent of the requests, at most
     count: int  # instances
     recreates: bool = False  # the stable one is stopped first
+    stays: bool = False  # nothing changes until what is wanted is the stable one again
     keeps: bool = False  # the new one has everything already, as if it were alone; the stable one may be had back
 
 

@@ -34,6 +34,11 @@ def led_to(leads: Iterable[Lead]) -> str:
 
 def step(region: RegionFacts) -> tuple[RevisionStep, ...]:
     """The next state of every revision of a region, in the order in which they were given."""
+    if region.goal is not None and region.goal.stays:
+        return tuple(
+            RevisionStep(id=each.id, weight=each.weight, routed=each.routed, count=each.count)
+            for each in region.revisions
+        )
     stable = _stable(region)
     new = next((each for each in region.revisions if each.is_wanted), None)
     goal = region.goal if stable is not None and new is not None and not new.is_halted and region.size else None
@@ -153,7 +158,8 @@ def _counts(region: RegionFacts, routed: dict[str, int]) -> dict[str, int]:
         counts[serving[0].id] += left
     if new is not None:
         room = size + region.surge - sum(counts.values())
-        counts[new.id] = 0 if new.is_halted else min(size, max(room, 1))
+        carrying = min(new.ready, _slots(routed[new.id], size))  # of one that was wanted before and gets requests still
+        counts[new.id] = 0 if new.is_halted else max(min(size, max(room, 1)), carrying)
     return counts
 
 

@@ -197,12 +197,11 @@ class _Play:
         goes_back = self.progress.phase == GOING_BACK
         changed = False
         for name, region in self.regions.items():
-            goal = goal_of(self.strategy, self.progress, name, region.size)
-            changed |= region.take(goal, self.now)
-            is_back = not region.candidate.weight and not region.candidate.routed
-            if goes_back and not region.is_reverted and (is_back or not region.facts().has_stable):
+            if goes_back and not region.is_reverted:
                 region.revert()
                 changed = True
+            goal = goal_of(self.strategy, self.progress, name, region.size)
+            changed |= region.take(goal, self.now)
         return changed
 
     def _facts(self, look: AnalysisFacts | None) -> RolloutFacts:

@@ -6,11 +6,13 @@ from shoal.control.domain.app_facts import KnownApp, KnownRollout
 from shoal.control.domain.samples import newest_sample, read_samples
 from shoal.control.domain.work import PendingWork
 from shoal.control.rollout.analysis import Rules
+from shoal.control.rollout.goals import wave_of
 from shoal.control.rollout.looking import (
     WARM_MS,
     JudgedRegion,
     heard_until,
     judge,
+    of_wave,
     silent,
     span_of,
     windows,
@@ -51,7 +53,10 @@ async def look(work: PendingWork, known: KnownApp, rollout: KnownRollout) -> Ana
         weights={id_: each.weight for id_, each in regions.items() if each.weight},
     )
     facts = judge(rules, progress, found)
-    return facts and with_numbers(facts, found, regions)
+    if facts is None:
+        return None
+    wave = [id_ for id_ in regions if wave_of(progress, id_) == progress.wave]
+    return with_numbers(of_wave(facts, wave), found, regions)
 
 
 def judged_regions(known: KnownApp) -> dict[str, JudgedRegion]:
