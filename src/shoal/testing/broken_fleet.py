@@ -105,8 +105,13 @@ class BrokenFleet:
         self.witness.on_delete = left
         body = {"region": region, "cluster": to}
         await asyncio.to_thread(self.fleet.api.until_acknowledged, "POST", f"{app_path(name)}/move", body)
-        async with asyncio.timeout(60):
-            await gone.wait()
+        # a change that comes in between replaces the revision that was to be moved: then no deletion of its key follows
+        await self.witness.until(
+            lambda: gone.is_set() or self._is_only_in(name, to), timeout_s=60, what=f"{name} in {to} alone"
+        )
+
+    def _is_only_in(self, name: str, cluster: str) -> bool:
+        return [each for each in self.fleet.clusters if self.witness.of_app(name, each)] == [cluster]
 
     async def _ready_elsewhere(self, name: str, cluster: str, gone: asyncio.Event) -> None:
         """Record a fault unless the app is available in ``cluster``."""
@@ -120,6 +125,7 @@ class BrokenFleet:
             if not obj.get("status", {}).get("availableReplicas"):
                 self.moves.append(f"{name} left although it is not available in {cluster}: {obj.get('status')}")
         gone.set()
+        self.witness.wake()
 
     # load
 

@@ -179,7 +179,7 @@ class FleetRecorder:
         self.live[cluster] = now
         for name in before.keys() - now.keys():
             self._gone(cluster, before[name])
-        self._wake()
+        self.wake()
         return str(listed.resource_version)
 
     async def _follow(self, cluster: str, client: Client, revision: str) -> None:
@@ -204,7 +204,7 @@ class FleetRecorder:
             self._gone(cluster, obj)
         else:
             self.live[cluster][name] = obj
-        self._wake()
+        self.wake()
 
     def _gone(self, cluster: str, obj: Obj) -> None:
         labels = obj["metadata"]["labels"]
@@ -213,7 +213,8 @@ class FleetRecorder:
         if self.on_delete is not None and DEPLOYMENT in labels:
             self.on_delete(deleted)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let ``until`` look again: something that is no event has changed."""
         self._changed.set()
         self._changed = asyncio.Event()
 
