@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shoal.cli.rest import CannotReach, RequestRefused
 from shoal.testing.fleets import ENVIRONMENT, PROJECT, LocalFleet
 from shoal.testing.load import RequestLoad, RequestOutcome
 from shoal.testing.traffic import APP, HOST, demo_app, demo_fleet, eventually_in_traffic, gateway_address
@@ -84,3 +85,40 @@ def test_a_bad_revision_goes_back_by_itself(
     failed = [each for each in known if each.status != 200]
     assert len(failed) < 0.01 * len(known)
     assert [each["action"] for each in found["decisions"]][-2:] == ["rollback", "end"]
+
+
+def test_a_control_plane_killed_at_every_step_repeats_and_skips_none(
+    fleet: LocalFleet, loads: list[RequestLoad]
+) -> None:
+    steps: list[dict[str, Any]] = [
+        {"weight": 25}, {"pause": "2s"}, {"header": {"name": "x-canary", "value": "1"}}, {"pause": "2s"},
+        {"weight": 50}, {"pause": "2s"},
+    ]  # fmt: skip
+    spec = {"strategy": "canary", "steps": steps, "judge": False, "keep": "5s", "regions": ["us", "eu"]}
+    applied = fleet.api.put(version("v2", env={"CASE": "killed"}, rollout=spec))
+    revision = applied["object"]["status"]["revision"]
+    killed: set[tuple[int, int, str]] = set()
+
+    def look() -> dict[str, Any] | None:
+        try:
+            found = rollout(fleet)
+        except (CannotReach, RequestRefused):
+            return None
+        at = (found["wave"], found["step"], found["phase"])
+        if found["phase"] != "ended" and at not in killed:
+            killed.add(at)
+            fleet.control.kill()
+            fleet.control.start()
+        return found if found["phase"] == "ended" else None
+
+    found = dict(eventually_in_traffic(look, what="the rollout's end"))
+    assert (found["revision"], found["outcome"]) == (revision, "promoted"), found["reason"]
+    made = [(each["action"], each["wave"], each["step"]) for each in found["decisions"]]
+    in_a_wave = range(1, len(steps) + 1)
+    assert made == [
+        ("start", 0, 0), *(("step", 0, at) for at in in_a_wave), ("wave", 1, 0), *(("step", 1, at) for at in in_a_wave),
+        ("promote", 1, len(steps)), ("end", 1, len(steps)),
+    ]  # fmt: skip
+    pauses = {(wave, at, "running") for wave in (0, 1) for at, step in enumerate(steps) if "pause" in step}
+    assert pauses <= killed and (1, len(steps), "keeping") in killed
+    assert not [each for each in outcomes(loads) if each.status != 200], "weights stay while it is away"

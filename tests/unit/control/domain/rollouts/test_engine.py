@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +11,29 @@ import pytest
 from fleet_world import ADMIN, VIEWER, World, a_fleet, an_app, doc, ref
 
 from shoal.control.database import tables
-from shoal.errors import Conflict, Forbidden
+from shoal.control.database.transaction import Tx
+from shoal.errors import Conflict, Forbidden, ServiceUnavailable
 
 CANARY = {"steps": [{"weight": 25}, {"pause": "60s"}, {"weight": 50}, {"pause": {}}], "judge": False}
 APP = ref("App", "web")
 
 
-async def play(world: World, rounds: int = 12, *, only: tuple[int, ...] | None = None) -> None:
+Step = Callable[[], Awaitable[None]]
+
+
+async def once(step: Step) -> None:
+    await step()
+
+
+async def play(
+    world: World,
+    rounds: int = 12,
+    *,
+    only: tuple[int, ...] | None = None,
+    how: Callable[[Step], Awaitable[None]] = once,
+) -> None:
     """Agents run what they are told and gateways take their routes, until nothing changes. ``only``: revisions whose
-    instances become ready."""
+    instances become ready. ``how`` does each of these steps."""
     before: Any = None
     for _ in range(rounds):
         now = (await shares(world), [each.version for each in await world.rows(tables.Rollout)])
@@ -29,12 +45,11 @@ async def play(world: World, rounds: int = 12, *, only: tuple[int, ...] | None =
         for row in await world.rows(tables.Topology):
             count = row.replicas if row.instances is None else row.instances
             ready = only is None or deployments[row.deployment_id].revision in only
-            await world.report(
-                row.deployment_id, only=clusters[row.cluster_id], count=count, ready=ready,
-                **({} if ready else {"status": "failed", "reason": "CrashLoopBackOff", "restarts": 3}),
-            )  # fmt: skip
-        await world.report_config("route")
-        await world.fleet.keep_rollouts()
+            crash = {} if ready else {"status": "failed", "reason": "CrashLoopBackOff", "restarts": 3}
+            told = {"only": clusters[row.cluster_id], "count": count, "ready": ready, **crash}
+            await how(partial(world.report, row.deployment_id, **told))
+        await how(partial(world.report_config, "route"))
+        await how(world.fleet.keep_rollouts)
 
 
 async def served(world: World, **options: Any) -> None:
@@ -286,3 +301,46 @@ async def test_testers_go_to_the_candidate_and_it_stays_until_gateways_have_forg
         assert (candidate.extras, candidate.routed) == (None, 1), "gateways may still send their requests to it"
         await play(world)
         assert await shares(world) == {("eu", 3): (100, None)}
+
+
+@pytest.mark.parametrize("every", [2, 3, 5])
+async def test_a_database_that_goes_away_at_any_commit_repeats_and_skips_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    """Each ``every``-th transaction is undone before its commit, as by a failover or a kill."""
+    finish, count = Tx.finish, 0
+
+    async def finish_or_fail(tx: Tx) -> None:
+        nonlocal count
+        await finish(tx)
+        count += 1
+        if count % every == 0:
+            raise ServiceUnavailable("the database fails over")
+
+    async def until_done(step: Step) -> None:
+        while True:
+            try:
+                return await step()
+            except ServiceUnavailable:
+                continue
+
+    async with a_fleet(tmp_path) as world:
+        await served(world, replicas=4)
+        await world.apply(an_app(replicas=4, image="shop/web:2", rollout=CANARY))
+        monkeypatch.setattr(Tx, "finish", finish_or_fail)
+        for passes_s in (61, 0, 1801):
+            await play(world, how=until_done)
+            if (await rollout(world))["hold"] == "waits for approval":
+                await until_done(partial(approve, world))
+                await play(world, how=until_done)
+            await world.clock.advance(passes_s)
+        await play(world, how=until_done)
+        found = await rollout(world)
+        made = [(each["action"], each["step"]) for each in found["decisions"]]
+        assert made == [
+            ("start", 0), ("step", 1), ("step", 2), ("step", 3), ("approve", 3), ("step", 4), ("promote", 4), ("end", 4),
+        ]  # fmt: skip
+
+
+async def approve(world: World) -> None:
+    await world.fleet.command_rollout(ADMIN, APP, "resume")
