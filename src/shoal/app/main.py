@@ -80,8 +80,8 @@ COMMANDS = (
     Command(
         name="rollout",
         group=_APPS,
-        summary="show how the revisions of an app replace each other",
-        target="shoal.cli.fleet.rollout:app",
+        summary="show and steer how a new revision of an app replaces the old one",
+        target="shoal.cli.fleet.rollouts:app",
     ),
     Command(
         name="move",

@@ -47,6 +47,9 @@ class PartlyApplied(ShoalError):
 def apply(
     filename: Files = None,
     dry_run: DryRun = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="also a revision of an app whose contents a rollout has taken back")
+    ] = False,
     correlation_id: CorrelationId = "",
     output: Output = Format.TABLE,
     project: Project = "",
@@ -63,7 +66,7 @@ def apply(
         results: list[dict[str, Any]] = []
         for batch in batches(documents):
             try:
-                results += send(session, batch, dry_run=dry_run)
+                results += send(session, batch, dry_run=dry_run, force=force)
             except (NothingApplied, CannotReach) as error:
                 if not results:
                     raise
@@ -97,13 +100,16 @@ def batches(documents: Sequence[ManifestDocument]) -> Iterator[list[ManifestDocu
         yield batch
 
 
-def send(session: FleetSession, batch: Sequence[ManifestDocument], *, dry_run: bool) -> list[dict[str, Any]]:
+def send(
+    session: FleetSession, batch: Sequence[ManifestDocument], *, dry_run: bool, force: bool = False
+) -> list[dict[str, Any]]:
     """Apply one batch; the results are in the order of its documents."""
     body = [each.content for each in batch]
     try:
-        answer = session.rest.request("POST", f"{ROOT}/apply", body, params={"dryRun": dry_run}).body
+        params = {"dryRun": dry_run, "force": force}
+        answer = session.rest.request("POST", f"{ROOT}/apply", body, params=params).body
     except AnswerLost as lost:
-        return _found_out(session, batch, lost)
+        return _found_out(session, batch, lost, force=force)
     except RequestRefused as refused:
         items = refused.body.get("items") if isinstance(refused.body, dict) else None
         if items:
@@ -118,13 +124,15 @@ def send(session: FleetSession, batch: Sequence[ManifestDocument], *, dry_run: b
     return found
 
 
-def _found_out(session: FleetSession, batch: Sequence[ManifestDocument], lost: AnswerLost) -> list[dict[str, Any]]:
+def _found_out(
+    session: FleetSession, batch: Sequence[ManifestDocument], lost: AnswerLost, *, force: bool
+) -> list[dict[str, Any]]:
     """The results of a batch whose answer was lost, from a dry run; ``AnswerLost`` unless all of it is applied."""
     first, last = batch[0].shown, batch[-1].shown
     named = first if len(batch) == 1 else f"{first} to {last}"
     try:
         found: list[dict[str, Any]] = session.rest.request(
-            "POST", f"{ROOT}/apply", [each.content for each in batch], params={"dryRun": True}
+            "POST", f"{ROOT}/apply", [each.content for each in batch], params={"dryRun": True, "force": force}
         ).body["items"]
     except ShoalError:
         raise AnswerLost(f"{lost}; either all or none of {named} were applied: apply again to be sure") from None

@@ -13,6 +13,7 @@ from shoal.cli.apps import new_app
 from shoal.cli.fleet.events import EVENT_COLUMNS, event_rows
 from shoal.cli.fleet.history import revision_rows
 from shoal.cli.fleet.kinds import ObjectName
+from shoal.cli.fleet.rollout_text import under_way_text
 from shoal.cli.fleet.session import Environment, FleetSession, KindWord, Name, Project, opened
 from shoal.cli.fleet.views import (
     AGENT_COLUMNS,
@@ -96,6 +97,7 @@ def _app(known: Shown, now: datetime) -> list[str]:
         ("Status", status["summary"]),
         ("Reason", status.get("reason")),
         ("Revision", f"{status['revision']} ({status.get('status', '')}{', live' if _is_live(status) else ''})"),
+        ("Rollout", under_way_text(status.get("rollout"))),
     ]
     places = render([{**row, "app": None} for row in app_rows([{**status, "name": ""}])], APP_COLUMNS[1:])
     placement = [_placement(row) for row in status["regions"] if row.get("placement")]

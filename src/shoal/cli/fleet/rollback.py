@@ -8,6 +8,8 @@ import typer
 
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.apply import report
+from shoal.cli.fleet.rollout_text import began
+from shoal.cli.fleet.rollouts import rollout_of
 from shoal.cli.fleet.session import CorrelationId, DryRun, Environment, Name, Project, opened
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document
@@ -28,11 +30,13 @@ def rollback_app(
     environment: Environment = "",
     context: ContextName = "",
 ) -> None:
-    """Make a new revision of an app that is like an earlier one. The number of instances and the regions stay. Where
-    the earlier revision still runs, nothing restarts. Applying a file later overrides it."""
+    """Make a new revision of an app that is like an earlier one: a rollout without steps. The number of instances and
+    the regions stay. Where the earlier revision still runs, nothing restarts. Applying a file later overrides it."""
     with opened(context, project, environment, correlation=correlation_id) as session:
         ref = session.find("app", name)
         changed = session.send("POST", ref, "rollback", {} if to is None else {"to": to}, dryRun=dry_run)
         typer.echo(report([changed]) if output is Format.TABLE else document(changed, output), nl=False)
         if changed["changed"] and not dry_run:
+            if output is Format.TABLE:
+                typer.echo(began(rollout_of(session, ref), str(ref)))
             session.say_correlation()

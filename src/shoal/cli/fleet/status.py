@@ -11,6 +11,7 @@ from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
 from shoal.cli.durations import seconds_of
 from shoal.cli.fleet.kinds import ROOT, ObjectName
+from shoal.cli.fleet.rollout_text import UNDER_WAY_COLUMNS, under_way_rows
 from shoal.cli.fleet.session import Environment, FleetSession, Project, opened
 from shoal.cli.fleet.views import (
     AGENT_COLUMNS,
@@ -54,7 +55,8 @@ def status(
     context: ContextName = "",
 ) -> None:
     """Show every app in each of its regions: the version desired and applied, how many instances are ready, how old the
-    report is, and the reason for a difference. Agents follow, and gateways that are not healthy."""
+    report is, and the reason for a difference. Rollouts with steps that are under way follow, agents, and gateways that
+    are not healthy."""
     within_s = seconds_of("timeout", timeout) if timeout else None
     with opened(context, project, environment) as session:
         if everywhere:
@@ -107,7 +109,13 @@ def status_text(shown: Shown, output: Format = Format.TABLE, where: str = "") ->
     refused = render(refused_rows(shown["refused"]), REFUSED_COLUMNS) if shown.get("refused") else ""
     troubled = troubled_rows(shown.get("gateways") or ())
     gateways = render(troubled, TROUBLED_COLUMNS) if troubled else ""
-    return "\n".join(part for part in (apps, agents, gateways, refused) if part)
+    under_way = _under_way(shown)
+    rollouts = render(under_way, UNDER_WAY_COLUMNS) if under_way else ""
+    return "\n".join(part for part in (apps, rollouts, agents, gateways, refused) if part)
+
+
+def _under_way(shown: Shown) -> list[dict[str, Any]]:
+    return under_way_rows([(app_name(each), each) for each in shown["apps"]])
 
 
 def lines_of(shown: Shown) -> list[str]:
@@ -119,6 +127,9 @@ def lines_of(shown: Shown) -> list[str]:
         head = f"{row['app']} {where}: {row['state']}".replace(" :", ":")
         parts = [f"ready {row['ready']}" if row.get("ready") else "", f"applied {versions}", row.get("reason") or ""]
         found.append(", ".join([head, *(part for part in parts if part)]))
+    for row in _under_way(shown):
+        step = f"step {row['step']}, " if row["step"] else ""
+        found.append(f"rollout {row['rollout']}: {row['state']}, {step}weight {row['weight']}, {row['reason'] or '-'}")
     for row in agent_rows(shown["agents"]):
         if row["state"] != "Joined" or row["brake"] != "free" or row["breaker"] not in ("", "closed"):
             found.append(f"agent {row['agent']}: {row['state']}, breaker {row['breaker']}, brake {row['brake']}")

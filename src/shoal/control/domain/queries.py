@@ -30,6 +30,7 @@ from shoal.control.domain.objects import (
     workspace_of,
 )
 from shoal.control.domain.placement.facts import Infrastructure, read_infrastructure
+from shoal.control.domain.rollouts.records import active_rollouts, find_rollout
 from shoal.control.domain.specs import kind_named
 from shoal.control.domain.timeline import in_order, read_steps
 from shoal.errors import BadRequest
@@ -98,8 +99,7 @@ class Queries:
                 return await self._overview(session, who, infrastructure)
             row, within = await get(session, who.workspace_id, ref)
             if isinstance(row, tables.App):
-                found = await self._app_status(session, row, infrastructure)
-                return {"object": _short(row, within), **found[0]}
+                return {"object": _short(row, within), **await self._app_status(session, row, infrastructure)}
             if isinstance(row, tables.Project | tables.Environment):
                 rows = await _apps_in(session, row)
                 shown = await self._app_summaries(session, rows, infrastructure)
@@ -116,12 +116,13 @@ class Queries:
             row, within = await get(session, who.workspace_id, ref)
             if not isinstance(row, tables.App):
                 raise BadRequest(f"{ref.kind} has no explanation: use an App")
-            shown, facts = await self._app_status(session, row, infrastructure)
+            shown = await self._app_status(session, row, infrastructure)
+            rollout = await find_rollout(session, row.id)
             of = tables.Sentinel.environment_id.in_((row.environment_id, ""))
             found = await self._gateway_list(session, who, infrastructure, of)
         regions = {each["region"] for each in shown["regions"]}
         serving = [each for each in found if each["environment"] or each["region"] in regions]
-        lines = [*views.explain(row, shown, facts), *explained(serving)]
+        lines = [*views.explain(row, shown, rollout), *explained(serving)]
         return {"object": _short(row, within), "lines": lines, "status": shown}
 
     async def history(self, who: Actor, ref: ObjectRef, *, limit: int = 100) -> dict[str, Any]:
@@ -231,9 +232,9 @@ class Queries:
 
     async def _app_status(
         self, session: AsyncSession, app: tables.App, infrastructure: Infrastructure
-    ) -> tuple[dict[str, Any], views.StatusFacts]:
+    ) -> dict[str, Any]:
         deployments, facts = await self._facts(session, [app], infrastructure)
-        return views.app_status(app, deployments, facts), facts
+        return views.app_status(app, deployments, facts)
 
     async def _app_summaries(
         self,
@@ -273,7 +274,7 @@ class Queries:
         rows = list(topology)
         facts = replace(
             self._names(infrastructure), topology=rows, desired=list(desired), instances=list(instances),
-            behind=await _behind(session, apps, deployments, rows),
+            behind=await _behind(session, apps, deployments, rows), rollouts=await active_rollouts(session, ids),
         )  # fmt: skip
         return deployments, facts
 
@@ -295,7 +296,7 @@ class Queries:
             )
         )
         return {
-            "apps": await self._app_summaries(session, apps, infrastructure, ("regions", "others")),
+            "apps": await self._app_summaries(session, apps, infrastructure, ("regions", "others", "rollout")),
             "agents": self._agents(infrastructure, None),
             "gateways": await self._gateway_list(session, who, infrastructure),
             "refused": await self._refused(session, who, infrastructure),

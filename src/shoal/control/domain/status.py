@@ -12,6 +12,7 @@ from typing import Any
 
 from shoal.control.database import tables
 from shoal.control.domain.plan import needed_regions, told_instances
+from shoal.control.domain.rollouts.views import rollout_brief, rollout_sentence
 from shoal.sync.keys import Place
 
 BAD = frozenset({"ApplyFailed", "AgentLost", "Failing", "Unplaced"})
@@ -32,6 +33,7 @@ class StatusFacts:
     instances: Sequence[tables.Instance] = ()
     # by app and region, the gateways whose acknowledgement is waited for
     behind: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
+    rollouts: Mapping[str, tables.Rollout] = field(default_factory=dict)  # those under way, by app
     _rows: dict[str, list[tables.Topology]] = field(default_factory=dict, init=False)
     _desired: dict[str, dict[Place, tables.Desired]] = field(default_factory=dict, init=False)
     _instances: dict[tuple[str, Place], list[tables.Instance]] = field(default_factory=dict, init=False)
@@ -94,6 +96,7 @@ def app_status(app: tables.App, deployments: Sequence[tables.Deployment], facts:
         "regions": regions,
         "others": others,
         "conditions": _conditions(newest, len(ready), len(wanted), regions, app),
+        "rollout": rollout_brief(facts.rollouts[app.id]) if app.id in facts.rollouts else None,
     }
 
 
@@ -381,9 +384,12 @@ def refused_pieces(row: tables.Desired, name: str, cluster: str) -> list[dict[st
     ]
 
 
-def explain(app: tables.App, status: Mapping[str, Any], facts: StatusFacts) -> list[str]:
-    """Why things are where they are, and why they are not ready, in sentences."""
+def explain(app: tables.App, status: Mapping[str, Any], rollout: tables.Rollout | None) -> list[str]:
+    """Why things are where they are, why they are not ready, and what the newest rollout waits for or why it went back,
+    in sentences."""
     lines: list[str] = [f"{app.name}: {status['summary']}"]
+    if rollout is not None and (text := rollout_sentence(rollout)):
+        lines.append(text)
     for row in status["regions"]:
         where = f"{row['region'] or 'leaving'} → {row['cluster'] or '(no cluster)'}/{row['shard'] or '-'}"
         placement = row.get("placement") or {}

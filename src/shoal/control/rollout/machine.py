@@ -84,6 +84,23 @@ def due_ms(strategy: Strategy, progress: Progress, now_ms: int) -> int:
     return min((each for each in times if each > now_ms), default=now_ms + _LOOK_AGAIN_MS)
 
 
+def step_until_ms(strategy: Strategy, progress: Progress) -> int:
+    """When the time of the step is over, or of keeping the old revision; 0 where nothing waits for a time."""
+    if progress.phase == KEEPING:
+        return progress.kept_until_ms
+    if progress.phase != RUNNING or not progress.settled_ms or progress.is_paused:
+        return 0
+    wait_s = _wait_s(strategy, progress)
+    return progress.settled_ms + _ms(wait_s) if wait_s else 0
+
+
+def held_until_ms(strategy: Strategy, progress: Progress) -> int:
+    """When it goes back if what it waits for does not come; 0 where it does not wait for such a thing."""
+    if progress.phase != RUNNING or not strategy.is_configured or not progress.held_ms:
+        return 0
+    return progress.held_ms + _ms(strategy.hold_limit_s)
+
+
 def _noted(strategy: Strategy, progress: Progress, facts: RolloutFacts) -> Progress:
     """What the facts say that is remembered: the newest look, and since when instances are missing."""
     short = bool(_short(strategy, progress, facts))

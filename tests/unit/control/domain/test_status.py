@@ -178,7 +178,7 @@ def test_revisions_beside_each_other_are_judged_each_by_its_own_rows() -> None:
 def test_explain_gives_the_reason_of_the_placement_and_of_what_is_wrong() -> None:
     app, deployment = app_and_deployment()
     facts = two_regions(error={"reason": "Forbidden", "message": "may not create pods", "attempts": 2})
-    lines = status.explain(app, status.app_status(app, [deployment], facts), facts)
+    lines = status.explain(app, status.app_status(app, [deployment], facts), None)
     assert "eu → eu1/s1: placed because only this cluster accepts it" in lines
     assert "us → us1/s1: ApplyFailed, may not create pods, 2 attempts" in lines
 

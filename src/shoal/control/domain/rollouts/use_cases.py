@@ -16,6 +16,7 @@ from shoal.control.domain.objects import ObjectScope, get, withins
 from shoal.control.domain.rollouts import people
 from shoal.control.domain.rollouts.engine import facts_of_regions
 from shoal.control.domain.rollouts.records import active_rollouts, decisions_of, due_apps, find_rollout
+from shoal.control.domain.rollouts.region_numbers import region_numbers
 from shoal.control.domain.rollouts.reverting import needs_revert, revert
 from shoal.control.domain.rollouts.views import rollout_details, rollout_json
 from shoal.control.domain.work import PendingWork
@@ -59,10 +60,12 @@ class RolloutCommands(Changes):
             if row is None:
                 raise NotFound.of("rollouts", GROUP, f"{ref}/{number}" if number else str(ref))
             found = await load_apps(session, [app.id])
-            regions = await facts_of_regions(session, found[0]) if row.phase != ENDED and found[0].rollout else {}
+            is_shown = row.phase != ENDED and found[0].rollout is not None
+            regions = await facts_of_regions(session, found[0]) if is_shown else {}
+            numbers = await region_numbers(session, found[0], self._now()) if is_shown else {}
             decisions = await decisions_of(session, row)
         names = {id_: each.name for id_, each in infrastructure.regions.items()}
-        return rollout_details(row, regions, names, decisions, {})
+        return rollout_details(row, regions, names, decisions, numbers)
 
     async def template_again(self, who: Actor, ref: ObjectRef, verb: str) -> dict[str, Any]:
         """The template to apply for ``retry``, which is what the last rollout took back, or for ``undo``, which is what

@@ -1,0 +1,242 @@
+"""``shoal rollout``: shows how a new revision of an app replaces the old one, and lets people decide on the way."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from shoal.base.clock import RealClock
+from shoal.cli.apps import new_app
+from shoal.cli.fleet.kinds import ObjectName
+from shoal.cli.fleet.rollout_text import (
+    DECISION_COLUMNS,
+    HISTORY_COLUMNS,
+    answer_of,
+    began,
+    decision_rows,
+    history_rows,
+    lines_of,
+    picture,
+)
+from shoal.cli.fleet.session import CorrelationId, Environment, FleetSession, NoSuchObject, Project, opened
+from shoal.cli.options import ContextName, Output
+from shoal.cli.printers import Format, document, render
+from shoal.cli.rest import RequestRefused
+from shoal.cli.watching import REFRESH_S, Display, ReconnectingStream
+from shoal.errors import ConfigError
+
+app = new_app("Show and steer how the new revision of an app replaces the old one.", group=True)
+
+AppName = Annotated[str, typer.Argument(metavar="APP", help="NAME, or PROJECT/ENVIRONMENT/NAME")]
+Reason = Annotated[str, typer.Option(help="why, for those who read the history")]
+
+Shown = dict[str, Any]
+
+
+@app.command()
+def status(
+    name: AppName,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="show every change until it is promoted or has gone back")
+    ] = False,
+    number: Annotated[int, typer.Option(min=0, help="which rollout of the app; default: the newest")] = 0,
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """Show where a rollout is: its waves and steps with the one that is under way in brackets, and in each region the
+    weight that is wanted and that gateways have taken, ready instances, and the requests of the last minute to both
+    revisions. With --watch, the exit code is 1 if it goes back."""
+    if watch and number:
+        raise ConfigError("--watch follows the newest rollout: leave out --number, or --watch")
+    with opened(context, project, environment) as session:
+        ref = session.find("app", name)
+        shown = rollout_of(session, ref, number)
+        if watch:
+            raise typer.Exit(_follow(session, ref, shown, output))
+        typer.echo(
+            picture(shown, str(ref), RealClock().now()) if output is Format.TABLE else document(shown, output), nl=False
+        )
+
+
+@app.command()
+def history(
+    name: AppName,
+    number: Annotated[int, typer.Option(min=0, help="show the decisions of this rollout")] = 0,
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """Show the rollouts of an app, newest first; with --number what was decided in one of them, when, by whom and
+    why."""
+    with opened(context, project, environment) as session:
+        ref = session.find("app", name)
+        if number:
+            found = rollout_of(session, ref, number)["decisions"]
+            table = render(decision_rows(found), DECISION_COLUMNS)
+        else:
+            found = session.get(ref, "rollouts")["items"]
+            table = render(history_rows(found, RealClock().now()), HISTORY_COLUMNS) if found else _none(ref) + "\n"
+        typer.echo(table if output is Format.TABLE else document({"items": found}, output), nl=False)
+
+
+@app.command()
+def pause(
+    name: AppName,
+    reason: Reason = "",
+    correlation_id: CorrelationId = "",
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """Stay at the step that is under way. Weights stay as they are, and failures still take the rollout back."""
+    with opened(context, project, environment, correlation=correlation_id) as session:
+        _command(session, "pause", name, reason, output)
+
+
+@app.command()
+def resume(
+    name: AppName,
+    reason: Reason = "",
+    correlation_id: CorrelationId = "",
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """End a pause, approve a step that waits for approval, or go on after a failure that froze the rollout."""
+    with opened(context, project, environment, correlation=correlation_id) as session:
+        _command(session, "resume", name, reason, output)
+
+
+@app.command()
+def skip(
+    name: AppName,
+    reason: Reason = "",
+    correlation_id: CorrelationId = "",
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """Leave out the rest of the step that is under way."""
+    with opened(context, project, environment, correlation=correlation_id) as session:
+        _command(session, "skip", name, reason, output)
+
+
+@app.command()
+def promote(
+    name: AppName,
+    reason: Reason = "",
+    correlation_id: CorrelationId = "",
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """Leave out all steps that are left. Regions still go in their waves, and wait until instances are ready."""
+    with opened(context, project, environment, correlation=correlation_id) as session:
+        _command(session, "promote", name, reason, output)
+
+
+@app.command()
+def abort(
+    name: AppName,
+    reason: Reason = "",
+    correlation_id: CorrelationId = "",
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """Give all requests back to the old revision, in all regions at once. The new one may be applied again."""
+    with opened(context, project, environment, correlation=correlation_id) as session:
+        _command(session, "abort", name, reason, output)
+
+
+@app.command()
+def retry(
+    name: AppName,
+    correlation_id: CorrelationId = "",
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """Apply the revision again that the last rollout took back, with all its steps."""
+    with opened(context, project, environment, correlation=correlation_id) as session:
+        _again(session, "retry", name, output)
+
+
+@app.command()
+def undo(
+    name: AppName,
+    correlation_id: CorrelationId = "",
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """Go back to the revision that the last rollout began from, without steps. While it is kept, this is one change of
+    weights."""
+    with opened(context, project, environment, correlation=correlation_id) as session:
+        _again(session, "undo", name, output)
+
+
+def rollout_of(session: FleetSession, ref: ObjectName, number: int = 0) -> Shown:
+    """A rollout of an app, the newest without a number."""
+    try:
+        found: Shown = session.rest.get(f"{ref.path}/rollout", number=number or None)
+    except RequestRefused as refused:
+        if refused.status != 404:
+            raise
+        session.get(ref)  # without the app, this says so
+        raise NoSuchObject(
+            f"app {ref} has no rollout {number}: `shoal rollout history {ref}` lists them" if number else _none(ref)
+        ) from None
+    return found
+
+
+def _none(ref: ObjectName) -> str:
+    return f"app {ref} has no rollout yet: its first revision replaces nothing"
+
+
+def _command(session: FleetSession, verb: str, name: str, reason: str, output: Format) -> None:
+    ref = session.find("app", name)
+    found = session.send("POST", ref, f"rollout/{verb}", {"reason": reason} if reason else {})
+    typer.echo(f"{answer_of(verb, found, str(ref))}\n" if output is Format.TABLE else document(found, output), nl=False)
+    session.say_correlation()
+
+
+def _again(session: FleetSession, verb: str, name: str, output: Format) -> None:
+    ref = session.find("app", name)
+    changed = session.send("POST", ref, f"rollout/{verb}")
+    if output is not Format.TABLE:
+        typer.echo(document(changed, output), nl=False)
+    else:
+        typer.echo(began(rollout_of(session, ref), str(ref)))
+    session.say_correlation()
+
+
+def _follow(session: FleetSession, ref: ObjectName, shown: Shown, output: Format) -> int:
+    """Show every change until the rollout has ended, or only keeps the old revision; the exit code."""
+    display, clock, number = Display(), RealClock(), shown["number"]
+    refresh_s = REFRESH_S if display.is_terminal and output is Format.TABLE else None
+    with ReconnectingStream(session.rest, f"{ref.path}/rollout/watch") as stream:
+        while True:
+            if output is not Format.TABLE:
+                display.show_document(shown, output)
+            elif display.is_terminal:
+                display.show(picture(shown, str(ref), clock.now()))
+            else:
+                display.show("".join(f"{line}\n" for line in lines_of(shown, str(ref))))
+            if shown["phase"] in ("keeping", "ended"):
+                return 0 if shown["phase"] == "keeping" or shown["outcome"] == "promoted" else 1
+            found = stream.next(refresh_s)
+            if found is not None and found["number"] != number:
+                found = rollout_of(session, ref, number)  # a newer one has taken its place
+            shown = found if found is not None else shown
