@@ -62,6 +62,7 @@ PRINTS_FOR_PEOPLE = ("shoal.cli.", "shoal.app.commands.", "shoal.testing.")
 PRINTS = {
     "shoal.app.processes": "the line `ready URL`, for which others wait",
     "shoal.app.demo.server": "a workload: what it prints is what `kubectl logs` shows",
+    "shoal.app.demo.load": "a command for a terminal: the counts of what it has sent",
     "shoal.node.runtime.process.echo": "a workload",
     "shoal.kube.schema.compile": "a step of the set-up",
 }

@@ -119,7 +119,7 @@ def answer_of(verb: str, found: Shown, app: str) -> str:
             return f"{head} is paused at {_place(found)}; `shoal rollout resume` lets it go on"
         case "resume" | "skip":
             waits = f": {found['reason']}" if found["reason"] else ""
-            return f"{head} goes on at {_place(found)}{waits}" if found["phase"] == "running" else began(found, app)
+            return f"{head} goes on at {_place(found)}{waits}" if _place(found) else f"{head}: {state_of(found)}"
         case "promote":
             return f"{head} is promoted without the steps that are left: revision {found['revision']} gets all requests"
         case _:
@@ -127,15 +127,14 @@ def answer_of(verb: str, found: Shown, app: str) -> str:
 
 
 def began(found: Shown, app: str) -> str:
-    """What has begun, or where it has got to, in one line."""
+    """What has begun, in one line; without steps it may have ended by now."""
     head = f"rollout {found['number']} of {app}"
     if found["phase"] == "goingBack" or found.get("outcome") == "rolledBack":
         word = "goes" if found["phase"] == "goingBack" else "went"
         return f"{head} {word} back to revision {found['stableRevision']} in all regions"
-    if found["phase"] != "running":
-        return f"{head}: {state_of(found)}"
-    how = f"{found['strategy']}, {_place(found)}" if found["configured"] and not found["hurried"] else "without steps"
-    return f"{head} replaces revision {found['stableRevision']} by {found['revision']}, {how}"
+    has_steps = found["configured"] and not found["hurried"]
+    how = ", ".join(each for each in (found["strategy"], _place(found)) if each) if has_steps else "without steps"
+    return f"{head}: revision {found['revision']} takes the place of {found['stableRevision']}, {how}"
 
 
 def _head(found: Shown, app: str, now: datetime) -> list[tuple[str, Any]]:

@@ -114,9 +114,12 @@ def test_a_command_answers_with_one_line(verb: str, more: dict[str, Any], line: 
 
 def test_what_began_is_said_with_its_strategy_or_without_steps() -> None:
     head = "rollout 3 of demo/production/shop"
-    assert began(a_shown_rollout(), APP) == f"{head} replaces revision 1 by 2, canary, wave 1/2, step 2/6, weight 5 %"
-    assert began(a_shown_rollout(hurried=True), APP) == f"{head} replaces revision 1 by 2, without steps"
-    assert began(a_shown_rollout(configured=False), APP) == f"{head} replaces revision 1 by 2, without steps"
+    assert (
+        began(a_shown_rollout(), APP)
+        == f"{head}: revision 2 takes the place of 1, canary, wave 1/2, step 2/6, weight 5 %"
+    )
+    assert began(a_shown_rollout(hurried=True), APP) == f"{head}: revision 2 takes the place of 1, without steps"
+    assert began(a_shown_rollout(configured=False), APP) == f"{head}: revision 2 takes the place of 1, without steps"
 
 
 def test_history_has_the_time_and_the_outcome_of_each() -> None:

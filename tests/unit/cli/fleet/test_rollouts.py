@@ -56,7 +56,7 @@ def test_retry_and_undo_begin_other_rollouts(shoal: Shoal, project: str, tmp_pat
     name = begun(shoal, project, tmp_path)
     assert "nothing to retry" in shoal("rollout", "retry", name).err
     assert shoal("rollout", "abort", name).code == 0
-    assert shoal("rollout", "retry", name).out.startswith(f"rollout 2 of {name} replaces revision ")
+    assert shoal("rollout", "retry", name).out.startswith(f"rollout 2 of {name}: revision 4 takes the place of ")
     back = shoal("rollout", "undo", name)
     assert (back.code, back.out) == (0, f"rollout 2 of {name} went back to revision 3 in all regions\n"), back
 
@@ -66,7 +66,7 @@ def test_a_rollback_says_that_it_is_a_rollout_without_steps(shoal: Shoal, projec
         shoal("apply", "-f", a_file(tmp_path, an_app(project, env={"A": text})))
     back = shoal("rollback", "app", f"{project}/production/web", "--to", "2")
     assert back.code == 0
-    assert back.out.splitlines()[-1].endswith("replaces revision 1 by 4, without steps")
+    assert back.out.splitlines()[-1].endswith("revision 4 takes the place of 1, without steps")
 
 
 def test_a_watch_ends_when_the_rollout_has_gone_back_with_exit_code_1(
