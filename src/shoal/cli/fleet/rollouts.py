@@ -9,6 +9,7 @@ import typer
 from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.kinds import ObjectName
+from shoal.cli.fleet.rollout_plan import plan
 from shoal.cli.fleet.rollout_text import (
     DECISION_COLUMNS,
     HISTORY_COLUMNS,
@@ -27,6 +28,7 @@ from shoal.cli.watching import REFRESH_S, Display, ReconnectingStream
 from shoal.errors import ConfigError
 
 app = new_app("Show and steer how the new revision of an app replaces the old one.", group=True)
+app.command()(plan)
 
 AppName = Annotated[str, typer.Argument(metavar="APP", help="NAME, or PROJECT/ENVIRONMENT/NAME")]
 Reason = Annotated[str, typer.Option(help="why, for those who read the history")]

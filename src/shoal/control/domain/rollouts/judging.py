@@ -50,7 +50,9 @@ async def look(work: PendingWork, known: KnownApp, rollout: KnownRollout) -> Ana
         stable=rollout.row.stable_revision,
         since_ms=progress.entered_ms,
         warm_until_ms=progress.settled_ms + WARM_MS if progress.settled_ms else work.now,
-        weights={id_: each.weight for id_, each in regions.items() if each.weight},
+        weights={
+            id_: each.weight for id_, each in regions.items() if each.weight and 0 < progress.settled_ms <= span[0]
+        },
     )
     facts = judge(rules, progress, found)
     if facts is None:

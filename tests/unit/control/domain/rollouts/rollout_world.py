@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from fleet_world import ADMIN, World, an_app, doc, ref
@@ -12,9 +14,22 @@ CANARY = {"steps": [{"weight": 25}, {"pause": "60s"}, {"weight": 50}, {"pause": 
 APP = ref("App", "web")
 
 
-async def play(world: World, rounds: int = 12, *, only: tuple[int, ...] | None = None) -> None:
+Action = Callable[[], Awaitable[None]]
+
+
+async def once(action: Action) -> None:
+    await action()
+
+
+async def play(
+    world: World,
+    rounds: int = 12,
+    *,
+    only: tuple[int, ...] | None = None,
+    how: Callable[[Action], Awaitable[None]] = once,
+) -> None:
     """Agents run what they are told and gateways take their routes, until nothing changes. ``only``: revisions whose
-    instances become ready."""
+    instances become ready. ``how`` does each of these actions."""
     before: Any = None
     for _ in range(rounds):
         now = (await shares(world), [each.version for each in await world.rows(tables.Rollout)])
@@ -26,12 +41,11 @@ async def play(world: World, rounds: int = 12, *, only: tuple[int, ...] | None =
         for row in await world.rows(tables.Topology):
             count = row.replicas if row.instances is None else row.instances
             ready = only is None or deployments[row.deployment_id].revision in only
-            await world.report(
-                row.deployment_id, only=clusters[row.cluster_id], count=count, ready=ready,
-                **({} if ready else {"status": "failed", "reason": "CrashLoopBackOff", "restarts": 3}),
-            )  # fmt: skip
-        await world.report_config("route")
-        await world.fleet.keep_rollouts()
+            crash = {} if ready else {"status": "failed", "reason": "CrashLoopBackOff", "restarts": 3}
+            told: dict[str, Any] = {"only": clusters[row.cluster_id], "count": count, "ready": ready, **crash}
+            await how(partial(world.report, row.deployment_id, **told))
+        await how(partial(world.report_config, "route"))
+        await how(world.fleet.keep_rollouts)
 
 
 async def served(world: World, **options: Any) -> None:

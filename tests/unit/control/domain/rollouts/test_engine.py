@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
-from fleet_world import ADMIN, VIEWER, a_fleet, an_app
-from rollout_world import APP, CANARY, decided, play, rollout, served, shares
+from fleet_world import ADMIN, VIEWER, World, a_fleet, an_app
+from rollout_world import APP, CANARY, Action, decided, play, rollout, served, shares
 
 from shoal.control.database import tables
 from shoal.control.database.transaction import Tx
 from shoal.errors import Conflict, Forbidden, ServiceUnavailable
+
 
 async def test_a_canary_takes_its_steps_and_keeps_stable_at_its_full_size(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
@@ -255,10 +255,10 @@ async def test_a_database_that_goes_away_at_any_commit_repeats_and_skips_no_step
         if count % every == 0:
             raise ServiceUnavailable("the database fails over")
 
-    async def until_done(step: Step) -> None:
+    async def until_done(action: Action) -> None:
         while True:
             try:
-                return await step()
+                return await action()
             except ServiceUnavailable:
                 continue
 

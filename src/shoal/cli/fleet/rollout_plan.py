@@ -1,4 +1,4 @@
-"""``shoal rollout``: shows how the revisions of an app replace each other."""
+"""``shoal rollout plan``: plays how the revisions of an app will replace each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.base.clock import RealClock
-from shoal.cli.apps import new_app
 from shoal.cli.fleet.apply import Files
 from shoal.cli.fleet.documents import ManifestDocument, parse, placed, read_all
 from shoal.cli.fleet.session import Environment, Project
@@ -22,12 +21,9 @@ if TYPE_CHECKING:
     from shoal.control.domain.rehearsal_script import RehearsedEvents
     from shoal.control.rollout.rehearsal import RehearsedRow
 
-app = new_app("Show how the revisions of an app replace each other.", group=True)
-
 COLUMNS = ("time", "wave", "step", "region", "weight", "candidate", "stable", "decision", "reason")
 
 
-@app.command()
 def plan(
     filename: Files = None,
     simulate: Annotated[
