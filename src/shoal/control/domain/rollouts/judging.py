@@ -42,6 +42,7 @@ async def look(work: PendingWork, known: KnownApp, rollout: KnownRollout) -> Ana
     deployments = {id_ for each in regions.values() for id_ in (each.candidate, each.stable)}
     samples = await read_samples(work.session, environment, deployments, *span)
     found = windows(samples, regions, heard, span)
+    has_settled = 0 < progress.settled_ms <= span[0]  # else weights were others in a part of the time
     rules = Rules(
         abort=strategy.abort,
         bounds_ms=BOUNDS_MS,
