@@ -10,7 +10,7 @@ from shoal.control.api.parameters import Name
 from shoal.control.domain.kinds.app import MAX_REPLICAS, SIGNALS
 from shoal.control.domain.kinds.places import SERVICES
 from shoal.control.domain.kinds.rollout import ON_FAILURE
-from shoal.control.domain.kinds.rollout_checks import CHECKS, FORMATS, MAX_CHECKS, OCCASIONS
+from shoal.control.domain.kinds.rollout_checks import CHECKS, FORMATS, MAX_CHECKS, MOST_REQUESTS, OCCASIONS
 from shoal.control.domain.kinds.rollout_steps import DAYS, MAX_COUNT, MAX_STEPS, MAX_WAVES
 from shoal.control.domain.kinds.scopes import MAX_GATEWAYS
 from shoal.control.rollout.strategy import STRATEGIES
@@ -153,6 +153,17 @@ class AbortRules(Part):
     p95: Duration = UNSET
     p99: Duration = UNSET
     p99_9: Duration = field(name="p99.9", default=UNSET)
+    minRequests: Maybe[
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=MOST_REQUESTS,
+                description="Requests to the new revision that an analysis waits for; at most 600 if left "
+                "out. With fewer it ends sooner and misses more",
+            ),
+        ]
+    ] = UNSET
 
 
 class RolloutCheck(Part):

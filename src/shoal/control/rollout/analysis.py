@@ -6,8 +6,8 @@
     pass           everything else
 
 ``look`` takes what it returned before and one window. Windows should be as short as the samples (5 s): a window is one
-observation per region, however many requests it has, so that requests may fail together. What a step has seen begins
-again when ``Rules.since_ms`` changes; evidence goes on for the whole rollout. A failure is final.
+observation, per region where revisions are compared, however many requests it has, so that requests may fail together.
+What a step has seen begins again when ``Rules.since_ms`` changes; evidence goes on for the whole rollout. A failure is final.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import ceil, log1p
+from math import ceil, floor
 from typing import Any
 
-from shoal.control.rollout.measures import ERROR_RATIO, NOTICED, Counts, Measure, Totals, measures
+from shoal.control.rollout.measures import Counts, Measure, Totals, brings, measures
 from shoal.control.rollout.progress import AnalysisFacts
 from shoal.control.rollout.sequential import begun, started, strongest
 from shoal.control.rollout.strategy import AbortSpec
 
 _EVENTS = 30  # of a defect, that a step waits for: so many requests of the candidate that it would have had them
-_REACH = 12.0  # logarithm of the evidence that a step's windows could have brought, from a candidate that is all bad
+_REACH = 12.0  # logarithm of the evidence that a step's warm windows could have brought, from a bad candidate
 _ANEW_MS = 120_000  # within a step the tests begin anew: a defect may begin late
 _SHOWN = 100  # requests; with fewer in a step, words are about the step before it too
 _PAST = 50_000  # requests of stable whose latency is remembered: half is forgotten when there are more
@@ -89,6 +89,7 @@ def look(rules: Rules, state: dict[str, Any], window: Window) -> AnalysisFacts:
     judged = _measures(rules.abort, rules.bounds_ms)
     for region in sorted({*window.candidate, *window.stable}):
         _take(rules, judged, memory, window, region)
+    _take_together(rules, judged, memory, window)
     for region, counts in window.stable.items():  # only now: thresholds come from earlier windows
         memory.past[region] = _remembered(memory.past.get(region), counts.latency)
     if not memory.failure:
@@ -121,7 +122,7 @@ def _entered(rules: Rules, memory: _Memory, until_ms: int) -> _Memory:
 
 
 def _take(rules: Rules, judged: Iterable[Measure], memory: _Memory, window: Window, region: str) -> None:
-    """Add what a region did in a window to the evidence of the region and of all of them."""
+    """Add what a region did in a window to its sums, and to the evidence of the region and of all of them."""
     candidate, stable = window.candidate.get(region), window.stable.get(region)
     mine, others = candidate.requests if candidate else 0, stable.requests if stable else 0
     if weight := rules.weights.get(region):
@@ -134,26 +135,42 @@ def _take(rules: Rules, judged: Iterable[Measure], memory: _Memory, window: Wind
     memory.candidate[region] = _plus(memory.candidate.get(region), candidate)
     if not mine:
         return
-    if others:
-        odds = ERROR_RATIO * mine / others
-        memory.reach += min(1.0, mine * NOTICED) * log1p(0.9 / odds)
     is_cold = window.until_ms < rules.warm_until_ms
+    if others and not is_cold:
+        memory.reach += brings(mine, others)
+    if region not in memory.own and len(memory.own) < memory.regions:
+        memory.own.append(region)
     past = memory.past.get(region, [])
     for measure in judged:
         if is_cold and measure.key.startswith("latency"):
             continue
         factors = measure.factors(candidate, stable, past)
-        if factors:
-            _add(memory, measure.key, region, factors)
+        if not factors:
+            continue
+        if region in memory.own:
+            _add(memory, f"{measure.key}/{region}", factors)
+        if measure.needs_stable:
+            _add(memory, f"{measure.key}/", factors)
 
 
-def _add(memory: _Memory, measure: str, region: str, factors: Sequence[float]) -> None:
-    if region not in memory.own and len(memory.own) < memory.regions:
-        memory.own.append(region)
-    for scope in ("", region) if region in memory.own else ("",):
-        key = f"{measure}/{scope}"
-        known = memory.evidence.get(key) or begun(memory.starts, len(factors))
-        memory.evidence[key] = [a + b for a, b in zip(known, factors, strict=True)]
+def _take_together(rules: Rules, judged: Iterable[Measure], memory: _Memory, window: Window) -> None:
+    """Add what all regions did to the evidence against limits: a fault that they share is one observation."""
+    limits = [each for each in judged if not each.needs_stable]
+    known = [each for each in window.candidate.values() if each.requests]
+    if not known or not limits:
+        return
+    requests, failed, *latency = (sum(at) for at in zip(*map(_numbers, known), strict=True))
+    together = Counts(requests=requests, failed=failed, latency=tuple(latency))
+    for measure in limits:
+        if window.until_ms < rules.warm_until_ms and measure.key.startswith("latency"):
+            continue
+        if factors := measure.factors(together, None, ()):
+            _add(memory, f"{measure.key}/", factors)
+
+
+def _add(memory: _Memory, key: str, factors: Sequence[float]) -> None:
+    known = memory.evidence.get(key) or begun(memory.starts, len(factors))
+    memory.evidence[key] = [a + b for a, b in zip(known, factors, strict=True)]
 
 
 def _failure(rules: Rules, judged: Iterable[Measure], memory: _Memory) -> str:
@@ -182,7 +199,8 @@ def _hold(rules: Rules, judged: Iterable[Measure], memory: _Memory, window: Wind
                 f"revision {rules.candidate} got {memory.got[region]} requests in {rules.regions.get(region, region)}, "
                 f"its weight of {rules.weights.get(region, 0)} % means about {expected:.0f}"
             )
-    needed = max(ceil(_EVENTS / each.defect) for each in judged)
+    enough = max(ceil(_EVENTS / each.defect) for each in judged)
+    needed = rules.abort.min_requests or enough
     requests = _requests(memory.candidate)
     if requests < needed:
         return f"{requests} of {needed} requests to revision {rules.candidate} that a judgement needs"
@@ -193,8 +211,9 @@ def _hold(rules: Rules, judged: Iterable[Measure], memory: _Memory, window: Wind
                 f"revision {rules.stable} got {others} requests, comparing with it needs {needed}: "
                 "wait, or set limits for errors and latency"
             )
-        if memory.reach < _REACH:
-            return f"{memory.reach / _REACH:.0%} of the samples that comparing with revision {rules.stable} needs"
+        reach = _REACH * min(1.0, needed / enough)
+        if memory.reach < reach:
+            return f"{floor(100 * memory.reach / reach)} % of the samples that comparing with revision {rules.stable} needs"
     return ""
 
 
@@ -230,8 +249,12 @@ def _requests(sums: Mapping[str, list[int]]) -> int:
 
 
 def _plus(known: list[int] | None, counts: Counts) -> list[int]:
-    more = (counts.requests, counts.failed, *counts.latency)
+    more = _numbers(counts)
     return list(more) if known is None else [a + b for a, b in zip(known, more, strict=True)]
+
+
+def _numbers(counts: Counts) -> tuple[int, ...]:
+    return (counts.requests, counts.failed, *counts.latency)
 
 
 def _remembered(known: list[int] | None, latency: tuple[int, ...]) -> list[int]:

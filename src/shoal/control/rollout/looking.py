@@ -17,7 +17,7 @@ from shoal.control.rollout.samples import TrafficSample
 WINDOW_MS = 5000
 STALE_MS = 20_000  # gateways are heard of every 15 s at the latest
 MOST_WINDOWS = 60  # of one look: what is older was missed while no control plane was there, and is not judged
-WARM_MS = 10_000  # after a step has settled: instances that have just begun are slow
+WARM_MS = 10_000 + WINDOW_MS  # after a step has settled: instances that have just begun are slow, for 10 s
 
 
 @dataclass(frozen=True, slots=True)

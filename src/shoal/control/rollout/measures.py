@@ -6,24 +6,29 @@ each of its alternatives, and says in words what it has found.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
-from shoal.control.rollout.sequential import limit_factors, split_factors
+from shoal.control.rollout.sequential import STAKE, TIMES, fair_full, filled, gap_factor, limit_factors, most_filled
 from shoal.control.rollout.strategy import AbortSpec, LatencyLimit
 
 ERROR_SHARE = 0.002  # of its requests the candidate may fail, whatever stable does,
 ERROR_RATIO = 1.25  # or so many times stable's share
 SLOWER_RATIO = 1.1  # it may be so many times as slow as stable,
-SLOWER_MS = 5.0  # or slower by this, whichever is more
+SLOWER_MS = 20.0  # or slower by this, whichever is more
+SLOW_RATIO = 1.25  # as many requests as stable may be beyond stable's p95 and p99, times this: small samples, few instances
 NOTICED = 0.05  # the share of failing or slow requests that analysis is to notice
 
-_ERROR_ODDS = (2.0, 5.0, 20.0)
-_QUANTILES = (0.5, 0.5, 0.9, 0.9, 0.99, 0.99)
-_SLOW_ODDS = (1.2, 3.0, 1.3, 5.0, 2.0, 30.0)  # alternatives, one for each quantile
+_ERRORS_FULL = 20 * ERROR_SHARE  # a window in which more fail is no worse
+_STAKES = (STAKE, 0.4)  # for much worse than stable, and for a little
+_MOST, _MOST_FULL = 0.9, 0.5  # alternatives of latency: half of the requests are beyond stable's p90;
+_BODY = ((0.4, 0.65), (0.65, 0.9))  # all are slower, on average of two thresholds between these quantiles;
+_BODY_TIMES, _BODY_LEAST = 1.4, 0.15  # so many times as many as stable has count in full, but at least this share
+_TAIL = ((0.95, 0.15), (0.99, 0.05))  # few are much slower, which must show at both quantiles
+_SHOWN = (0.9, 0.5, 0.99)  # quantiles in words, one for each alternative
 _PAST_REQUESTS = 100  # of stable, before its quantiles are used
 _LEAST_LIMIT, _LARGEST_LIMIT = 1e-4, 0.999  # a share of 0 could be shown by one request, one of 1 by none
 
@@ -60,7 +65,9 @@ class Measure(Protocol):
     def components(self) -> int: ...
 
     @property
-    def needs_stable(self) -> bool: ...
+    def needs_stable(self) -> bool:
+        """Whether it compares. Faults that regions share are stable's too then, so a window of a region is one
+        observation; against a limit, a window of all regions together is."""
 
     @property
     def defect(self) -> float:
@@ -82,16 +89,25 @@ def measures(abort: AbortSpec, bounds_ms: tuple[float, ...]) -> list[Measure]:
     return found if abort.latency else [*found, SlowComparison(bounds_ms)]
 
 
+def brings(requests: int, others: int) -> float:
+    """Logarithm of the evidence that a window would bring by comparing, from a candidate with ``NOTICED`` failures."""
+    full = fair_full(_ERRORS_FULL, requests, others)
+    return gap_factor(min(1.0, requests * NOTICED, NOTICED / full))
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorLimit:
     """The candidate's share of failures against a limit."""
 
     limit: float
     written: float
-    key: str = "errors"
     weight: float = 0.5
-    components: int = 3
+    components: int = len(TIMES)
     needs_stable: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"errors:{self.written:g}"
 
     @property
     def defect(self) -> float:
@@ -108,27 +124,26 @@ class ErrorLimit:
 class ErrorComparison:
     """The candidate's share of failures against stable's in the same window.
 
-    It may be as large as ``ERROR_SHARE`` or ``ERROR_RATIO`` times stable's. Evidence must speak against both, so the
-    smaller factor of each window counts: which of the two holds may change from window to window.
+    It may be as large as ``ERROR_SHARE`` or ``ERROR_RATIO`` times stable's. The larger of the two is subtracted in each
+    window: which of them holds may change from window to window.
     """
 
     key: str = "errors"
     weight: float = 0.5
-    components: int = 3
+    components: int = len(_STAKES)
     needs_stable: bool = True
     defect: float = NOTICED
 
     def factors(self, candidate: Counts, stable: Counts | None, past: Sequence[int]) -> Sequence[float]:
         if stable is None or not stable.requests:
             return ()
-        odds = ERROR_RATIO * candidate.requests / stable.requests
-        return list(
-            map(
-                min,
-                limit_factors(candidate.failed, candidate.requests, ERROR_SHARE),
-                split_factors(candidate.failed, stable.failed, odds, _ERROR_ODDS),
-            )
+        full = fair_full(_ERRORS_FULL, candidate.requests, stable.requests)
+        allowed = max(
+            most_filled(ERROR_SHARE, candidate.requests, full),
+            filled(ERROR_RATIO * stable.failed / stable.requests, full),
         )
+        gap = filled(candidate.failed / candidate.requests, full) - allowed
+        return [gap_factor(gap, stake) for stake in _STAKES]
 
     def words(self, totals: Totals, component: int) -> str:
         stable = totals.stable_counts
@@ -142,14 +157,14 @@ class ErrorComparison:
 class SlowLimit:
     """The candidate's share of requests above a limit of milliseconds, at most ``1 - quantile``.
 
-    A limit inside a bucket acts as the bucket's upper bound: requests in that bucket count as fast enough, since
+    A limit inside a bucket acts as the bucket's upper bound, at most a fifth later: requests in that bucket count as fast enough, since
     spreading them over the bucket would see some above the limit that were not.
     """
 
     rule: LatencyLimit
     bounds_ms: tuple[float, ...]
     weight: float = 0.5
-    components: int = 3
+    components: int = len(TIMES)
     needs_stable: bool = False
 
     @property
@@ -176,63 +191,72 @@ class SlowLimit:
 
 
 class SlowComparison:
-    """The candidate's latency against stable's in the same window, at thresholds that are stable's quantiles so far.
+    """The candidate's latency against stable's in the same window, at thresholds from stable's latency so far.
 
-    With an equal distribution, shifted by what is tolerated, no more of the candidate's requests are beyond a shifted
-    threshold than of stable's beyond the threshold itself. Only the split of these between the two is looked at, so
-    what slows both down in a window says nothing.
+    The candidate may take ``SLOWER_RATIO`` times as long as stable, or ``SLOWER_MS`` longer. Its requests beyond a
+    threshold with that added, rounded up to a bound of the buckets, are compared with stable's beyond the threshold
+    itself. So what slows both down in a window says nothing, and neither does any shift within what is allowed,
+    whatever the distribution is. Few requests that are much slower must show at both p95 and p99: the smaller gap
+    counts. Beyond a quantile stable counts as what the quantile means at least, so that a few slow
+    requests beside a stable without any are not taken for a shift.
     """
 
     key = "latency"
     weight = 0.5
-    components = len(_QUANTILES)
+    components = len(_SHOWN)
     needs_stable = True
     defect = NOTICED
 
     def __init__(self, bounds_ms: tuple[float, ...]) -> None:
-        self.bounds_ms = bounds_ms
-        self._shifted = [_place(bounds_ms, max(each * SLOWER_RATIO, each + SLOWER_MS)) for each in bounds_ms]
+        shifted = [max(each * SLOWER_RATIO, each + SLOWER_MS) for each in bounds_ms]
+        self._bounds_ms = bounds_ms
+        self._shifted = [bisect_left(bounds_ms, each) for each in shifted]
+        last = len(bounds_ms) - 1
+        self._coarse = [bounds_ms[min(to, last)] / each for to, each in zip(self._shifted, bounds_ms, strict=True)]
 
     def factors(self, candidate: Counts, stable: Counts | None, past: Sequence[int]) -> Sequence[float]:
         requests, others = sum(candidate.latency), sum(stable.latency) if stable is not None else 0
         total = sum(past)
         if stable is None or not requests or not others or total < _PAST_REQUESTS:
             return ()
-        odds = requests / others
         below = list(accumulate(past))
-        found: list[float] = []
-        for quantile, alternative in zip(_QUANTILES, _SLOW_ODDS, strict=True):
-            at = bisect_left(below, quantile * total)
-            if at >= len(self.bounds_ms):
-                found.append(0.0)  # stable's quantile is beyond all bounds
-                continue
-            bucket, part = self._shifted[at]
-            slow = sum(candidate.latency[bucket + 1 :]) + part * candidate.latency[bucket]
-            found += split_factors(slow, sum(stable.latency[at + 1 :]), odds, (alternative,))
-        return found
+
+        def gap(at: int, full: float, least: float = 0.0, ratio: float = 1.0) -> float:
+            if at >= len(self._bounds_ms):
+                return 0.0  # stable's quantile is beyond all bounds
+            room = fair_full(full, requests, others)
+            slow = sum(candidate.latency[self._shifted[at] + 1 :]) / requests
+            allowed = max(least, ratio * sum(stable.latency[at + 1 :]) / others)
+            return filled(slow, room) - filled(allowed, room)
+
+        def beyond(quantile: float, full: float, ratio: float = 1.0) -> float:
+            return gap(bisect_left(below, quantile * total), full, 1.0 - quantile, ratio)
+
+        def body(low: float, high: float) -> float:
+            at = self._sharpest(below, low * total, high * total)
+            return gap(at, max(_BODY_LEAST, _BODY_TIMES * (1.0 - below[at] / total)))
+
+        gaps = (
+            beyond(_MOST, _MOST_FULL),
+            sum(body(*each) for each in _BODY) / len(_BODY),
+            min(beyond(quantile, full, SLOW_RATIO) for quantile, full in _TAIL),
+        )
+        return [gap_factor(each) for each in gaps]
 
     def words(self, totals: Totals, component: int) -> str:
-        quantile = _QUANTILES[component]
-        value = _quantile(totals.candidate_counts.latency, quantile, self.bounds_ms)
-        other = _quantile(totals.stable_counts.latency, quantile, self.bounds_ms)
+        quantile = _SHOWN[component]
+        value = _quantile(totals.candidate_counts.latency, quantile, self._bounds_ms)
+        other = _quantile(totals.stable_counts.latency, quantile, self._bounds_ms)
         return (
             f"p{quantile * 100:g} of revision {totals.candidate} is {value}{totals.where}, "
             f"{other} of revision {totals.stable}"
         )
 
-
-def _place(bounds_ms: Sequence[float], ms: float) -> tuple[int, float]:
-    """The bucket that ``ms`` is in, and the part of its requests that count as slower than ``ms``.
-
-    The part is that of a density that falls to a third from the lower bound to the upper one. Latency falls less
-    steeply nearly everywhere, so the part is too small rather than too large, in favour of the candidate.
-    """
-    bucket = bisect_left(bounds_ms, ms)
-    if bucket == len(bounds_ms):
-        return bucket, 0.0
-    low = bounds_ms[bucket - 1] if bucket else 0.0
-    above = (bounds_ms[bucket] - ms) / (bounds_ms[bucket] - low)
-    return bucket, above * (1.0 + above) / 2
+    def _sharpest(self, below: Sequence[int], low: float, high: float) -> int:
+        """Of the bounds that have between ``low`` and ``high`` requests below, the one that rounding moves least."""
+        first, end = bisect_left(below, low), bisect_right(below, high)
+        possible = range(first, min(end, len(self._bounds_ms)))
+        return min(possible, key=self._coarse.__getitem__, default=first)
 
 
 def _quantile(latency: Sequence[int], quantile: float, bounds_ms: Sequence[float]) -> str:

@@ -3,10 +3,11 @@
 An e-value is at most 1 in expectation while the claim holds. Products over windows and weighted averages over tests
 keep that, so the chance that such a number ever reaches 100 is at most 1 % (Ville), however often it is looked at.
 
-Every window and region gives one *share* between 0 and 1, whose mean is known if the claim holds, and a factor
-``1 + stake x (share - mean)``. Nothing else is assumed: requests of one window may fail together in any way, and the
-factor is still an e-value, because it looks at the window as one observation. The stake is chosen for an alternative,
-as large as it pays if requests are independent. docs/decisions/0044-judging-a-candidate.md has the reasons.
+Against a limit, every window gives one *share* between 0 and 1, whose mean is known if the claim holds, and a factor
+``1 + stake x (share - mean)``. Compared with stable it gives a *gap* between -1 and 1, whose mean is at most 0, and a
+factor ``1 + stake x gap``. Nothing else is assumed: requests of one window may fail together in any way, and the factor
+is still an e-value, because it looks at the window as one observation.
+docs/decisions/0044-judging-a-candidate.md has the reasons.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import NamedTuple
 ALPHA = 0.01  # false alarms per rollout
 
 _MOST = 0.9  # of the evidence that one window may cost
-_TIMES = (2.0, 5.0, 20.0)  # alternatives: so many times the limit
+TIMES = (2.0, 5.0)  # alternatives: so many times the limit
 _BEYOND = 500.0  # a logarithm of evidence that needs no more
+STAKE = 0.95  # of a gap: the largest, so that no window costs everything
 
 
 class Strongest(NamedTuple):
@@ -49,17 +51,31 @@ def log_factor(share: float, mean: float, alternative: float, size: float) -> fl
 def limit_factors(count: float, requests: int, limit: float) -> list[float]:
     """Against a share of at most ``limit``, one factor for each alternative."""
     share = count / requests
-    return [log_factor(share, limit, min(limit * each, (1.0 + limit) / 2), requests) for each in _TIMES]
+    return [log_factor(share, limit, min(limit * each, (1.0 + limit) / 2), requests) for each in TIMES]
 
 
-def split_factors(candidate: float, stable: float, odds: float, alternatives: Sequence[float]) -> list[float]:
-    """Of ``candidate + stable`` events, those that are the candidate's: at odds of ``odds`` to 1 at most, if the
-    claim holds, and that times each alternative otherwise."""
-    events = candidate + stable
-    if events <= 0.0:
-        return [0.0] * len(alternatives)
-    share, mean = candidate / events, odds / (1.0 + odds)
-    return [log_factor(share, mean, each * odds / (1.0 + each * odds), events) for each in alternatives]
+def filled(share: float, full: float) -> float:
+    """How much of ``full`` a share is; what is beyond it counts no more.
+
+    This is concave, so a revision with fewer requests or instances than stable, whose shares vary more, has no larger
+    mean than stable when it is as good: one bad second of its only instance cannot outweigh many small ones of stable.
+    """
+    return share / full if share < full else 1.0
+
+
+def most_filled(share: float, requests: int, full: float) -> float:
+    """The largest mean of ``filled`` if the mean of the share is at most ``share``, of so many whole requests."""
+    return min(filled(share, full), share * requests * filled(1.0 / requests, full))
+
+
+def fair_full(full: float, requests: int, others: int) -> float:
+    """``full`` where the candidate has more requests than stable: its shares vary less then, so more room is needed."""
+    return min(1.0, full * max(1.0, requests / others))
+
+
+def gap_factor(gap: float, stake: float = STAKE) -> float:
+    """What a window adds to the logarithm of the evidence that the mean of gaps, from -1 to 1, is above 0."""
+    return log1p(stake * gap)
 
 
 def begun(start: int, components: int) -> list[float]:
@@ -78,17 +94,17 @@ def started(evidence: Sequence[float], start: int) -> list[float]:
 
 
 def strongest(evidence: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> Strongest:
-    """The weighted average of all tests. It rejects whenever testing each at its share of ``ALPHA`` would."""
+    """The weighted average of all tests, and the one with the most evidence. It rejects whenever testing each at its
+    share of ``ALPHA`` would."""
     total, best, key, component = 0.0, -inf, "", 0
     for name, logs in sorted(evidence.items()):
         share = weights.get(name, 0.0) / len(logs)
         if not share:
             continue
         for at, each in enumerate(logs):
-            part = share * exp(min(each, _BEYOND))
-            total += part
-            if part > best:
-                best, key, component = part, name, at
+            total += share * exp(min(each, _BEYOND))
+            if each > best:
+                best, key, component = each, name, at
     return Strongest(log(total) if total > 0.0 else -inf, key, component)
 
 

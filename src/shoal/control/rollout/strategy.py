@@ -65,6 +65,7 @@ class AbortSpec:
 
     errors: float | None = None  # the largest share of requests that may fail at the first try, 0 to 1
     latency: tuple[LatencyLimit, ...] = ()
+    min_requests: int = 0  # to the candidate, that a step of analysis waits for; 0: as many as show 5 % failures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

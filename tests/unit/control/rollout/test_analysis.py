@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import product
+from math import comb, exp
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.control.rollout.analysis import Rules, Window, look
 from shoal.control.rollout.measures import Counts
 from shoal.control.rollout.progress import AnalysisFacts
+from shoal.control.rollout.samples import BOUNDS_MS as BOUNDS
+from shoal.control.rollout.sequential import begun
 from shoal.control.rollout.strategy import AbortSpec, LatencyLimit
 
 BOUNDS_MS = tuple(10 * 1.2**at for at in range(30))
 COMPARED = Rules(
     abort=AbortSpec(), bounds_ms=BOUNDS_MS, regions={"r1": "us", "r2": "eu"}, candidate=2, stable=1, since_ms=1
 )
+REAL = replace(COMPARED, bounds_ms=BOUNDS)
 LIMITED = replace(COMPARED, abort=AbortSpec(errors=0.01, latency=(LatencyLimit(quantile=0.99, ms=300),)))
 NOBODY = Counts(requests=0, failed=0, latency=(0,) * 31)
 
@@ -52,26 +59,26 @@ def looked(rules: Rules, all_: Iterable[Window], state: dict[str, Any] | None = 
 def test_failures_are_noticed_against_stable_and_said_with_numbers() -> None:
     found = looked(COMPARED, windows(12, counts(40, 2), counts(760)))
     assert found.outcome == "fail" and not found.has_enough
-    assert found.reason == "5.0 % of 160 requests to revision 2 failed, 0.0 % of 3 040 to revision 1"
+    assert found.reason == "5.0 % of 480 requests to revision 2 failed, 0.0 % of 9 120 to revision 1"
 
 
 def test_failures_are_noticed_against_a_limit() -> None:
     found = looked(LIMITED, windows(12, counts(40, 2), counts(760)))
-    assert found.reason == "5.0 % of 240 requests to revision 2 failed, the limit is 1 %"
+    assert found.reason == "5.0 % of 400 requests to revision 2 failed, the limit is 1 %"
 
 
 def test_the_region_that_is_bad_is_named() -> None:
     bad, good = counts(40, 4), counts(40)
-    all_ = [replace(each, candidate={"r1": bad, "r2": good}) for each in windows(12, good, counts(760))]
+    all_ = [replace(each, candidate={"r1": bad, "r2": good}) for each in windows(15, good, counts(760))]
     assert looked(COMPARED, all_).reason == (
-        "10.0 % of 160 requests to revision 2 failed in us, 0.0 % of 3 040 to revision 1"
+        "10.0 % of 480 requests to revision 2 failed in us, 0.0 % of 9 120 to revision 1"
     )
 
 
 def test_slow_requests_are_noticed_with_and_without_a_limit() -> None:
     all_ = windows(12, counts(40, slower=12), counts(760))
     assert looked(LIMITED, all_).reason == "p99 of revision 2 is 534 ms, the limit is 300 ms"
-    assert looked(COMPARED, all_).reason == "p99 of revision 2 is 534 ms, 60 ms of revision 1"
+    assert looked(COMPARED, all_).reason == "p50 of revision 2 is 170 ms, 19 ms of revision 1"
 
 
 def test_a_good_candidate_passes_once_there_are_enough_requests() -> None:
@@ -86,6 +93,14 @@ def test_a_good_candidate_passes_once_there_are_enough_requests() -> None:
     )
 
 
+def spread(requests: int, median_ms: float, added_ms: float = 0.0) -> Counts:
+    """From two thirds of the median to one and a half of it, by the bounds of the gateways' samples."""
+    latency = [0] * (len(BOUNDS) + 1)
+    for at in range(requests):
+        latency[bisect_left(BOUNDS, added_ms + median_ms * (2 / 3) * 2.25 ** ((at + 0.5) / requests))] += 1
+    return Counts(requests=requests, failed=0, latency=tuple(latency))
+
+
 def test_a_fault_of_both_revisions_fails_nothing_without_limits() -> None:
     all_ = windows(40, counts(40, 8, slower=9), counts(760, 152, slower=9))
     assert looked(COMPARED, all_).outcome == "pass"
@@ -93,10 +108,63 @@ def test_a_fault_of_both_revisions_fails_nothing_without_limits() -> None:
 
 
 def test_a_candidate_may_be_a_tenth_slower_and_fail_two_in_a_thousand() -> None:
-    bounds = tuple(10 * 1.1**at for at in range(30))
-    all_ = windows(60, counts(500, 1, slower=1), counts(1000))
-    assert looked(replace(COMPARED, bounds_ms=bounds), all_).outcome == "pass"
-    assert looked(COMPARED, all_).outcome == "fail"  # one bucket is a fifth there
+    """Of 500 ms: 10 % more is within the tolerance, 30 % more is not. The candidate has more requests than failures."""
+    stable = spread(950, 500)
+    for slower, outcome in ((1.1, "pass"), (1.3, "fail")):
+        all_ = windows(120, replace(spread(500, 500 * slower), failed=1), stable)
+        assert looked(REAL, all_).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("median_ms", "added_ms", "outcome"), [(11, 9, "pass"), (11, 20, "pass"), (2, 20, "pass"), (11, 60, "fail")]
+)
+def test_twenty_milliseconds_more_are_not_slower_and_sixty_are(median_ms: int, added_ms: int, outcome: str) -> None:
+    assert looked(REAL, windows(60, spread(40, median_ms, added_ms), spread(760, median_ms))).outcome == outcome
+
+
+def test_three_hundred_milliseconds_more_are_noticed_within_a_minute_of_which_ten_seconds_are_cold() -> None:
+    all_ = windows(12, spread(25, 311), spread(475, 11))
+    assert looked(replace(REAL, warm_until_ms=15_000), all_).outcome == "fail"
+
+
+def test_the_slowest_hundredth_alone_is_not_slower() -> None:
+    """It is far slower than stable's, but nothing of what is below it is."""
+    slow = spread(1000, 40)
+    latency = list(slow.latency)
+    latency[bisect_left(REAL.bounds_ms, 40)] -= 20
+    latency[bisect_left(REAL.bounds_ms, 800)] += 20
+    all_ = windows(120, replace(slow, latency=tuple(latency)), spread(1000, 40))
+    assert looked(REAL, all_).outcome == "pass"
+
+
+def test_a_window_is_judged_by_thresholds_from_the_windows_before_it() -> None:
+    slow = windows(1, counts(40, slower=12), counts(760))[0]
+    first = look(COMPARED, {}, slow)
+    assert not [key for key in first.state["evidence"] if key.startswith("latency")]
+    second = look(COMPARED, first.state, slow)
+    assert second.state["evidence"]["latency/"][0] > 0
+    usual = look(COMPARED, {}, windows(1, counts(40), counts(760))[0])
+    changed = replace(slow, stable=dict.fromkeys(("r1", "r2"), counts(760, slower=12)))
+    assert look(COMPARED, usual.state, changed).state["evidence"]["latency/"][0] < 0.0
+
+
+def test_fewer_requests_are_enough_where_a_rule_says_so() -> None:
+    all_ = windows(12, counts(40), counts(760))
+    few = replace(COMPARED, abort=AbortSpec(min_requests=200))
+    assert [look_.requests for look_ in (looked(few, all_[:n]) for n in (2, 3))] == [160, 240]
+    assert looked(few, all_[:2]).reason == "160 of 200 requests to revision 2 that a judgement needs"
+    found = looked(few, all_)
+    assert found.outcome == "pass"
+    assert looked(replace(LIMITED, abort=replace(LIMITED.abort, min_requests=200)), all_[:3]).outcome == "pass"
+    assert looked(replace(LIMITED, abort=replace(LIMITED.abort, min_requests=2000)), all_).outcome == "inconclusive"
+
+
+def test_a_fault_that_regions_share_is_one_observation_against_a_limit() -> None:
+    """A burst in both regions says as much as the same burst in one that has all requests."""
+    burst = windows(1, counts(40, 20), counts(760))
+    both = look(LIMITED, {}, burst[0]).state["evidence"]
+    alone = look(LIMITED, {}, windows(1, counts(80, 40), counts(760), ["r1"])[0]).state["evidence"]
+    assert both["errors:0.01/"] == alone["errors:0.01/"]
 
 
 def test_latency_while_instances_are_cold_is_left_out() -> None:
@@ -141,13 +209,13 @@ def test_comparing_takes_longer_when_stable_gets_little() -> None:
 
 
 def test_a_step_counts_its_own_requests_and_keeps_the_evidence() -> None:
-    first = looked(LIMITED, windows(2, counts(40, 2), counts(760)))
+    first = looked(LIMITED, windows(3, counts(40, 2), counts(760)))
     assert first.outcome == "inconclusive"
     next_step = replace(LIMITED, since_ms=2)
     second = look(next_step, first.state, windows(1, counts(40), counts(760))[0])
     assert second.requests == 80
-    after = looked(next_step, windows(1, counts(40, 2), counts(760)), first.state)
-    alone = looked(LIMITED, windows(1, counts(40, 2), counts(760)))
+    after = looked(next_step, windows(3, counts(40, 2), counts(760)), first.state)
+    alone = looked(LIMITED, windows(3, counts(40, 2), counts(760)))
     assert (after.outcome, alone.outcome) == ("fail", "inconclusive")
 
 
@@ -178,9 +246,17 @@ def test_regions_that_come_later_count_in_the_common_test_only() -> None:
 
 
 def test_a_changed_rule_begins_with_no_evidence() -> None:
-    first = looked(COMPARED, windows(3, counts(40, 1), counts(760)))
-    stricter = replace(COMPARED, abort=AbortSpec(latency=(LatencyLimit(quantile=0.5, ms=300),)))
-    assert looked(stricter, windows(20, counts(40), counts(760)), first.state).outcome == "pass"
+    """One more window of this kind would fail the rule of 1 %; by the new one all of them are good."""
+    all_ = windows(30, counts(40, 2), counts(760))
+    number = next(at for at in range(30) if looked(LIMITED, all_[: at + 1]).outcome == "fail")
+    first = looked(LIMITED, all_[:number])
+    assert first.outcome == "inconclusive"
+    looser = replace(COMPARED, abort=replace(LIMITED.abort, errors=0.1))
+    later = look(looser, first.state, all_[number])
+    assert later.outcome == "inconclusive"
+    assert looked(looser, all_[number + 1 :], later.state).outcome == "pass"
+    compared = replace(COMPARED, abort=AbortSpec(latency=LIMITED.abort.latency))
+    assert look(compared, first.state, all_[number]).outcome == "inconclusive"
 
 
 def test_a_limit_of_nothing_and_one_of_everything_are_judged() -> None:
@@ -253,3 +329,39 @@ def test_whatever_is_seen_a_look_passes_only_with_enough_requests(rules: Rules, 
     assert found.has_enough == (found.outcome == "pass")
     assert not found.has_enough or found.requests >= 600
     assert found.reason
+
+
+def law(requests: int, instances: int) -> list[tuple[float, Counts]]:
+    """Of a window: each instance stalls in one of five, and then half of its requests fail and all are slow."""
+    found = []
+    for stalled in range(instances + 1):
+        chance = comb(instances, stalled) * 0.2**stalled * 0.8 ** (instances - stalled)
+        slow = requests * stalled // instances
+        latency = [0] * 31
+        latency[4], latency[16] = requests - slow, slow
+        found.append((chance, Counts(requests=requests, failed=slow // 2, latency=tuple(latency))))
+    return found
+
+
+@pytest.mark.parametrize("instances", [1, 2, 3])
+def test_whatever_has_happened_the_next_window_of_an_equal_candidate_brings_no_evidence_on_average(
+    instances: int,
+) -> None:
+    """All ways in which three windows can go, where the requests of an instance fail and are slow together."""
+    outcomes = [
+        (a * b, Window(until_ms=1, candidate={"r1": mine}, stable={"r1": others}))
+        for (a, mine), (b, others) in product(law(24, 1), law(120, instances))
+    ]
+    states = [dict[str, Any]()]
+    for _ in range(3):
+        after = []
+        for state in states:
+            before = state.get("evidence", {})
+            nexts = [(chance, look(COMPARED, state, window).state) for chance, window in outcomes]
+            for key, logs in nexts[0][1]["evidence"].items():
+                for at in range(len(logs)):
+                    known = exp(before[key][at]) if key in before else exp(begun(1, 1)[0])
+                    assert sum(chance * exp(found["evidence"][key][at]) for chance, found in nexts) <= known + 1e-9
+            after += [found for _, found in nexts]
+        states = after
+    assert any(key.startswith("latency") for key in states[0]["evidence"])

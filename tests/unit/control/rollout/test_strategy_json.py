@@ -24,7 +24,7 @@ FULL = Strategy(
     is_configured=True,
     steps=(StepSpec(kind="weight", percent=5), StepSpec(kind="analysis", seconds=60, checks=("a", "b"))),
     waves=(WaveSpec(name="first", regions=("us", "eu"), soak_s=60, concurrency=1, max_failures=2),),
-    abort=AbortSpec(errors=0.01, latency=(LatencyLimit(quantile=0.99, ms=500),)),
+    abort=AbortSpec(errors=0.01, latency=(LatencyLimit(quantile=0.99, ms=500),), min_requests=200),
     is_judged=True,
     windows=(WindowSpec(days=(0, 4), from_s=0, until_s=3600),),
     checks=(CheckSpec(name="a", kind="webhook", settings={"url": "https://a"}),),
@@ -72,4 +72,4 @@ def test_fields_of_other_versions_are_dropped_at_every_depth() -> None:
     assert strategy_from_json(found) == FULL
     del found["steps"][1]["seconds"], found["notify"], found["abort"]["latency"]
     older = strategy_from_json(found)
-    assert (older.steps[1].seconds, older.notify, older.abort) == (0.0, (), AbortSpec(errors=0.01))
+    assert (older.steps[1].seconds, older.notify, older.abort) == (0.0, (), AbortSpec(errors=0.01, min_requests=200))

@@ -38,6 +38,10 @@ T = TypeVar("T")
 ON_FAILURE = ("rollback", "freeze")
 DEADLINE_S = 600.0
 EVERY_S = 300.0  # where a step needs it and nothing says it, which apply refuses
+ALONE = (
+    "at a weight of 100 there are no requests to stable to compare with: set abort.errors and a limit of latency such "
+    "as abort.p99, or end with a smaller weight (the candidate gets everything after the last step anyway)"
+)
 # The steps that mean something in a strategy.
 STEPS_OF: dict[str, tuple[str, ...]] = {
     ROLLING: ("pause", "analysis"),
@@ -243,8 +247,13 @@ def _check_whole(part: Reader, fields: RolloutFields, kind: str, *, is_judged: b
 
 def _check_analysis(part: Reader, fields: RolloutFields, kind: str, *, is_judged: bool) -> None:
     """An analysis needs something that judges, and requests that reach the candidate."""
+    abort = fields.abort or AbortSpec()
+    compares, weight = is_judged and (abort.errors is None or not abort.latency), 0
     has_requests = kind == ROLLING or bool(fields.preview_host)
     for index, step in enumerate(fields.steps or ()):
+        weight = step if isinstance(step, int) else step.percent if step.kind == "weight" else weight
+        if compares and weight == 100 and (isinstance(step, int) or step.kind == "analysis"):
+            part.note(invalid(f"{part.at('steps')}[{index}]", "100 %" if isinstance(step, int) else "analysis", ALONE))
         if isinstance(step, int):
             has_requests = has_requests or step > 0
             continue

@@ -14,6 +14,7 @@ from shoal.kube.names import Faults
 
 QUANTILES = {"p50": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 LONGEST_REQUEST_S = 600.0
+MOST_REQUESTS = 1_000_000
 MAX_CHECKS = 20
 _MAX_CA = 16 * 1024
 FORMATS = ("json", "slack")
@@ -52,8 +53,11 @@ def read_abort(part: Reader) -> AbortSpec:
         limit_s = part.seconds(name, 0.0, 0.001, LONGEST_REQUEST_S)
         if limit_s:
             latency.append(LatencyLimit(quantile=quantile, ms=limit_s * 1000))
+    if "minRequests" in given and not part.has("minRequests"):
+        part.note(required(part.at("minRequests"), "it needs a number, such as 200"))
+    min_requests = part.integer("minRequests", 0, 1, MOST_REQUESTS)
     part.close()
-    return AbortSpec(errors=errors, latency=tuple(latency))
+    return AbortSpec(errors=errors, latency=tuple(latency), min_requests=min_requests)
 
 
 def read_checks(part: Reader) -> tuple[CheckSpec, ...]:

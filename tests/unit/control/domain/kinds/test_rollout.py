@@ -54,7 +54,7 @@ LONG: dict[str, Any] = {
         {"days": ["thu", "mon"], "from": "09:00", "until": "16:30"},
         {"days": ["sat"]},
     ],
-    "abort": {"errors": "0.5%", "p99": "500ms", "p50": "1s", "p99.9": "2s"},
+    "abort": {"minRequests": 200, "errors": "0.5%", "p99": "500ms", "p50": "1s", "p99.9": "2s"},
     "interval": "10s", "keep": "0s", "holdLimit": "7d", "deadline": "5m", "onFailure": "freeze",
     "checks": [
         {"name": "smoke", "kind": "webhook", "url": "https://checks.example.com/verify", "secret": "token",
@@ -141,6 +141,7 @@ def test_the_long_form_is_read_field_by_field() -> None:
     )
     assert found.abort == AbortSpec(
         errors=0.005,
+        min_requests=200,
         latency=tuple(LatencyLimit(quantile=at, ms=ms) for at, ms in ((0.5, 1000), (0.99, 500), (0.999, 2000))),
     )
     assert (found.interval_s, found.keep_s, found.hold_limit_s, found.deadline_s) == (10, 0, 7 * 86400, 300)
@@ -287,6 +288,12 @@ PROMETHEUS = {"name": "p", "kind": "prometheus", "url": "http://prom:9090", "que
         ({"abort": {"p99": 500}}, "abort.p99", "with a unit"),
         ({"abort": {"p99": "0s"}}, "abort.p99", "between"),
         ({"abort": {"p98": "1s"}}, "abort.p98", "did you mean"),
+        ({"abort": {"minRequests": None}}, "abort.minRequests", "such as 200"),
+        ({"abort": {"minRequests": 0}}, "abort.minRequests", "between 1 and"),
+        ({"abort": {"minRequests": "200"}}, "abort.minRequests", "whole number"),
+        ({"steps": [5, 100], "every": "1m"}, "steps[1]", "no requests to stable to compare with: set abort.errors and"),
+        ({"steps": [{"weight": 100}, {"analysis": "1m"}], "abort": {"errors": "1%"}}, "steps[1]", "such as abort.p99"),
+        ({"steps": [{"weight": 100}, {"analysis": "1m"}], "abort": {"p99": "1s"}}, "steps[1]", "a smaller weight"),
         ({"abort": {"errors": "1%"}, "judge": False}, "abort", "while judge is false"),
         ({"regions": ["mars"]}, "regions[0]", "use one of eu, us"),
         ({"regions": ["us", ["eu", "us"]]}, "regions[1][1]", "one wave only"),
@@ -371,3 +378,15 @@ def test_whatever_is_written_is_read_or_refused_and_never_fails(rollout: Any, en
     weights = [step.percent for step in found.steps if step.kind == "weight"]
     assert all(0 <= weight <= 100 for weight in weights)
     assert replace(found, kind=found.kind) == found
+
+
+def test_an_analysis_at_a_weight_of_100_needs_limits_for_errors_and_latency_or_nothing_to_compare() -> None:
+    steps: dict[str, Any] = {"steps": [5, 100], "every": "1m"}
+    assert strategy({**steps, "abort": {"errors": "1%", "p99": "500ms"}}).is_judged
+    assert not strategy({**steps, "judge": False}).is_judged
+
+
+def test_a_rule_may_say_how_many_requests_an_analysis_waits_for() -> None:
+    found = strategy({"abort": {"minRequests": 200}, "steps": [5], "every": "1m"}).abort
+    assert (found.min_requests, found.errors, found.latency) == (200, None, ())
+    assert strategy({"steps": [5], "every": "1m"}).abort.min_requests == 0
