@@ -121,7 +121,7 @@ BAD = (
     Setting(name="20 % slower, median of 500 ms, 25 % weight, 5 min", candidate=FIFTH, stable=HALF_SECOND, weight=25,
             windows=60, is_rare=True),
     Setting(name="20 % slower, median of 500 ms, 5 % weight, 10 min", candidate=FIFTH, stable=HALF_SECOND, weight=5,
-            windows=120, is_rare=True),
+            windows=120, promises=False, is_rare=True),
     Setting(name="5 % fail, before a step may pass", candidate=FAILING, stable=NONE, weight=5, until_enough=True,
             windows=60, is_rare=True),
     Setting(name="the same with limits", abort=LIMITS, candidate=FAILING, stable=NONE, weight=5, until_enough=True,

@@ -29,6 +29,7 @@ _REACH = 12.0  # logarithm of the evidence that a step's warm windows could have
 _ANEW_MS = 120_000  # within a step the tests begin anew: a defect may begin late
 _SHOWN = 100  # requests; with fewer in a step, words are about the step before it too
 _PAST = 50_000  # requests of stable whose latency is remembered: half is forgotten when there are more
+_TOGETHER = 0.75  # of the false alarms that are allowed: for all regions together; the rest evenly for regions
 _FEW, _FEW_EXPECTED = 0.5, 30.0  # so much less than its weight means is too little, once that is so many requests
 
 
@@ -179,7 +180,8 @@ def _failure(rules: Rules, judged: Iterable[Measure], memory: _Memory) -> str:
     for key in memory.evidence:
         measure, _, region = key.rpartition("/")
         if measure in by_key:  # else its rule was changed
-            weights[key] = by_key[measure].weight / 2 / (memory.regions if region else 1)
+            part = (1.0 - _TOGETHER) / memory.regions if region else _TOGETHER
+            weights[key] = by_key[measure].weight * part
     found = strongest(memory.evidence, weights)
     if not found.rejects:
         return ""
