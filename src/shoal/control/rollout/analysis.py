@@ -7,7 +7,8 @@
 
 ``look`` takes what it returned before and one window. Windows should be as short as the samples (5 s): a window is one
 observation, per region where revisions are compared, however many requests it has, so that requests may fail together.
-What a step has seen begins again when ``Rules.since_ms`` changes; evidence goes on for the whole rollout. A failure is final.
+What a step has seen begins again when ``Rules.since_ms`` changes; evidence goes on for the whole rollout. A failure is
+final.
 """
 
 from __future__ import annotations
@@ -215,7 +216,8 @@ def _hold(rules: Rules, judged: Iterable[Measure], memory: _Memory, window: Wind
             )
         reach = _REACH * min(1.0, needed / enough)
         if memory.reach < reach:
-            return f"{floor(100 * memory.reach / reach)} % of the samples that comparing with revision {rules.stable} needs"
+            percent = floor(100 * memory.reach / reach)
+            return f"{percent} % of the samples that comparing with revision {rules.stable} needs"
     return ""
 
 

@@ -19,7 +19,7 @@ ERROR_SHARE = 0.002  # of its requests the candidate may fail, whatever stable d
 ERROR_RATIO = 1.25  # or so many times stable's share
 SLOWER_RATIO = 1.1  # it may be so many times as slow as stable,
 SLOWER_MS = 20.0  # or slower by this, whichever is more
-SLOW_RATIO = 1.25  # as many requests as stable may be beyond stable's p95 and p99, times this: small samples, few instances
+SLOW_RATIO = 1.25  # of its requests, so many times stable's share may be beyond stable's p95 and p99
 NOTICED = 0.05  # the share of failing or slow requests that analysis is to notice
 
 _ERRORS_FULL = 20 * ERROR_SHARE  # a window in which more fail is no worse
@@ -157,8 +157,8 @@ class ErrorComparison:
 class SlowLimit:
     """The candidate's share of requests above a limit of milliseconds, at most ``1 - quantile``.
 
-    A limit inside a bucket acts as the bucket's upper bound, at most a fifth later: requests in that bucket count as fast enough, since
-    spreading them over the bucket would see some above the limit that were not.
+    A limit inside a bucket acts as the bucket's upper bound, at most a fifth later: requests in that bucket count as
+    fast enough, since spreading them over the bucket would see some above the limit that were not.
     """
 
     rule: LatencyLimit
