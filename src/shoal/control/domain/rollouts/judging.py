@@ -51,9 +51,7 @@ async def look(work: PendingWork, known: KnownApp, rollout: KnownRollout) -> Ana
         stable=rollout.row.stable_revision,
         since_ms=progress.entered_ms,
         warm_until_ms=progress.settled_ms + WARM_MS if progress.settled_ms else work.now,
-        weights={
-            id_: each.weight for id_, each in regions.items() if each.weight and 0 < progress.settled_ms <= span[0]
-        },
+        weights={id_: each.weight for id_, each in regions.items() if each.weight and has_settled},
     )
     facts = judge(rules, progress, found)
     if facts is None:
