@@ -21,7 +21,7 @@ NOW = 1_700_000_000_000
 STEPS = (StepSpec(kind="weight", percent=25), StepSpec(kind="pause", seconds=60), StepSpec(kind="pause"))
 STRATEGY = Strategy(kind="canary", is_configured=True, steps=STEPS, hold_limit_s=3600)
 AT = Progress(waves=(("reg_us",), ("reg_eu",)), specs=(-1, -1), step=1, settled_ms=NOW, hold="pause takes 60 s")
-WHY = "5.2 % of 1 240 requests to revision 2 ended with 5xx in us, 0.0 % of 23 560 to revision 1"
+WHY = "5.2 % of 1 240 requests to revision 2 failed in us, 0.0 % of 23 560 to revision 1"
 
 
 def a_row(progress: Progress, strategy: Strategy = STRATEGY) -> Rollout:
