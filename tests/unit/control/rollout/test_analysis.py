@@ -93,11 +93,11 @@ def test_a_good_candidate_passes_once_there_are_enough_requests() -> None:
     )
 
 
-def spread(requests: int, median_ms: float, added_ms: float = 0.0) -> Counts:
+def spread(requests: int, median_ms: float, added_ms: float = 0.0, bounds: Sequence[float] = BOUNDS) -> Counts:
     """From two thirds of the median to one and a half of it, by the bounds of the gateways' samples."""
-    latency = [0] * (len(BOUNDS) + 1)
+    latency = [0] * (len(bounds) + 1)
     for at in range(requests):
-        latency[bisect_left(BOUNDS, added_ms + median_ms * (2 / 3) * 2.25 ** ((at + 0.5) / requests))] += 1
+        latency[bisect_left(bounds, added_ms + median_ms * (2 / 3) * 2.25 ** ((at + 0.5) / requests))] += 1
     return Counts(requests=requests, failed=0, latency=tuple(latency))
 
 
@@ -108,10 +108,14 @@ def test_a_fault_of_both_revisions_fails_nothing_without_limits() -> None:
 
 
 def test_a_candidate_may_be_a_tenth_slower_and_fail_two_in_a_thousand() -> None:
-    """Of 500 ms: 10 % more is within the tolerance, 30 % more is not. The candidate has more requests than failures."""
-    stable = spread(950, 500)
-    for slower, outcome in ((1.1, "pass"), (1.3, "fail")):
-        all_ = windows(120, replace(spread(500, 500 * slower), failed=1), stable)
+    """Of 500 ms: 9 % more is within the tolerance, 20 % more is not, wherever the bounds are."""
+    for median_ms, slower, outcome in (
+        (500, 1.09, "pass"),
+        (440, 1.09, "pass"),
+        (500, 1.2, "fail"),
+        (570, 1.2, "fail"),
+    ):
+        all_ = windows(120, replace(spread(500, median_ms * slower), failed=1), spread(950, median_ms))
         assert looked(REAL, all_).outcome == outcome
 
 
@@ -153,8 +157,8 @@ def test_fewer_requests_are_enough_where_a_rule_says_so() -> None:
     few = replace(COMPARED, abort=AbortSpec(min_requests=200))
     assert [look_.requests for look_ in (looked(few, all_[:n]) for n in (2, 3))] == [160, 240]
     assert looked(few, all_[:2]).reason == "160 of 200 requests to revision 2 that a judgement needs"
-    found = looked(few, all_)
-    assert found.outcome == "pass"
+    assert looked(few, all_[:2]).outcome == "inconclusive"
+    assert looked(few, all_[:3]).outcome == "pass"  # a third of the requests, and of the windows that comparing needs
     assert looked(replace(LIMITED, abort=replace(LIMITED.abort, min_requests=200)), all_[:3]).outcome == "pass"
     assert looked(replace(LIMITED, abort=replace(LIMITED.abort, min_requests=2000)), all_).outcome == "inconclusive"
 
@@ -167,7 +171,20 @@ def test_a_fault_that_regions_share_is_one_observation_against_a_limit() -> None
     assert both["errors:0.01/"] == alone["errors:0.01/"]
 
 
+def test_a_tenth_is_tolerated_by_itself_and_not_by_coarse_bounds() -> None:
+    fine = tuple(10 * 1.02**at for at in range(300))
+    rules = replace(COMPARED, bounds_ms=fine)
+    for slower, outcome in ((1.09, "pass"), (1.15, "fail")):
+        mine, others = spread(500, 500 * slower, bounds=fine), spread(950, 500, bounds=fine)
+        assert looked(rules, windows(120, mine, others)).outcome == outcome
+
+
 def test_latency_while_instances_are_cold_is_left_out() -> None:
+    slow = windows(20, counts(40, slower=12), counts(760))
+    cold = looked(replace(COMPARED, warm_until_ms=200_000), slow)
+    assert cold.outcome == "inconclusive"
+    assert cold.reason == "0 % of the samples that comparing with revision 1 needs"
+    assert not any(key.startswith("latency") for key in cold.state["evidence"])
     all_ = windows(6, counts(40, slower=12), counts(760))
     assert looked(replace(LIMITED, warm_until_ms=40_000), all_).outcome == "inconclusive"
     assert looked(replace(LIMITED, warm_until_ms=5_000), all_).outcome == "fail"
