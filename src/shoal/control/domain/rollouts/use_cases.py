@@ -6,7 +6,9 @@ from typing import Any
 
 from sqlalchemy import select
 
+from shoal.base.logs import get_logger
 from shoal.control.database import tables
+from shoal.control.database.engine import Database
 from shoal.control.domain import readiness
 from shoal.control.domain.access import authorize
 from shoal.control.domain.app_facts import load_apps
@@ -21,7 +23,9 @@ from shoal.control.domain.rollouts.reverting import needs_revert, revert
 from shoal.control.domain.rollouts.views import rollout_details, rollout_json
 from shoal.control.domain.work import PendingWork
 from shoal.control.rollout.progress import ENDED, ROLLED_BACK
-from shoal.errors import Conflict, Forbidden, NotFound
+from shoal.errors import Conflict, Forbidden, NotFound, ServiceUnavailable
+
+log = get_logger("control.rollouts")
 
 ROLLOUTS = "rollouts"  # the actor of what the engine does
 
@@ -102,15 +106,23 @@ class RolloutCommands(Changes):
             async with database.reading() as session:
                 due = await due_apps(session, database.time.now_ms())
             for app_id in due:
-                async with database.transaction(actor=ROLLOUTS) as tx:
-                    work = self._work(tx, database)
-                    await tx.claim()
-                    row = await tx.session.get(tables.App, app_id)
-                    if row is not None:
-                        await self._read_facts(work, {each["region"] for each in row.spec.get("topology") or ()})
-                        within = (await withins(tx.session, [row]))[row.id]
-                        await self._advance_rollout(work, row, within)
-                    await work.flush()
+                try:
+                    await self._keep_rollout(database, app_id)
+                except ServiceUnavailable:
+                    raise
+                except Exception as error:  # one app's rollout must not hold up those of all others
+                    log.error("a rollout cannot go on", app=app_id, error=error)
+
+    async def _keep_rollout(self, database: Database, app_id: str) -> None:
+        async with database.transaction(actor=ROLLOUTS) as tx:
+            work = self._work(tx, database)
+            await tx.claim()
+            row = await tx.session.get(tables.App, app_id)
+            if row is not None:
+                await self._read_facts(work, {each["region"] for each in row.spec.get("topology") or ()})
+                within = (await withins(tx.session, [row]))[row.id]
+                await self._advance_rollout(work, row, within)
+            await work.flush()
 
     async def _advance_rollout(self, work: PendingWork, app: tables.App, within: ObjectScope) -> None:
         """Take every step that is possible now, and apply the stable revision again where the rollout goes back."""
