@@ -82,7 +82,11 @@ async def test_a_silent_pod_leaves_its_service_is_named_and_not_waited_for_until
         async with writing(up, writers):
             await judge(up, good)
             await eventually(lambda: up.gateway("route/rt_1").waiting == [silent])
-            assert await led_to(up) == {good, silent}
+
+            async def both() -> bool:
+                return await led_to(up) == {good, silent}
+
+            await eventually(both)
             writers.remove(silent)
             await eventually(lambda: up.gateway().taken_out == [silent])
             assert up.gateway().stale == [silent]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.control.domain.rehearsal_script import read_script
-from shoal.control.rollout.rehearsal import Fault
+from shoal.control.rollout.rehearsal import PlayedFault
 from shoal.control.rollout.rehearsed_region import Pace
 
 
@@ -16,9 +16,9 @@ def test_a_list_is_one_of_faults_and_an_object_has_the_pace_too() -> None:
     found, errors = read_script(faults, ("us", "eu"))
     assert errors == []
     assert found.faults == (
-        Fault(at_s=180, region="us", errors=0.05, latency_ms={0.99: 800, 0.5: 0}),
-        Fault(at_s=240, lost=True, crash=False, no_samples=True),
-        Fault(at_s=3600, approve=True),
+        PlayedFault(at_s=180, region="us", errors=0.05, latency_ms={0.99: 800, 0.5: 0}),
+        PlayedFault(at_s=240, lost=True, crash=False, no_samples=True),
+        PlayedFault(at_s=3600, approve=True),
     )
     whole, errors = read_script(
         {"faults": faults, "ready": "30s", "acknowledge": "1s", "requestsPerSecond": 5}, ("us",)
