@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shoal.client import builtin
+from shoal.client import Scope, builtin
 from shoal.testing.fleets import ENVIRONMENT, PROJECT, LocalFleet, app_path
 from shoal.testing.load import RequestLoad, RequestOutcome
 from shoal.testing.traffic import (
@@ -158,14 +158,15 @@ def test_a_silent_gateway_beside_another_leaves_its_service_and_is_no_longer_wai
     fleet.api.put(both("v1"))
     until_ready(fleet)
     scale_gateway(fleet, 2)
-    pod = eventually_in_traffic(lambda: pods[0] if len(pods := gateway_pods(fleet, "eu-1")) == 2 else "", what="two")
+    pod = eventually_in_traffic(lambda: pods[0] if len(pods := counting_pods(fleet, "eu-1")) == 2 else "", what="two")
     address = gateway_address(fleet.api, "eu")
     supervisor = supervisor_of(pod)
     os.kill(supervisor, signal.SIGSTOP)
     try:
         fleet.api.put(both("v2"))
-        held = until_region(fleet, "eu", "Progressing", "GatewayBehind")
-        assert pod in held["message"]
+        eventually_in_traffic(
+            lambda: pod in until_region(fleet, "eu", "Progressing", "GatewayBehind")["message"], what="it is waited for"
+        )
         eventually_in_traffic(lambda: f"taken out of its Service: {pod}" in gateway_reason(fleet), what="it is named")
         with RequestLoad(tmp_path / "eu", address, HOST, rate=RATE) as load:  # new connections
             until_ready(fleet)
@@ -199,6 +200,18 @@ def gateway_pods(fleet: LocalFleet, cluster: str) -> list[str]:
         return [pod["metadata"]["name"] for pod in pods if pod["metadata"]["namespace"] == "sentinel"]
 
     return asyncio.run(read())
+
+
+def counting_pods(fleet: LocalFleet, cluster: str) -> list[str]:
+    """The gateways' pods that have written their counters: others cannot be told from pods that begin."""
+
+    async def read() -> set[str]:
+        async with fleet.clusters[cluster].client() as client:
+            maps = (await client.of(builtin("configmaps")).list(Scope(namespace="sentinel"))).items
+        stats = [one for one in maps if one["metadata"]["name"].startswith("stats-")]
+        return {pod for one in stats for pod in one.get("data") or {}}
+
+    return sorted(asyncio.run(read()) & set(gateway_pods(fleet, cluster)))
 
 
 def test_an_autoscaled_app_is_replaced_by_as_many_instances_as_it_has(
