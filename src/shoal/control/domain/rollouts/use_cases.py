@@ -91,7 +91,7 @@ class RolloutCommands(Changes):
         return made.template
 
     async def _authorize_rollout(self, who: Actor, ref: ObjectRef, verb: str) -> None:
-        """A command that is refused leaves a line in the audit log, since it may promote what nobody approved."""
+        """A command that is refused leaves a line in the audit log: approvals are among them."""
         try:
             authorize(who, "rollout", "App", self._operators)
         except Forbidden:
