@@ -21,10 +21,12 @@ from typing import Any
 from shoal.testing.fleets import ENVIRONMENT, PROJECT, LocalFleet
 from shoal.testing.load import RequestLoad, RequestOutcome
 from shoal.testing.traffic import APP, HOST, demo_app, demo_fleet, eventually_in_traffic, gateway_address
+from shoal.testing.waiting import eventually_blocking
 
 RATE = 100.0
 REGIONS = ("eu", "us")
 SWITCHED_S = 2.0
+LONGEST_S = 600.0  # of a rollout: comparing takes at least nine warm windows in each of two steps
 _PATH = f"/projects/{PROJECT}/environments/{ENVIRONMENT}/apps/{APP}"
 JUDGED = {"steps": [25, 50], "every": "10s", "interval": "5s", "keep": "30m"}
 UNJUDGED = {"strategy": "canary", "steps": [{"weight": 50}], "judge": False, "keep": "30m"}
@@ -46,7 +48,7 @@ def until(fleet: LocalFleet, number: int) -> dict[str, Any]:
         found = newest(fleet)
         return found if found["number"] == number and found["phase"] in ("keeping", "ended") else None
 
-    return dict(eventually_in_traffic(look, what=f"the end of rollout {number}"))
+    return dict(eventually_blocking(look, timeout_s=LONGEST_S, every_s=0.05, what=f"the end of rollout {number}"))
 
 
 def outcomes(loads: Sequence[RequestLoad]) -> list[RequestOutcome]:
