@@ -337,7 +337,7 @@ async def test_a_notification_is_sent_once_when_its_transaction_is_committed(wor
             await notify(tx, rollout, strategy, ROLLBACK, "went back")
             raise RuntimeError("undone")
     async with world.database.transaction() as tx:
-        await notify(tx, rollout, strategy, "start", "begins")  # nobody asked for it
+        await notify(tx, rollout, strategy, "start", "begins")  # no notification asks for it
     assert await world.rows(tables.RolloutNotification) == []
     await world.notify()
     await asyncio.gather(*(plane.sender.send_due() for plane in world.planes for _ in range(2)))

@@ -33,7 +33,7 @@ class LoadTarget:
     """Requests to one URL, over connections that are used again."""
 
     def __init__(self, url: str, host: str, clock: Clock) -> None:
-        """``host`` stands in the requests; that of the URL if it is empty. Raises ValueError for another URL."""
+        """``host`` is sent with the requests; that of the URL if it is empty. Raises ValueError for another URL."""
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme != "http" or not parts.hostname:
             raise ValueError(f"{url!r} is not a URL of the form http://HOST:PORT/PATH")

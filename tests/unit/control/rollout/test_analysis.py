@@ -27,7 +27,7 @@ COMPARED = Rules(
 )
 REAL = replace(COMPARED, bounds_ms=BOUNDS)
 LIMITED = replace(COMPARED, abort=AbortSpec(errors=0.01, latency=(LatencyLimit(quantile=0.99, ms=300),)))
-NOBODY = Counts(requests=0, failed=0, latency=(0,) * 31)
+NO_REQUESTS = Counts(requests=0, failed=0, latency=(0,) * 31)
 
 
 def counts(requests: int, failed: int = 0, *, slower: int = 0) -> Counts:
@@ -210,7 +210,7 @@ def test_a_candidate_with_far_fewer_requests_than_its_weight_means_holds() -> No
 
 
 def test_without_requests_to_stable_only_limits_can_pass() -> None:
-    all_ = windows(20, counts(400), NOBODY)
+    all_ = windows(20, counts(400), NO_REQUESTS)
     held = looked(COMPARED, all_)
     assert held.outcome == "inconclusive"
     assert held.reason == (
