@@ -33,7 +33,8 @@ class CommonHeaders(msgspec.Struct):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiDescription:
     """What holds for a whole API. ``errors`` any operation may answer; ``path_types`` has the types of the paths'
-    parameters by name, which are texts otherwise; ``body_types`` are the media types that a JSON body may have."""
+    parameters by name, which are texts otherwise; ``body_types`` are the media types that a JSON body may have;
+    ``texts`` has what fields mean, by type and field, where the type does not say it; "" is the type itself."""
 
     title: str
     version: str
@@ -43,10 +44,12 @@ class ApiDescription:
     path_types: Mapping[str, Any] = field(default_factory=dict)
     headers: type[msgspec.Struct] = CommonHeaders
     body_types: Collection[str] = (JSON,)
+    texts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def document(operations: Sequence[Operation], about: ApiDescription) -> Schema:
     schemas = _Schemas(operations)
+    _describe(schemas.components, about.texts)
     paths: dict[str, Schema] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, about, schemas)
@@ -67,6 +70,19 @@ def document(operations: Sequence[Operation], about: ApiDescription) -> Schema:
             "schemas": schemas.components,
         },
     }
+
+
+def _describe(components: Mapping[str, Schema], texts: Mapping[str, Mapping[str, str]]) -> None:
+    """Add the texts to the schemas. A field that says something itself keeps that after its text."""
+    for name, fields in texts.items():
+        schema = components[name]
+        if text := fields.get(""):
+            schema["description"] = text
+        for key, text in fields.items():
+            if key:
+                found: Schema = schema["properties"][key]
+                own = found.get("description", "")
+                found["description"] = f"{text}. {own}" if own else text
 
 
 class _Schemas:

@@ -19,6 +19,7 @@ from shoal.control.api.objects import Objects
 from shoal.control.api.operations import Operations
 from shoal.control.api.parameters import PATH_TYPES, FleetHeaders
 from shoal.control.api.rollouts import RolloutPaths
+from shoal.control.api.spec_texts import SPEC_TEXTS
 from shoal.control.api.tokens import TokenPaths
 from shoal.control.api.workspaces import WorkspacePaths
 from shoal.control.database.engine import Databases
@@ -96,5 +97,6 @@ def make_api(
         title="Shoal", version=version, text=_ABOUT, path_types=PATH_TYPES, headers=FleetHeaders,
         errors=(Unauthorized, Forbidden, Invalid, InternalError, ServiceUnavailable),
         body_errors=(BadRequest, TooLarge, UnsupportedMediaType), body_types=(JSON_TYPES[0], YAML_TYPES[0]),
+        texts=SPEC_TEXTS,
     )  # fmt: skip
     return RestApi(deps, about, operations, Health(databases, metrics).pages())

@@ -123,6 +123,26 @@ async def test_every_path_and_method_is_described_and_everything_referred_to_exi
                 assert {"401", "403", "422", "500", "503"} <= set(operation["responses"])
 
 
+async def test_every_field_that_users_write_says_what_it_means(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        found = (await world.nobody("GET", "/openapi.json")).json()["components"]["schemas"]
+    specs = [found[f"{kind}Spec"] for kind in SPECS]
+    seen, silent = set(), set()
+    while specs:
+        spec = specs.pop()
+        if spec["title"] in seen:
+            continue
+        seen.add(spec["title"])
+        silent |= {
+            f"{spec['title']}.{name}"
+            for name, field in spec.get("properties", {}).items()
+            if not field.get("description")
+        }
+        specs += [found[name] for name in re.findall(r"#/components/schemas/(\w+)", str(spec))]
+    assert {"AppSpec", "RolloutFields", "NamedMatch"} <= seen
+    assert not silent
+
+
 async def test_the_description_is_valid_openapi(tmp_path: Path) -> None:
     from openapi_spec_validator import validate
 
