@@ -71,6 +71,10 @@ format: setup ## format the code and fix what can be fixed
 lock: setup ## resolve pyproject.toml into the requirements files again
 	scripts/lock.sh
 
+.PHONY: docs
+docs: setup $(STAMPS)/docs ## build the documentation as a site in build/site and follow its links; ARGS=--serve shows it
+	@$(PY) scripts/docs/site.py --zensical $(VENV)/docs/bin/zensical $(ARGS)
+
 .PHONY: sbom
 sbom: setup ## write build/sbom.json, the bill of materials of what users install, and audit it
 	$(PY) scripts/sbom.py
@@ -107,6 +111,12 @@ $(STAMPS)/schema: $(STAMPS)/installed $(wildcard $(SCHEMA)/*.py)
 
 $(STAMPS)/kubectl: scripts/kubectl.sh | $(STAMPS)/installed
 	@scripts/kubectl.sh $(VENV)
+	@touch $@
+
+$(STAMPS)/docs: scripts/docs/requirements.lock | $(STAMPS)/installed
+	@echo "setup: installing what makes the site"
+	@$(PY) -m venv --clear $(VENV)/docs
+	@$(VENV)/docs/bin/pip install -qq --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
 $(STAMPS)/podman: scripts/podman.sh | $(STAMPS)/installed

@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# Write requirements.lock and requirements-dev.lock from pyproject.toml: every version and hash, for Python 3.11 and up
-# on Linux, and no address of any package index (whoever installs decides where packages come from).
+# Write requirements.lock and requirements-dev.lock from pyproject.toml, and scripts/docs/requirements.lock: every version
+# and hash, for Python 3.11 and up on Linux, and no address of any package index (whoever installs decides where packages
+# come from).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-compile() { # compile OUTPUT [extra options]
+compile() { # compile OUTPUT SOURCE [extra options]
   local output=$1
   shift
-  .venv/bin/uv pip compile pyproject.toml "$@" --quiet --universal --python-version 3.11 --generate-hashes \
+  .venv/bin/uv pip compile "$@" --quiet --universal --python-version 3.11 --generate-hashes \
     --no-emit-index-url --no-emit-find-links --no-annotate --no-header --no-emit-package shoal \
     --output-file "$output"
   sed -i '1i # Written by scripts/lock.sh from pyproject.toml; install with: pip install --require-hashes -r '"$output" "$output"
 }
 
-compile requirements.lock
-compile requirements-dev.lock --extra dev --constraints requirements.lock
+compile requirements.lock pyproject.toml
+compile requirements-dev.lock pyproject.toml --extra dev --constraints requirements.lock
+compile scripts/docs/requirements.lock scripts/docs/requirements.in
