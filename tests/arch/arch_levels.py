@@ -36,8 +36,8 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "certificates components credentials",
         # parts of a running cluster: embedded components, credential reload, runtimes, simulated nodes
         "embedded reload runtimes simulated",
-        # the processes of the fleet; nodes on this machine
-        "fleet nodes",
+        # the processes of the fleet; clusters that join it; nodes on this machine
+        "fleet joining nodes",
         # the processes of the navigator and of sharding
         "navigator sharding",
         # whole systems: a cluster, and `shoal up`; backups of what they keep

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from shoal.base.clock import Clock
 from shoal.client import Client, builtin
-from shoal.errors import AlreadyExists
+from shoal.errors import AlreadyExists, Forbidden
 from shoal.reconcile.leader import Elector, LeaseLock
 
 _NAME_LENGTH = 63
@@ -26,6 +26,6 @@ def make_elector(
 
 
 async def ensure_namespace(client: Client, name: str) -> None:
-    """The Lease needs its namespace."""
-    with suppress(AlreadyExists):
+    """The Lease needs its namespace. An agent that may not make namespaces has it from its manifests."""
+    with suppress(AlreadyExists, Forbidden):
         await client.of(builtin("namespaces", "")).create({"metadata": {"name": name}})

@@ -1,16 +1,20 @@
 """RBAC rules of an agent, as data: the least it needs, so that a stolen token can do little.
 
-Three scopes: the whole cluster, the namespace of the sentinels, and the namespace of the agent's Lease. Some rules are
-there only to be granted to sentinels: Kubernetes lets a client grant only permissions that it has itself. The rules for
+Three scopes: the whole cluster, the namespace of the sentinels, and the namespace of the agent's Lease. An agent that
+may use only some namespaces has Roles there instead; in the whole cluster it then only reads nodes and the addresses of
+backends (EndpointSlices), and keeps the definitions and roles that it knows by name. Some rules are there only to be
+granted to sentinels: Kubernetes lets a client grant only permissions that it has itself. The rules for
 the namespace of the sentinels are a ClusterRole, which outlives that namespace; the agent may bind this one role and no
 other, so it restores its rights after a user has deleted the namespace.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from shoal.crds.sentinel import GROUP
+from shoal.crds.sentinel import definitions as definitions_of_sentinels
 from shoal.krane.sentinels import install
 from shoal.kube.objects import Obj
 
@@ -30,17 +34,25 @@ def _rule(group: str, resources: tuple[str, ...], verbs: tuple[str, ...], *names
     return {**rule, "resourceNames": list(names)} if names else rule
 
 
-CLUSTER_RULES: tuple[Obj, ...] = (
-    _rule("", ("namespaces",), (*_ENSURE, "delete")),
+WORKLOAD_RULES: tuple[Obj, ...] = (
     _rule("", ("persistentvolumeclaims",), ("list",)),  # before a namespace is deleted
     _rule("", ("serviceaccounts", "services"), _KEEP),
     _rule("", ("secrets",), ("create", "delete", "get", "patch")),
-    _rule("", ("nodes", "pods"), ("list", "watch")),
+    _rule("", ("pods",), ("list", "watch")),
     _rule("apps", ("deployments",), _KEEP),
     _rule("apps", ("deployments/scale",), ("patch",)),
     _rule("autoscaling", ("horizontalpodautoscalers",), _KEEP),
     _rule("policy", ("poddisruptionbudgets",), _KEEP),
     _rule("networking.k8s.io", ("networkpolicies",), _KEEP),
+)
+"""Where apps and gateways run."""
+
+_NODES = _rule("", ("nodes",), ("list", "watch"))
+
+CLUSTER_RULES: tuple[Obj, ...] = (
+    _rule("", ("namespaces",), (*_ENSURE, "delete")),
+    *WORKLOAD_RULES,
+    _NODES,
     _rule("apiextensions.k8s.io", ("customresourcedefinitions",), _ENSURE),
     _rule(_RBAC, ("clusterroles", "clusterrolebindings"), _ENSURE),
     _rule(_RBAC, ("rolebindings",), _ENSURE, install.AGENT_GATEWAY_ROLE),
@@ -62,15 +74,39 @@ LEASE_RULES: tuple[Obj, ...] = (_rule("coordination.k8s.io", ("leases",), ("crea
 """In the agent's own namespace."""
 
 
-def manifests(*, namespace: str = NAMESPACE, service_account: str = SERVICE_ACCOUNT) -> list[Obj]:
-    """Everything an administrator applies before an agent can start, in order."""
+def narrowed_cluster_rules(namespaces: Iterable[str]) -> tuple[Obj, ...]:
+    """In the whole cluster, for an agent that may use only some namespaces: it writes only objects it knows by name,
+    which an administrator has made."""
+    definitions = [each["metadata"]["name"] for each in definitions_of_sentinels()]
+    return (
+        _rule("", ("namespaces",), ("get", "patch"), *namespaces, install.namespace()["metadata"]["name"]),
+        _NODES,
+        _rule("apiextensions.k8s.io", ("customresourcedefinitions",), ("get", "patch"), *definitions),
+        _rule(_RBAC, ("clusterroles", "clusterrolebindings"), ("get", "patch"), install.ROLE),
+        _rule(_RBAC, ("clusterrolebindings",), ("get",), NAME),
+        *install.CLUSTER_RULES,  # to be passed on
+    )
+
+
+def manifests(
+    *, namespace: str = NAMESPACE, service_account: str = SERVICE_ACCOUNT, namespaces: Iterable[str] = ()
+) -> list[Obj]:
+    """Everything an administrator applies before an agent can start, in order. With ``namespaces``, which must exist,
+    the agent can run apps in these alone."""
     subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
+    chosen = tuple(dict.fromkeys(namespaces))
     made: list[Obj] = [
         _object("v1", "Namespace", {"name": namespace}),
         _object("v1", "Namespace", install.namespace()["metadata"]),
         _object("v1", "ServiceAccount", {"name": service_account, "namespace": namespace}),
     ]
-    made += _granted("", CLUSTER_RULES, subject)
+    if chosen:
+        made += [*definitions_of_sentinels(), *install.shared_objects()[1:]]
+        made += _granted("", narrowed_cluster_rules(chosen), subject)
+        for place in (*chosen, install.namespace()["metadata"]["name"]):
+            made += _granted(place, WORKLOAD_RULES, subject)
+    else:
+        made += _granted("", CLUSTER_RULES, subject)
     made.append(_role("ClusterRole", {"name": install.AGENT_GATEWAY_ROLE}, SENTINEL_RULES))
     made.append(install.agent_binding([subject]))
     made += _granted(namespace, LEASE_RULES, subject)

@@ -30,17 +30,18 @@ def manifests(
     worker_namespaces: Sequence[str] = ("default",),
     image: str = "",
     replicas: int = 2,
+    service_account: str = MANAGER,
 ) -> list[Obj]:
-    """In the order in which they are applied, for these kinds and ShardedResources. Without an ``image`` the manager
-    runs elsewhere."""
+    """In the order in which they are applied, for these kinds and ShardedResources. Without an ``image`` there is no
+    Deployment of the manager: it runs elsewhere, or another one with this ``service_account`` is its Deployment."""
     kinds = (SHARDED_RESOURCES, *kinds)
     made = [
         *definitions(),
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
-        *manager_rights(kinds, namespace=namespace),
+        *manager_rights(kinds, namespace=namespace, service_account=service_account),
     ]
     for place in worker_namespaces:
-        made += [*worker_rights(kinds, namespace=place), worker_policy(place)]
+        made += [*worker_rights(kinds, namespace=place), worker_policy(place, manager=service_account)]
     if image:
         made += [manager_policy(namespace), _budget(namespace), _deployment(namespace, image, replicas)]
     return made
@@ -95,11 +96,11 @@ def manager_policy(namespace: str) -> Obj:
     return _object("networking.k8s.io/v1", "NetworkPolicy", MANAGER, namespace, spec)
 
 
-def worker_policy(namespace: str) -> Obj:
+def worker_policy(namespace: str, *, manager: str = MANAGER) -> Obj:
     """Only the manager connects to workers, and any client reads the health and metrics of built-in ones; workers' own
     connections are not limited."""
-    manager = {"namespaceSelector": {}, "podSelector": {"matchLabels": {_APP: MANAGER}}}
-    ingress = [{"from": [manager]}, {"ports": [{"protocol": "TCP", "port": WORKER_PORT}]}]
+    pods = {"namespaceSelector": {}, "podSelector": {"matchLabels": {_APP: manager}}}
+    ingress = [{"from": [pods]}, {"ports": [{"protocol": "TCP", "port": WORKER_PORT}]}]
     spec = {"podSelector": _workers(), "policyTypes": ["Ingress"], "ingress": ingress}
     return _object("networking.k8s.io/v1", "NetworkPolicy", "shard-workers", namespace, spec)
 

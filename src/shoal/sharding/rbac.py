@@ -82,9 +82,11 @@ def target_rules(kinds: Sequence[TargetKind]) -> list[Obj]:
     return [rule(kind.group, (kind.plural, f"{kind.plural}/status"), kind.work_verbs) for kind in kinds]
 
 
-def manager_rights(kinds: Sequence[TargetKind] = (), *, namespace: str = NAMESPACE) -> list[Obj]:
+def manager_rights(
+    kinds: Sequence[TargetKind] = (), *, namespace: str = NAMESPACE, service_account: str = MANAGER
+) -> list[Obj]:
     """The manager's account and its roles."""
-    account = _object("v1", "ServiceAccount", MANAGER, namespace)
+    account = _object("v1", "ServiceAccount", service_account, namespace)
     return [
         account,
         *_granted(MANAGER, "", (*MANAGER_RULES, *sweep_rules(kinds)), account),
