@@ -189,11 +189,14 @@ class ServerProcess:
         self.process.wait()
 
 
-def start_server_process(directory: Path, *flags: str, program: Sequence[str] = ("-m", "shoal")) -> ServerProcess:
-    """Start an API server in ``directory`` and return when it is ready. ``program`` is what Python runs; see
-    ``shoal.testing.faulty_process``."""
-    command = [sys.executable, *program, "cluster", "start", "--dir", str(directory), "--components", "apiserver"]
-    process = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, env=dict(os.environ))
+def start_server_process(
+    directory: Path, *flags: str, program: Sequence[str] = ("-m", "shoal"), components: str = "apiserver"
+) -> ServerProcess:
+    """Start an API server in ``directory`` and return when it is ready; with empty ``components`` a whole cluster.
+    ``program`` is what Python runs; see ``shoal.testing.faulty_process``."""
+    parts = ["--components", components] if components else []
+    command = [sys.executable, *program, "cluster", "start", "--dir", str(directory), *parts, *flags]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=dict(os.environ))
     assert process.stdout is not None
     line = process.stdout.readline().decode()
     process.stdout.close()  # it prints nothing more
@@ -207,13 +210,20 @@ def start_server_process(directory: Path, *flags: str, program: Sequence[str] = 
 def server_process(directory: Path | None = None, *flags: str) -> Iterator[ServerProcess]:
     """Run an API server as a process, in a temporary directory unless one is given."""
     with tempfile.TemporaryDirectory() as temporary:
-        started = start_server_process(directory or Path(temporary), *(flags or ("--port", "0")))
-        try:
+        with running_server(directory or Path(temporary), *(flags or ("--port", "0"))) as started:
             yield started
-        finally:
-            started.process.terminate()
-            try:
-                started.process.wait(timeout=_READY_S)
-            except subprocess.TimeoutExpired:
-                started.process.kill()
-                started.process.wait()
+
+
+@contextmanager
+def running_server(directory: Path, *flags: str, components: str = "apiserver") -> Iterator[ServerProcess]:
+    """Run ``start_server_process`` and stop it at the end."""
+    started = start_server_process(directory, *flags, components=components)
+    try:
+        yield started
+    finally:
+        started.process.terminate()
+        try:
+            started.process.wait(timeout=_READY_S)
+        except subprocess.TimeoutExpired:
+            started.process.kill()
+            started.process.wait()
