@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
@@ -158,3 +158,25 @@ async def test_every_table_of_the_navigator_is_backed_up(tmp_path: Path) -> None
     await rows.close()
     assert {*TABLES, "nav_schema"} == set(await check_file(tmp_path / "rows.db"))
     assert len(SQLITE) == len(POSTGRES)
+
+
+async def make_newer(url: str) -> None:
+    async with fleet_database(url) as database, database.transaction() as tx:
+        await tx.session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+
+async def test_a_copy_of_tables_by_columns_is_refused_where_a_later_version_has_added_some(
+    place: Place, tmp_path: Path
+) -> None:
+    source, path = place("postgres", "a"), tmp_path / "backup.db"
+    async with fleet_database(source):
+        pass
+    await dump_database("main", source, path)
+    await make_newer(source)
+    with pytest.raises(ConfigError, match="does not know"):
+        await dump_database("main", source, tmp_path / "other.db")
+    with pytest.raises(ConfigError, match="does not know"):
+        await load_database("main", path, source, clock=RealClock(), ids=Ids(), force=True)
+    await make_newer(f"sqlite:///{path}")
+    with pytest.raises(ConfigError, match="does not know"):
+        await load_database("main", path, place("postgres", "b"), clock=RealClock(), ids=Ids())

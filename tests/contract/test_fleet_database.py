@@ -30,7 +30,17 @@ from shoal.control.database.engine import Database
 from shoal.control.database.failures import Undone, Unsure
 from shoal.control.database.migrate import upgrade
 from shoal.control.database.retention import Retention, sweep
-from shoal.control.database.tables import Audit, Base, Change, Desired, Event, Idempotency, RolloutCheck, Workspace
+from shoal.control.database.tables import (
+    Audit,
+    Base,
+    Change,
+    Compatibility,
+    Desired,
+    Event,
+    Idempotency,
+    RolloutCheck,
+    Workspace,
+)
 from shoal.control.database.transaction import DesiredObject, Tx
 from shoal.control.service.desired.queries import queries
 from shoal.errors import ConfigError, ServiceUnavailable
@@ -199,8 +209,51 @@ async def test_a_database_of_a_later_version_is_refused(backend: Backend) -> Non
     async with backend.opened() as database:
         async with database.transaction() as tx:
             await tx.session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+            await tx.session.execute(text("DROP TABLE compatibility"))  # as versions before 0.2.0 left it
         with pytest.raises(ConfigError, match="'9999'.*does not know"):
             await backend.open()
+
+
+async def change_tables(database: Database, *, oldest: str) -> None:
+    """What a later version does at its start: another revision, a new table and a column that has a default."""
+    async with database.transaction() as tx:
+        for statement in (
+            "UPDATE alembic_version SET version_num = '9999'",
+            f"UPDATE compatibility SET oldest = '{oldest}'",
+            "CREATE TABLE inventions (id INTEGER PRIMARY KEY)",
+            "ALTER TABLE workspaces ADD COLUMN colour VARCHAR(16) NOT NULL DEFAULT 'blue'",
+        ):
+            await tx.session.execute(text(statement))
+
+
+async def test_the_version_before_starts_again_on_tables_that_a_later_one_changed(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with backend.opened() as database:
+        await change_tables(database, oldest=migrations.REVISIONS[-1])
+        fleet = database.fleet
+    async with backend.opened() as database:
+        assert database.fleet == fleet
+        async with database.transaction() as tx:
+            tx.session.add(Workspace(id="wsp_a", name="a", created_at=1))
+            await tx.number()
+        async with database.reading() as session:
+            assert (await session.execute(text("SELECT colour FROM workspaces"))).scalars().all()[-1] == "blue"
+            assert (await session.execute(text("SELECT version_num FROM alembic_version"))).scalar() == "9999"
+    assert "a later version of Shoal has changed the tables" in capsys.readouterr().err
+
+
+async def test_tables_that_do_not_work_with_the_version_before_are_refused_by_it(backend: Backend) -> None:
+    async with backend.opened() as database:
+        await change_tables(database, oldest="9998")
+        with pytest.raises(ConfigError, match="'9999'.*does not know"):
+            await backend.open()
+
+
+async def test_every_database_says_which_programs_work_with_its_tables(empty: Backend) -> None:
+    async with empty.opened() as database, database.reading() as session:
+        assert (await session.execute(select(Compatibility.oldest))).scalars().all() == [migrations.OLDEST]
+    assert migrations.OLDEST in migrations.REVISIONS
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(empty: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ API_PORTS = (443, 6443)
 
 _NAME, _PART, _BY, _VERSION = (f"app.kubernetes.io/{each}" for each in ("name", "part-of", "managed-by", "version"))
 _DNS = 53
-_TEMPORARY = "/tmp"  # noqa: S108: of the container, whose root is read-only
+_TEMPORARY = "/tmp"  # noqa: S108 - of the container, whose root is read-only
 _NO_IMAGE = (
     "image is not set: Shoal has no image of its own on a public registry; build one (see docs/guides/joining.md), "
     "push it to your registry and name it with --image REGISTRY/NAME:TAG"

@@ -15,8 +15,8 @@ from shoal.base.ids import Ids
 from shoal.base.table_copies import copy_file, dump_postgres, is_database, load_postgres, replace_file
 from shoal.control.database.connections import DatabaseTimeouts, make_engines
 from shoal.control.database.engine import Database
-from shoal.control.database.migrate import migrate
-from shoal.control.database.tables import Base
+from shoal.control.database.migrate import migrate, refuse_newer
+from shoal.control.database.tables import Base, Compatibility
 from shoal.errors import ConfigError
 
 _SQLITE = "sqlite:///"
@@ -28,6 +28,11 @@ async def dump_database(name: str, url: str, path: Path) -> None:
     if url.startswith(_SQLITE):
         await copy_file(Path(url.removeprefix(_SQLITE)), path)
         return
+    engines = make_engines(name, url, _PATIENCE)
+    try:
+        await refuse_newer(name, engines)
+    finally:
+        await engines.close()
     await migrate(name, f"{_SQLITE}{path}", _PATIENCE)
     await dump_postgres(url, path, _tables())
 
@@ -37,6 +42,7 @@ async def load_database(name: str, path: Path, url: str, *, clock: Clock, ids: I
     held = await _held_incarnation(name, url)
     if held is not None and not force:
         raise ConfigError(f"database {name!r} is not empty; choose another, or replace it with --force")
+    await migrate(name, f"{_SQLITE}{path}", _PATIENCE, accept_newer=False)
     # The time is later than any incarnation that agents may have seen of a history that was lost.
     backup = await Database.open(f"{_SQLITE}{path}", name=name, clock=clock, ids=ids)
     try:
@@ -46,7 +52,7 @@ async def load_database(name: str, path: Path, url: str, *, clock: Clock, ids: I
     if url.startswith(_SQLITE):
         await replace_file(path, Path(url.removeprefix(_SQLITE)))
         return
-    await migrate(name, url, _PATIENCE)
+    await migrate(name, url, _PATIENCE, accept_newer=False)
     await load_postgres(path, url, _tables())
 
 
@@ -66,4 +72,5 @@ async def _held_incarnation(name: str, url: str) -> int | None:
 
 
 def _tables() -> list[str]:
-    return [table.name for table in Base.metadata.sorted_tables]
+    """Those that hold what a fleet stored: what is written about the tables themselves belongs to each database."""
+    return [table.name for table in Base.metadata.sorted_tables if table is not Compatibility.__table__]

@@ -16,48 +16,81 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, delete, insert, inspect, select, text
 
+from shoal.base.logs import get_logger
 from shoal.control.database import migrations
 from shoal.control.database.connections import DatabaseTimeouts, Engines, create_file, make_engines
 from shoal.control.database.failures import DatabaseAway
+from shoal.control.database.tables import Compatibility
 from shoal.errors import ConfigError
 
 _POSTGRES_LOCK = 0x53484F414C  # "SHOAL"
 _LIMIT_S = 300.0  # of one step, and of the wait for another process's migration
 _LOCK_POLL_S = 0.02
 
+_log = get_logger("control.database")
 
-async def migrate(name: str, url: str, patience: DatabaseTimeouts) -> None:
-    """Returns when the database has the newest revision. One from the future is refused."""
+
+async def migrate(name: str, url: str, patience: DatabaseTimeouts, *, accept_newer: bool = True) -> None:
+    """Returns when the database has the newest revision, or a later one that works with this version of Shoal.
+
+    Who copies whole tables says ``accept_newer=False``: it would leave out the columns that it does not know.
+    """
     # Its own connection: making an index of a large table takes longer than anything else may.
     engines = make_engines(name, url, replace(patience, statement_s=_LIMIT_S, idle_s=_LIMIT_S))
     try:
         if engines.path is None:
-            await _upgrade(name, engines)
+            await _upgrade(name, engines, accept_newer)
             return
         create_file(engines.path)
         async with _file_lock(name, engines.path):
             await _use_wal(engines)
-            await _upgrade(name, engines)
+            await _upgrade(name, engines, accept_newer)
     finally:
         await engines.close()
 
 
-async def _upgrade(name: str, engines: Engines) -> None:
+async def refuse_newer(name: str, engines: Engines) -> None:
+    """Raises ConfigError if a later version of Shoal has changed the tables."""
+    async with engines.read.connect() as connection:
+        found = await connection.run_sync(_revision)
+        if _is_newer(found):
+            raise _unknown(name, found)
+
+
+async def _upgrade(name: str, engines: Engines, accept_newer: bool) -> None:
     async with engines.write.connect() as connection:
         if engines.dialect == "postgresql":
             await connection.execute(text(f"SELECT pg_advisory_xact_lock({_POSTGRES_LOCK})"))
         found = await connection.run_sync(_revision)
         if found == migrations.HEAD:
             return
-        if found is not None and found not in migrations.REVISIONS:
-            raise ConfigError(
-                f"database {name!r} has tables of revision {found!r}, which this version of Shoal does not"
-                f" know (its newest is {migrations.HEAD!r}): start the version that wrote it, or a later one"
+        if _is_newer(found):
+            if not accept_newer or await connection.run_sync(_oldest) not in migrations.REVISIONS:
+                raise _unknown(name, found)
+            _log.warning(
+                "a later version of Shoal has changed the tables; this version works with them",
+                database=name,
+                tables=found,
+                known=migrations.HEAD,
             )
+            return
         await connection.run_sync(upgrade)
+        await connection.execute(delete(Compatibility))
+        await connection.execute(insert(Compatibility).values(oldest=migrations.OLDEST))
         await connection.commit()
+
+
+def _is_newer(found: str | None) -> bool:
+    return found is not None and found not in migrations.REVISIONS
+
+
+def _unknown(name: str, found: str | None) -> ConfigError:
+    return ConfigError(
+        f"database {name!r} has tables of revision {found!r}, which this version of Shoal does not"
+        f" know (its newest is {migrations.HEAD!r}): start the version that wrote it, or a later one"
+    )
 
 
 def _revision(connection: Connection) -> str | None:
@@ -65,6 +98,13 @@ def _revision(connection: Connection) -> str | None:
         return None
     found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     return found
+
+
+def _oldest(connection: Connection) -> str | None:
+    """The oldest revision whose programs work with the tables, according to whoever changed them last."""
+    if not inspect(connection).has_table(Compatibility.__tablename__):
+        return None
+    return connection.execute(select(Compatibility.oldest)).scalar()
 
 
 def upgrade(connection: Connection, to: str = "head") -> None:

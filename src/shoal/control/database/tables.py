@@ -36,6 +36,13 @@ from shoal.control.database.table_base import Base as Base
 from shoal.control.database.table_base import Key, Serial, by_correlation
 
 
+class Compatibility(Base):
+    """One row, which belongs to the tables and not to what they hold."""
+
+    __tablename__ = "compatibility"
+    oldest: Mapped[str] = mapped_column(String(32), primary_key=True)  # revision whose programs work with the tables
+
+
 class Counter(Base):
     """One row: the position of the sequence of changes, and the incarnation of the database."""
 
