@@ -251,7 +251,7 @@ async def test_retry_storm(tmp_path: Path) -> None:
     tokens = {user: token_of(tmp_path, user) for user in users}
     TALLY.faults += 1
     with server_process(tmp_path, "--port", "0") as server:
-        await weather(server, tokens, 32)
+        await weather(server, tokens, 64)
 
 
 def test_disk_full(full_disk: SmallDisk) -> None:

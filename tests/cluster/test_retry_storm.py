@@ -190,7 +190,7 @@ async def afterwards(server: ServerProcess, tokens: dict[str, str], admin: Clien
     offender.close()
 
 
-@pytest.mark.parametrize("pipeline", [1, 32], ids=["one request at a time", "32 requests on their way"])
+@pytest.mark.parametrize("pipeline", [1, 64], ids=["one request at a time", "64 requests on their way"])
 async def test_a_storm_of_an_ordinary_user_does_not_hold_up_the_control_plane_or_watches(
     tmp_path: Path, pipeline: int
 ) -> None:

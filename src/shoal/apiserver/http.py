@@ -188,9 +188,9 @@ class HttpConnection(ClientConnection):
             return
         if self._busy_since <= 0:
             self._busy_since = self.server.tick
-        if len(data) <= PIECE and self._reading:
+        if self._reading and not self._unread and len(data) <= PIECE:
             self._feed(data)
-        else:
+        else:  # TLS may bring more before what had to wait was read
             self._unread.append(data)
             self._feed_unread()
 

@@ -427,6 +427,61 @@ async def test_a_flood_in_one_packet_is_taken_in_pieces_and_answered_whole(liste
         writer.close()
 
 
+class Wire(asyncio.Transport):
+    """A transport whose bytes the test brings, and which keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading = True
+        self.written = asyncio.StreamReader()
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.feed_data(bytes(data))
+
+    def abort(self) -> None: ...
+
+
+async def test_input_that_comes_while_earlier_input_still_waits_is_read_after_it(
+    clock: FakeClock, listening: Listen
+) -> None:
+    """TLS hands over what it has as soon as reading goes on, before the connection came to what it had put aside."""
+    loop = asyncio.get_running_loop()
+    gate = loop.create_future()
+
+    async def handler(request: Request) -> Answer:
+        if request.path == "/wait":
+            await gate
+        return Response(200, f"{request.path} {len(request.body)}".encode())
+
+    async with listening(handler, HttpLimits(pipelined=2)) as (_, server):
+        wire, connection = Wire(), server()
+        connection.connection_made(wire)
+        waits = b"GET /wait HTTP/1.1\r\n\r\n" * 3
+        connection.data_received(waits + b"POST /long HTTP/1.1\r\nContent-Length: 40000\r\n\r\n" + b"x" * 40000)
+        assert not wire.reading
+        gate.set_result(None)
+
+        def bring() -> None:
+            assert wire.reading
+            connection.data_received(b"GET /last HTTP/1.1\r\n\r\n")
+
+        loop.call_soon(bring)
+        answers = [(await read_answer(wire.written))[2] for _ in range(5)]
+        assert answers == [b"/wait 0"] * 3 + [b"/long 40000", b"/last 0"]
+        connection.connection_lost(None)
+
+
 async def test_a_large_body_in_many_pieces_arrives_whole(listening: Listen) -> None:
     async def handler(request: Request) -> Answer:
         return Response(200, b"%d %d" % (len(request.body), request.body.count(b"y")))
