@@ -13,7 +13,8 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "effects flow health negotiate network_errors node_access objects paths user",
         # requests and responses as data, the served resources, and users as aggregated servers see them
         "front_proxy messages registry",
-        "audit compression connection exchange framing shapes",  # parts of one connection, and the audit log
+        # parts of one connection, the audit log, and answers in other forms
+        "audit compression connection exchange forms framing shapes",
         "http2",  # connections of HTTP/2
         "http",  # the server of connections
         "context fencing",  # what every verb is given

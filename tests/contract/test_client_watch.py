@@ -153,6 +153,21 @@ async def test_a_list_whose_pages_expire_on_the_way_is_fetched_in_one_piece(api)
         assert names == ["a", "b", *(f"busy-{worker}" for worker in range(8)), "c"]
 
 
+async def test_a_list_that_may_move_goes_on_at_a_later_revision_when_its_pages_expire(api) -> None:
+    async with api.opened() as cluster:
+        leases, ns = cluster.client().of(builtin("leases", "coordination.k8s.io")), cluster.namespace
+        for name in ("a", "b", "c"):
+            await leases.create({"metadata": {"name": name, "namespace": ns}})
+        pages = leases.pages(Scope(namespace=ns), limit=2, may_move=True)
+        first = await anext(pages)
+        await forget(leases, ns)
+        others = [page async for page in pages]
+        assert all(len(page.items) <= 2 for page in others)
+        names = [lease["metadata"]["name"] for page in (first, *others) for lease in page.items]
+        assert names == ["a", "b", *(f"busy-{worker}" for worker in range(8)), "c"]
+        assert int(others[-1].resource_version) > int(first.resource_version)
+
+
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
 async def test_the_network_transport_works_on_uvloop_too(api_process: ServerProcess) -> None:
     async with connect(load(api_process.kubeconfig), clock=RealClock()) as client:

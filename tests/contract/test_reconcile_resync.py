@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
 import pytest
+from tests.contract.test_client_watch import forget
 
 from shoal.base.clock import FakeClock
 from shoal.base.metrics import Metrics
@@ -152,6 +153,54 @@ async def test_an_object_that_left_the_selector_unseen_leaves_the_cache(api: Any
             await setup.resynced()
             assert {each.name for each in setup.cache.keys()} == {"enters"}
             assert setup.corrections() == {"missing": 1, "deleted": 1}
+
+
+class NotingTransport:
+    """Keeps the targets of requests, and calls ``between`` before the first one for a further part of a list."""
+
+    def __init__(self, inner: Any, between: Callable[[], Awaitable[None]]) -> None:
+        self._inner = inner
+        self._between = between
+        self.stream, self.close = inner.stream, inner.close
+        self.targets: list[str] = []
+
+    async def request(self, method: str, target: str, **options: Any) -> Any:
+        if "continue=" in target and not any("continue=" in known for known in self.targets):
+            await self._between()
+        self.targets.append(target)
+        return await self._inner.request(method, target, **options)
+
+
+async def test_a_resync_whose_parts_expire_goes_on_in_parts(api: Any, clock: FakeClock) -> None:
+    """One answer with all objects would hold up the server and this process."""
+    async with api.opened(clock=clock) as cluster:
+        leases, ns = cluster.client().of(builtin("leases", "coordination.k8s.io")), cluster.namespace
+        for name in ("a", "b", "c"):
+            await leases.create({"metadata": {"name": name, "namespace": ns}})
+        noting = NotingTransport(cluster.transport, lambda: forget(leases, ns))
+        metrics = ResyncMetrics(Metrics())
+        informer = Informer(
+            cluster.client(noting).of(leases.type), clock=clock, random=Random(1).random, scope=Scope(namespace=ns),
+            resync=ResyncConfig(metrics=metrics, period_s=PERIOD_S, page=2),
+        )  # fmt: skip
+        done = asyncio.Event()
+        informer.on_resync.append(done.set)
+        task = asyncio.create_task(informer.run(), name="informer")
+        try:
+            await eventually(lambda: informer.synced and informer.reflector.watching)
+            noting.targets.clear()
+
+            async def resynced() -> bool:
+                await clock.advance(PERIOD_S / 20)
+                return done.is_set()
+
+            await eventually(resynced, timeout_s=30)
+            parts = [target for target in noting.targets if "limit=" in target or "continue=" in target]
+            assert len(parts) > 2 and all("limit=2" in target for target in parts)
+            assert {key.name for key in informer.cache.keys()} == {"a", "b", "c", *(f"busy-{n}" for n in range(8))}
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
 
 
 class LateTransport:

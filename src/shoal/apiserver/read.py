@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from shoal.apiserver.context import Call, Core
+from shoal.apiserver.forms import document, metadata_list, table_list, whole_list
 from shoal.apiserver.http import Response
 from shoal.apiserver.messages import DocumentResponse
 from shoal.apiserver.negotiate import PLAIN, YAML, Representation, integer, representation
@@ -66,14 +67,6 @@ def represent_object(core: Core, call: Call, obj: Obj, choice: Representation, s
     return document(obj, choice, status)
 
 
-def document(obj: Obj, choice: Representation = PLAIN, status: int = 200) -> Response:
-    if choice.media == YAML:
-        from shoal.kube import yamlcodec
-
-        return Response(status, yamlcodec.dumps(obj), b"application/yaml")
-    return DocumentResponse(status, orjson.dumps(obj))
-
-
 def include_object(call: Call) -> Include:
     include = call.query.get("includeObject", "Metadata")
     if include not in ("None", "Metadata", "Object"):
@@ -103,7 +96,7 @@ async def list_(core: Core, call: Call) -> Response:
         page = StorePage(shown, page.revision, page.more, page.remaining)
     remaining = page.remaining if page.more and selection.where is None else None
     if choice.as_kind or choice.media == YAML:
-        return _list_as(core, call, page, token, remaining, choice)
+        return await _list_as(core, call, page, token, remaining, choice)
     return Response(200, list_body(call, page, token, remaining))
 
 
@@ -145,26 +138,21 @@ def _items(served: Served, entries: Sequence[Entry]) -> bytes:
     return joined
 
 
-def _list_as(
+async def _list_as(
     core: Core, call: Call, page: StorePage, token: str, remaining: int | None, choice: Representation
 ) -> Response:
-    from shoal.kube import tables
-
     meta: Obj = {"resourceVersion": str(page.revision)}
     if token:
         meta["continue"] = token
     if remaining is not None:
         meta["remainingItemCount"] = remaining
-    objs = [call.served.decode(entry) for entry in page.entries]
-    resource = call.served.resource
+    served, entries = call.served, page.entries
     if choice.as_kind == "Table":
-        now = core.clock.wall_s()
-        body = tables.list_table(resource, objs, meta, include_object(call), now, use=printer_of(call))
-    elif choice.as_kind == "PartialObjectMetadataList":
-        body = tables.partial_list(objs, meta)
-    else:
-        body = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": meta, "items": objs}
-    return document(body, choice)
+        now, include = core.clock.wall_s(), include_object(call)
+        return await table_list(served, entries, meta, choice, include, now, printer_of(call))
+    if choice.as_kind == "PartialObjectMetadataList":
+        return await metadata_list(served, entries, meta, choice)
+    return await whole_list(served, entries, meta, choice)
 
 
 async def _page(core: Core, call: Call, selection: Selection) -> StorePage:

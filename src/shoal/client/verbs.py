@@ -121,13 +121,19 @@ class ResourceClient:
         )
 
     async def pages(
-        self, scope: Scope = EVERYTHING, *, limit: int = PAGE, resource_version: str = ""
+        self, scope: Scope = EVERYTHING, *, limit: int = PAGE, resource_version: str = "", may_move: bool = False
     ) -> AsyncIterator[Page]:
-        """A list in parts, all of one revision. ``Expired`` when the server drops that revision before the end."""
+        """A list in parts, all of one revision. When the server drops that revision before the end, the other parts are
+        of a later one with ``may_move``, else ``Expired``."""
         page = await self.page(scope, limit=limit, resource_version=resource_version)
         yield page
         while page.continue_token:
-            page = await self.page(scope, limit=limit, continue_token=page.continue_token)
+            try:
+                page = await self.page(scope, limit=limit, continue_token=page.continue_token)
+            except Expired as expired:
+                if not may_move or not expired.continue_token:
+                    raise
+                page = await self.page(scope, limit=limit, continue_token=expired.continue_token)
             yield page
 
     async def list(self, scope: Scope = EVERYTHING, *, limit: int = PAGE, resource_version: str = "") -> Listed:

@@ -125,14 +125,15 @@ class Resync:
         """The keys that differ, each with the version in the list (empty: not in it) and the list's revision."""
         try:
             return await self._compared(self._config.page)
-        except Expired:  # the parts of the list have expired between two requests
+        except Expired:  # between two parts of the list, on a server that cannot go on at a later revision
             return await self._compared(0)
 
     async def _compared(self, limit: int) -> dict[ObjectKey, tuple[str, str]]:
         seen: set[ObjectKey] = set()
         suspects: dict[ObjectKey, tuple[str, str]] = {}
         revision = ""
-        async for page in self._metadata.pages(self._scope, limit=limit):
+        # Parts of a later revision do no harm: what they show too early is looked at again after ``settle_s``.
+        async for page in self._metadata.pages(self._scope, limit=limit, may_move=True):
             revision = revision or page.resource_version
             for item in page.items:
                 key, listed = key_of(item), (version_of(item), revision)

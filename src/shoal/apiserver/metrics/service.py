@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from shoal.apiserver.context import Call, Core
+from shoal.apiserver.forms import document
 from shoal.apiserver.http import Response
 from shoal.apiserver.metrics.samples import (
     GROUP,
@@ -28,7 +29,7 @@ from shoal.apiserver.metrics.samples import (
 from shoal.apiserver.negotiate import representation
 from shoal.apiserver.nodes.backend import Collected, Unreachable
 from shoal.apiserver.nodes.service import NodeAccess
-from shoal.apiserver.read import document, include_object
+from shoal.apiserver.read import include_object
 from shoal.apiserver.registry import Served
 from shoal.base.deadline import run_within
 from shoal.base.logs import get_logger
