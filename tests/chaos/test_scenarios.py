@@ -196,6 +196,9 @@ class CrashingObserver:
     def report(self, key: str) -> Report | None:
         return self._inner.report(key)
 
+    def delivered(self, report: Report) -> None:
+        self._inner.delivered(report)
+
     def keys(self) -> Iterable[str]:
         return self._inner.keys()
 

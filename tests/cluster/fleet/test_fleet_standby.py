@@ -19,6 +19,12 @@ WAIT_S = 60.0
 NAMES = ("first", "second")
 
 
+def written_by_agents(obj: Any) -> tuple[str, str, int, str]:
+    """The identity of a Deployment, and its specification: each revision of an app is a Deployment of its own."""
+    about = obj["metadata"]
+    return about["name"], about["uid"], about["generation"], marker_of(obj)
+
+
 @pytest.mark.chaos
 async def test_a_standby_takes_over_and_the_old_agent_changes_nothing_when_it_wakes_up(tmp_path: Path) -> None:
     with LocalFleet(tmp_path) as fleet:
@@ -57,15 +63,17 @@ async def test_a_standby_takes_over_and_the_old_agent_changes_nothing_when_it_wa
             taken = status(new)["epoch"]
             await change("3")
             await witness.settled()
-            generation = witness.of_app("web", "eu-1")[0]["metadata"]["generation"]
+            deleted = len(witness.deleted)
+            (third,) = witness.of_app("web", "eu-1")
 
             agents[old].resume()
             await eventually(
                 lambda: asyncio.to_thread(lambda: not status(old)["leading"]), timeout_s=WAIT_S, explain=fleet.logs
             )
-            assert [marker_of(obj) for obj in witness.of_app("web", "eu-1")] == ["3"]
+            assert [written_by_agents(obj) for obj in witness.of_app("web", "eu-1")] == [written_by_agents(third)]
             await change("4")
             await witness.settled()
             assert status(new)["epoch"] == taken and status(new)["leading"]
-            generations = witness.of_app("web", "eu-1")[0]["metadata"]["generation"]
-            assert generations == generation + 1, "the old agent has acted"
+            (fourth,) = witness.of_app("web", "eu-1")
+            assert fourth["metadata"]["generation"] == 1, "the old agent has acted"
+            assert {each.name for each in witness.deleted[deleted:]} == {third["metadata"]["name"]}

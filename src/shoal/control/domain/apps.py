@@ -131,14 +131,16 @@ async def _new_revision(
     rows: Sequence[Topology],
 ) -> Deployment:
     app.revision += 1
+    deployment_id = work.new_id("Deployment")
     deployment = Deployment(
-        id=work.new_id("Deployment"),
+        id=deployment_id,
         workspace_id=app.workspace_id,
         project_id=app.project_id,
         environment_id=app.environment_id,
         app_id=app.id,
         revision=app.revision,
-        k8s_name=cluster_name(f"{app.name}-{app.revision}", app.id, app.revision),
+        # Not from the number: after a restore, a cluster may still run another revision that had this number.
+        k8s_name=cluster_name(f"{app.name}-{app.revision}", deployment_id),
         namespace=within.environment.namespace if within.environment else "",
         image=spec.image,
         template=recorded_template(spec),
