@@ -9,6 +9,8 @@ temporary folder, and listen on Unix sockets.
         own.stop(); own.start()                      # same address, same data
         own.kill(); own.start()                      # recovers as after a crash
         own.stop(); own.save("before"); own.start(); ...; own.stop(); own.restore("before"); own.start()
+        with own.standby() as other:                  # streams from ``own``, whose commits wait for it
+            own.kill(); other.promote()               # a failover: nothing that was committed is lost
 
 All methods block, mostly for some tens of milliseconds; use ``asyncio.to_thread`` where an event loop must go on. The
 servers are stopped and their files deleted when the block ends, those of the shared servers when the process exits.
@@ -50,6 +52,7 @@ _SETTINGS = {
     "fsync": "off",
     "log_min_messages": "warning",
 }
+_SYNCHRONOUS = "synchronous_standby_names"
 
 
 class _Server:
@@ -138,17 +141,27 @@ class _Server:
 class PostgresServer(_Server):
     """A PostgreSQL cluster. It refuses to run as root, so root starts it as another user."""
 
-    def __init__(self, *, durable: bool = False, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *, durable: bool = False, settings: Mapping[str, str] | None = None, follows: PostgresServer | None = None
+    ) -> None:
+        """``follows``: it begins as a copy of this running server and takes over what is written there."""
         super().__init__("shoal-pg-")
         self._user = _other_user()
         self._bin = _postgres_bin()
         self._data = self.folder / "data"
-        self._settings = {**_SETTINGS, **({"fsync": "on"} if durable else {}), **(settings or {})}
         self._own(self.folder)
-        self._run("initdb", "-D", str(self._data), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C",
-                  "--no-sync", "--no-instructions")  # fmt: skip
+        if follows is not None:
+            self._run("pg_basebackup", "-h", str(follows.folder), "-p", str(_PORT), "-U", "postgres", "-D",
+                      str(self._data), "-R", "-X", "stream", "-c", "fast", "--no-sync")  # fmt: skip
+            self._set({_SYNCHRONOUS: "", **(settings or {})})  # once it is promoted, its commits wait for nobody
+        else:
+            self._run("initdb", "-D", str(self._data), "-U", "postgres", "--auth=trust", "--encoding=UTF8",
+                      "--locale=C", "--no-sync", "--no-instructions")  # fmt: skip
+            self._set({**_SETTINGS, **({"fsync": "on"} if durable else {}), **(settings or {})})
+
+    def _set(self, settings: Mapping[str, str]) -> None:
         with (self._data / "postgresql.conf").open("a") as file:
-            file.writelines(f"{name} = '{value}'\n" for name, value in self._settings.items())
+            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
 
     def start(self) -> None:
         self._launch(
@@ -182,6 +195,30 @@ class PostgresServer(_Server):
         """Run a statement; returns the rows as psql prints them, fields separated by ``|``."""
         return self._run("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", str(self.folder), "-p",
                          str(_PORT), "-U", "postgres", "-d", database, "-c", statement)  # fmt: skip
+
+    @contextmanager
+    def standby(self) -> Iterator[PostgresServer]:
+        """Start a server that follows this one. From now on every commit waits until the standby has it, so after
+        ``kill`` of this server and ``promote`` of the standby nothing that was acknowledged is missing."""
+        other = PostgresServer(follows=self)
+        try:
+            other.start()
+            self._follow("*")
+            following = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+            eventually_blocking(lambda: self.sql(following) == "1", timeout_s=_START_S, what="a standby in step")
+            yield other
+        finally:
+            if self.running:
+                self._follow("")
+            other.delete()
+
+    def promote(self) -> None:
+        """Make this standby a server that takes writes."""
+        self.sql("SELECT pg_promote()")
+
+    def _follow(self, names: str) -> None:
+        self._set({_SYNCHRONOUS: names})
+        self.sql("SELECT pg_reload_conf()")
 
     def save(self, name: str) -> None:
         """Copy the data of the stopped server, as a backup or a lagging replica would have it."""

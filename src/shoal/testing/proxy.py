@@ -6,6 +6,7 @@ async with SocketProxy(postgres.socket) as proxy:
     proxy.deafen()        # nothing arrives
     proxy.cut()           # connections break, new ones work again
     proxy.refuse()        # connections break, new ones fail until ``heal``
+    proxy.lead_to(path)   # connections break, new ones go to another socket (``SocketProxy`` only)
     proxy.half_open()     # the server's side is gone, and the client is not told
     proxy.drop()          # the next bytes in each direction are lost, later ones arrive
     proxy.duplicate()     # the next bytes in each direction arrive twice
@@ -171,6 +172,11 @@ class SocketProxy(FaultProxy):
         super().__init__()
         self._target = target
         self.folder = Path(tempfile.mkdtemp(prefix="shoal-proxy-"))
+
+    def lead_to(self, target: Path) -> None:
+        """Break every connection; new ones go to another socket, as after a failover."""
+        self._target = target
+        self.cut()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from pathlib import Path
 
 import pytest
-from fleet_world import ADMIN, VIEWER, World, a_fleet, an_app
+from failing_planes import WHOLE, ControlPlanes, FailingCommits, taken, to_its_end
+from fleet_world import ADMIN, VIEWER, a_fleet, an_app
 from rollout_world import APP, CANARY, Action, decided, play, rollout, served, shares
 
 from shoal.control.database import tables
 from shoal.control.database.transaction import Tx
 from shoal.errors import Conflict, Forbidden, ServiceUnavailable
+from shoal.testing.databases import shared_postgres
+from shoal.testing.failover import replicated_postgres
 
 
 async def test_a_canary_takes_its_steps_and_keeps_stable_at_its_full_size(tmp_path: Path) -> None:
@@ -241,11 +245,37 @@ async def test_testers_go_to_the_candidate_and_it_stays_until_gateways_have_forg
         assert await shares(world) == {("eu", 3): (100, None)}
 
 
-@pytest.mark.parametrize("every", [2, 3, 5])
-async def test_a_database_that_goes_away_at_any_commit_repeats_and_skips_no_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+@pytest.mark.chaos
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_primary_that_dies_at_every_step_with_its_control_plane_repeats_and_skips_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """Each ``every``-th transaction is undone before its commit, as by a failover or a kill."""
+    async with replicated_postgres() as postgres, asyncio.timeout(180):
+        url = await postgres.create_database()
+        async with a_fleet(tmp_path, url=url) as world:
+            planes, failing = ControlPlanes(world, url), FailingCommits(postgres, moment)
+            await planes.begin()
+            try:
+                await served(world, replicas=4)
+                failing.begin(monkeypatch)
+                await planes.until_done(partial(world.apply, an_app(replicas=4, image="shop/web:2", rollout=CANARY)))
+                await to_its_end(world, planes.until_done)
+                assert await taken(world) == WHOLE
+                assert await shares(world) == {("eu", 2): (100, None)}
+                assert failing.failed == [1, 2, 3, 4, 6, 7, 8], (
+                    "approval and step are one transaction, all others one each"
+                )
+            finally:
+                await planes.close()
+
+
+@pytest.mark.parametrize("every", [2, 3, 5])
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+async def test_a_database_that_goes_away_at_any_commit_repeats_and_skips_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int, database: str
+) -> None:
+    """Each ``every``-th transaction is undone before its commit."""
     finish, count = Tx.finish, 0
 
     async def finish_or_fail(tx: Tx) -> None:
@@ -262,23 +292,10 @@ async def test_a_database_that_goes_away_at_any_commit_repeats_and_skips_no_step
             except ServiceUnavailable:
                 continue
 
-    async with a_fleet(tmp_path) as world:
+    url = shared_postgres().create_database() if database == "postgresql" else ""
+    async with a_fleet(tmp_path, url=url) as world:
         await served(world, replicas=4)
         await world.apply(an_app(replicas=4, image="shop/web:2", rollout=CANARY))
         monkeypatch.setattr(Tx, "finish", finish_or_fail)
-        for passes_s in (61, 0, 1801):
-            await play(world, how=until_done)
-            if (await rollout(world))["hold"] == "waits for approval":
-                await until_done(partial(approve, world))
-                await play(world, how=until_done)
-            await world.clock.advance(passes_s)
-        await play(world, how=until_done)
-        found = await rollout(world)
-        made = [(each["action"], each["step"]) for each in found["decisions"]]
-        assert made == [
-            ("start", 0), ("step", 1), ("step", 2), ("step", 3), ("approve", 3), ("step", 4), ("promote", 4), ("end", 4),
-        ]  # fmt: skip
-
-
-async def approve(world: World) -> None:
-    await world.fleet.command_rollout(ADMIN, APP, "resume")
+        await to_its_end(world, until_done)
+        assert await taken(world) == WHOLE
