@@ -39,6 +39,7 @@ WORKLOAD_RULES: tuple[Obj, ...] = (
     _rule("", ("serviceaccounts", "services"), _KEEP),
     _rule("", ("secrets",), ("create", "delete", "get", "patch")),
     _rule("", ("pods",), ("list", "watch")),
+    _rule("", ("events",), ("list",)),  # why a pod does not start
     _rule("apps", ("deployments",), _KEEP),
     _rule("apps", ("deployments/scale",), ("patch",)),
     _rule("autoscaling", ("horizontalpodautoscalers",), _KEEP),

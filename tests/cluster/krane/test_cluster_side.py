@@ -612,6 +612,76 @@ async def test_a_pod_that_crashes_is_seen_although_its_deployment_says_nothing()
         assert (await w.get("deployments", "apps"))["metadata"]["resourceVersion"] == version
 
 
+@pytest.mark.parametrize(
+    ("labels", "quota", "expected"),
+    [
+        ({"pod-security.kubernetes.io/enforce": "restricted"}, None, "violates PodSecurity"),
+        ({}, {"pods": "0"}, "exceeded quota"),
+    ],
+)
+async def test_pods_that_the_cluster_refuses_are_reported_with_its_reason(labels, quota, expected):
+    async with world() as w:
+        await w.of("namespaces").create({"metadata": {"name": NAMESPACE, "labels": labels}})
+        if quota is not None:
+            made = await w.of("resourcequotas").create({"metadata": {"name": "q"}, "spec": {"hard": quota}}, NAMESPACE)
+            counted = {**made, "status": {"hard": quota, "used": {"pods": "0"}}}
+            await w.of("resourcequotas").replace_status(counted)
+        await w.apply(deployment(1))
+        await eventually(lambda: w.report.reason == "FailedCreate")
+        assert expected in w.report.message and w.report.available_replicas == 0
+        assert w.report.instances == []
+
+
+async def test_a_pod_that_says_nothing_is_explained_by_its_newest_warning(monkeypatch):
+    monkeypatch.setattr("shoal.krane.objects.pod_events.LOOK_S", 0.05)
+    async with world() as w:
+        w.player.play = lambda pod: Play.BOUND
+        await w.apply(deployment(1, replicas=1))
+        await eventually(lambda: len(w.report.instances) == 1)
+        pod = (await w.of("pods").list(Scope(namespace=NAMESPACE))).items[0]
+        reference = {"kind": "Pod", "namespace": NAMESPACE} | {name: pod["metadata"][name] for name in ("name", "uid")}
+        for at, kind, reason in (
+            ("2030-01-01T00:00:01Z", "Warning", "FailedMount"),
+            ("2030-01-01T00:00:00Z", "Warning", "Other"),
+            ("2030-01-01T00:00:02Z", "Normal", "Pulled"),
+        ):
+            await w.of("events").create(
+                {
+                    "metadata": {"name": f"e-{reason.lower()}", "namespace": NAMESPACE}, "involvedObject": reference,
+                    "type": kind, "reason": reason, "message": 'secret "db" not found', "lastTimestamp": at,
+                },
+                NAMESPACE,
+            )  # fmt: skip
+        await eventually(lambda: w.report.instances[0].reason == "FailedMount")
+        assert w.report.instances[0].message == 'secret "db" not found'
+        assert KEY in w.changed
+        w.player.play = lambda pod: Play.READY
+        w.player.replay()
+        await eventually(lambda: w.report.instances[0].ready)
+        assert w.report.instances[0].reason == ""
+
+
+async def test_a_gateway_whose_image_cannot_be_pulled_or_whose_pods_are_refused_says_so():
+    async with world() as w:
+        w.player.play = lambda pod: Play.BOUND
+        await w.apply(sentinel(1))
+        pods = w.of("pods")
+
+        async def made():
+            return (await pods.list(Scope(namespace="sentinel"))).items[0]
+
+        pod = await eventually(made, retry_on=(IndexError,))
+        state = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+        status = {"name": "sentinel", "image": "shoal/sentinel:1", "imageID": "", "ready": False, "restartCount": 0}
+        pod["status"]["containerStatuses"] = [{**status, "state": state}]
+        await pods.replace_status(
+            await w.get("pods", name=pod["metadata"]["name"], namespace="sentinel") | {"status": pod["status"]}
+        )
+        await eventually(lambda: w.gateway().reason == "ImagePullBackOff")
+        assert w.gateway().message == (f"{pod['metadata']['name']}: image shoal/sentinel:1: Back-off pulling image")
+        await eventually(lambda: "sentinel/snt_1" in w.changed)
+
+
 async def test_a_pod_that_failed_is_no_instance_but_the_one_in_its_place_is():
     async with world() as w:
         await w.apply(deployment(1, replicas=1))

@@ -15,6 +15,7 @@ from shoal.krane import rbac
 from shoal.krane.election import make_elector
 from shoal.krane.labels import SERVING
 from shoal.krane.sentinels import install
+from shoal.testing.controllers import Play
 from shoal.testing.waiting import eventually
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -23,6 +24,11 @@ ROUTE = orjson.dumps({"environment": "env_1", "host": "shop.example"})
 POLICY = orjson.dumps({"environment": "env_1", "requestSize": {"maxBytes": 100}})
 KEYS = orjson.dumps({"keys": [{"id": "key_1", "name": "ci", "digest": "ab12", "spec": {}}]})
 GATEWAYS = ("sentinel/snt_1", "route/rt_1", "policy/po_1", "keys/env_1")
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch):
+    monkeypatch.setattr("shoal.krane.objects.pod_events.LOOK_S", 0.05)
 
 
 def allowed(rules):
@@ -60,6 +66,7 @@ async def whole_life(w):
     observed = {KEY: w.deployments.observer, **dict.fromkeys(GATEWAYS, w.sentinels.observer)}
     await eventually(lambda: all(observer.report(key) is not None for key, observer in observed.items()), timeout_s=5)
     await eventually(lambda: w.deployments.observer.synced and w.sentinels.observer.synced, timeout_s=5)
+    await unexplained_pod(w)
     await upgrade_gateway(w)
     await w.sentinels.applier.release("route/rt_1", "", "")
     await w.deployments.applier.release(KEY, NAMESPACE, NAME)
@@ -78,6 +85,24 @@ async def whole_life(w):
     assert await w.sentinels.applier.live() == {}
     await without_namespace(w)
     await election(w)
+
+
+async def unexplained_pod(w):
+    """A pod that does not start, and says why only in an event."""
+    w.player.play = lambda pod: Play.BOUND
+    about = await w.get("deployments", "apps")
+    labels = about["spec"]["template"]["metadata"]["labels"]
+    spec = {"containers": [{"name": "app", "image": "shoal/echo:1"}]}
+    pod = await w.of("pods").create({"metadata": {"name": "stuck", "labels": labels}, "spec": spec}, NAMESPACE)
+    event = {
+        "metadata": {"name": "stuck.1", "namespace": NAMESPACE}, "type": "Warning", "reason": "FailedMount",
+        "message": "no volume", "lastTimestamp": "2030-01-01T00:00:00Z",
+        "involvedObject": {"kind": "Pod", "name": "stuck", "namespace": NAMESPACE, "uid": pod["metadata"]["uid"]},
+    }  # fmt: skip
+    await w.of("events").create(event, NAMESPACE)
+    await eventually(lambda: [each.reason for each in w.report.instances] == ["FailedMount"], timeout_s=5)
+    w.player.play = lambda pod: Play.READY
+    await w.of("pods").delete("stuck", NAMESPACE)
 
 
 async def upgrade_gateway(w):

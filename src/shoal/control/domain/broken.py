@@ -12,13 +12,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import aliased
 
 from shoal.base.ids import Ids
-from shoal.control.database.tables import Deployment, Instance, Topology
+from shoal.control.database.tables import Deployment, Desired, Instance, Topology
 from shoal.control.database.transaction import Tx
 from shoal.control.domain.app_facts import KnownApp, load_apps
 from shoal.control.domain.exchange import say
 from shoal.control.domain.model import Answers
 from shoal.control.domain.status import instance_text, worst_instance
 from shoal.control.domain.work import PendingWork
+from shoal.sync.keys import key_of
 
 MANY = 20  # requests between two reports: fewer say nothing
 ANSWERS = "answers "  # begins the reason of a revision that fails by its answers
@@ -94,4 +95,19 @@ async def failure(work: PendingWork, rows: Sequence[Topology]) -> str:
         worst = worst_instance([each for each in found if each.status == "failed"])
         if worst is not None:
             return f"{row.reason.get('region') or row.region_id}: {instance_text(worst)}"
+    return ""
+
+
+async def missing(work: PendingWork, rows: Sequence[Topology]) -> str:
+    """Why instances of these rows cannot be made, as their cluster says it; empty when it says nothing."""
+    for row in rows:
+        observed = await work.session.scalar(
+            select(Desired.observed).where(
+                Desired.cluster_id == row.cluster_id,
+                Desired.shard == row.shard,
+                Desired.key == key_of("deployment", row.deployment_id),
+            )
+        )
+        if fault := (observed or {}).get("fault"):
+            return f"{row.reason.get('region') or row.region_id}: {fault['reason']}: {fault['message']}"
     return ""

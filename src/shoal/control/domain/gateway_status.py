@@ -47,10 +47,14 @@ def _judge(sentinel: tables.Sentinel, desired: tables.Desired | None, facts: Sta
     found = place_status(desired, facts) if desired is not None else None
     if found is not None and found["state"] == "ApplyFailed":
         return health, f"{found['reason']}: {found['message']}"
-    if health not in GOOD:
-        return health, f"{sentinel.available_replicas} of {sentinel.desired_replicas} replicas are available"
+    fault = observed.get("fault") or {}
+    why = f"; {fault['reason']}: {fault['message']}" if fault else ""
+    available, desired_replicas = sentinel.available_replicas, sentinel.desired_replicas
+    if health not in GOOD or (health != "paused" and fault and available < desired_replicas):
+        return health, f"{available} of {desired_replicas} replicas are available{why}"
     if sentinel.deploy_status == "progressing" and health != "paused":
-        return health, found["message"] if found and found["message"] else "its newest version is being rolled out"
+        text = found["message"] if found and found["message"] else "its newest version is being rolled out"
+        return health, f"{text}{why}"
     return health, ""
 
 

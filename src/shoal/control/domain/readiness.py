@@ -162,7 +162,7 @@ async def _check_deadline(work: PendingWork, known: KnownApp, newest: Deployment
     if newest.status not in ("pending", "deploying") or work.now - newest.updated_at <= deadline_s * 1000:
         return
     own = [row for row in known.rows if known.is_wanted(row)]
-    why = await broken.failure(work, own)
+    why = await broken.failure(work, own) or await broken.missing(work, own)
     newest.status = "failed"
     newest.reason = f"not ready after {deadline_s} s" + (f"; {why}" if why else "")
     text = f"revision {newest.revision} is not ready after {deadline_s} s"

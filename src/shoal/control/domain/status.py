@@ -268,6 +268,9 @@ def _judge_instances(row: tables.Topology, desired: tables.Desired, instances: S
             return PlaceState("Drifted", "Drift", f"changed in the cluster: {', '.join(drift)}")
         return PlaceState("Ready", "Moving" if moving else "")
     worst = worst_instance(instances)
+    fault = (desired.observed or {}).get("fault") or {}
+    if fault and (len(instances) < needed or worst is None or _is_starting(worst)):
+        return PlaceState("Failing", fault["reason"], f"{fault['reason']}: {fault['message']}")
     if worst is not None and not _is_starting(worst):
         return PlaceState("Failing", worst.reason or "Failed", instance_text(worst))
     return PlaceState("Progressing", "NotReady", f"{ready} of {needed} instances are ready")

@@ -16,6 +16,7 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 _TERMINAL = ("Succeeded", "Failed")
 _STARTING = ("", "ContainerCreating", "PodInitializing")  # reasons to wait that are no fault
 _CRASHED = "CrashLoopBackOff"
+_IMAGE_FAULTS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 _PLAIN_ENDS = ("", "Error", "Completed")  # say less than that it is started again and again
 _MESSAGE_LENGTH = 1000
 _MIB = 1 << 20
@@ -26,11 +27,16 @@ def is_instance(pod: Obj) -> bool:
     return phase not in _TERMINAL and not pod["metadata"].get("deletionTimestamp")
 
 
-def instance(pod: Obj, node_labels: Mapping[str, str], secrets: str = "") -> pb.Instance:
-    """``secrets`` names the versions of the secrets that the deployment has now."""
+def instance(
+    pod: Obj, node_labels: Mapping[str, str], secrets: str = "", event: tuple[str, str] = ("", "")
+) -> pb.Instance:
+    """``secrets`` names the versions of the secrets that the deployment has now. ``event`` is the reason and the
+    message of the pod's newest warning, for where its status says nothing."""
     about, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     ready = is_ready(status)
     reason, message, exit_code, failed = _why(status, ready)
+    if not ready and not reason:
+        reason, message = event
     own_labels = about.get("labels") or {}
     return pb.Instance(
         name=about["name"],
@@ -56,6 +62,13 @@ def is_ready(status: Obj) -> bool:
     return _condition(status, "Ready").get("status") == "True"
 
 
+def fault_of(status: Obj) -> tuple[str, str]:
+    """Reason and message of what keeps a pod from being ready; empty while there is nothing to say, or it is."""
+    ready = is_ready(status)
+    reason, message, _, _ = _why(status, ready)
+    return ("", "") if ready else (reason, message[:_MESSAGE_LENGTH])
+
+
 def _condition(status: Obj, kind: str) -> Obj:
     return next((each for each in status.get("conditions") or () if each.get("type") == kind), {})
 
@@ -72,7 +85,7 @@ def _why(status: Obj, ready: bool) -> tuple[str, str, int, bool]:
     for each in containers:
         waiting = (each.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason", "") not in _STARTING:
-            return (*_waiting(waiting, _end(each)), True)
+            return (*_waiting(waiting, _end(each), str(each.get("image") or "")), True)
     for each in reversed(containers):
         end = _end(each)
         if end.get("exitCode") or end.get("reason", "") not in _PLAIN_ENDS:
@@ -94,8 +107,11 @@ def _end(container: Obj) -> Obj:
     return found
 
 
-def _waiting(waiting: Obj, end: Obj) -> tuple[str, str, int]:
+def _waiting(waiting: Obj, end: Obj, image: str) -> tuple[str, str, int]:
     reason = waiting["reason"]
+    if reason in _IMAGE_FAULTS:
+        message = waiting.get("message") or ""
+        return reason, message if image in message else f"image {image}: {message}".removesuffix(": "), 0
     if reason == _CRASHED and end.get("reason", "") not in _PLAIN_ENDS:
         reason = end["reason"]  # OOMKilled says more
     return reason, end.get("message") or waiting.get("message") or "", end.get("exitCode") or 0

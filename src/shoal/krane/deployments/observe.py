@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from shoal.base.clock import Clock
+from shoal.base.tasks import run_all
 from shoal.client import Client, Scope, builtin
 from shoal.krane import labels
 from shoal.krane.deployments.apply import KIND, PARTS
-from shoal.krane.deployments.instances import instance, is_instance
+from shoal.krane.deployments.instances import fault_of, instance, is_instance, is_ready
 from shoal.krane.model import Owner, Report
+from shoal.krane.objects.conditions import overdue, replica_failure
 from shoal.krane.objects.memory import Memory
+from shoal.krane.objects.pod_events import PodEvents
 from shoal.krane.objects.watching import Watched
 from shoal.kube.objects import Obj
 from shoal.reconcile import ObjectKey
@@ -64,6 +67,7 @@ class _Seen:
     pod: Obj
     node: Mapping[str, str]
     secrets: str
+    event: tuple[str, str]
     instance: pb.Instance
 
 
@@ -71,7 +75,10 @@ class DeploymentObserver:
     def __init__(
         self, client: Client, owner: Owner, memory: Memory, *, clock: Clock, random: Callable[[], float]
     ) -> None:
+        self._client = client
+        self._clock = clock
         self._make = partial(Watched, client, clock=clock, random=random)
+        self._events: PodEvents | None = None
         self._owner = owner
         self._memory = memory
         self._watched = self._make()
@@ -84,7 +91,16 @@ class DeploymentObserver:
         watched.add(_PODS, scope, only_shown)
         watched.add(_NODES, Scope(), only_labels)
         self._memory.caches = watched.caches
-        await watched.run(changed)
+        self._events = events = PodEvents(
+            self._client, clock=self._clock, unexplained=self._unexplained, changed=partial(_tell, changed)
+        )
+        await run_all({"watch": watched.run(changed), "events": events.run()})
+
+    def _unexplained(self) -> Iterable[Obj]:
+        for pod in self._watched.caches["Pod"]:
+            status = pod.get("status") or {}
+            if is_instance(pod) and not is_ready(status) and not fault_of(status)[0]:
+                yield pod
 
     def report(self, key: str) -> pb.DeploymentReport | None:
         root = self._watched.first("Deployment", key, self._memory)
@@ -93,25 +109,33 @@ class DeploymentObserver:
             return None
         pods = sorted(self._watched.of("Pod", key), key=lambda pod: str(pod["metadata"]["name"]))
         here = root["metadata"]["namespace"]
+        instances = self._instances_of(
+            key,
+            [pod for pod in pods if is_instance(pod) and pod["metadata"].get("namespace") == here],
+            _secrets(root),
+        )
+        desired, available = root["spec"].get("replicas") or 0, (root.get("status") or {}).get("availableReplicas") or 0
+        reason, message = _fault(root, instances) if available < desired else ("", "")
         return pb.DeploymentReport(
-            desired_replicas=root["spec"].get("replicas") or 0,
-            available_replicas=(root.get("status") or {}).get("availableReplicas") or 0,
-            instances=self._instances_of(
-                key,
-                [pod for pod in pods if is_instance(pod) and pod["metadata"].get("namespace") == here],
-                _secrets(root),
-            ),
+            desired_replicas=desired,
+            available_replicas=available,
+            instances=instances,
             drift=self._memory.drift(key),
             live_name=root["metadata"]["name"],
+            reason=reason,
+            message=message,
         )
 
     def _instances_of(self, key: str, pods: list[Obj], secrets: str) -> list[pb.Instance]:
         before, now = self._instances.get(key, {}), dict[str, _Seen]()
         for pod in pods:
             name, node = str(pod["metadata"]["name"]), self._node_labels(pod)
+            event = self._events.warning(pod) if self._events is not None else ("", "")
             known = before.get(name)
-            if known is None or known.pod is not pod or known.node != node or known.secrets != secrets:
-                known = _Seen(pod, node, secrets, instance(pod, node, secrets))
+            if known is None or known.pod is not pod or (known.node, known.secrets, known.event) != (
+                node, secrets, event,
+            ):  # fmt: skip
+                known = _Seen(pod, node, secrets, event, instance(pod, node, secrets, event))
             now[name] = known
         self._instances[key] = now
         return [seen.instance for seen in now.values()]
@@ -130,6 +154,19 @@ class DeploymentObserver:
         name = (pod.get("spec") or {}).get("nodeName")
         node = self._watched.caches["Node"].get(ObjectKey("", name)) if name else None
         return (node["metadata"].get("labels") or {}) if node is not None else {}
+
+
+def _tell(changed: Callable[[str], None], pod: Obj) -> None:
+    if (key := labels.key_of(pod)) is not None:
+        changed(key)
+
+
+def _fault(root: Obj, instances: Iterable[pb.Instance]) -> tuple[str, str]:
+    """What instances do not say themselves."""
+    found = replica_failure(root)
+    if found[0] or any(each.reason not in ("", "NotReady") for each in instances):
+        return found
+    return overdue(root)
 
 
 def _secrets(root: Obj) -> str:

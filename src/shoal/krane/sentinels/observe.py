@@ -28,6 +28,7 @@ from shoal.krane.sentinels.reports import (
     STATS_SCOPE,
     UNKNOWN,
     entries_of,
+    gateway_fault,
     gateway_pod,
     has_judged,
     node_place,
@@ -169,6 +170,10 @@ class SentinelObserver:
     def _pod_changed(self, change: Change, changed: Callable[[str], None]) -> None:
         """A sentinel's pod has come, gone or become ready: routes may wait for it, or no longer."""
         old, new = change.old, change.new
+        if (old or {}).get("fault") != (new or {}).get("fault") and labels.is_of(change.object, self._owner):
+            key = labels.key_of(change.object)
+            if key is not None:
+                changed(key)
         if old is not None and new is not None and (old["ready"], old["ended"]) == (new["ready"], new["ended"]):
             return
         self._routes_changed(change.object, changed)
@@ -201,6 +206,8 @@ class SentinelObserver:
             report = sentinel_report(root, self._watched.of("Service", key), self._watched.caches["Node"])
             pods, counters = self._pods(), self._watched.of(_STATS, key)
             report.stats = self._stats(root, counters)
+            own_pods = (pod for pod in self._watched.caches["Pod"] if labels.key_of(pod) == key)
+            report.reason, report.message = gateway_fault(root, own_pods)
             if self._silence is not None:
                 own = {pod for one in counters for pod in one.get("data") or {}}
                 report.stale = self._silence.stale(own & pods)

@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 import orjson
 
 from shoal.krane import labels
+from shoal.krane.deployments.instances import fault_of
 from shoal.krane.model import Owner
+from shoal.krane.objects.conditions import overdue, replica_failure
 from shoal.krane.protocol import wire_version
 from shoal.krane.sentinels.render import ENTRY_PORT, SENTINEL_PORT
 from shoal.kube.objects import Obj
@@ -120,11 +122,24 @@ def verdicts(obj: Obj) -> list[pb.Verdict]:
 
 
 def gateway_pod(pod: Obj) -> Obj:
-    """A transform: of a sentinel's pod whom it serves, and whether it does."""
+    """A transform: of a sentinel's pod whom it serves, whether it does, and if not why."""
     about, status = pod["metadata"], pod.get("status") or {}
     kept = {name: about[name] for name in ("name", "namespace", "uid", "resourceVersion", "labels") if name in about}
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
-    return {"metadata": kept, "ready": ready, "ended": status.get("phase") in _ENDED}
+    return {"metadata": kept, "ready": ready, "ended": status.get("phase") in _ENDED, "fault": fault_of(status)}
+
+
+def gateway_fault(deployment: Obj, pods: Iterable[Obj]) -> tuple[str, str]:
+    """Reason and message of why not all replicas of a sentinel run, or not in its newest version. Empty when they do,
+    or when nothing but time is missing."""
+    found = replica_failure(deployment)
+    if found[0]:
+        return found
+    for pod in sorted(pods, key=lambda each: str(each["metadata"]["name"])):
+        reason, message = pod["fault"]
+        if reason and not pod["ended"] and reason != "NotReady":
+            return reason, f"{pod['metadata']['name']}: {message}".removesuffix(": ")
+    return overdue(deployment)
 
 
 def serves(pod: Obj, environment: str) -> bool:

@@ -84,3 +84,15 @@ async def test_status_tells_pods_that_were_taken_out_of_their_service_from_those
         reason = (await world.fleet.status(ADMIN))["gateways"][0]["reason"]
         assert "serves its last configuration: sentinel-eu-x; " in reason
         assert reason.endswith("taken out of its Service: sentinel-eu-y")
+
+
+async def test_status_and_explain_say_why_replicas_of_a_gateway_do_not_run(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        made = await two_gateways(world)
+        fault = {"reason": "ImagePullBackOff", "message": "sentinel-eu-x: image shop/gateway:9: not found"}
+        await report(world, made["eu"], health="unhealthy", available=0, fault=fault)
+        reason = (await world.fleet.status(ADMIN))["gateways"][0]["reason"]
+        expected = "0 of 1 replicas are available; ImagePullBackOff: sentinel-eu-x: image shop/gateway:9: not found"
+        assert reason == expected
+        lines = (await world.fleet.explain(ADMIN, ref("App", "web")))["lines"]
+        assert any("ImagePullBackOff" in line for line in lines)

@@ -150,6 +150,18 @@ async def test_a_revision_past_its_deadline_has_failed_and_may_still_become_read
         assert (await world.deployment()).status == "ready"
 
 
+async def test_a_revision_whose_pods_the_cluster_refuses_fails_with_that_reason(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await world.apply(an_app(readiness={"deadline": 60}))
+        id_ = await world.report_app(count=0)
+        async with world.databases.of("default").transaction() as tx:
+            row = await tx.session.scalar(select(tables.Desired).where(tables.Desired.key == key_of("deployment", id_)))
+            row.observed = {"fault": {"reason": "FailedCreate", "message": "exceeded quota: team"}}
+        await world.clock.advance(61)
+        await world.fleet.sweep()
+        assert (await world.deployment()).reason == "not ready after 60 s; eu: FailedCreate: exceeded quota: team"
+
+
 async def test_a_revision_that_has_failed_becomes_ready_by_itself_when_its_instances_do(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await world.apply(an_app(readiness={"deadline": 60}))

@@ -98,6 +98,25 @@ def test_why_an_instance_died_is_told() -> None:
     assert found.message == "b: OOMKilled, exit code 137, 4 restarts: too big"
 
 
+REFUSED = {"reason": "FailedCreate", "message": 'pods "web-1" is forbidden: exceeded quota: team'}
+
+
+def test_pods_that_cannot_be_created_are_a_failure_with_the_reason_of_the_cluster() -> None:
+    faulty = a_desired(observed={"fault": REFUSED})
+    found = judged(desired=faulty, instances=[an_instance("a")])
+    assert (found.state, found.reason) == ("Failing", "FailedCreate")
+    assert found.message == 'FailedCreate: pods "web-1" is forbidden: exceeded quota: team'
+    assert judged(desired=faulty).state == "Ready", "as many run as should"
+
+
+def test_an_instance_says_more_than_a_deadline_that_has_passed() -> None:
+    late = a_desired(observed={"fault": {"reason": "ProgressDeadlineExceeded", "message": "timed out"}})
+    dead = an_instance("b", ready=False, status="failed", reason="ErrImagePull", message="image web:9: no such image")
+    assert judged(desired=late, instances=[an_instance("a"), dead]).reason == "ErrImagePull"
+    starting = an_instance("b", ready=False, status="pending", reason="NotReady")
+    assert judged(desired=late, instances=[an_instance("a"), starting]).reason == "ProgressDeadlineExceeded"
+
+
 def test_an_instance_that_is_not_said_to_be_ready_is_not() -> None:
     assert judged(instances=[an_instance("a"), an_instance("b", ready=False)]).state == "Progressing"
 

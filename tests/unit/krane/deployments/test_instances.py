@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.krane.deployments.instances import instance, is_instance
+from shoal.krane.deployments.instances import fault_of, instance, is_instance
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 NODE = {"topology.kubernetes.io/zone": "eu-a"}
@@ -150,3 +150,24 @@ def test_a_pod_without_a_place_says_why():
 def test_a_pod_that_is_being_started_has_nothing_to_say():
     found = instance(pod(phase="Pending", ready="False", statuses=waiting("ContainerCreating")), NODE)
     assert (found.status, found.reason) == (pb.InstanceStatus.PENDING, "")
+
+
+def test_an_image_that_cannot_be_pulled_is_named():
+    back_off = [waiting("ImagePullBackOff", 'Back-off pulling image "shop/web:9"')[0] | {"image": "shop/web:9"}]
+    plain = [waiting("ErrImagePull", "unauthorized")[0] | {"image": "shop/web:9"}]
+    assert instance(pod(ready="False", statuses=back_off), NODE).message == 'Back-off pulling image "shop/web:9"'
+    found = instance(pod(ready="False", statuses=plain), NODE)
+    assert (found.reason, found.message) == ("ErrImagePull", "image shop/web:9: unauthorized")
+
+
+def test_the_newest_warning_explains_a_pod_that_says_nothing_and_only_that():
+    event = ("FailedMount", 'secret "db" not found')
+    creating = pod(phase="Pending", ready="False", statuses=waiting("ContainerCreating"))
+    found = instance(creating, NODE, event=event)
+    assert (found.reason, found.message, found.status) == (*event, pb.InstanceStatus.PENDING)
+    assert instance(pod(), NODE, event=event).reason == ""
+    crashing = pod(ready="False", statuses=waiting("CrashLoopBackOff"))
+    assert instance(crashing, NODE, event=event).reason == "CrashLoopBackOff"
+    assert fault_of(creating["status"]) == ("", "")
+    assert fault_of(crashing["status"])[0] == "CrashLoopBackOff"
+    assert fault_of(pod()["status"]) == ("", "")

@@ -436,6 +436,12 @@ class _Writer:
                 workspace_id=row.workspace_id, kind=kind, object_id=row.object_id, name=row.key, reason="ApplyFailed",
                 type="Warning", message=f"{row.error['reason']}: {row.error['message']}", region=region,
             )  # fmt: skip
+        if news.fault and row.observed is not None:
+            fault = row.observed["fault"]
+            self._tx.event(
+                workspace_id=row.workspace_id, kind=kind, object_id=row.object_id, name=row.key, type="Warning",
+                reason=fault["reason"], message=fault["message"], region=region,
+            )  # fmt: skip
         if news.drift and row.observed is not None:
             self._tx.event(
                 workspace_id=row.workspace_id, kind=kind, object_id=row.object_id, name=row.key, reason="Drifted",

@@ -84,6 +84,7 @@ class News:
     applied: bool = False  # a version was applied that was not before, and it is the newest
     ready: bool = False  # the newest version came to run in full
     error: str = ""  # a reason that was not there before
+    fault: bool = False  # fewer run than desired, for a reason that was not there before
     drift: bool = False
 
 
@@ -126,6 +127,7 @@ def _news(before: ReportedRow, after: ReportedRow, newest: tuple[int, int], *, i
         applied=after.applied == newest and before.applied != newest,
         ready=after.applied == newest and _in_full(after.observed) and not ready_before,
         error=reason if reason != (before.error or {}).get("reason", "") else "",
+        fault=_fault(after.observed) not in ("", _fault(before.observed)),
         drift=bool(after.observed.get("drift")) and settled and not drifted,
     )
 
@@ -145,6 +147,8 @@ def observed(report: pb.DeploymentReport | pb.SentinelReport) -> dict[str, Any]:
         "gone": report.gone,
         "seen": report.observed_ms,
     }
+    if report.reason:
+        found["fault"] = {"reason": clean(report.reason, 64), "message": clean(report.message, _LONG_TEXT)}
     if isinstance(report, pb.DeploymentReport):
         return found | {
             "drift": [clean(path) for path in report.drift],
@@ -200,6 +204,10 @@ def instance_values(row: ReportedRow, region_id: str, instance: pb.Instance, now
 
 def _in_full(observed: dict[str, Any] | None) -> bool:
     return observed is not None and observed["available"] >= observed["desired"] > 0
+
+
+def _fault(observed: dict[str, Any] | None) -> str:
+    return str(((observed or {}).get("fault") or {}).get("reason") or "")
 
 
 def _error(error: pb.ApplyError | None) -> dict[str, Any] | None:

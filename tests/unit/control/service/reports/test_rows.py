@@ -99,3 +99,13 @@ def test_a_silent_replica_that_was_taken_out_of_its_service_does_not_make_the_ga
     assert observed(report)["health"] == "stale"
     report.taken_out = ["b"]
     assert observed(report)["health"] == "healthy" and observed(report)["takenOut"] == ["b"]
+
+
+def test_why_pods_are_missing_is_kept_and_is_news_once() -> None:
+    refused = pb.DeploymentReport(reason="FailedCreate", message="exceeded quota", desired_replicas=2)
+    first, news = take(a_row(), refused, 1, 1, 5)
+    assert first.observed["fault"] == {"reason": "FailedCreate", "message": "exceeded quota"} and news.fault
+    again, news = take(first, refused, 2, 1, 6)
+    assert not news.fault
+    well, news = take(again, pb.DeploymentReport(desired_replicas=2, available_replicas=2), 3, 1, 7)
+    assert "fault" not in well.observed and not news.fault
