@@ -36,8 +36,7 @@ def _rule(group: str, resources: tuple[str, ...], verbs: tuple[str, ...], *names
 
 WORKLOAD_RULES: tuple[Obj, ...] = (
     _rule("", ("persistentvolumeclaims",), ("list",)),  # before a namespace is deleted
-    _rule("", ("serviceaccounts", "services"), _KEEP),
-    _rule("", ("secrets",), ("create", "delete", "get", "patch")),
+    _rule("", ("secrets", "serviceaccounts", "services"), _KEEP),
     _rule("", ("pods",), ("list", "watch")),
     _rule("", ("events",), ("list",)),  # why a pod does not start
     _rule("apps", ("deployments",), _KEEP),
@@ -64,7 +63,6 @@ CLUSTER_RULES: tuple[Obj, ...] = (
 SENTINEL_RULES: tuple[Obj, ...] = (
     _rule(GROUP, ("sentinelroutes", "sentinelpolicies"), _KEEP),
     _rule("", ("configmaps",), _KEEP),
-    _rule("", ("secrets",), ("list", "watch")),
     _rule("", ("pods",), ("patch",)),  # to take silent ones out of their Service
     _rule(_RBAC, ("roles", "rolebindings"), _ENSURE),
     *install.NAMESPACED_RULES[1:2],  # to be passed on; the others are included above

@@ -25,6 +25,7 @@ from krane_world import (
 )
 
 from shoal.base.clock import RealClock
+from shoal.base.tasks import cancel_all
 from shoal.client import PatchType, ResourceClient, Scope, Unreachable, builtin
 from shoal.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from shoal.krane.handlers import make_handlers
@@ -492,6 +493,37 @@ async def test_an_object_around_a_deployment_that_somebody_deletes_is_reported_a
         await w.apply(deployment(1))
         await eventually(lambda: not w.report.drift)
         assert (await w.get("services"))["spec"]["clusterIP"] == "None"
+
+
+async def test_a_secret_that_somebody_deletes_or_changes_is_reported_and_made_again():
+    async with world() as w:
+        given = deployment(1, secrets=[sealed(1, PUBLIC_KEY, PASSWORD="hunter2")])
+        await w.apply(given)
+        await w.ready()
+        good = (await w.get("secrets"))["data"]
+        await w.of("secrets").delete(NAME, NAMESPACE)
+        await eventually(lambda: w.report.drift == ["Secret.(deleted)"])
+        await w.apply(given)
+        assert (await w.get("secrets"))["data"] == good
+        await eventually(lambda: not w.report.drift)
+        await w.of("secrets").patch(NAME, {"stringData": {"MORE": "1"}}, NAMESPACE, field_manager="somebody")
+        await eventually(lambda: w.report.drift == ["Secret.data"])
+        await w.apply(given)
+        assert (await w.get("secrets"))["data"] == good
+        await eventually(lambda: not w.report.drift)
+
+
+async def test_a_secret_that_was_deleted_while_no_agent_ran_is_missed_by_the_next_one():
+    async with world() as w:
+        await w.apply(deployment(1, secrets=[sealed(1, PUBLIC_KEY, PASSWORD="hunter2")]))
+        await w.of("secrets").delete(NAME, NAMESPACE)
+        next_one = w.handlers(OWNER)[StreamKind.DEPLOYMENTS].observer
+        task = asyncio.create_task(next_one.run(lambda key: None), name="observer")
+        try:
+            await eventually(lambda: next_one.synced)
+            await eventually(lambda: next_one.report(KEY).drift == ["Secret.(deleted)"])
+        finally:
+            await cancel_all(task)
 
 
 async def test_what_is_only_to_be_reported_stays_until_a_new_version_says_otherwise():

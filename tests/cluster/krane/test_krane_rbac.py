@@ -209,3 +209,26 @@ async def test_an_agent_cannot_bind_its_gateway_role_under_another_name_nor_anot
             await bindings.apply(
                 {**binding, "metadata": {**renamed["metadata"], "name": install.AGENT_GATEWAY_ROLE}, "roleRef": admin}
             )
+
+
+async def test_an_agent_with_the_rights_of_an_earlier_release_works_without_seeing_secrets():
+    manifests = rbac.manifests()
+    for role in manifests:
+        if role["kind"] == "ClusterRole" and role["metadata"]["name"] == rbac.NAME:
+            role["rules"] = [
+                {**rule, "verbs": [verb for verb in rule["verbs"] if verb not in ("list", "watch")]}
+                if "secrets" in rule["resources"]
+                else rule
+                for rule in role["rules"]
+            ]
+            role["rules"].append(
+                {"apiGroups": [""], "resources": ["serviceaccounts", "services"], "verbs": ["list", "watch"]}
+            )
+        if role["kind"] == "ClusterRole" and role["metadata"]["name"] == install.AGENT_GATEWAY_ROLE:
+            role["rules"].append({"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"]})
+    async with world((), manifests=manifests) as w:
+        given = deployment(1, secrets=[sealed(1, PUBLIC_KEY, A="1")])
+        await w.apply(given)
+        await eventually(lambda: w.report.desired_replicas == 2)
+        await w.apply(deployment(2))  # the Secret goes with what needed it
+        assert "Secret" not in await w.objects() and not w.report.drift

@@ -18,7 +18,7 @@ from shoal.krane.deployments.apply import KIND, PARTS
 from shoal.krane.deployments.instances import fault_of, instance, is_instance, is_ready
 from shoal.krane.model import Owner, Report
 from shoal.krane.objects.conditions import overdue, replica_failure
-from shoal.krane.objects.memory import Memory
+from shoal.krane.objects.memory import SECRET, Memory
 from shoal.krane.objects.pod_events import PodEvents
 from shoal.krane.objects.watching import Watched
 from shoal.kube.objects import Obj
@@ -26,12 +26,12 @@ from shoal.reconcile import ObjectKey
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 _PODS, _NODES = builtin("pods"), builtin("nodes")
-# Secrets are not watched: their values would all be in memory.
 _POD_METADATA = (
     "name", "namespace", "uid", "resourceVersion", "labels", "creationTimestamp", "deletionTimestamp",
 )  # fmt: skip
 _POD_STATUS = ("phase", "podIP", "startTime", "conditions", "initContainerStatuses", "containerStatuses")
-_WATCHED = tuple(kind for kind in PARTS if kind.kind != "Secret")
+_WATCHED = tuple(kind for kind in PARTS if kind.kind != SECRET)
+_SECRETS = next(kind for kind in PARTS if kind.kind == SECRET)
 
 
 def only_labels(node: Obj) -> Obj:
@@ -88,6 +88,7 @@ class DeploymentObserver:
         self._watched = watched = self._make()
         scope = Scope(label_selector=labels.selector(self._owner, KIND))
         watched.parts(_WATCHED, scope)
+        watched.secrets(_SECRETS, scope)
         watched.add(_PODS, scope, only_shown)
         watched.add(_NODES, Scope(), only_labels)
         self._memory.caches = watched.caches
@@ -120,11 +121,19 @@ class DeploymentObserver:
             desired_replicas=desired,
             available_replicas=available,
             instances=instances,
-            drift=self._memory.drift(key),
+            drift=self._memory.drift(key) or self._missing_secret(key, root),
             live_name=root["metadata"]["name"],
             reason=reason,
             message=message,
         )
+
+    def _missing_secret(self, key: str, root: Obj) -> list[str]:
+        """What an agent that has just started sees of a Secret that was deleted while none ran."""
+        seen = self._watched.caches[SECRET]
+        if self._memory.has_written(key) or not _secrets(root) or not seen.synced.is_set():
+            return []
+        here = root["metadata"]["namespace"], root["metadata"]["name"]
+        return [] if seen.get(ObjectKey(*here)) is not None else [f"{SECRET}.(deleted)"]
 
     def _instances_of(self, key: str, pods: list[Obj], secrets: str) -> list[pb.Instance]:
         before, now = self._instances.get(key, {}), dict[str, _Seen]()

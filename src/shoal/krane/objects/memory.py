@@ -7,7 +7,7 @@ object from here may be a moment old; each write names the version that was seen
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shoal.krane.objects.compare import FOREIGN, additions, differences, foreign_fields
 from shoal.kube.objects import Obj
@@ -16,11 +16,21 @@ from shoal.reconcile.keys import ObjectKey, is_older
 from shoal.reconcile.keys import key_of as object_key
 
 
+SECRET = "Secret"
+
+
 def with_foreign_fields(obj: Obj) -> Obj:
     """A transform for informers: keeps of the managed fields only those of others."""
     obj[FOREIGN] = foreign_fields(obj)
     obj["metadata"].pop("managedFields", None)
     return obj
+
+
+def secret_metadata(obj: Obj) -> Obj:
+    """A transform for the informer of Secrets of which only the metadata is read: a server without support for that
+    sends them whole, and no value may stay in memory."""
+    kept: Obj = {"apiVersion": "v1", "kind": SECRET, "metadata": obj["metadata"]}
+    return with_foreign_fields(kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +63,19 @@ class Memory:
         self._judged: dict[str, dict[str, tuple[Written, Obj, list[str]]]] = {}  # by key and kind: drift as it was
 
     def remember(self, key: str, written: Iterable[Written]) -> None:
-        """Unless it ``keeps_secrets``, the values of a Secret are not kept, only that there is one."""
-        made = tuple(written)
+        """Unless it ``keeps_secrets``, the values of a Secret are not kept, only its metadata."""
+        made = tuple(self._kept(one) for one in written)
         self._kinds[key] = frozenset(one.want["kind"] for one in made)
-        self._written[key] = tuple(one for one in made if self._keeps_secrets or one.want["kind"] != "Secret")
+        self._written[key] = made
+
+    def _kept(self, one: Written) -> Written:
+        if self._keeps_secrets or one.want["kind"] != SECRET:
+            return one
+        return replace(one, want={name: one.want[name] for name in ("apiVersion", "kind", "metadata")})
+
+    def has_written(self, key: str) -> bool:
+        """Whether this process has applied the key."""
+        return key in self._written
 
     def forget(self, key: str) -> None:
         self._written.pop(key, None)
@@ -71,8 +90,10 @@ class Memory:
 
     def recall(self, key: str, want: Obj) -> Obj | None:
         """The object as it was last seen, without its managed fields; None when it is not watched, was not seen, or is
-        known to be newer than what was seen."""
+        known to be newer than what was seen. Of Secrets whose values are not kept, too little was seen."""
         kind, wanted = want["kind"], object_key(want)
+        if kind == SECRET and not self._keeps_secrets:
+            return None
         live = self.caches[kind].get(wanted) if self._is_watched(kind) else None
         if live is None:
             return None

@@ -9,7 +9,7 @@ from shoal.base.clock import Clock
 from shoal.base.tasks import run_all
 from shoal.client import Client, ResourceType, Scope
 from shoal.krane import labels
-from shoal.krane.objects.memory import Memory, with_foreign_fields
+from shoal.krane.objects.memory import Memory, secret_metadata, with_foreign_fields
 from shoal.kube.objects import Obj
 from shoal.reconcile import Cache, Change, Informer
 from shoal.reconcile.cache import Transform, without_managed_fields
@@ -37,6 +37,7 @@ class Watched:
         self._informers: list[Informer] = []
         self._caches: dict[str, Cache] = {}
         self._key_of: dict[str, KeyOf] = {}
+        self._optional: list[Informer] = []
 
     @property
     def caches(self) -> Mapping[str, Cache]:
@@ -70,6 +71,17 @@ class Watched:
         self._key_of[name or kind.kind] = key_of
         return informer
 
+    def secrets(self, kind: ResourceType, scope: Scope) -> None:
+        """Only the metadata of Secrets. An agent that may not list them works without: what depends on them is then
+        seen when it is applied."""
+        informer = Informer(
+            self._client.of(kind).metadata, clock=self._clock, random=self._random, scope=scope,
+            transform=secret_metadata, indexes={"key": by_key},
+        )  # fmt: skip
+        self._optional.append(informer)
+        self._caches[kind.kind] = informer.cache
+        self._key_of[kind.kind] = labels.key_of
+
     def of(self, kind: str, key: str) -> tuple[Obj, ...]:
         """The objects of a kind that belong to a key."""
         cache = self._caches.get(kind)
@@ -96,4 +108,5 @@ class Watched:
 
         for name, cache in self._caches.items():
             cache.add_handler(partial(heard, key_of=self._key_of[name]))
-        await run_all({f"informer/{informer.name}": informer.run() for informer in self._informers})
+        informers = (*self._informers, *self._optional)
+        await run_all({f"informer/{informer.name}": informer.run() for informer in informers})

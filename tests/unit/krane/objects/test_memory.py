@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from shoal.krane.objects.memory import Memory, Written, with_foreign_fields
+from shoal.krane.objects.memory import Memory, Written, secret_metadata, with_foreign_fields
 from shoal.krane.objects.watching import by_key
 from shoal.reconcile import Cache
 
@@ -74,3 +74,28 @@ def test_secrets_are_not_kept_but_that_there_is_one_is_known():
     assert "eA==" not in repr(vars(memory))
     memory.forget(KEY)
     assert not memory.has_none(KEY, "HorizontalPodAutoscaler")
+
+
+def secret(version="5", manager="krane", field="f:PASSWORD"):
+    entry = {"manager": manager, "operation": "Apply", "fieldsV1": {"f:data": {field: {}}}}
+    about = {**service(version)["metadata"], "managedFields": [entry]}
+    return {"kind": "Secret", "apiVersion": "v1", "metadata": about, "data": {"PASSWORD": "aHVudGVyMg=="}}
+
+
+async def seen_secret(memory, *objects, version="9"):
+    cache = Cache(transform=secret_metadata, indexes={"key": by_key})
+    cache.replace([copy.deepcopy(obj) for obj in objects], version)
+    memory.caches = {"Secret": cache}
+    return memory
+
+
+async def test_a_secret_that_is_gone_or_that_others_changed_is_drift_and_its_values_are_not_kept():
+    wanted = {**want(), "kind": "Secret", "data": {"PASSWORD": "aHVudGVyMg=="}}
+    del wanted["spec"]
+    memory = Memory()
+    memory.remember(KEY, [Written.of(wanted, secret())])
+    assert (await seen_secret(memory, secret())).drift(KEY) == []
+    assert memory.recall(KEY, wanted) is None, "too little was seen of it to leave out a read"
+    assert (await seen_secret(memory)).drift(KEY) == ["Secret.(deleted)"]
+    assert (await seen_secret(memory, secret("6", manager="editor"))).drift(KEY) == ["Secret.data"]
+    assert "aHVudGVyMg" not in repr(memory.__dict__) + repr(list(memory.caches["Secret"]))
