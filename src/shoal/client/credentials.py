@@ -2,6 +2,7 @@
 
 ``Credentials`` answers two questions for each request: which ``Authorization`` header, and which client certificate.
 Answers are kept until a file changes or a plugin's credential expires; ``renew`` is for a server that said 401.
+A configuration that can be read again, such as a kubeconfig, is then read again too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import ssl
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +21,7 @@ from typing import Any, Protocol
 import orjson
 
 from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
 from shoal.client.config import AccessConfig, ExecPlugin
 from shoal.errors import ConfigError, Unauthorized
 from shoal.kube.times import parse_epoch
@@ -26,6 +29,9 @@ from shoal.kube.times import parse_epoch
 _EXEC_BUDGET_S = 60.0
 _LOOK_EVERY_S = 1.0  # at a token file
 _EARLY_S = 10.0  # a credential that ends within this is asked for again
+_RENEW_EVERY_S = 5.0  # a plugin or a file whose credentials are refused is not asked more often
+
+log = get_logger("client.credentials")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +48,8 @@ class Credentials(Protocol):
 
     async def identity(self) -> Identity: ...
 
-    def renew(self) -> bool:
-        """Drop the cached credentials, because the server rejected them; False when there is nothing newer."""
+    def renew(self, refused: Identity) -> None:
+        """The server refused this identity: the next one may be another, if there is a newer one."""
 
 
 def credentials_of(config: AccessConfig, *, clock: Clock) -> Credentials:
@@ -70,8 +76,41 @@ class FixedCredentials:
     async def identity(self) -> Identity:
         return self._identity
 
-    def renew(self) -> bool:
-        return False
+    def renew(self, refused: Identity) -> None:
+        return
+
+
+class RereadCredentials:
+    """Those of a configuration that is read again when the server refuses them, and by ``reread``."""
+
+    def __init__(self, config: AccessConfig, read: Callable[[], AccessConfig], *, clock: Clock) -> None:
+        self._config = config
+        self._read = read
+        self._clock = clock
+        self._inner = credentials_of(config, clock=clock)
+        self._read_s = float("-inf")
+
+    async def identity(self) -> Identity:
+        return await self._inner.identity()
+
+    def renew(self, refused: Identity) -> None:
+        self._inner.renew(refused)
+        if self._clock.monotonic() - self._read_s >= _RENEW_EVERY_S:
+            self.reread()
+
+    def reread(self) -> None:
+        """Take the credentials that the configuration has now. One that cannot be read changes nothing."""
+        self._read_s = self._clock.monotonic()
+        try:
+            config = self._read()
+            if config == self._config:
+                return
+            self._inner = credentials_of(config, clock=self._clock)
+        except ConfigError as error:
+            log.warning("the cluster's credentials cannot be read again; keeping the last ones", reason=str(error))
+            return
+        self._config = config
+        log.info("read the cluster's credentials again")
 
 
 class TokenFile:
@@ -106,11 +145,10 @@ class TokenFile:
             if self._seen is None:  # a file that vanishes while it is being replaced: the last token still holds
                 raise ConfigError(f"tokenFile cannot be read from {self._path}: {error.strerror}") from error
 
-    def renew(self) -> bool:
-        before = self._identity
-        self._seen = None
-        self._look()
-        return self._identity != before
+    def renew(self, refused: Identity) -> None:
+        if self._identity == refused:
+            self._looked_at_s = -_LOOK_EVERY_S
+            self._look()
 
 
 class ExecCredentials:
@@ -122,6 +160,7 @@ class ExecCredentials:
         self._clock = clock
         self._identity: Identity | None = None
         self._expires_at: float | None = None  # wall time; None: when the server refuses it
+        self._renewed_s = float("-inf")
         self._running = asyncio.Lock()
 
     async def identity(self) -> Identity:
@@ -138,10 +177,11 @@ class ExecCredentials:
             return None
         return self._identity
 
-    def renew(self) -> bool:
-        had = self._identity is not None
-        self._identity = None
-        return had
+    def renew(self, refused: Identity) -> None:
+        now = self._clock.monotonic()
+        if self._identity == refused and now - self._renewed_s >= _RENEW_EVERY_S:
+            self._renewed_s = now
+            self._identity = None
 
 
 async def _run(plugin: ExecPlugin) -> bytes:

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+import orjson
 
 from shoal.base.clock import Clock, Timer
 from shoal.base.http1.answer import HttpAnswer
@@ -23,8 +26,9 @@ from shoal.base.http1.messages import checked, header_lines
 from shoal.client.config import AccessConfig
 from shoal.client.credentials import Credentials, Identity, credentials_of, tls_context
 from shoal.client.errors import Disconnected, Unreachable
+from shoal.client.reach import Reach
 from shoal.client.transport import Reply
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, ShoalError
 
 # Methods that may be sent twice: reads, and writes that name the object they replace or remove.
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
@@ -58,12 +62,14 @@ class HttpTransport:
         limits: HttpLimits | None = None,
         user_agent: str = "shoal",
         credentials: Credentials | None = None,
+        reach: Reach | None = None,
     ) -> None:
         parts = urlsplit(config.url)
         self._config = config
         self._clock = clock
         self._limits = limits or HttpLimits()
         self._credentials = credentials or credentials_of(config, clock=clock)
+        self._reach = reach
         self._secure = parts.scheme == "https"
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if self._secure else 80)
@@ -83,19 +89,41 @@ class HttpTransport:
     async def request(
         self, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Reply:
-        reply = await self._request(method, target, headers, body)
-        if reply.status == 401 and self._credentials.renew():
-            reply = await self._request(method, target, headers, body)
+        with self._noting():
+            identity = await self._credentials.identity()
+            reply = await self._request(method, target, headers, body, identity)
+            if reply.status == 401 and (fresh := await self._renewed(identity)) != identity:
+                reply = await self._request(method, target, headers, body, fresh)
+        if self._reach is not None:
+            self._reach.answered(reply.status, _said(reply.body) if reply.status >= 400 else "")
         return reply
 
     async def stream(
         self, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> HttpAnswer:
-        reply = await self._stream(method, target, headers, body)
-        if reply.status == 401 and self._credentials.renew():
-            await reply.close()
-            reply = await self._stream(method, target, headers, body)
+        with self._noting():
+            identity = await self._credentials.identity()
+            reply = await self._stream(method, target, headers, body, identity)
+            if reply.status == 401 and (fresh := await self._renewed(identity)) != identity:
+                await reply.close()
+                reply = await self._stream(method, target, headers, body, fresh)
+        if self._reach is not None:
+            self._reach.answered(reply.status)
         return reply
+
+    async def _renewed(self, refused: Identity) -> Identity:
+        self._credentials.renew(refused)
+        return await self._credentials.identity()
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Around a request: no answer, or no credentials, is an outage."""
+        try:
+            yield
+        except ShoalError as error:
+            if self._reach is not None and not self._closed:
+                self._reach.failed(error)
+            raise
 
     async def close(self) -> None:
         """Drop every connection; requests under way fail."""
@@ -107,8 +135,9 @@ class HttpTransport:
             await connection.close()
         self._open.clear()
 
-    async def _request(self, method: str, target: str, headers: Mapping[str, str] | None, body: bytes) -> Reply:
-        identity = await self._credentials.identity()
+    async def _request(
+        self, method: str, target: str, headers: Mapping[str, str] | None, body: bytes, identity: Identity
+    ) -> Reply:
         data = self._message(method, target, headers, body, identity)
         async with self._places:
             kept = self._take(identity)
@@ -128,8 +157,9 @@ class HttpTransport:
         finally:
             self._give_back(connection)
 
-    async def _stream(self, method: str, target: str, headers: Mapping[str, str] | None, body: bytes) -> HttpAnswer:
-        identity = await self._credentials.identity()
+    async def _stream(
+        self, method: str, target: str, headers: Mapping[str, str] | None, body: bytes, identity: Identity
+    ) -> HttpAnswer:
         data = self._message(method, target, headers, body, identity)
         connection = await self._connect(identity)
         return await connection.stream(data, self._stream_time)
@@ -205,3 +235,12 @@ class HttpTransport:
             self._tls = tls_context(self._config, identity)
             self._tls_identity = identity
         return self._tls
+
+
+def _said(body: bytes) -> str:
+    """The message of an error, also when it is no Status."""
+    try:
+        message = orjson.loads(body)["message"]
+    except (ValueError, TypeError, KeyError):
+        message = body[:200].decode(errors="replace").strip()
+    return str(message)[:200]

@@ -88,6 +88,7 @@ class Reflector:
         self._must_list = True
         self._watch_list = self._config.watch_list
         self._broken_initials = 0  # in a row
+        self._told = ""  # why the watch fails, as last logged
         self._applied = 0  # events and bookmarks of the current session
         self._log = log.bind(resource=resource.type.qualified)
         # facts for health reports and tests
@@ -114,10 +115,10 @@ class Reflector:
     def _end_session(self, error: Exception | None, lasted_s: float) -> float:
         """Process the end of a session; return the delay before the next."""
         if lasted_s >= self._config.healthy_s:
-            self.failures = 0
+            self.failures, self._told = 0, ""
         self.last_error = error
         if error is None and (self._applied or lasted_s >= _SHORT_S):
-            self.failures = 0
+            self.failures, self._told = 0, ""
             return 0.0
         self.failures += 1
         delay_s = self._config.backoff.delay_s(self.failures, self._random)
@@ -126,11 +127,21 @@ class Reflector:
             self._log.info("the revision is too old, listing again", revision=self._cache.resource_version)
             return 0.0 if self.failures == 1 else delay_s
         if isinstance(error, ApiError | TransportError) or error is None:
-            self._log.warning("the watch failed", reason=str(error or "it ended at once"), delay_s=round(delay_s, 3))
+            self._tell(error, delay_s)
         else:
             self._log.error("the watch failed unexpectedly", error=error)
         asked_s = error.retry_after_s if isinstance(error, ApiError) else None
         return max(delay_s, float(asked_s or 0))
+
+    def _tell(self, error: Exception | None, delay_s: float) -> None:
+        """An outage is one line, however often it is tried again and however many watch: a stream that breaks is opened
+        again at once, and a client whose requests fail has said so."""
+        reason = str(error or "it ended at once")
+        outage = isinstance(error, TransportError)
+        known = reason == self._told or (outage and (self.failures == 1 or error.told))
+        say = self._log.debug if known else self._log.warning
+        self._told = reason if not known else self._told
+        say("the watch failed", reason=reason, delay_s=round(delay_s, 3))
 
     async def _session(self) -> None:
         if self._must_list and self._watch_list and self._broken_initials < 2:

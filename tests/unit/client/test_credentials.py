@@ -12,7 +12,7 @@ import pytest
 
 from shoal.base.clock import FakeClock
 from shoal.client.config import AccessConfig, ExecPlugin
-from shoal.client.credentials import Credentials, credentials_of, tls_context
+from shoal.client.credentials import Credentials, Identity, RereadCredentials, credentials_of, tls_context
 from shoal.errors import ConfigError, Unauthorized
 
 
@@ -45,10 +45,11 @@ async def test_a_refused_token_file_is_looked_at_at_once(tmp_path: Path, clock: 
     path.write_text("one")
 
     credentials = source(clock, token_file=str(path))
-    await header(credentials)
-    assert not credentials.renew()
+    first = await credentials.identity()
+    credentials.renew(first)
+    assert await credentials.identity() == first
     path.write_text("two!")
-    assert credentials.renew()
+    credentials.renew(first)
     assert await header(credentials) == "Bearer two!"
 
 
@@ -84,9 +85,51 @@ async def test_a_plugin_runs_again_only_when_its_credential_ends(tmp_path: Path,
     await clock.advance(10)
     await header(credentials)
     assert runs(tmp_path) == 2
-    assert credentials.renew()
+
+
+async def test_a_plugin_whose_credential_is_refused_runs_again_but_not_with_every_request(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    credentials = source(clock, exec_plugin=plugin(tmp_path, printed(token="t")))
+    refused = await credentials.identity()
+    for _ in range(3):  # the plugin has nothing else
+        credentials.renew(refused)
+        await header(credentials)
+    assert runs(tmp_path) == 2
+    await clock.advance(5)
+    credentials.renew(refused)
     await header(credentials)
     assert runs(tmp_path) == 3
+    credentials.renew(Identity("Bearer older"))  # a request that was sent before the renewal
+    await header(credentials)
+    assert runs(tmp_path) == 3
+
+
+async def test_a_configuration_is_read_again_when_it_is_refused_and_on_demand(clock: FakeClock) -> None:
+    config = AccessConfig(url="https://a", token="one")
+    found: list[AccessConfig | ConfigError] = [config]
+
+    def read() -> AccessConfig:
+        if isinstance(found[-1], ConfigError):
+            raise found[-1]
+        return found[-1]
+
+    credentials = RereadCredentials(config, read, clock=clock)
+    refused = await credentials.identity()
+    credentials.renew(refused)
+    assert await header(credentials) == "Bearer one"
+    found.append(AccessConfig(url="https://a", token="two"))
+    credentials.renew(refused)
+    assert await header(credentials) == "Bearer one", "a file is not read with every request"
+    await clock.advance(5)
+    credentials.renew(refused)
+    assert await header(credentials) == "Bearer two"
+    found.append(ConfigError("users[0].token is missing"))
+    credentials.reread()
+    assert await header(credentials) == "Bearer two", "a file that cannot be read changes nothing"
+    found.append(AccessConfig(url="https://a", client_cert_pem="c", client_key_pem="k"))
+    credentials.reread()
+    assert await credentials.identity() == Identity(certificate="c", key="k")
 
 
 async def test_a_plugin_is_told_about_the_cluster_and_gets_its_environment(tmp_path: Path, clock: FakeClock) -> None:
@@ -129,8 +172,6 @@ async def test_a_plugin_that_is_not_installed_comes_with_its_hint(clock: FakeClo
 
 def test_certificates_that_are_no_pem_are_config_errors() -> None:
     config = AccessConfig(url="https://a", ca_pem="nonsense")
-    from shoal.client.credentials import Identity
-
     with pytest.raises(ConfigError, match="certificate-authority of https://a"):
         tls_context(config, Identity())
     with pytest.raises(ConfigError, match="client-certificate for https://a"):

@@ -13,6 +13,7 @@ from shoal.base.tasks import cancel_all
 from shoal.client.config import AccessConfig
 from shoal.client.errors import Disconnected, Unreachable
 from shoal.client.http import HttpLimits, HttpTransport
+from shoal.client.reach import Reach
 from shoal.testing.waiting import eventually
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -330,3 +331,27 @@ async def test_a_connection_that_the_server_will_close_is_not_used_again() -> No
         await transport.request("POST", "/x")
         await transport.request("POST", "/x")
         assert server.connections == 2
+
+
+async def test_what_a_transport_learns_of_its_server_is_kept_for_all_of_them(tmp_path) -> None:
+    path = tmp_path / "token"
+    path.write_text("old")
+
+    async def only_new(connection: int, number: int, head: str) -> bytes | None:
+        refusal = b'{"kind":"Status","message":"token has expired"}'
+        head_of = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n" % len(refusal)
+        return OK if "Bearer new" in head else head_of + refusal
+
+    reach = Reach("http://a", clock=RealClock())
+    async with connected(only_new) as (_, server):
+        config = AccessConfig(url=f"http://127.0.0.1:{server.port}", token_file=str(path))
+        transport = HttpTransport(config, clock=RealClock(), reach=reach)
+        assert (await transport.request("GET", "/x")).status == 401
+        assert reach.problem() == "it refuses the credentials: token has expired"
+        path.write_text("new")
+        assert (await transport.request("GET", "/x")).status == 200
+        assert not reach.problem()
+    with pytest.raises(Unreachable) as raised:
+        await transport.request("GET", "/x")
+    assert raised.value.told and reach.problem() == str(raised.value)
+    await transport.close()

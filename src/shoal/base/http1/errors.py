@@ -18,6 +18,8 @@ from shoal.errors import ShoalError
 class TransportError(ShoalError):
     """No answer came from the server."""
 
+    told = False  # the outage that it shows is in the log already
+
 
 class Unreachable(TransportError):
     """There is no connection to the server; nothing was sent."""
