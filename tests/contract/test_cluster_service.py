@@ -669,6 +669,44 @@ async def test_an_agent_that_is_silent_is_lost_and_comes_back_with_its_reports(t
             assert {"AgentJoined", "AgentLost", "AgentReturned"} <= reasons
 
 
+async def test_an_agent_that_cannot_use_its_cluster_is_not_lost_and_its_reports_stay(tmp_path: Path) -> None:
+    from sqlalchemy import select
+
+    from shoal.control.database.tables import Agent, Event
+    from shoal.control.domain.silence import outage_of
+    from shoal.sync.digest import Digest
+    from shoal.sync.fingerprint import fingerprint
+
+    async with asyncio.timeout(60):
+        async with one_cluster(tmp_path) as (control, agent):
+            key = await control.deploy("c1", "web")
+            said = report(key, None, instance("u1"))
+            await send(agent, 1, said)
+            digest = Digest()
+            digest.put(key, str(fingerprint(said)))
+            state = pb.ControllerState(connection="stopped", reported=digest.buckets)
+
+            async def tell(outage: pb.ClusterOutage | None) -> None:
+                beat = pb.HeartbeatRequest(identity=agent.identity, deployments=state, outage=outage)
+                answer = await agent.client.heartbeat(beat, headers=agent.headers)
+                assert not answer.resend_deployments
+
+            async def outage() -> str:
+                async with control.database.reading() as session:
+                    found = outage_of((await session.scalars(select(Agent))).one())
+                return str(found.get("reason", ""))
+
+            for _ in range(2):
+                await tell(pb.ClusterOutage(reason="connection refused", seconds=12.0))
+                await becomes(outage, "connection refused")
+            assert (await instances_of(control))["u1"].status == "running"
+            await tell(None)
+            await becomes(outage, "")
+            async with control.database.reading() as session:
+                told = list((await session.execute(select(Event.reason).order_by(Event.id))).scalars())
+            assert [each for each in told if each.startswith("Cluster")] == ["ClusterUnreachable", "ClusterReachable"]
+
+
 async def test_two_streams_of_an_agent_fail_apart(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):

@@ -2,6 +2,9 @@
 
     standing by ──elected──▶ acting on the cache ──joined (epoch)──▶ acting ──lease lost, fenced──▶ standing by
 
+While the cluster's API server cannot be used the lease is lost too. The agent acts no more, but goes on with its
+heartbeats, which say so, until it is elected again or another agent joins.
+
 Two things decide who acts: the Lease in the cluster elects, the epoch from the control plane fences. An agent that was
 fenced stops at once, gives its lease back and waits before it tries again, so that two agents that were set up alike by
 mistake do not take the shard from each other all the time. One controller that fails is started again by itself.
@@ -10,7 +13,7 @@ mistake do not take the shard from each other all the time. One controller that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +23,7 @@ from shoal.base.logs import get_logger
 from shoal.base.supervision import supervise
 from shoal.base.tasks import run_all, wait_first
 from shoal.client import LostLease
+from shoal.client.reach import OUTAGE_S
 from shoal.errors import ApiError, Forbidden, Unauthorized
 from shoal.krane.cache import Cache, CacheOwner, Offload
 from shoal.krane.config import JoinFile, KraneConfig
@@ -27,7 +31,7 @@ from shoal.krane.controller import Controller, ControllerDeps, DeploymentControl
 from shoal.krane.guard import Guard
 from shoal.krane.identity import Home, KeyPair
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import ControlPlane, Fenced, MakeHandlers, Owner
+from shoal.krane.model import ControlPlane, Fenced, MakeHandlers, Outage, Owner
 from shoal.krane.session import AgentSession
 from shoal.reconcile.leader import Elector
 from shoal.sync.keys import StreamKind
@@ -53,6 +57,7 @@ class AgentDeps:
     plane: ControlPlane
     handlers: MakeHandlers
     elector: Elector | None  # None: no standby, acts at once
+    outage: Outage  # of the cluster's API server, as this process sees it
     name: str  # of this process, unique among the standbys
     software: str
     metrics: KraneMetrics
@@ -73,6 +78,8 @@ class Agent:
         self._refused = ""  # why the control plane did not let us join, or answer a heartbeat
         self._heard_s: float | None = None  # when it last did
         self.controllers: dict[StreamKind, Controller] = {}
+        self._heartbeat_s = deps.config.heartbeat_s
+        self._last: dict[StreamKind, pb.ControllerState] = {}  # of the controllers of the last term
         self._made = asyncio.Event()  # there are controllers of all kinds
 
     async def run(self) -> None:
@@ -89,7 +96,7 @@ class Agent:
             began_s = self._clock.monotonic()
             try:
                 if elector is not None:
-                    await elector.acquire()
+                    await self._stand_by(elector)
                     began_s = self._clock.monotonic()
                     await elector.keep(self._term)
                 else:
@@ -104,6 +111,18 @@ class Agent:
             log.warning("fenced: another agent has this shard; standing by", pause_s=round(pause_s, 1))
             await self._clock.sleep(pause_s)
 
+    async def _stand_by(self, elector: Elector) -> None:
+        """Return when elected."""
+        await wait_first(elector.acquire(), self._stay_present(self._session, self._last))
+
+    async def _stay_present(self, session: AgentSession, last: Mapping[StreamKind, pb.ControllerState]) -> None:
+        """Tell of an outage of the cluster, in the name of the last term, until cancelled."""
+        while session.joined.is_set() and not session.fenced.is_set():
+            if self._deps.outage.problem(OUTAGE_S):
+                await self._send_heartbeat(session, last)
+            await self._clock.sleep(self._heartbeat_s)
+        await asyncio.Event().wait()
+
     # one term
 
     async def _term(self) -> None:
@@ -114,6 +133,7 @@ class Agent:
             await wait_first(self._report_presence(session), self._act(session), session.fenced.wait())
         finally:
             self._leading = False
+            self._last = {stream: _stopped(controller.state()) for stream, controller in self.controllers.items()}
             self.controllers.clear()
             self._made.clear()
 
@@ -135,10 +155,10 @@ class Agent:
                 return
         session.begin(answer.epoch)
         log.info("joined", epoch=answer.epoch, fleet=answer.control_plane)
-        heartbeat_s = answer.heartbeat_seconds or self._deps.config.heartbeat_s
+        self._heartbeat_s = heartbeat_s = answer.heartbeat_seconds or self._deps.config.heartbeat_s
         await wait_first(self._clock.sleep(min(_FIRST_HEARTBEAT_S, heartbeat_s)), self._until_watching())
         while True:
-            await self._send_heartbeat(session)
+            await self._send_heartbeat(session, {})
             await self._until_next_heartbeat(heartbeat_s)
 
     async def _join(self, session: AgentSession) -> pb.JoinResponse:
@@ -162,7 +182,8 @@ class Agent:
             self._heard()
             return answer
 
-    async def _send_heartbeat(self, session: AgentSession) -> None:
+    async def _send_heartbeat(self, session: AgentSession, last: Mapping[StreamKind, pb.ControllerState]) -> None:
+        """``last`` are the states of controllers that do not run any more."""
         counts = self._deps.metrics.heartbeats
         if any(controller.connected.is_set() for controller in self.controllers.values()):
             self._guard.heard()  # a stream was opened since the last heartbeat
@@ -174,9 +195,10 @@ class Agent:
             controller.connected.clear()  # what happens from here on is for the next heartbeat
         request = pb.HeartbeatRequest(
             identity=session.identity,
-            deployments=self._state(StreamKind.DEPLOYMENTS),
-            sentinels=self._state(StreamKind.SENTINELS),
+            deployments=last.get(StreamKind.DEPLOYMENTS) or self._state(StreamKind.DEPLOYMENTS),
+            sentinels=last.get(StreamKind.SENTINELS) or self._state(StreamKind.SENTINELS),
             software=self._deps.software,
+            outage=self._outage(),
         )
         try:
             with self._guard.calling():
@@ -217,6 +239,11 @@ class Agent:
     def _heard(self) -> None:
         self._refused = ""
         self._heard_s = self._clock.monotonic()
+
+    def _outage(self) -> pb.ClusterOutage | None:
+        outage = self._deps.outage
+        reason = outage.problem(OUTAGE_S)
+        return pb.ClusterOutage(reason=reason, seconds=outage.problem_s) if reason else None
 
     def _state(self, stream: StreamKind) -> pb.ControllerState:
         controller = self.controllers.get(stream)
@@ -275,9 +302,11 @@ class Agent:
     def readyz(self) -> tuple[bool, dict[str, str]]:
         """Whether the agent works. It stays ready while the control plane is unreachable: the cached state keeps
         running."""
+        problem = self._deps.outage.problem()
+        cluster = f"{problem}, for {self._deps.outage.problem_s:.0f} s" if problem else "ok"
         if not self._leading:
-            return True, {"election": "standing by"}
-        checks = {"election": "ok"}
+            return not problem, {"election": self._standing_by(), "cluster": cluster}
+        checks = {"election": "ok", "cluster": cluster}
         if not self._home.fleet:
             checks["join"] = self._refused or "not joined yet"
         for stream in _KINDS:
@@ -286,6 +315,10 @@ class Agent:
                 "ok" if controller is not None and controller.synced else "the cluster's objects are not listed yet"
             )
         return all(text == "ok" for text in checks.values()), checks
+
+    def _standing_by(self) -> str:
+        why = self._deps.elector.failure if self._deps.elector is not None else ""
+        return f"standing by: {why}" if why else "standing by"
 
     def status(self) -> dict[str, Any]:
         """Everything about this agent, for people."""
@@ -299,8 +332,14 @@ class Agent:
             "leading": self._leading,
             "epoch": self._session.epoch,
             "controlPlane": {"secondsSinceAnswer": heard, "reason": self._refused, "breaker": self._guard.state},
+            "clusterOutage": {"reason": self._deps.outage.problem(), "seconds": round(self._deps.outage.problem_s, 3)},
             "controllers": {str(stream): controller.status() for stream, controller in self.controllers.items()},
         }
+
+
+def _stopped(state: pb.ControllerState) -> pb.ControllerState:
+    state.connection = "stopped"
+    return state
 
 
 def _connection(error: ApiError) -> str:

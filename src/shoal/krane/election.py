@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from shoal.base.clock import Clock
 from shoal.client import Client, builtin
-from shoal.errors import AlreadyExists, Forbidden
-from shoal.reconcile.leader import Elector, LeaseLock
+from shoal.errors import AlreadyExists, Forbidden, NotFound
+from shoal.reconcile.leader import Elector, LeaseLock, LockRecord
 
 _NAME_LENGTH = 63
 
@@ -21,11 +21,22 @@ def make_elector(
     client: Client, *, namespace: str, cluster: str, shard: str, agent: str, clock: Clock, random: Callable[[], float]
 ) -> Elector:
     """``client`` must be one without a fence; give the elector's fence to the client that writes workloads."""
-    lock = LeaseLock(client, namespace, lease_name(cluster, shard))
+    lock = EnsuringLock(client, namespace, lease_name(cluster, shard))
     return Elector(lock, agent, clock=clock, random=random)
 
 
-async def ensure_namespace(client: Client, name: str) -> None:
-    """The Lease needs its namespace. An agent that may not make namespaces has it from its manifests."""
-    with suppress(AlreadyExists, Forbidden):
-        await client.of(builtin("namespaces", "")).create({"metadata": {"name": name}})
+class EnsuringLock(LeaseLock):
+    """Makes the namespace of the Lease when it is missing, also when somebody deletes it later. An agent that may not
+    make namespaces has it from its manifests."""
+
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
+        super().__init__(client, namespace, name)
+        self._namespaces = client.of(builtin("namespaces", ""))
+
+    async def create(self, record: LockRecord) -> LockRecord:
+        try:
+            return await super().create(record)
+        except NotFound:
+            with suppress(AlreadyExists, Forbidden):
+                await self._namespaces.create({"metadata": {"name": self.namespace}})
+            return await super().create(record)

@@ -151,7 +151,7 @@ class Elector:
         self._random = random
         self._config = config or ElectionConfig()
         self._record: LockRecord | None = None  # as last seen
-        self._told = ""  # why attempts fail, as last logged
+        self.failure = ""  # why the last attempt failed; empty: it did not
         self._observed_s = 0.0  # monotonic time at which this content of _record was first seen
         self._log = log.bind(lease=f"{lock.namespace}/{lock.name}", identity=identity)
         self.fence = Fence(lock.namespace, lock.name, identity, clock=clock)
@@ -241,9 +241,9 @@ class Elector:
     def _tell(self, what: str, error: Exception) -> None:
         """Once for each reason; of an outage only the end of the term, where the client has logged it."""
         reason = str(error) or type(error).__name__
-        known = reason == self._told or (isinstance(error, TransportError) and error.told)
+        known = reason == self.failure or (isinstance(error, TransportError) and error.told)
         (self._log.debug if known else self._log.warning)(what, reason=reason)
-        self._told = reason
+        self.failure = reason
 
     async def _try_acquire(self) -> bool:
         record = await self._lock.get()
@@ -304,7 +304,7 @@ class Elector:
         return self._record.transitions if self._record is not None else -1
 
     def _observe(self, record: LockRecord) -> None:
-        self._told = ""
+        self.failure = ""
         known, self._record = self._record, record
         # a new version alone may be a label or annotation, not a renewal by the holder
         if known is None or replace(record, version="") != replace(known, version=""):

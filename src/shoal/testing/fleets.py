@@ -431,6 +431,9 @@ class LocalFleet:
     def agent_status(self, name: str) -> Any:
         return self._ask_agent(name, "/status")
 
+    def agent_health(self, name: str) -> Any:
+        return self._ask_agent(name, "/readyz")
+
     def _ask_agent(self, name: str, path: str) -> Any:
         plain = Rest(Context("agent", f"http://{HOST}:{self.health_ports[name]}", "", ""))
         try:

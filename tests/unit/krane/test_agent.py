@@ -17,12 +17,13 @@ from krane_doubles import FakeCluster, FakePlane, ended, inline
 from shoal.base.clock import FakeClock
 from shoal.base.metrics import Metrics
 from shoal.base.settings import load
+from shoal.client import Reach, Unreachable
 from shoal.errors import AlreadyExists, ConfigError, Conflict, ServiceUnavailable, Unauthorized
 from shoal.krane.agent import Agent, AgentDeps
 from shoal.krane.config import JoinFile, KraneConfig, Limits, read_join_file
 from shoal.krane.identity import Home
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import Fenced, Owner, StreamHandlers
+from shoal.krane.model import Fenced, NoOutage, Outage, Owner, StreamHandlers
 from shoal.reconcile.leader import ElectionConfig, Elector, LockRecord
 from shoal.sync.digest import bucket_of
 from shoal.sync.keys import StreamKind
@@ -83,6 +84,7 @@ class World:
         plane: FakePlane | None = None,
         metrics: Metrics | None = None,
         limits: Limits = LIMITS,
+        outage: Outage | None = None,
     ) -> Agent:
         elector = None
         if elect:
@@ -95,6 +97,7 @@ class World:
                 plane=plane or self.plane,
                 handlers=self.handlers,
                 elector=elector,
+                outage=outage or NoOutage(),
                 name=name,
                 software="shoal/test",
                 metrics=KraneMetrics(metrics or Metrics()),
@@ -205,7 +208,7 @@ async def test_a_standby_takes_over_when_the_lease_runs_out_and_the_old_one_stop
     first, second = world.agent("a1", elect=True), world.agent("a2", elect=True)
     async with world.running(first), world.running(second):
         assert (first.status()["leading"], second.status()["leading"]) == (True, False)
-        assert second.readyz() == (True, {"election": "standing by"})
+        assert second.readyz() == (True, {"election": "standing by", "cluster": "ok"})
         world.lock.away_for.add("a1")  # it can no longer renew
         await world.clock.advance(30)
         assert (first.status()["leading"], second.status()["leading"]) == (False, True)
@@ -213,6 +216,72 @@ async def test_a_standby_takes_over_when_the_lease_runs_out_and_the_old_one_stop
         world.plane.want("deployment/b")
         await world.clock.advance(1)
         assert set(world.clusters[StreamKind.DEPLOYMENTS].objects) == {"deployment/a", "deployment/b"}
+
+
+async def passed(world: World, seconds: int) -> None:
+    """In steps, so that every task gets its turn."""
+    for _ in range(seconds):
+        await world.clock.advance(1)
+
+
+async def test_an_agent_that_loses_its_cluster_acts_no_more_but_goes_on_saying_so(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.plane.desired.want("deployment/a")
+    reach = Reach("https://c1", clock=world.clock)
+    agent = world.agent("a1", elect=True, outage=reach)
+    async with world.running(agent):
+        await world.clock.advance(11)
+        reported = world.plane.beats[-1].deployments
+        assert world.plane.beats[-1].outage is None and reported is not None and any(reported.reported)
+        reach.failed(Unreachable("connection refused"))
+        world.lock.away_for.add("a1")
+        await passed(world, 30)
+        assert not agent.status()["leading"] and world.plane.streams == 0
+        assert agent.readyz() == (
+            False, {"election": "standing by: away", "cluster": "connection refused, for 30 s"}
+        )  # fmt: skip
+        last = world.plane.beats[-1]
+        assert last.outage is not None and last.deployments is not None
+        assert (last.outage.reason, last.identity and last.identity.epoch) == ("connection refused", 1)
+        assert 20 <= last.outage.seconds <= 30
+        assert last.deployments.connection == "stopped", "what it did before is not forgotten"
+        assert list(last.deployments.reported) == list(reported.reported)
+        reach.answered(200)
+        world.lock.away_for.clear()
+        await passed(world, 8)
+        assert agent.status()["leading"] and agent.readyz()[0]
+        assert world.plane.beats[-1].outage is None and world.plane.epoch == 2
+
+
+async def test_an_agent_that_is_replaced_during_an_outage_says_no_more(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    reach = Reach("https://c1", clock=world.clock)
+    async with world.running(world.agent("a1", elect=True, outage=reach)):
+        await world.clock.advance(1)
+        reach.failed(Unreachable("connection refused"))
+        world.lock.away_for.add("a1")
+        await passed(world, 30)
+        world.plane.error = Fenced("another agent has this shard")
+        await passed(world, 10)
+        said = world.plane.attempts
+        await passed(world, 60)
+        assert world.plane.attempts == said
+
+
+async def test_an_agent_whose_cluster_is_away_at_the_start_waits_and_says_why(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lock.away_for.add("a1")
+    reach = Reach("https://c1", clock=world.clock)
+    reach.failed(Unreachable("connection refused"))
+    agent = world.agent("a1", elect=True, outage=reach)
+    async with world.running(agent):
+        await passed(world, 20)
+        ready, checks = agent.readyz()
+        assert not ready and checks["cluster"].startswith("connection refused") and world.plane.attempts == 0
+        reach.answered(200)
+        world.lock.away_for.clear()
+        await passed(world, 8)
+        assert agent.readyz()[0] and world.plane.epoch == 1
 
 
 async def test_a_fenced_agent_stops_acting_gives_the_lease_back_and_waits(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -22,14 +22,16 @@ from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
 from shoal.base.settings import setting
 from shoal.base.tasks import wait_first
-from shoal.client import Client, connect, load
+from shoal.client import Client, Reach, connect, load
+from shoal.client.credentials import RereadCredentials
 from shoal.krane.agent import Agent, AgentDeps
 from shoal.krane.config import KraneConfig
-from shoal.krane.election import ensure_namespace, make_elector
+from shoal.krane.election import make_elector
 from shoal.krane.handlers import make_handlers
 from shoal.krane.joining import JoinFileReader
 from shoal.krane.labels import FIELD_MANAGER_KRANE
 from shoal.krane.metrics import KraneMetrics
+from shoal.krane.model import Outage
 from shoal.krane.stream import Connection, Times
 
 
@@ -66,25 +68,37 @@ async def run_krane(
     process = AgentProcessDeps(RealClock(), Ids(), Random(), Metrics())
     access = load(config.kubeconfig, context=config.context)
     port = config.port or any_free(config.host)
+    reach = Reach(access.url, clock=process.clock)
+    credentials = RereadCredentials(
+        access, lambda: load(config.kubeconfig, context=config.context), clock=process.clock
+    )
+
+    def connected() -> AbstractAsyncContextManager[Client]:
+        return connect(
+            access, clock=process.clock, field_manager=FIELD_MANAGER_KRANE, user_agent=f"krane/{__version__}",
+            credentials=credentials, reach=reach,
+        )  # fmt: skip
+
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(
-            connect(access, clock=process.clock, field_manager=FIELD_MANAGER_KRANE, user_agent=f"krane/{__version__}")
-        )
-        lease_client = await stack.enter_async_context(  # renewals do not queue behind the work
-            connect(access, clock=process.clock, field_manager=FIELD_MANAGER_KRANE, user_agent=f"krane/{__version__}")
-        )
-        agent, connection = await make_agent(config, client, lease_client, process)
+        client = await stack.enter_async_context(connected())
+        lease_client = await stack.enter_async_context(connected())  # renewals do not queue behind the work
+        agent, connection = make_agent(config, client, lease_client, process, reach)
         stack.push_async_callback(connection.close)
+
+        def reload(settings: KraneSettings) -> None:
+            connection.use(_times(settings))
+            credentials.reread()
+
         if reloading is not None:
-            reloading.apply = lambda settings: connection.use(_times(settings))
+            reloading.apply = reload
         app = health_app(agent.livez, agent.readyz, process.metrics, agent.status)
         await stack.enter_async_context(small_serving(app, host=config.host, port=port, clock=process.clock))
         on_ready()
         await wait_first(agent.run(), stop.wait())
 
 
-async def make_agent(
-    config: KraneConfig, client: Client, lease_client: Client, process: AgentProcessDeps
+def make_agent(
+    config: KraneConfig, client: Client, lease_client: Client, process: AgentProcessDeps, outage: Outage
 ) -> tuple[Agent, Connection]:
     """``lease_client`` renews the lease; ``client`` does everything else, fenced by it."""
     join_file = JoinFileReader(config.join)
@@ -92,7 +106,6 @@ async def make_agent(
     name = config.agent or f"{socket.gethostname()}-{os.getpid()}-{process.ids.new_suffix()}"
     elector = None
     if config.elect:
-        await ensure_namespace(lease_client, config.lease_namespace)
         elector = make_elector(
             lease_client, namespace=config.lease_namespace, cluster=join.cluster, shard=join.shard, agent=name,
             clock=process.clock, random=process.random.random,
@@ -112,6 +125,7 @@ async def make_agent(
             client, clock=process.clock, random=process.random.random, gateway_env=gateway_env(config, os.environ)
         ),
         elector=elector,
+        outage=outage,
         name=name,
         software=f"shoal/{__version__}",
         metrics=KraneMetrics(process.metrics),

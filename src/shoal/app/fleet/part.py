@@ -13,6 +13,7 @@ from shoal.app.fleet.agent import AgentProcessDeps, make_agent
 from shoal.app.settings import KRANE, read_settings
 from shoal.krane import rbac
 from shoal.krane.config import KraneConfig
+from shoal.krane.model import NoOutage
 
 USER = f"system:serviceaccount:{rbac.NAMESPACE}:{rbac.SERVICE_ACCOUNT}"
 
@@ -42,7 +43,7 @@ class AgentPart(EmbeddedPart):
     async def act(self) -> None:
         deps = self.deps
         process = AgentProcessDeps(deps.clock, deps.ids, deps.random, deps.metrics)
-        agent, connection = await make_agent(self._config, deps.connect(USER), deps.connect(USER), process)
+        agent, connection = make_agent(self._config, deps.connect(USER), deps.connect(USER), process, NoOutage())
         self.readyz = agent.readyz
         try:
             await agent.run()

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shoal.control.database import tables
-from shoal.control.domain.status import StatusFacts, age_s, place_status
+from shoal.control.domain.silence import LOST, silence_of
+from shoal.control.domain.status import StatusFacts, place_status
 from shoal.sync.keys import Place
 
 GOOD = frozenset({"healthy", "paused"})
@@ -31,9 +32,12 @@ def gateway_status(sentinel: tables.Sentinel, desired: tables.Desired | None, fa
 
 def _judge(sentinel: tables.Sentinel, desired: tables.Desired | None, facts: StatusFacts) -> tuple[str, str]:
     agent = facts.agents.get(Place(sentinel.cluster_id, sentinel.shard))
-    if agent is not None and agent.lost:
-        return "unhealthy", f"AgentLost: no heartbeat for {age_s(agent.last_heartbeat_at, facts.now)} s"
+    silence = silence_of(agent, facts.now)
+    if silence is not None and silence.reason == LOST:
+        return "unhealthy", f"{silence.reason}: {silence.message}"
     health = sentinel.health
+    if silence is not None:
+        return health, f"{silence.reason}: {silence.message}"
     observed = (desired.observed if desired else None) or {}
     out = observed.get("takenOut") or []
     serving = [pod for pod in observed.get("stale") or () if pod not in out]

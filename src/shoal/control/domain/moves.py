@@ -31,7 +31,7 @@ from shoal.control.domain.deployments import (
 from shoal.control.domain.model import GROUP
 from shoal.control.domain.objects import withins
 from shoal.control.domain.placement.facts import size_of
-from shoal.control.domain.placement.model import ClusterFacts, PlacementRequest
+from shoal.control.domain.placement.model import SILENT, ClusterFacts, PlacementRequest
 from shoal.control.domain.placement.plan import refusal
 from shoal.control.domain.specs import read_app_spec
 from shoal.control.domain.work import PendingWork
@@ -162,7 +162,7 @@ def target(known: Sequence[ClusterFacts], app: tables.App, region: str, cluster:
     why = refusal(want, facts)
     if why:
         raise Invalid.of("App", GROUP, app.name, [invalid("cluster", cluster, why)])
-    shards = [each for each in facts.shards if each.agent != "lost" and shard in ("", each.name)]
+    shards = [each for each in facts.shards if each.agent not in SILENT and shard in ("", each.name)]
     if not shards:
         raise Invalid.of("App", GROUP, app.name, [not_found("shard", shard)])
     chosen = min(shards, key=lambda each: (each.agent != "joined", each.deployments, each.name))

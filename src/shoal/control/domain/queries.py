@@ -31,6 +31,7 @@ from shoal.control.domain.objects import (
 )
 from shoal.control.domain.placement.facts import Infrastructure, read_infrastructure
 from shoal.control.domain.rollouts.records import active_rollouts, find_rollout
+from shoal.control.domain.silence import LOST, silence_of
 from shoal.control.domain.specs import kind_named
 from shoal.control.domain.timeline import in_order, read_steps
 from shoal.errors import BadRequest
@@ -518,7 +519,8 @@ def _revision(deployment: tables.Deployment, app: tables.App, *, is_used: bool) 
 
 def _instance(row: tables.Instance, revision: int, infrastructure: Infrastructure, now: int) -> dict[str, Any]:
     agent = infrastructure.agents.get(Place(row.cluster_id, row.shard))
-    lost = agent is not None and agent.lost
+    silence = silence_of(agent, now)
+    lost = silence is not None and silence.reason == LOST
     return {
         "name": row.name,
         "revision": revision,
@@ -532,7 +534,7 @@ def _instance(row: tables.Instance, revision: int, infrastructure: Infrastructur
         "status": "unknown" if lost else row.status,
         "ready": row.ready and not lost,
         "restarts": row.restarts,
-        "reason": "AgentLost" if lost else row.reason,
+        "reason": silence.reason if silence is not None else row.reason,
         "message": row.message,
         "exitCode": row.exit_code,
         "cpuMillicores": row.cpu_millicores,

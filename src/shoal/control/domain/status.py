@@ -13,9 +13,10 @@ from typing import Any
 from shoal.control.database import tables
 from shoal.control.domain.plan import needed_regions, told_instances
 from shoal.control.domain.rollouts.views import rollout_brief, rollout_sentence
+from shoal.control.domain.silence import LOST, UNREACHABLE, silence_of
 from shoal.sync.keys import Place
 
-BAD = frozenset({"ApplyFailed", "AgentLost", "Failing", "Unplaced"})
+BAD = frozenset({"ApplyFailed", LOST, UNREACHABLE, "Failing", "Unplaced"})
 UNSCHEDULABLE = "Unschedulable"  # as the scheduler says it of a pod
 NO_CAPACITY = "NoCapacity"  # a region cannot start instances beside the old ones
 
@@ -206,12 +207,13 @@ def _needed(row: tables.Topology) -> int:
 def _going(row: tables.Desired, facts: StatusFacts) -> dict[str, Any]:
     agent = facts.agents.get(Place(row.cluster_id, row.shard))
     held = brake_of(agent, row.stream)
+    silence = silence_of(agent, facts.now)
     return {
         "region": "",
         "cluster": facts.clusters.get(row.cluster_id, row.cluster_id),
         "shard": row.shard,
         "state": "Removing",
-        "reason": "BrakeHeld" if held else "AgentLost" if agent is not None and agent.lost else "",
+        "reason": "BrakeHeld" if held else silence.reason if silence is not None else "",
         "message": held or f"{row.action} for {age_s(row.committed_at, facts.now)} s",
         "desired": {"version": row.number, "state": row.action, "age": age_s(row.committed_at, facts.now)},
         "applied": {"version": row.applied_number, "age": age_s(row.applied_at, facts.now)},
@@ -233,8 +235,8 @@ def judge(
         refused = "; ".join(f"{name}: {why}" for name, why in (row.reason.get("refused") or {}).items())
         because = str(row.reason.get("because") or "no cluster accepts it")
         return PlaceState("Unplaced", "NoPlace", f"{because} ({refused})" if refused else because)
-    if agent is not None and agent.lost:
-        return PlaceState("AgentLost", "AgentLost", f"no heartbeat for {age_s(agent.last_heartbeat_at, now)} s")
+    if (silence := silence_of(agent, now)) is not None:
+        return PlaceState(silence.reason, silence.reason, silence.message)
     if desired is None:
         return PlaceState("Progressing", "NotSent", "nothing is deployed here yet")
     if desired.error:
@@ -319,6 +321,7 @@ def agent_status(agent: tables.Agent, cluster: str, region: str, now: int) -> di
         for name in ("deployments", "sentinels")
         if (found := state.get(name))
     }
+    silence = silence_of(agent, now)
     lag = max((float(each.get("lag_seconds") or 0.0) for each in controllers.values()), default=0.0)
     return {
         "cluster": cluster,
@@ -327,7 +330,8 @@ def agent_status(agent: tables.Agent, cluster: str, region: str, now: int) -> di
         "agent": agent.agent,
         "epoch": agent.epoch,
         "software": agent.software,
-        "state": "Lost" if agent.lost else "Joined",
+        "state": {LOST: "Lost"}.get(silence.reason, silence.reason) if silence is not None else "Joined",
+        "reason": silence.message if silence is not None else "",
         "lastHeartbeat": age_s(agent.last_heartbeat_at, now),
         "lag": lag,
         "controllers": controllers,
@@ -345,12 +349,8 @@ def place_status(row: tables.Desired, facts: StatusFacts) -> dict[str, Any]:
         else:
             going = _going(row, facts)
             state, reason, message = "Removing", going["reason"], going["message"]
-    elif agent is not None and agent.lost:
-        state, reason, message = (
-            "AgentLost",
-            "AgentLost",
-            f"no heartbeat for {age_s(agent.last_heartbeat_at, facts.now)} s",
-        )
+    elif (silence := silence_of(agent, facts.now)) is not None:
+        state, reason, message = silence.reason, silence.reason, silence.message
     elif row.error:
         state, reason, message = "ApplyFailed", str(row.error.get("reason") or ""), str(row.error.get("message") or "")
     elif row.applied_number < row.number:

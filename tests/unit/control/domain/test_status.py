@@ -62,6 +62,7 @@ def judged(
     return status.judge(row or a_row(), desired or a_desired(), found, agent or an_agent(), NOW)
 
 
+OUTAGE = {"outage": {"reason": "connection refused", "sinceMs": NOW - 25_000}}
 HELD = {"deployments": {"brake": {"held": True, "reason": "12 of 20 would go"}}}
 
 
@@ -74,6 +75,8 @@ def test_a_place_that_is_what_it_should_be_is_ready() -> None:
     [
         ({"row": a_row(cluster_id="", reason={"because": "no cluster accepts it", "refused": {"c1": "full"}})}, "Unplaced", "NoPlace"),
         ({"agent": an_agent(lost=True)}, "AgentLost", "AgentLost"),
+        ({"agent": an_agent(state=OUTAGE)}, "ClusterUnreachable", "ClusterUnreachable"),
+        ({"agent": an_agent(lost=True, state=OUTAGE)}, "AgentLost", "AgentLost"),
         ({"desired": a_desired(error={"reason": "Forbidden", "message": "no", "attempts": 3})}, "ApplyFailed", "Forbidden"),
         ({"desired": a_desired(number=8)}, "Progressing", "NotApplied"),
         ({"desired": a_desired(number=8), "agent": an_agent(state=HELD)}, "Progressing", "BrakeHeld"),

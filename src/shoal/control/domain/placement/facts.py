@@ -12,6 +12,7 @@ from shoal.control.database.tables import FLEET, Agent, Cluster, Deployment, Reg
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.places import read_cluster
 from shoal.control.domain.placement.model import ClusterFacts, PlacedLoad, ShardFacts
+from shoal.control.domain.silence import outage_of
 from shoal.kube import quantity
 from shoal.sync.keys import Place
 
@@ -146,7 +147,9 @@ def _facts(
 
 
 def _agent(agent: Agent | None) -> str:
-    return "absent" if agent is None else "lost" if agent.lost else "joined"
+    if agent is None:
+        return "absent"
+    return "lost" if agent.lost else "unreachable" if outage_of(agent) else "joined"
 
 
 def with_one_more(facts: Sequence[ClusterFacts], place: Place, size: PlacedLoad) -> list[ClusterFacts]:

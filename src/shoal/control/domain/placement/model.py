@@ -27,9 +27,12 @@ class PlacedLoad:
         )
 
 
+SILENT = {"lost": "its agent is lost", "unreachable": "its API server does not answer its agent"}
+
+
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
-    """``agent`` is joined, lost or absent (none has joined yet)."""
+    """``agent`` is joined, lost, unreachable (its cluster's API server is, for it) or absent (none has joined yet)."""
 
     name: str
     agent: str = "absent"

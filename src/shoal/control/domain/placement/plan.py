@@ -17,7 +17,14 @@ from typing import Any
 from shoal.control.domain.kinds.app import Toleration
 from shoal.control.domain.kinds.places import Taint
 from shoal.control.domain.placement.expressions import refusal as expression_refusal
-from shoal.control.domain.placement.model import ClusterFacts, PlacedLoad, Placement, PlacementRequest, ShardFacts
+from shoal.control.domain.placement.model import (
+    SILENT,
+    ClusterFacts,
+    PlacedLoad,
+    Placement,
+    PlacementRequest,
+    ShardFacts,
+)
 from shoal.sync.keys import Place
 
 # A cluster that says nothing of its capacity counts as this large when loads are compared.
@@ -35,7 +42,7 @@ def place(want: PlacementRequest, clusters: Sequence[ClusterFacts]) -> Placement
         stays = _waiting(want, here, refused)
         if stays:
             return Placement(
-                want.current, {**reason, "chosen": stays, "because": "it runs there, but its agent is lost"}
+                want.current, {**reason, "chosen": stays, "because": f"it runs there, but {refused[stays]}"}
             )
         because = "no cluster accepts it" if here else f"region {want.region} has no cluster"
         return Placement(None, {**reason, "chosen": "", "because": because})
@@ -70,8 +77,8 @@ def refusal(want: PlacementRequest, cluster: ClusterFacts) -> str:
         return why
     if not cluster.shards:
         return "the cluster has no shards"
-    if all(shard.agent == "lost" for shard in cluster.shards):
-        return "its agent is lost"
+    if all(shard.agent in SILENT for shard in cluster.shards):
+        return SILENT[cluster.shards[0].agent]
     return ""
 
 
@@ -132,7 +139,7 @@ def _is_current(want: PlacementRequest, cluster: ClusterFacts) -> bool:
 
 
 def _ranked(want: PlacementRequest, cluster: ClusterFacts) -> tuple[tuple[Any, ...], ClusterFacts, ShardFacts]:
-    shards = [shard for shard in cluster.shards if shard.agent != "lost"]
+    shards = [shard for shard in cluster.shards if shard.agent not in SILENT]
     shard = min(shards, key=lambda each: _shard_rank(want, cluster, each))
     avoided = any(
         taint.effect == "PreferNoSchedule" and not tolerated(taint, want.tolerations) for taint in cluster.taints
@@ -163,8 +170,8 @@ def _because(want: PlacementRequest, cluster: ClusterFacts, shard: ShardFacts, c
 
 
 def _waiting(want: PlacementRequest, here: Sequence[ClusterFacts], refused: dict[str, str]) -> str:
-    """The cluster it runs on, when nothing but a lost agent speaks against it; empty otherwise."""
+    """The cluster it runs on, when nothing but the silence of it speaks against it; empty otherwise."""
     for cluster in here:
-        if _is_current(want, cluster) and refused.get(cluster.name) == "its agent is lost":
+        if _is_current(want, cluster) and refused.get(cluster.name) in SILENT.values():
             return cluster.name
     return ""

@@ -23,6 +23,7 @@ from shoal.control.domain.gateways import BehindGateway
 from shoal.control.domain.rollouts.contents import bad_revision
 from shoal.control.domain.rollouts.judging import look
 from shoal.control.domain.rollouts.records import write
+from shoal.control.domain.silence import outage_of
 from shoal.control.domain.status import instance_text, worst_instance
 from shoal.control.domain.work import PendingWork
 from shoal.control.rollout.machine import decide, needs_person
@@ -156,12 +157,10 @@ async def _behind(session: AsyncSession, known: KnownApp) -> list[BehindGateway]
 
 
 async def _lost(session: AsyncSession, known: KnownApp) -> set[Place]:
-    """The places of the app whose agents are silent."""
+    """The places of the app of which nothing new is heard."""
     clusters = {row.cluster_id for row in known.rows}
-    rows = await session.execute(
-        select(Agent.cluster_id, Agent.shard).where(Agent.cluster_id.in_(clusters), Agent.lost)
-    )
-    return {Place(row.cluster_id, row.shard) for row in rows}
+    agents = await session.scalars(select(Agent).where(Agent.cluster_id.in_(clusters)))
+    return {Place(each.cluster_id, each.shard) for each in agents if each.lost or outage_of(each)}
 
 
 async def _failures(session: AsyncSession, known: KnownApp) -> Mapping[str, str]:
