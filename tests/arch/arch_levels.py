@@ -97,7 +97,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "wiring",
     ),
     "krane": (
-        "addresses cache config drift election heartbeats identity metrics model protocol unsealing",
+        "addresses cache config drift election heartbeats identity metrics model protocol rights unsealing",
         "guard inbox joining key_state labels session stream",
         "context objects",
         "actual deployments following working",

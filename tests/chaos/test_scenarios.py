@@ -203,6 +203,10 @@ class CrashingObserver:
         return self._inner.keys()
 
     @property
+    def refusal(self) -> str:
+        return ""
+
+    @property
     def synced(self) -> bool:
         return self._inner.synced
 

@@ -32,6 +32,7 @@ from shoal.krane.guard import Guard
 from shoal.krane.identity import Home, KeyPair
 from shoal.krane.metrics import KraneMetrics
 from shoal.krane.model import ControlPlane, Fenced, MakeHandlers, Outage, Owner
+from shoal.krane.rights import with_grant
 from shoal.krane.session import AgentSession
 from shoal.reconcile.leader import Elector
 from shoal.sync.keys import StreamKind
@@ -311,13 +312,11 @@ class Agent:
             checks["join"] = self._refused or "not joined yet"
         for stream in _KINDS:
             controller = self.controllers.get(stream)
-            checks[str(stream)] = (
-                "ok" if controller is not None and controller.synced else "the cluster's objects are not listed yet"
-            )
+            checks[str(stream)] = "not started yet" if controller is None else controller.obstacle or "ok"
         return all(text == "ok" for text in checks.values()), checks
 
     def _standing_by(self) -> str:
-        why = self._deps.elector.failure if self._deps.elector is not None else ""
+        why = with_grant(self._deps.elector.failure) if self._deps.elector is not None else ""
         return f"standing by: {why}" if why else "standing by"
 
     def status(self) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from shoal.krane.model import ControlPlane, Report, ReportRequest, StreamHandler
 from shoal.krane.protocol import WatchMachine, is_removal, version_of
 from shoal.krane.reports import Reporter, ReporterDeps
 from shoal.krane.resync import Resync
+from shoal.krane.rights import with_grant
 from shoal.krane.session import AgentSession
 from shoal.krane.working import Worker, WorkerDeps
 from shoal.sync.brake import DeletionBrake
@@ -247,9 +248,12 @@ class Controller(ABC):
         return self.context.machine.cursor
 
     @property
-    def synced(self) -> bool:
-        """Whether everything in the cluster has been seen once."""
-        return self.context.observer.synced
+    def obstacle(self) -> str:
+        """Why the cluster is not seen as it is; empty when it is."""
+        observer = self.context.observer
+        if observer.refusal:
+            return with_grant(observer.refusal)
+        return "" if observer.synced else "the cluster's objects are not listed yet"
 
     def describe(self, key: str) -> Report | None:
         """The report of a key as of now; None when there is nothing to say about it."""

@@ -91,6 +91,10 @@ class Observer(Protocol):
     def synced(self) -> bool:
         """Whether the first list of everything it watches is complete."""
 
+    @property
+    def refusal(self) -> str:
+        """Why the cluster does not let it watch something; empty when it does."""
+
 
 @dataclass(frozen=True, slots=True)
 class StreamHandlers:

@@ -19,6 +19,7 @@ from shoal.krane.context import ControllerContext
 from shoal.krane.key_state import Failure
 from shoal.krane.model import Newer
 from shoal.krane.protocol import causes_of, version_of
+from shoal.krane.rights import with_grant
 from shoal.krane.unsealing import Unsealable
 from shoal.sync.brake import WINDOW_S
 from shoal.sync.buffer import BufferEntry
@@ -129,12 +130,12 @@ class Worker:
         context = self._context
         self._count(operation, result)
         reason = "Newer" if isinstance(error, Newer) else getattr(error, "reason", "") or type(error).__name__
-        message = (str(error) or reason)[:_MESSAGE_LENGTH]
+        message = with_grant(str(error) or reason)[:_MESSAGE_LENGTH]
         attempts = entry.attempts + 1
         context.key_state.failed(entry.key, Failure(entry.version, reason, message, attempts, context.now_ms()))
         if not isinstance(error, ApiError | TransportError | TimeoutError):
             context.log.error("working on a key failed", error=error, key=entry.key)
-        elif attempts == 1:
+        elif attempts == 1 and not (isinstance(error, TransportError) and error.told):
             context.log.warning("working on a key failed", key=entry.key, reason=f"{reason}: {message}")
         bound_s = min(context.limits.retry_cap_s, context.limits.retry_base_s * 2.0 ** min(entry.attempts, 30))
         context.inbox.failed(entry.key, bound_s * (0.5 + 0.5 * context.random()))

@@ -14,6 +14,7 @@ from shoal.errors import ApiError, Forbidden, NotFound
 from shoal.krane import rbac
 from shoal.krane.election import make_elector
 from shoal.krane.labels import SERVING
+from shoal.krane.rights import GRANT, with_grant
 from shoal.krane.sentinels import install
 from shoal.testing.controllers import Play
 from shoal.testing.waiting import eventually
@@ -184,6 +185,18 @@ async def test_without_any_one_rule_something_fails(scope, at):
                 for task in observing:
                     task.cancel()
                 await asyncio.wait(observing)
+
+
+async def test_a_kind_that_an_agent_may_not_watch_is_named():
+    at = next(n for n, rule in enumerate(rbac.CLUSTER_RULES) if "deployments" in rule["resources"])
+    async with world((), manifests=without("", at), observe=False) as w:
+        task = asyncio.create_task(w.deployments.observer.run(w.changed.append), name="observer")
+        try:
+            await eventually(lambda: "deployments" in w.deployments.observer.refusal)
+            assert GRANT in with_grant(w.deployments.observer.refusal), "the server's own words are recognised"
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
 
 
 def test_nothing_is_allowed_with_a_wildcard():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -454,7 +455,12 @@ async def test_a_kind_that_appears_during_discovery_is_not_watched_in_an_older_v
         await istio.create(admin, *other)
         client, switch = client_of(server)
         looking = KindDiscovery(
-            client, [KINDS["virtualservices"]], clock=RealClock(), every_s=60, on_result=lambda missing, error: None
+            client,
+            [KINDS["virtualservices"]],
+            clock=RealClock(),
+            every_s=60,
+            on_result=lambda missing, error: None,
+            random=random.random,
         )
         request = switch.request
 

@@ -278,6 +278,7 @@ class FakeCluster:
         self.drift: dict[str, list[str]] = {}
         self.available: dict[str, int] = {}
         self.synced = True
+        self.refusal = ""
         self.busy: set[str] = set()
         self.most_busy = 0
         self.changed: Callable[[str], None] | None = None

@@ -18,12 +18,13 @@ from shoal.base.clock import FakeClock
 from shoal.base.metrics import Metrics
 from shoal.base.settings import load
 from shoal.client import Reach, Unreachable
-from shoal.errors import AlreadyExists, ConfigError, Conflict, ServiceUnavailable, Unauthorized
+from shoal.errors import AlreadyExists, ConfigError, Conflict, Forbidden, ServiceUnavailable, Unauthorized
 from shoal.krane.agent import Agent, AgentDeps
 from shoal.krane.config import JoinFile, KraneConfig, Limits, read_join_file
 from shoal.krane.identity import Home
 from shoal.krane.metrics import KraneMetrics
 from shoal.krane.model import Fenced, NoOutage, Outage, Owner, StreamHandlers
+from shoal.krane.rights import GRANT
 from shoal.reconcile.leader import ElectionConfig, Elector, LockRecord
 from shoal.sync.digest import bucket_of
 from shoal.sync.keys import StreamKind
@@ -266,6 +267,26 @@ async def test_an_agent_that_is_replaced_during_an_outage_says_no_more(tmp_path:
         said = world.plane.attempts
         await passed(world, 60)
         assert world.plane.attempts == said
+
+
+async def test_a_missing_right_is_named_with_the_command_that_grants_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    refusal = 'pods is forbidden: User "krane" cannot list resource "pods" in API group "" at the cluster scope'
+    cluster = world.clusters[StreamKind.DEPLOYMENTS]
+    cluster.refusal = refusal
+    cluster.failing["deployment/a"] = Forbidden(refusal)
+    cluster.failing["deployment/b"] = Forbidden('pods "b" is forbidden: exceeded quota: pods=10')
+    world.plane.desired.want("deployment/a")
+    world.plane.desired.want("deployment/b")
+    async with world.running(world.agent("a1")) as agent:
+        await world.clock.advance(1)
+        ready, checks = agent.readyz()
+        assert not ready and checks["deployments"] == f"{refusal}; an administrator of the cluster grants it: {GRANT}"
+        told = {key: report.error for key, report in world.plane.reports.items()}
+        assert (one := told["deployment/a"]) is not None and one.message.endswith(GRANT)
+        assert (other := told["deployment/b"]) is not None and GRANT not in other.message
+        cluster.refusal = ""
+        assert agent.readyz()[0]
 
 
 async def test_an_agent_whose_cluster_is_away_at_the_start_waits_and_says_why(tmp_path: Path) -> None:

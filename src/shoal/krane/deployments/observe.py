@@ -159,6 +159,10 @@ class DeploymentObserver:
     def synced(self) -> bool:
         return self._watched.synced
 
+    @property
+    def refusal(self) -> str:
+        return self._watched.refusal
+
     def _node_labels(self, pod: Obj) -> dict[str, str]:
         name = (pod.get("spec") or {}).get("nodeName")
         node = self._watched.caches["Node"].get(ObjectKey("", name)) if name else None

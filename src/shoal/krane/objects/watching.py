@@ -8,6 +8,7 @@ from functools import partial
 from shoal.base.clock import Clock
 from shoal.base.tasks import run_all
 from shoal.client import Client, ResourceType, Scope
+from shoal.errors import Forbidden
 from shoal.krane import labels
 from shoal.krane.objects.memory import Memory, secret_metadata, with_foreign_fields
 from shoal.kube.objects import Obj
@@ -46,6 +47,14 @@ class Watched:
     @property
     def synced(self) -> bool:
         return bool(self._informers) and all(informer.synced for informer in self._informers)
+
+    @property
+    def refusal(self) -> str:
+        """Of the first kind that the cluster does not let us watch."""
+        for informer in self._informers:
+            if isinstance(error := informer.reflector.last_error, Forbidden):
+                return str(error)
+        return ""
 
     def parts(self, kinds: Iterable[ResourceType], scope: Scope) -> None:
         """Objects that we apply: their managed fields are looked at for drift."""

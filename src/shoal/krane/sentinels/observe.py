@@ -254,5 +254,9 @@ class SentinelObserver:
     def synced(self) -> bool:
         return self._watched.synced
 
+    @property
+    def refusal(self) -> str:
+        return self._watched.refusal
+
     def _scope(self, kind: str) -> Scope:
         return Scope(namespace=NAMESPACE_SENTINEL, label_selector=labels.selector(self._owner, kind))

@@ -30,6 +30,8 @@ def _reported(*, cluster: bool) -> list[Obj]:
     for kind in WATCHED.values():
         if cluster or kind.namespaced:
             groups.setdefault(kind.group, []).append(kind.name)
+    if cluster:
+        groups["apiextensions.k8s.io"] = ["customresourcedefinitions"]  # to see when a kind appears
     return [_rule(group, names, _READ) for group, names in groups.items()]
 
 

@@ -6,7 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 
-from shoal.client import EVERYTHING, Client, Page, ResourceClient, ResourceType, Scope, Watch, WatchEvent
+from shoal.client import (
+    EVERYTHING,
+    Client,
+    MetadataClient,
+    Page,
+    ResourceClient,
+    ResourceType,
+    Scope,
+    Watch,
+    WatchEvent,
+)
 from shoal.client.verbs import PAGE
 from shoal.client.watch import BOOKMARK, DELETED, Decode
 from shoal.errors import BadRequest, Invalid, MethodNotAllowed, NotAcceptable, UnsupportedMediaType
@@ -63,6 +73,12 @@ class MonitoredResource(ResourceClient):
             raise
         self._on_answer(None)
         return watch
+
+
+class MonitoredMetadata(MonitoredResource, MetadataClient):
+    """The same, reading only metadata."""
+
+    __slots__ = ()
 
 
 class ReportedResource(MonitoredResource):

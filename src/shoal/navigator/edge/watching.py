@@ -1,8 +1,8 @@
 """Watches the cluster with one reflector per kind, or one per kind and namespace (``shoal.navigator.edge.scopes``), so
 that a kind or a namespace that cannot be read does not affect the others.
 
-The objects become rows in the machine, and the server's answers become the kind's status. Discovery looks for a kind
-that the cluster does not serve until it appears. The rows of a kind that has disappeared are removed only after several
+The objects become rows in the machine, and the server's answers become the kind's status. Discovery finds a kind
+that the cluster does not serve when it appears. The rows of a kind that has disappeared are removed only after several
 looks agree, since a server that has just started may not list all its resources yet.
 """
 
@@ -18,7 +18,7 @@ from shoal.base.tasks import cancel_all, run_all, wait_first
 from shoal.client import Client, ResourceType, Scope
 from shoal.errors import Forbidden, NotFound, Unauthorized
 from shoal.navigator.edge.config import EventsConfig, KubernetesConfig, NamespaceConfig
-from shoal.navigator.edge.discovery import KindDiscovery
+from shoal.navigator.edge.discovery import LOOKS, KindDiscovery
 from shoal.navigator.edge.kind_objects import KindObjects, ScopeObjects
 from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, MISSING
 from shoal.navigator.edge.newest import NewestRows
@@ -34,7 +34,6 @@ from shoal.reconcile.reflector import Reflector, ReflectorConfig
 log = get_logger("navigator.edge.watching")
 
 WATCHED: Mapping[str, ReportedKind] = {name: kind for name, kind in KINDS.items() if kind is not CONTROL_PLANE_CONFIG}
-_GONE_AFTER = 3  # looks that agree
 _NAMESPACES = "namespaces"
 
 
@@ -77,7 +76,7 @@ class _Watched:
         """Discovery does not list the resource."""
         self._rows.status(self.kind.name, MISSING, "")
         self._misses += 1
-        if self._misses == _GONE_AFTER:
+        if self._misses == LOOKS:
             self.objects.clear()
             self._rows.ready(self.kind.name)
 
@@ -116,7 +115,7 @@ class Watching:
         self._existing: set[str] = set()  # namespaces, when patterns choose among them
         optional = [kind for kind in kinds.values() if kind.optional]
         self._discovery = KindDiscovery(
-            client, optional, clock=clock, every_s=discovery_s, on_result=self._on_discovery
+            client, optional, clock=clock, every_s=discovery_s, on_result=self._on_discovery, random=random
         )
         self._kinds[_NAMESPACES].objects.add_handler(self._namespace)
 

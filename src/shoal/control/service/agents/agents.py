@@ -29,6 +29,7 @@ from shoal.control.database.tokens import Principal
 from shoal.control.database.transaction import Tx
 from shoal.control.domain import gateways
 from shoal.control.service.agents.auth import Caller, check_identity
+from shoal.control.service.agents.outages import Outages
 from shoal.control.service.agents.presence import Heard, judge
 from shoal.control.service.agents.token_cache import TokenCache
 from shoal.control.service.config import ServiceConfig
@@ -45,7 +46,6 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 PUBLIC_KEY_LENGTH = 32
 _JOINS = 200  # in one transaction
 _BRAKE_KEYS = 100
-_REASON_LENGTH = 300
 _OVERLAP_MS = 60_000  # a transaction takes its time long before it is committed
 _EVERY_TOKEN_S = 30.0
 _LATE_S = 1.0  # at least: a busy machine may be this late
@@ -185,8 +185,7 @@ class Agents:
         self._joining: list[_Joining] = []
         self._joins = asyncio.Event()
         self._heartbeats: dict[Place, _Heartbeat] = {}  # not stored yet
-        self._outages: set[Place] = set()  # places whose clusters cannot be used
-        self._outage_news: dict[Place, tuple[str, str, str]] = {}  # not stored yet
+        self._outages = Outages()
         self._reread_at: dict[Place, float] = {}
         self._hearing_since = clock.monotonic()  # heartbeats were taken and stored without a gap since then
         self._judged_at = clock.monotonic()
@@ -301,10 +300,8 @@ class Agents:
         """What an agent says of itself, by a call of its own or on a stream."""
         states = {StreamKind.DEPLOYMENTS: request.deployments, StreamKind.SENTINELS: request.sentinels}
         said = {str(stream): _controller(state) for stream, state in states.items() if state is not None}
-        if request.outage is not None:
-            said["outage"] = _outage(request.outage, self._now_ms())
+        said |= self._outages.note(member.place, request.outage, self._now_ms())
         self._heartbeats[member.place] = _Heartbeat(member.epoch, self._now_ms(), said, clean(request.software, 64))
-        self._note_outage(member.place, said.get("outage"))
         resend = await self._compare(member.place, {stream: state for stream, state in states.items() if state})
         for stream, buckets in resend.items():
             self._metrics.resends.labels(stream).inc(len(buckets))
@@ -314,15 +311,6 @@ class Agents:
             resend_sentinels=resend.get(StreamKind.SENTINELS, []),
             confirmed_deletes=agent.confirmed_deletes if agent is not None else "",
         )
-
-    def _note_outage(self, place: Place, outage: dict[str, Any] | None) -> None:
-        """Events of its beginning and its end, as far as this process has heard of them."""
-        if outage is not None and place not in self._outages:
-            self._outages.add(place)
-            self._outage_news[place] = ("ClusterUnreachable", "Warning", outage["reason"])
-        elif outage is None and place in self._outages:
-            self._outages.discard(place)
-            self._outage_news[place] = ("ClusterReachable", "Normal", "the cluster's API server answers again")
 
     async def _compare(
         self, place: Place, states: Mapping[StreamKind, pb.ControllerState]
@@ -360,7 +348,7 @@ class Agents:
         heartbeats, self._heartbeats = self._heartbeats, {}
         if not heartbeats:
             return
-        news, self._outage_news = self._outage_news, {}
+        news = self._outages.take()
         rows = [
             [place.cluster, place.shard, heartbeat.epoch, heartbeat.at_ms, heartbeat.state, heartbeat.software]
             for place, heartbeat in sorted(heartbeats.items())
@@ -380,7 +368,7 @@ class Agents:
             saved, back = await self._databases.fleet.run(save, serial=False, short=True)
         except ServiceUnavailable:
             self._heartbeats = heartbeats | self._heartbeats
-            self._outage_news = news | self._outage_news
+            self._outages.put_back(news)
             self._hearing_since = self._clock.monotonic()
             raise
         for row in saved:
@@ -575,11 +563,6 @@ def _has_shard(spec: Mapping[str, Any], shard: str) -> bool:
     if not shards:
         return True
     return any(shard == (each.get("name") if isinstance(each, Mapping) else each) for each in shards)
-
-
-def _outage(outage: pb.ClusterOutage, now_ms: int) -> dict[str, Any]:
-    """By the clock of the control plane, since the agent's may be wrong."""
-    return {"reason": clean(outage.reason, _REASON_LENGTH), "sinceMs": now_ms - round(max(0.0, outage.seconds) * 1000)}
 
 
 def _controller(state: pb.ControllerState) -> dict[str, Any]:
