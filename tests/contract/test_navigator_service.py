@@ -288,6 +288,20 @@ async def test_a_cluster_with_an_edge_is_forgotten_only_together_with_its_tokens
             await manager.admin.forget("east")
 
 
+async def test_a_cluster_has_one_token_for_its_edge_which_joining_again_rotates(tmp_path: Path) -> None:
+    async with asyncio.timeout(60), running_manager(tmp_path) as running:
+        admin = running.manager.admin
+        first = await admin.edge_token("north")
+        second = await admin.edge_token("north")
+        stored = [each for each in await running.manager.tokens.list_() if each.cluster == "north"]
+        assert len(stored) == 1 and first != second
+        async with running.edge("north", token=second) as edge:
+            assert edge.rejected is None
+        await admin.revoke_edge_tokens("north")
+        async with running.edge("north", token=second) as edge:
+            assert edge.rejected is not None and edge.rejected.code == Code.BAD_TOKEN
+
+
 async def test_options_are_checked_kept_and_sent_to_the_edges_that_they_concern(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with running_manager(tmp_path) as running, running.edge("east") as east, running.edge("west") as west:

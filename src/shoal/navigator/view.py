@@ -76,6 +76,12 @@ class ClusterAdmin(Protocol):
         """Remove a cluster; the history keeps it. ``NotFound``; ``Conflict`` while an edge is connected, unless
         ``revoke``, which also revokes the tokens of its edges."""
 
+    async def edge_token(self, cluster: str) -> str:
+        """A new token for the edge of a cluster, known or not. The one before it works for an hour longer."""
+
+    async def revoke_edge_tokens(self, cluster: str) -> None:
+        """Revoke the tokens of a cluster's edges, which ends their streams."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeState:

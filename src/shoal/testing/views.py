@@ -207,3 +207,9 @@ class MemoryAdmin:
         if found is not None and found.freshness is not Freshness.DISCONNECTED and not revoke:
             raise Conflict(f"edge {found.edge!r} reports cluster {cluster!r}")
         self.view.known = [each for each in self.view.known if each.name != cluster]
+
+    async def edge_token(self, cluster: str) -> str:
+        return f"shoal_edge_{cluster}"
+
+    async def revoke_edge_tokens(self, cluster: str) -> None:
+        """There are none."""

@@ -323,6 +323,19 @@ class ScopedAdmin:
         need_whole(self._view, cluster)
         await self._admin.forget(cluster, revoke=revoke)
 
+    async def edge_token(self, cluster: str) -> str:
+        self._need_scope(cluster)
+        return await self._admin.edge_token(cluster)
+
+    async def revoke_edge_tokens(self, cluster: str) -> None:
+        self._need_scope(cluster)
+        await self._admin.revoke_edge_tokens(cluster)
+
+    def _need_scope(self, cluster: str) -> None:
+        """An edge reports a whole cluster. The cluster may not be known yet."""
+        if not self._view.is_whole(cluster):
+            raise Forbidden(f"your token has no scope for the whole of cluster {cluster[:100]!r}")
+
 
 class ScopedChecks:
     """Implements ``CheckStore``: checks can be run, but not changed, and their queries are not shown."""

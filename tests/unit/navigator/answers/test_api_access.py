@@ -21,6 +21,8 @@ WRITES = (
     "DELETE /api/v1/checks/{check}",
     "PATCH /api/v1/edges",
     "PATCH /api/v1/edges/{cluster}",
+    "POST /api/v1/edges/{cluster}/token",
+    "DELETE /api/v1/edges/{cluster}/token",
 )
 _CALLERS = {
     "viewer": Caller("vic", may_write=False, access=EVERYTHING),

@@ -320,6 +320,8 @@ def test_a_limited_administrator_changes_only_what_it_reads_wholly() -> None:
             ("PATCH", "edges/us-1", option, 404), ("PATCH", "edges/none", option, 404),
             ("DELETE", "clusters/eu-2?revoke=true", None, 403), ("DELETE", "clusters/us-1?revoke=true", None, 404),
             ("DELETE", "clusters/eu-1?revoke=true", None, 200),
+            ("POST", "edges/eu-1/token", None, 200), ("POST", "edges/eu-2/token", None, 403),
+            ("POST", "edges/us-1/token", None, 403), ("DELETE", "edges/us-1/token", None, 403),
             ("PUT", "checks/mine", {"query": "pods"}, 403), ("DELETE", "checks/old", None, 404),
         ):  # fmt: skip
             assert client(f"{ROOT}/{path}", method=method, token="limited", body=body).status_code == code, path

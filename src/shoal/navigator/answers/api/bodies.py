@@ -260,6 +260,11 @@ class Edges(Struct, frozen=True, kw_only=True):
     items: list[Edge]
 
 
+class EdgeToken(Struct, frozen=True, kw_only=True):
+    cluster: str
+    token: Annotated[str, Meta(description="Shown only once: the manager stores its digest")]
+
+
 class OptionsWritten(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     set: Annotated[dict[str, str], Meta(description="Options to set: `sync.interval_s`: `10`")] = {}
     unset: Annotated[list[str], Meta(description="Names of options to remove")] = []

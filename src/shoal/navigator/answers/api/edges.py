@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from shoal.errors import BadRequest, Forbidden, NotFound, ServiceUnavailable
@@ -11,6 +12,7 @@ from shoal.navigator.view import EdgeState
 from shoal.rest.operations import Operation, RestCall
 
 Json = dict[str, Any]
+_is_name = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?").fullmatch
 
 
 class EdgeOperations:
@@ -39,6 +41,17 @@ class EdgeOperations:
                 summary="Set and remove options of the edge of one cluster", handler=self.change,
                 answers={200: bodies.Edge}, errors=changing,
             ),
+            Operation(
+                method="POST", path=f"{one}/token", id="createEdgeToken", tag="edges", needs="write",
+                summary="A new token for the edge of a cluster; the one before it works for an hour longer",
+                handler=self.token, answers={200: bodies.EdgeToken},
+                errors=(BadRequest, Forbidden, ServiceUnavailable),
+            ),
+            Operation(
+                method="DELETE", path=f"{one}/token", id="revokeEdgeTokens", tag="edges", needs="write",
+                summary="Revoke the tokens of a cluster's edge, which ends its stream", handler=self.revoke,
+                answers={200: Json}, errors=(Forbidden, ServiceUnavailable),
+            ),
         ]  # fmt: skip
 
     async def edges(self, call: RestCall[Caller]) -> Json:
@@ -55,6 +68,18 @@ class EdgeOperations:
     async def change(self, call: RestCall[Caller], body: bodies.OptionsWritten) -> Json:
         await self._sources(call).options.change(call.path["cluster"], body.set, body.unset)
         return await self.edge(call)
+
+    async def token(self, call: RestCall[Caller]) -> Json:
+        cluster = call.path["cluster"]
+        if not _is_name(cluster):
+            raise BadRequest(
+                f"cluster is {cluster[:100]!r}: use up to 63 lower-case letters, digits and '-' between them"
+            )
+        return {"cluster": cluster, "token": await self._sources(call).admin.edge_token(cluster)}
+
+    async def revoke(self, call: RestCall[Caller]) -> Json:
+        await self._sources(call).admin.revoke_edge_tokens(call.path["cluster"])
+        return {"cluster": call.path["cluster"]}
 
 
 def _edge_json(edge: EdgeState) -> Json:
