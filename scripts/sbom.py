@@ -72,8 +72,8 @@ def bill() -> dict[str, object]:
         if licence := licence_of(name):
             component["licenses"] = [{"license": {"name": licence}}]
         components.append(component)
-    version = metadata.version("shoal")
-    about = {"component": {"type": "application", "name": "shoal", "version": version}}
+    version = metadata.version("shoal-fleet")
+    about = {"component": {"type": "application", "name": "shoal-fleet", "version": version}}
     return {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "metadata": about, "components": components}
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from shoal.base import logs, stdlib_logs
@@ -38,8 +38,6 @@ def run_until_signal(
 ) -> None:
     """Run ``serve``; the event it gets is set on SIGTERM and SIGINT. SIGHUP calls ``reload``. ``traced``
     names the process in traces, where ``SHOAL_TRACES`` asks for them."""
-    from uvloop import run
-
     from shoal.base import tracing
 
     finish = tracing.configure(os.environ, service=traced) if traced else lambda: None
@@ -54,9 +52,19 @@ def run_until_signal(
         await serve(stop)
 
     try:
-        run(main())
+        run_loop(main())
     finally:
         finish()
+
+
+def run_loop(main: Coroutine[Any, Any, object]) -> None:
+    """Run the process's coroutine on uvloop, which is not made for every system, else on asyncio's own loop."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
 
 
 def stop_when_stdin_ends() -> None:

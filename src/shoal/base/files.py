@@ -7,7 +7,6 @@ failure may bring the old file back.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -103,6 +102,8 @@ def sync_dir(path: Path) -> None:
 
 def holder_of(path: Path) -> int | None:
     """The process that holds the lock at ``path`` now, or None. A file left by a dead process counts as free."""
+    import fcntl  # not on every system; the libraries do not lock
+
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -153,8 +153,7 @@ def _export(service: str, ratio: float) -> Callable[[], None]:
         resources, sdk, export, sampling, otlp = (import_module(f"opentelemetry.{name}") for name in names)
     except ImportError:
         raise ConfigError(
-            f"{VARIABLE} is 'otlp': the exporter is not installed; pip install opentelemetry-sdk "
-            "opentelemetry-exporter-otlp-json-http"
+            f"{VARIABLE} is 'otlp': the exporter is not installed; pip install 'shoal-fleet[traces]'"
         ) from None
     from opentelemetry import trace
 

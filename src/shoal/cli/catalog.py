@@ -14,12 +14,14 @@ _PURPOSE = "Applications over many Kubernetes clusters, as if they were one."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One first word after ``shoal``. ``target`` is ``module:attribute``, a typer application."""
+    """One first word after ``shoal``. ``target`` is ``module:attribute``, a typer application. ``extra`` names what its
+    processes need beyond the base install (``shoal.cli.extras``)."""
 
     name: str
     summary: str
     group: str
     target: str
+    extra: str = ""
 
 
 def render_help(commands: Sequence[Command]) -> str:

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, TextIO
 
 from shoal.cli.catalog import Command, render_help, unknown_command
+from shoal.cli.extras import MissingExtra, extra_of
 from shoal.errors import ConfigError, ShoalError
 
 OK, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
@@ -39,7 +40,7 @@ def run(
         err.write(f"error: {unknown_command(argv[0], commands)}\n")
         return WRONG_USE
     try:
-        return _call(found, argv[1:], err)
+        return _call_or_tell(found, argv[1:], err)
     except ConfigError as error:
         err.write(f"error: {error}\n")
         return WRONG_USE
@@ -50,6 +51,18 @@ def run(
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _call_or_tell(command: Command, arguments: Sequence[str], err: TextIO) -> int:
+    """Run the command. If a package is missing because an extra is not installed, the error names the extra."""
+    try:
+        return _call(command, arguments, err)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if extra := extra_of(missing, command.extra):
+            word = next((each for each in arguments if not each.startswith("-")), "")
+            raise MissingExtra(f"shoal {command.name} {word}".rstrip(), extra, (missing,)) from error
+        raise
 
 
 def _call(command: Command, arguments: Sequence[str], err: TextIO) -> int:

@@ -12,7 +12,7 @@ from shoal.app.commands.options import LogLevel, StopOnEof
 from shoal.app.commands.rotate_ca import MONTH, Overlap, rotate_ca
 from shoal.app.config import AVAILABLE_COMPONENTS, DEFAULT_PORT, LOOPBACK, opened_config
 from shoal.app.home import directory
-from shoal.app.processes import start_logs, stop_when_stdin_ends
+from shoal.app.processes import run_loop, start_logs, stop_when_stdin_ends
 from shoal.app.settings import CLUSTER, read_settings
 from shoal.cli.apps import new_app
 
@@ -212,14 +212,12 @@ def start(
         if stop_on_eof:
             stop_when_stdin_ends()
 
-        from uvloop import run
-
         from shoal.app.cluster import run_cluster
         from shoal.base import tracing
 
         finish = tracing.configure(os.environ, service="shoal-cluster")
         try:
-            run(run_cluster(opened))
+            run_loop(run_cluster(opened))
         finally:
             finish()
 

@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -14,7 +14,9 @@ from shoal.app.config import StoreUrl
 from shoal.base.clock import Clock, RealClock
 from shoal.cli.apps import new_app
 from shoal.errors import ConfigError
-from shoal.store.model import Key
+
+if TYPE_CHECKING:
+    from shoal.store.model import Key
 
 app = new_app("Move a cluster's objects between stores.", group=True)
 

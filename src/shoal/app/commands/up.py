@@ -11,6 +11,7 @@ import typer
 from shoal.app.home import directory
 from shoal.app.up import REGIONS, UpOptions, run_up
 from shoal.cli.apps import new_app
+from shoal.cli.extras import require
 
 app = new_app("Start the whole system on this machine, with its state in one directory; Ctrl-C stops it.")
 
@@ -28,6 +29,7 @@ def up(
     empty: Annotated[bool, typer.Option("--empty", help="do not start the demo app")] = False,
 ) -> None:
     """Start the whole system and print `ready`; a later `up` with the same directory keeps its state."""
+    require("shoal up", "all")  # before anything starts: it is the processes below it that need them
     names = tuple(name for name in (part.strip() for part in regions.split(",")) if name)
     options = UpOptions(dir=directory(dir), regions=names, port=port, empty=empty)
     asyncio.run(run_up(options, lambda line: print(line, flush=True)))

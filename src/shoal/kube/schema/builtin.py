@@ -6,6 +6,7 @@ start-up.
 
 from __future__ import annotations
 
+import gzip
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def definitions() -> dict[str, Any]:
 
 def described_definitions() -> dict[str, Any]:
     """Every definition with its prose, for OpenAPI. Large: callers keep no reference to it."""
-    described: dict[str, Any] = orjson.loads((_GENERATED / "openapi.json").read_bytes())
+    described: dict[str, Any] = orjson.loads(gzip.decompress((_GENERATED / "openapi.json.gz").read_bytes()))
     return described
 
 

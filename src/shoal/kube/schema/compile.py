@@ -3,12 +3,13 @@
 Runs at set-up and at wheel build. The output is generated and git-ignored, since the descriptions in it (which
 ``kubectl explain`` prints) are not ours. Two files, because start-up needs the types but not their prose:
 
-    generated/types.json    {"version": "1.37.0", "types": {name: definition without descriptions}}
-    generated/openapi.json  {name: definition with descriptions}, for the OpenAPI documents only
+    generated/types.json       {"version": "1.37.0", "types": {name: definition without descriptions}}
+    generated/openapi.json.gz  {name: definition with descriptions}, for the OpenAPI documents only
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import sys
@@ -68,7 +69,9 @@ def compile_tables(output: Path = OUTPUT) -> str:
     types = {"version": version, "types": {n: clean(d, keep_text=False) for n, d in definitions.items()}}
     described = {n: clean(d, keep_text=True) for n, d in definitions.items()}
     (output / "types.json").write_text(json.dumps(types, separators=(",", ":")))
-    (output / "openapi.json").write_text(json.dumps(described, separators=(",", ":")))
+    text = json.dumps(described, separators=(",", ":")).encode()
+    (output / "openapi.json.gz").write_bytes(gzip.compress(text, mtime=0))  # the same bytes each time
+    (output / "openapi.json").unlink(missing_ok=True)  # of earlier versions
     return version
 
 

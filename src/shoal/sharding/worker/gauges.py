@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import resource
+import mmap
 import time
 from collections import deque
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 from shoal.base.clock import Clock
 
 _SAMPLES = 512
-_PAGE_BYTES = resource.getpagesize()
+_PAGE_BYTES = mmap.PAGESIZE
 _STATM = Path("/proc/self/statm")
 
 
