@@ -58,6 +58,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         # data and text: the catalog of commands, contexts, durations, output formats
+        "examples templates",  # of help, and of -o jsonpath=
         "apps catalog contexts durations extras printers",
         # what every command uses: dispatch, shared options, the REST client, timestamps
         "dispatch options rest timestamps",

@@ -10,15 +10,36 @@ from collections.abc import Sequence
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+
+
+class _ExampleCommand(TyperCommand):
+    """A command whose help ends with its examples."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _write_examples(ctx, formatter)
+
+
+class _ExampleGroup(TyperGroup):
+    """A group of commands whose help ends with its examples."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _write_examples(ctx, formatter)
+
+
+class ShoalTyper(typer.Typer):
+    """An application whose commands show their examples."""
+
+    def command(self, name: str | None = None, *, cls: Any = None, **more: Any) -> Any:
+        return super().command(name, cls=cls or _ExampleCommand, **more)
 
 
 def new_app(summary: str, *, group: bool = False, default: str = "") -> typer.Typer:
     """An application for one catalog entry. With ``group`` it has subcommands even when there is only one. With
     ``default`` that subcommand's word can be left out: ``shoal scale hello`` is ``shoal scale app hello``."""
-    app = typer.Typer(
+    app = ShoalTyper(
         help=summary,
-        cls=_with_default(default) if default else None,
+        cls=_with_default(default) if default else _ExampleGroup,
         subcommand_metavar=f"[{default}] NAME [OPTIONS]" if default else None,
         add_completion=False,
         rich_markup_mode=None,
@@ -35,10 +56,21 @@ def _group() -> None:
     pass
 
 
+def _write_examples(ctx: Any, formatter: Any) -> None:
+    """The examples of the command, as comments and lines to type."""
+    from shoal.cli.examples import EXAMPLES  # only the help shows them
+
+    found = EXAMPLES.get(ctx.command_path.removeprefix("shoal "), ())
+    if found:
+        formatter.write("\nExamples:\n")
+    for what, line in found:
+        formatter.write(f"  # {what}\n  {line}\n")
+
+
 def _with_default(name: str) -> type[TyperGroup]:
     """A group whose first word is taken as ``name`` unless it is a subcommand or asks for help."""
 
-    class DefaultGroup(TyperGroup):
+    class DefaultGroup(_ExampleGroup):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             return super().parse_args(ctx, [name, *args] if self._leaves_out(args, ctx.help_option_names) else args)
 

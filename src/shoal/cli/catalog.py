@@ -15,18 +15,30 @@ _PURPOSE = "Applications over many Kubernetes clusters, as if they were one."
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """One first word after ``shoal``. ``target`` is ``module:attribute``, a typer application. ``extra`` names what its
-    processes need beyond the base install (``shoal.cli.extras``)."""
+    processes need beyond the base install (``shoal.cli.extras``). ``aliases`` are further words for it, ``old_names``
+    those that it had, which go on with a hint."""
 
     name: str
     summary: str
     group: str
     target: str
     extra: str = ""
+    aliases: tuple[str, ...] = ()
+    old_names: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases, *self.old_names)
+
+    @property
+    def shown(self) -> str:
+        """Its names in the list of commands."""
+        return ", ".join((self.name, *self.aliases))
 
 
 def render_help(commands: Sequence[Command]) -> str:
     """The text of ``shoal --help``."""
-    width = max(len("--version"), *(len(command.name) for command in commands)) + 2
+    width = max(len("--version"), *(len(command.shown) for command in commands)) + 2
     lines = [
         "Usage: shoal COMMAND [OPTIONS]",
         "",
@@ -35,7 +47,7 @@ def render_help(commands: Sequence[Command]) -> str:
     ]
     for group in dict.fromkeys(command.group for command in commands):
         lines.append(f"{group}:")
-        lines += [f"  {c.name:<{width}}{c.summary}" for c in commands if c.group == group]
+        lines += [f"  {c.shown:<{width}}{c.summary}" for c in commands if c.group == group]
         lines.append("")
     lines += [
         "Options:",
@@ -48,7 +60,7 @@ def render_help(commands: Sequence[Command]) -> str:
 
 def unknown_command(name: str, commands: Iterable[Command]) -> str:
     """The error message for an unknown command."""
-    names = [command.name for command in commands]
+    names = [name for command in commands for name in (command.name, *command.aliases)]
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean `shoal {near[0]}`?" if near else "`shoal --help` lists the commands"
     return f"unknown command {name!r}; {hint}"

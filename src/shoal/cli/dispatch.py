@@ -1,12 +1,13 @@
-"""Runs one command: finds it in the catalog, loads its module, and turns errors into a line and an exit code.
+"""Runs one command: finds it in the catalog, loads its module, and turns errors into lines and an exit code.
 
-Every error is written as ``error: MESSAGE``, those of typer about wrong options too; typer itself writes ``Error:``.
-Exit codes: 0 success, 1 failure, 2 invalid command or setting, 130 interrupted.
+Every error is ``error: MESSAGE``, with a line ``  FIELD: MESSAGE`` for each wrong field and ``  → FIX`` for what mends
+it, those of typer about wrong options too. Exit codes (docs/guides/cli.md): 0 success, 1 failure, 2 wrong use, 3 no
+answer from the server, 130 interrupted, 141 the reader of the output has gone.
 """
 
 from __future__ import annotations
 
-import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -16,7 +17,7 @@ from shoal.cli.catalog import Command, render_help, unknown_command
 from shoal.cli.extras import MissingExtra, extra_of
 from shoal.errors import ConfigError, ShoalError
 
-OK, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, WRONG_USE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 
 
 def run(
@@ -29,18 +30,10 @@ def run(
 ) -> int:
     """Run ``shoal`` with these arguments and return its exit code."""
     out, err = out or sys.stdout, err or sys.stderr
-    if not argv or argv[0] in ("--help", "-h", "help"):
-        out.write(render_help(commands))
-        return OK if argv else WRONG_USE
-    if argv[0] == "--version":
-        out.write(f"shoal {version}\n")
-        return OK
-    found = next((command for command in commands if command.name == argv[0]), None)
-    if found is None:
-        err.write(f"error: {unknown_command(argv[0], commands)}\n")
-        return WRONG_USE
     try:
-        return _call_or_tell(found, argv[1:], err)
+        code = _run(argv, commands, version, out, err)
+        out.flush()
+        return code
     except ConfigError as error:
         err.write(f"error: {error}\n")
         return WRONG_USE
@@ -48,7 +41,10 @@ def run(
         err.write(f"error: {error}\n")
         if correlation := getattr(error, "correlation", ""):
             err.write(f"correlation id: {correlation}\n")
-        return FAILED
+        return int(getattr(error, "exit_code", FAILED))
+    except BrokenPipeError:
+        _drop_output()
+        return NO_READER
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -63,6 +59,22 @@ def _call_or_tell(command: Command, arguments: Sequence[str], err: TextIO) -> in
             word = next((each for each in arguments if not each.startswith("-")), "")
             raise MissingExtra(f"shoal {command.name} {word}".rstrip(), extra, (missing,)) from error
         raise
+
+
+def _run(argv: Sequence[str], commands: Sequence[Command], version: str, out: TextIO, err: TextIO) -> int:
+    if not argv or argv[0] in ("--help", "-h", "help"):
+        out.write(render_help(commands))
+        return OK if argv else WRONG_USE
+    if argv[0] == "--version":
+        out.write(f"shoal {version}\n")
+        return OK
+    found = next((command for command in commands if argv[0] in command.names), None)
+    if found is None:
+        err.write(f"error: {unknown_command(argv[0], commands)}\n")
+        return WRONG_USE
+    if argv[0] in found.old_names:
+        err.write(f"note: `shoal {argv[0]}` is now `shoal {found.name}`\n")
+    return _call_or_tell(found, argv[1:], err)
 
 
 def _call(command: Command, arguments: Sequence[str], err: TextIO) -> int:
@@ -83,9 +95,17 @@ def _call(command: Command, arguments: Sequence[str], err: TextIO) -> int:
     return result if isinstance(result, int) else OK
 
 
+def _drop_output() -> None:
+    """What is left of the output goes nowhere: the interpreter would complain about the broken pipe at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
 def _usage_text(error: Any) -> str:
-    """The usage line, the hint and the message, as typer shows them, in the style of our own errors."""
-    shown = io.StringIO()
-    error.show(shown)
-    head, mark, message = shown.getvalue().rpartition("Error: ")
-    return f"{head}error: {message}" if mark and (not head or head.endswith("\n")) else shown.getvalue()
+    """What typer found wrong, in the style of our own errors; or the help of a group that was named alone."""
+    message, context = error.format_message(), getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return f"{message}\n"
+    text = f"error: {message[:1].lower()}{message[1:].rstrip('.')}\n"
+    return f"{text}  → `{context.command_path} --help` shows what can be given\n" if context is not None else text

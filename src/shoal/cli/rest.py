@@ -22,6 +22,8 @@ _QUIET_S = 60.0  # streams send a message or a keep-alive more often than this
 class CannotReach(ShoalError):
     """The server did not respond, or its certificate is not trusted."""
 
+    exit_code = 3
+
 
 class AnswerLost(CannotReach):
     """The request was sent, and no answer came: it may have been carried out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import sys
 import threading
@@ -13,7 +12,7 @@ from typing import Any, TextIO
 import typer
 
 from shoal.base.clock import RealClock
-from shoal.cli.printers import Format, document
+from shoal.cli.printers import Format, line_document
 from shoal.cli.rest import CannotReach, EventStream, RequestRefused, Rest
 
 REFRESH_S = 2.0  # on a terminal, to update ages
@@ -45,9 +44,7 @@ class Display:
 
     def show_document(self, value: Any, output: Format) -> None:
         """One line of JSON, or one YAML document, for each value."""
-        self._out.write(
-            json.dumps(value, ensure_ascii=False) + "\n" if output is Format.JSON else "---\n" + document(value, output)
-        )
+        self._out.write(line_document(value, output))
         self._out.flush()
 
 

@@ -14,7 +14,7 @@ from shoal.app.settings import PROCESSES, process_named
 from shoal.base import settings
 from shoal.cli.fleet.config import app as app
 from shoal.cli.options import Output
-from shoal.cli.printers import Format, document, render
+from shoal.cli.printers import Format, put_rows
 
 _COLUMNS = ("setting", "value", "from")
 _Process = Annotated[str, typer.Argument(metavar="PROCESS", help=", ".join(PROCESSES))]
@@ -50,10 +50,7 @@ def show(
         defaults=kind.defaults(directory(None)),
     )
     rows = [{"setting": each.key, "value": each.value, "from": each.source or "must be given"} for each in found]
-    if output is not Format.TABLE:
-        typer.echo(document(json.loads(json.dumps(rows, default=str)), output), nl=False)
-        return
-    typer.echo(render(rows, _COLUMNS), nl=False)
+    put_rows(rows, _COLUMNS, output, value=json.loads(json.dumps(rows, default=str)), name=lambda row: row["setting"])
 
 
 @app.command("schema")

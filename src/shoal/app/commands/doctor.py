@@ -22,7 +22,8 @@ from shoal.app.home import directory
 from shoal.app.kubectl import OLDEST_KUBECTL, find_kubectl, kubectl_version
 from shoal.app.ports import is_free
 from shoal.cli.apps import new_app
-from shoal.cli.printers import Format, render
+from shoal.cli.options import Output
+from shoal.cli.printers import Format, put_rows
 
 app = new_app("Check that this machine meets Shoal's requirements.")
 
@@ -50,11 +51,11 @@ class DoctorCheck:
 @app.command()
 def doctor(
     dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
-    output: Annotated[Format, typer.Option("--output", "-o", help="output format")] = Format.TABLE,
+    output: Output = Format.TABLE,
 ) -> None:
     """Check that this machine meets Shoal's requirements; exit code 1 if a required one is missing."""
     checks = list(examine(directory(dir)))
-    typer.echo(render([asdict(check) for check in checks], ("name", "verdict", "found", "fix"), output), nl=False)
+    put_rows([asdict(check) for check in checks], ("name", "verdict", "found", "fix"), output)
     if any(check.verdict is CheckResult.FAILED for check in checks):
         raise typer.Exit(1)
 

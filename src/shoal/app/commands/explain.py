@@ -16,7 +16,7 @@ from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.session import Environment, Name, Project, opened
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, document, render
+from shoal.cli.printers import Format, put, render
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:  # only one of the two commands needs a Kubernetes client
@@ -65,14 +65,14 @@ def fleet_app(
     """Explain why an app is in its clusters, and why it is not ready."""
     with opened(context, project, environment) as session:
         found = session.get(session.find("app", name), "explain")
-    typer.echo("\n".join(found["lines"]) + "\n" if output is Format.TABLE else document(found, output), nl=False)
+    put(found, output, lambda: "\n".join(found["lines"]) + "\n")
 
 
 @app.command("pod")
 def pod(
     name: Annotated[str, typer.Argument(help="name of the pod")],
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="default: the kubeconfig's")] = "",
-    output: Annotated[Format, typer.Option("--output", "-o", help="output format")] = Format.TABLE,
+    output: Output = Format.TABLE,
     dir: Annotated[Path | None, typer.Option(help="state directory of a cluster on this machine")] = None,
     kubeconfig: Annotated[str, typer.Option(help="kubeconfig of any Kubernetes cluster")] = "",
     context: Annotated[str, typer.Option(help="context in the kubeconfig; default: the current one")] = "",
@@ -80,7 +80,7 @@ def pod(
     """Show each node's score for the pod, or why the pod does not fit there."""
     access = ClusterChoice(dir, kubeconfig, context).access()
     found = asyncio.run(_ask(access, namespace or access.namespace, name))
-    typer.echo(_text(found) if output is Format.TABLE else document(_content(found), output), nl=False)
+    put(_content(found), output, lambda: _text(found))
 
 
 async def _ask(access: AccessConfig, namespace: str, name: str) -> PodExplanation:

@@ -16,7 +16,8 @@ from shoal.app.home import directory
 from shoal.base.files import write_private
 from shoal.cli.apps import new_app
 from shoal.cli.durations import seconds_of
-from shoal.cli.printers import Format, render
+from shoal.cli.options import Output
+from shoal.cli.printers import Format, put_rows
 from shoal.errors import ConfigError
 
 app = new_app("Create, list, rotate and revoke the tokens of edges and API users.", group=True)
@@ -90,7 +91,7 @@ def create(
 def list_(
     dir: _Dir = None,
     database: _Database = "",
-    output: Annotated[Format, typer.Option("--output", "-o", help="table, json or yaml")] = Format.TABLE,
+    output: Output = Format.TABLE,
 ) -> None:
     """List the tokens, expired and revoked ones too."""
     from shoal.base.clock import RealClock
@@ -112,7 +113,7 @@ def list_(
             for token in await tokens.list_()
         ]
 
-    typer.echo(render(_with_tokens(_folder(dir), database, rows), _COLUMNS, output), nl=False)
+    put_rows(_with_tokens(_folder(dir), database, rows), _COLUMNS, output, name=lambda each: str(each["id"]))
 
 
 @app.command("rotate")

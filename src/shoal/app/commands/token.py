@@ -31,8 +31,8 @@ from shoal.cli.contexts import has_context
 from shoal.cli.durations import seconds_of
 from shoal.cli.fleet import tokens as fleet
 from shoal.cli.fleet.session import opened
-from shoal.cli.options import ContextName
-from shoal.cli.printers import Format, document, render
+from shoal.cli.options import ContextName, Output
+from shoal.cli.printers import Format, put_rows
 from shoal.errors import ConfigError
 
 app = new_app("Create, list, rotate and revoke the tokens of a control plane or a cluster.", group=True)
@@ -105,7 +105,7 @@ def create(
 @app.command("list")
 def list_(
     kind: Annotated[str, typer.Option(help="only this kind: user, agent, edge or relay")] = "",
-    output: Annotated[Format, typer.Option("--output", "-o", help="output format")] = Format.TABLE,
+    output: Output = Format.TABLE,
     dir: _Dir = None,
     context: ContextName = "",
 ) -> None:
@@ -114,11 +114,11 @@ def list_(
         tokens = read_tokens(cluster_directory(directory(dir)) / "tokens.json")
         now = RealClock().now()
         rows = [_row(token, now) for token in sorted(tokens.values(), key=lambda token: token.name)]
-        typer.echo(render(rows, _COLUMNS, output), nl=False)
+        put_rows(rows, _COLUMNS, output)
         return
     with opened(context) as session:
         found = fleet.list_(session.rest, kind)
-    typer.echo(render(found, fleet.COLUMNS) if output is Format.TABLE else document(found, output), nl=False)
+    put_rows(found, fleet.COLUMNS, output, wide=fleet.WIDE, name=lambda each: str(each["name"]))
 
 
 @app.command("revoke")

@@ -10,10 +10,9 @@ import typer
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.kinds import ROOT
 from shoal.cli.fleet.session import NoSuchObject, opened
-from shoal.cli.fleet.views import AGENT_COLUMNS, agent_rows
+from shoal.cli.fleet.views import AGENT_COLUMNS, AGENT_WIDE, agent_name, agent_rows
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, document, render
-from shoal.cli.rest import RequestRefused
+from shoal.cli.printers import Format, put_rows
 from shoal.errors import ConfigError
 
 app = new_app("Show the agents of the clusters, and confirm deletions that they hold back.")
@@ -30,11 +29,11 @@ def agents(
         return
     with opened(name) as session:
         found = session.rest.get(f"{ROOT}/agents")["items"]
-    if output is not Format.TABLE:
-        typer.echo(document(found, output), nl=False)
-        return
-    typer.echo(render(agent_rows(found), AGENT_COLUMNS) if found else "no agent has joined\n", nl=False)
-    for line in held_lines(found):
+    put_rows(
+        found, AGENT_COLUMNS, output, wide=AGENT_WIDE, rows=lambda: agent_rows(found), empty="no agent has joined",
+        name=agent_name,
+    )  # fmt: skip
+    for line in held_lines(found) if output.is_table else ():
         typer.echo(line)
 
 
@@ -55,10 +54,7 @@ def confirm(
         if found is None:
             names = ", ".join(f"{each['cluster']}/{each['shard']}" for each in known) or "none"
             raise NoSuchObject(f"agent {place!r} not found (existing agents: {names})")
-        try:
-            session.rest.request("POST", f"{ROOT}/agents/{cluster}/{shard or 'default'}/confirm-deletes")
-        except RequestRefused as refused:
-            raise refused from None
+        session.rest.request("POST", f"{ROOT}/agents/{cluster}/{shard or 'default'}/confirm-deletes")
     if found.get("held"):
         typer.echo(f"{place}: confirmed; the agent continues within seconds")
     else:
@@ -69,7 +65,7 @@ def held_lines(agents: Sequence[Mapping[str, Any]]) -> list[str]:
     """Lines that list the held deletions and the command that confirms them."""
     lines: list[str] = []
     for agent in agents:
-        place = f"{agent['cluster']}/{agent['shard']}"
+        place = agent_name(agent)
         for name in agent.get("held") or ():
             brake = (agent["controllers"].get(name) or {}).get("brake") or {}
             keys = ", ".join(brake.get("keys") or ())

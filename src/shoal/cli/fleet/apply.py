@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +15,7 @@ from shoal.cli.fleet.hints import hints
 from shoal.cli.fleet.kinds import BY_NAME, ROOT, ref_of
 from shoal.cli.fleet.session import CorrelationId, DryRun, Environment, FleetSession, Project, opened
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, brief, document, indented
+from shoal.cli.printers import Format, brief, indented, put
 from shoal.cli.rest import AnswerLost, CannotReach, RequestRefused, in_lines
 from shoal.errors import ConfigError, ShoalError
 
@@ -72,10 +72,7 @@ def apply(
                     raise
                 typer.echo(report(results), nl=False)
                 raise PartlyApplied(f"the documents above were applied, the others not:\n{error}") from None
-        if output is Format.TABLE:
-            typer.echo(report(results), nl=False)
-        else:
-            typer.echo(document({"items": results, "dryRun": dry_run}, output), nl=False)
+        put({"items": results, "dryRun": dry_run}, output, lambda: report(results))
         failed = [(each, found) for each, found in zip(documents, results, strict=True) if "error" in found]
         for each, found in failed:
             typer.echo(failure(session, each, found["error"]), err=True, nl=False)
@@ -213,7 +210,7 @@ def _change(diff: dict[str, Any]) -> str:
     return f"{diff['path']}: {before} → {after}"
 
 
-def effect_line(effect: dict[str, Any]) -> str:
+def effect_line(effect: Mapping[str, Any]) -> str:
     """The effect of a change on one cluster, as a line."""
     where = "/".join(part for part in (effect["region"], effect["cluster"], effect["shard"]) if part)
     what = " ".join(part for part in (effect["action"], effect["kind"], effect["name"]) if part)

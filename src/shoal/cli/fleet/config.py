@@ -11,7 +11,7 @@ import typer
 from shoal.cli.apps import new_app
 from shoal.cli.contexts import FILE, Context, Contexts, read_contexts, shoal_home, write_contexts
 from shoal.cli.options import Output
-from shoal.cli.printers import Format, document, render
+from shoal.cli.printers import Format, document, put, put_rows
 from shoal.errors import ConfigError
 
 app = new_app("Choose the control plane of the commands.", group=True)
@@ -27,10 +27,10 @@ def get_contexts(output: Output = Format.TABLE) -> None:
     rows = [
         {"current": "*" if name == found.current else "", **_shown(each)} for name, each in sorted(found.known.items())
     ]
-    if output is not Format.TABLE:
-        typer.echo(document([{**row, "current": bool(row["current"])} for row in rows], output), nl=False)
-    else:
-        typer.echo(render(rows, _COLUMNS) if rows else f"{shoal_home() / FILE} has no context\n", nl=False)
+    put_rows(
+        rows, _COLUMNS, output, wide=("navigator",), empty=f"{shoal_home() / FILE} has no context",
+        value=[{**row, "current": bool(row["current"])} for row in rows],
+    )  # fmt: skip
 
 
 @app.command("use-context")
@@ -81,13 +81,13 @@ def set_context(
 @app.command("view")
 def view(
     raw: Annotated[bool, typer.Option("--raw", help="include the tokens")] = False,
-    output: Annotated[Format, typer.Option("--output", "-o", help="yaml or json")] = Format.YAML,
+    output: Output = Format.YAML,
 ) -> None:
     """Show the context file; tokens are hidden."""
     found = read_contexts(shoal_home())
     listed = [asdict(each) if raw else _shown(each) for each in found.known.values()]
-    fmt = Format.YAML if output is Format.TABLE else output
-    typer.echo(document({"current": found.current, "contexts": listed}, fmt), nl=False)
+    value = {"current": found.current, "contexts": listed}
+    put(value, output, lambda: document(value, Format.YAML))
 
 
 def _shown(context: Context) -> dict[str, str]:

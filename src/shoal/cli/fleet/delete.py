@@ -13,7 +13,7 @@ from shoal.cli.fleet.documents import ManifestDocument, ordered, placed, read_al
 from shoal.cli.fleet.kinds import BY_NAME, ObjectName, kind_called
 from shoal.cli.fleet.session import DryRun, Environment, FleetSession, NoSuchObject, Project, opened
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, document
+from shoal.cli.printers import Format, put
 from shoal.cli.rest import RequestRefused
 from shoal.errors import ConfigError
 
@@ -44,12 +44,11 @@ def delete(
         if not dry_run and not yes and sys.stdin.isatty():
             _ask(session, refs, cascade=cascade)
         results = _delete_all(session, refs, cascade=cascade, dry_run=dry_run, strict=bool(kind))
-    if output is not Format.TABLE:
-        found = [result for _, result in results if result is not None]
-        typer.echo(document({"items": found, "dryRun": dry_run}, output), nl=False)
-        return
-    for ref, result in results:
-        typer.echo(_line(ref, result, dry_run=dry_run), nl=False)
+    found = [result for _, result in results if result is not None]
+    put(
+        {"items": found, "dryRun": dry_run}, output,
+        lambda: "".join(_line(ref, result, dry_run=dry_run) for ref, result in results),
+    )  # fmt: skip
 
 
 def _ref(session: FleetSession, document: ManifestDocument) -> ObjectName:

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import typer
-
 from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.events import EVENT_COLUMNS, event_rows
@@ -30,7 +28,7 @@ from shoal.cli.fleet.views import (
     refused_of_gateways,
 )
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, brief, document, duration, facts, indented, render
+from shoal.cli.printers import Format, brief, document, duration, facts, indented, put, render
 from shoal.cli.timestamps import age_of
 
 app = new_app("Show one object in full.")
@@ -54,10 +52,7 @@ def describe(
     """Show an object with its state in every cluster and its recent events."""
     with opened(context, project, environment) as session:
         known = gather(session, session.find(kind, name))
-    if output is Format.TABLE:
-        typer.echo(text_of(known, RealClock().now()), nl=False)
-    else:
-        typer.echo(document(known, output), nl=False)
+    put(known, output, lambda: text_of(known, RealClock().now()))
 
 
 def gather(session: FleetSession, ref: ObjectName) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NoReturn
@@ -13,7 +12,7 @@ from shoal.cli.apps import new_app
 from shoal.cli.fleet.kinds import ROOT, ObjectName
 from shoal.cli.fleet.session import Environment, FleetSession, Project, opened
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, cell, document, render
+from shoal.cli.printers import Format, cell, line_document, put_rows
 from shoal.cli.timestamps import between, clock_time, precise_time
 from shoal.cli.watching import ReconnectingStream
 from shoal.errors import ConfigError
@@ -22,6 +21,7 @@ app = new_app("Show events.")
 
 STEP_COLUMNS = ("time", "after", "reason", "object", "region", "cluster", "message")
 EVENT_COLUMNS = ("time", "type", "reason", "object", "region", "message")
+EVENT_WIDE = ("correlation",)
 
 
 @app.command()
@@ -61,20 +61,22 @@ def events(
         if follow:
             _follow(session, params, output)
         found = session.rest.get(f"{ROOT}/events", **params)["items"]
-        if output is not Format.TABLE:
-            typer.echo(document(found, output), nl=False)
-        else:
-            typer.echo(render(event_rows(found), EVENT_COLUMNS) if found else "no events\n", nl=False)
+        put_rows(
+            found,
+            EVENT_COLUMNS,
+            output,
+            wide=EVENT_WIDE,
+            rows=lambda: event_rows(found),
+            empty="no events",
+            name=_object,
+        )
 
 
 def _show_steps(session: FleetSession, correlation: str, output: Format, *, follow: bool) -> None:
     found = session.rest.get(f"{ROOT}/events", correlation=correlation)["items"]
     if not follow:
-        if output is not Format.TABLE:
-            typer.echo(document(found, output), nl=False)
-        else:
-            text = render(step_rows(found), STEP_COLUMNS) if found else f"nothing known of {correlation}\n"
-            typer.echo(text, nl=False)
+        empty = f"nothing known of {correlation}"
+        put_rows(found, STEP_COLUMNS, output, rows=lambda: step_rows(found), empty=empty, name=_object)
         return
     first, told = None, set[str]()  # after a lost connection the stream begins anew
     with ReconnectingStream(session.rest, f"{ROOT}/events", {"correlation": correlation, "follow": True}) as stream:
@@ -89,7 +91,7 @@ def _show_steps(session: FleetSession, correlation: str, output: Format, *, foll
 
 
 def _streamed_step(step: Mapping[str, Any], first: str, output: Format) -> str:
-    if output is not Format.TABLE:
+    if not output.is_table:
         return _streamed(step, output)
     row = step_rows([step], first)[0]
     return "   ".join(cell(row.get(column)) for column in STEP_COLUMNS) + "\n"
@@ -120,11 +122,9 @@ def _follow(session: FleetSession, params: Mapping[str, Any], output: Format) ->
 
 
 def _streamed(event: Mapping[str, Any], output: Format) -> str:
-    if output is Format.TABLE:
+    if output.is_table:
         return line_of(event) + "\n"
-    if output is Format.JSON:
-        return json.dumps(event, ensure_ascii=False) + "\n"
-    return "---\n" + document(event, Format.YAML)
+    return line_document(event, output, name=_object)
 
 
 def event_rows(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,12 @@ from shoal.cli.watching import Display, until_stopped
 app = new_app("Show objects.")
 
 _POLL_S = 1.0
+_WIDE: Mapping[str, Callable[[Object], Any]] = {
+    "version": lambda found: found["metadata"].get("version"),
+    "generation": lambda found: found["metadata"].get("generation"),
+    "changed": lambda found: found["metadata"].get("updatedAt"),
+    "labels": lambda found: [f"{name}={value}" for name, value in (found["metadata"].get("labels") or {}).items()],
+}
 
 
 @app.command()
@@ -56,15 +63,16 @@ def _objects(session: FleetSession, kind: CommandKind, name: str, labels: str) -
 
 
 def text_of(kind: CommandKind, objects: list[dict[str, Any]], output: Format, *, single: bool, where: str = "") -> str:
-    if output is not Format.TABLE:
+    if not output.is_table:
         whole = objects[0] if single else {"apiVersion": API_VERSION, "kind": "List", "items": objects}
         return document(whole, output)
     if not objects:
         return f"no {kind.plural}{where if kind.parts else ''}\n"
     now = RealClock().now()
     rows = [row_of(kind, each) | {"age": age_of(each["metadata"].get("createdAt"), now)} for each in objects]
-    return render(rows, ("name", *kind.columns, "age"))
+    return render(rows, ("name", *kind.columns, "age"), output, tuple(_WIDE))
 
 
 def row_of(kind: CommandKind, found: Object) -> dict[str, Any]:
-    return {"name": found["metadata"]["name"], **{name: read(found) for name, read in kind.columns.items()}}
+    columns = {**kind.columns, **_WIDE}
+    return {"name": found["metadata"]["name"], **{name: read(found) for name, read in columns.items()}}

@@ -13,7 +13,7 @@ from shoal.cli.apps import new_app
 from shoal.cli.fleet.session import Environment, KindWord, Name, Project, opened
 from shoal.cli.fleet.views import REVISION_COLUMNS
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, brief, document, duration, render
+from shoal.cli.printers import Format, brief, duration, put, render
 from shoal.cli.timestamps import age_of, clock_time
 
 app = new_app("Show the revisions of an app, and the changes of an object with their authors.")
@@ -38,14 +38,16 @@ def history(
         if ref.kind.name == "App":
             known["revisions"] = session.get(ref, "deployments", limit=limit)["items"]
         known["changes"] = session.get(ref, "history", limit=limit)["items"]
-    if output is not Format.TABLE:
-        typer.echo(document(known, output), nl=False)
-        return
+    put(known, output, lambda: _tables(known, output))
+
+
+def _tables(known: Mapping[str, Any], output: Format) -> str:
     tables = []
     if "revisions" in known:
-        tables.append(render(revision_rows(known["revisions"], RealClock().now()), REVISION_COLUMNS))
-    tables.append(render(change_rows(known["changes"]), CHANGE_COLUMNS))
-    typer.echo("\n".join(tables), nl=False)
+        rows = revision_rows(known["revisions"], RealClock().now())
+        tables.append(render(rows, REVISION_COLUMNS, output, ("name",)))
+    tables.append(render(change_rows(known["changes"]), CHANGE_COLUMNS, output, ("correlation",)))
+    return "\n".join(tables)
 
 
 def revision_rows(revisions: Sequence[Mapping[str, Any]], now: datetime) -> list[dict[str, Any]]:
@@ -61,8 +63,7 @@ def revision_rows(revisions: Sequence[Mapping[str, Any]], now: datetime) -> list
 
 def change_rows(changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
-        {"time": clock_time(each["at"]), "who": each["actor"], "action": each["action"], "changed": _changed(each)}
-        for each in changes
+        {**each, "time": clock_time(each["at"]), "who": each["actor"], "changed": _changed(each)} for each in changes
     ]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +12,7 @@ from shoal.cli.fleet.apply import effect_line
 from shoal.cli.fleet.hints import hints
 from shoal.cli.fleet.session import DryRun, Environment, Name, Project, opened
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, document
+from shoal.cli.printers import Format, put
 from shoal.cli.rest import RequestRefused
 from shoal.errors import ShoalError
 
@@ -40,13 +41,11 @@ def move_app(
         except RequestRefused as refused:
             fixes = [f"  → {each}" for each in hints(session, refused.details, {})]
             raise ShoalError("\n".join([str(refused), *fixes])) from None
-    if output is not Format.TABLE:
-        typer.echo(document(moved, output), nl=False)
-        return
-    word = "would move" if dry_run else "moves"
-    if not moved["effects"]:
-        typer.echo(f"{ref.shown} is already there")
-        return
-    typer.echo(f"{ref.shown} {word} to {cluster} in {region}")
-    for effect in moved["effects"]:
-        typer.echo(f"  {effect_line(effect)}")
+    where = f"{'would move' if dry_run else 'moves'} to {cluster} in {region}"
+    put(moved, output, lambda: _text(ref.shown, where, moved["effects"]))
+
+
+def _text(shown: str, where: str, effects: Sequence[Mapping[str, Any]]) -> str:
+    if not effects:
+        return f"{shown} is already there\n"
+    return "".join([f"{shown} {where}\n", *(f"  {effect_line(effect)}\n" for effect in effects)])

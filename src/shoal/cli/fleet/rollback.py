@@ -12,7 +12,7 @@ from shoal.cli.fleet.rollout_text import began
 from shoal.cli.fleet.rollouts import rollout_of
 from shoal.cli.fleet.session import CorrelationId, DryRun, Environment, Name, Project, opened
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, document
+from shoal.cli.printers import Format, put
 
 app = new_app("Go back to an earlier revision of an app.", group=True, default="app")
 
@@ -35,8 +35,8 @@ def rollback_app(
     with opened(context, project, environment, correlation=correlation_id) as session:
         ref = session.find("app", name)
         changed = session.send("POST", ref, "rollback", {} if to is None else {"to": to}, dryRun=dry_run)
-        typer.echo(report([changed]) if output is Format.TABLE else document(changed, output), nl=False)
+        put(changed, output, lambda: report([changed]))
         if changed["changed"] and not dry_run:
-            if output is Format.TABLE:
+            if output.is_table:
                 typer.echo(began(rollout_of(session, ref), str(ref)))
             session.say_correlation()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,7 @@ from shoal.cli.fleet.apply import Files
 from shoal.cli.fleet.documents import ManifestDocument, parse, placed, read_all
 from shoal.cli.fleet.session import Environment, Project
 from shoal.cli.options import Output
-from shoal.cli.printers import Format, document, render
+from shoal.cli.printers import Format, put, render
 from shoal.errors import ConfigError, Invalid
 
 if TYPE_CHECKING:
@@ -45,13 +45,15 @@ def plan(
     if not apps:
         raise ConfigError(f"no App found in {', '.join(filename)}")
     found = [_planned(each, documents, simulate) for each in apps]
-    if output is not Format.TABLE:
-        typer.echo(document({"items": found}, output), nl=False)
-        return
-    for each in found:
-        if len(found) > 1:
-            typer.echo(f"app {each['app']}")
-        typer.echo(render([_shown(row) for row in each["rows"]], COLUMNS), nl=False)
+    put({"items": found}, output, lambda: "".join(_text(each, several=len(found) > 1) for each in found), name=_app)
+
+
+def _text(played: Mapping[str, Any], *, several: bool) -> str:
+    return (f"app {played['app']}\n" if several else "") + render([_shown(row) for row in played["rows"]], COLUMNS)
+
+
+def _app(played: Mapping[str, Any]) -> str:
+    return f"app/{played['app']}"
 
 
 def _planned(wanted: ManifestDocument, documents: Sequence[ManifestDocument], simulate: Path | None) -> dict[str, Any]:

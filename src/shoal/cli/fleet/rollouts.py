@@ -22,7 +22,7 @@ from shoal.cli.fleet.rollout_text import (
 )
 from shoal.cli.fleet.session import CorrelationId, Environment, FleetSession, NoSuchObject, Project, opened
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, document, render
+from shoal.cli.printers import Format, put, render
 from shoal.cli.rest import RequestRefused
 from shoal.cli.watching import REFRESH_S, Display, ReconnectingStream
 from shoal.errors import ConfigError
@@ -58,9 +58,7 @@ def status(
         shown = rollout_of(session, ref, number)
         if watch:
             raise typer.Exit(_follow(session, ref, shown, output))
-        typer.echo(
-            picture(shown, str(ref), RealClock().now()) if output is Format.TABLE else document(shown, output), nl=False
-        )
+        put(shown, output, lambda: picture(shown, str(ref), RealClock().now()))
 
 
 @app.command()
@@ -82,7 +80,7 @@ def history(
         else:
             found = session.get(ref, "rollouts")["items"]
             table = render(history_rows(found, RealClock().now()), HISTORY_COLUMNS) if found else _none(ref) + "\n"
-        typer.echo(table if output is Format.TABLE else document({"items": found}, output), nl=False)
+        put({"items": found}, output, lambda: table)
 
 
 @app.command()
@@ -210,27 +208,24 @@ def _none(ref: ObjectName) -> str:
 def _command(session: FleetSession, verb: str, name: str, reason: str, output: Format) -> None:
     ref = session.find("app", name)
     found = session.send("POST", ref, f"rollout/{verb}", {"reason": reason} if reason else {})
-    typer.echo(f"{answer_of(verb, found, str(ref))}\n" if output is Format.TABLE else document(found, output), nl=False)
+    put(found, output, lambda: f"{answer_of(verb, found, str(ref))}\n")
     session.say_correlation()
 
 
 def _again(session: FleetSession, verb: str, name: str, output: Format) -> None:
     ref = session.find("app", name)
     changed = session.send("POST", ref, f"rollout/{verb}")
-    if output is not Format.TABLE:
-        typer.echo(document(changed, output), nl=False)
-    else:
-        typer.echo(began(rollout_of(session, ref), str(ref)))
+    put(changed, output, lambda: f"{began(rollout_of(session, ref), str(ref))}\n")
     session.say_correlation()
 
 
 def _follow(session: FleetSession, ref: ObjectName, shown: Shown, output: Format) -> int:
     """Show every change until the rollout has ended, or only keeps the old revision; the exit code."""
     display, clock, number = Display(), RealClock(), shown["number"]
-    refresh_s = REFRESH_S if display.is_terminal and output is Format.TABLE else None
+    refresh_s = REFRESH_S if display.is_terminal and output.is_table else None
     with ReconnectingStream(session.rest, f"{ref.path}/rollout/watch") as stream:
         while True:
-            if output is not Format.TABLE:
+            if not output.is_table:
                 display.show_document(shown, output)
             elif display.is_terminal:
                 display.show(picture(shown, str(ref), clock.now()))

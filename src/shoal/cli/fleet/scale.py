@@ -10,7 +10,7 @@ from shoal.cli.apps import new_app
 from shoal.cli.fleet.apply import report
 from shoal.cli.fleet.session import CorrelationId, DryRun, Environment, Name, Project, opened
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, document
+from shoal.cli.printers import Format, put
 from shoal.errors import ConfigError
 
 app = new_app("Change the number of instances of an app.", group=True, default="app")
@@ -43,6 +43,6 @@ def scale_app(
     with opened(context, project, environment, correlation=correlation_id) as session:
         ref = session.find("app", name)
         changed = session.send("POST", ref, "scale", body, dryRun=dry_run)
-        typer.echo(report([changed]) if output is Format.TABLE else document(changed, output), nl=False)
+        put(changed, output, lambda: report([changed]))
         if changed["changed"] and not dry_run:
             session.say_correlation()

@@ -10,7 +10,7 @@ from shoal.cli.apps import new_app
 from shoal.cli.fleet.kinds import ROOT
 from shoal.cli.fleet.session import opened
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, document, render
+from shoal.cli.printers import Format, put, put_rows
 from shoal.cli.rest import CannotReach, Rest
 from shoal.errors import ShoalError
 
@@ -29,15 +29,13 @@ def keys(output: Output = Format.TABLE, context: ContextName = "") -> None:
     """Show the master keys in use and how many secrets each encrypts. A key that is not listed can be deleted."""
     with opened(context) as session:
         found = session.rest.get(_PATH)
-    if output is not Format.TABLE:
-        typer.echo(document(found, output), nl=False)
-        return
     counts = {each["masterKey"]: each["secrets"] for each in found["inUse"]}
     rows = [
         {"master_key": key, "seals": "yes" if key == found["current"] else "no", "secrets": count}
         for key, count in sorted(({found["current"]: 0} | counts).items(), key=lambda pair: pair[0] != found["current"])
     ]
-    typer.echo(render(rows, _COLUMNS), nl=False)
+    names = {"items": [{"name": row["master_key"]} for row in rows]}
+    put_rows(rows, _COLUMNS, output, value=names if output == Format.NAME else found)
 
 
 @app.command("rotate")
@@ -56,10 +54,7 @@ def rotate(
     with --no-new-key."""
     with opened(context) as session:
         done = move_all(session.rest, new_key=new_key)
-    if output is not Format.TABLE:
-        typer.echo(document(done, output), nl=False)
-    else:
-        typer.echo(f"{done['moved']} secrets re-encrypted with master key {done['masterKey']}")
+    put(done, output, lambda: f"{done['moved']} secrets re-encrypted with master key {done['masterKey']}\n")
     if done["unmoved"]:
         lines = [f"  {each['name']}: {each['why']}" for each in done["unmoved"]]
         raise NotMoved(

@@ -102,7 +102,7 @@ def _chooser(session: FleetSession, name: str) -> Callable[[Shown], Shown]:
 
 
 def status_text(shown: Shown, output: Format = Format.TABLE, where: str = "") -> str:
-    if output is not Format.TABLE:
+    if not output.is_table:
         return document(shown, output)
     apps = render(app_rows(shown["apps"]), APP_COLUMNS) if shown["apps"] else f"no apps{where}\n"
     agents = render(agent_rows(shown["agents"]), AGENT_COLUMNS) if shown["agents"] else "no agent has joined\n"
@@ -160,7 +160,7 @@ class _Follow:
 
     def run(self, shown: Shown, within_s: float | None, *, until_ready: bool) -> None:
         deadline = None if within_s is None else self._clock.monotonic() + within_s
-        refreshed = self._drawn and self._display.is_terminal and self._output is Format.TABLE
+        refreshed = self._drawn and self._display.is_terminal and self._output.is_table
         params = {"refresh": REFRESH_S} if refreshed else {}
         with ReconnectingStream(self._session.rest, f"{ROOT}/watch/status", params) as stream:
             while True:
@@ -176,7 +176,7 @@ class _Follow:
                 shown = self._choose(found) if found is not None else shown
 
     def _draw(self, shown: Shown) -> None:
-        if self._output is not Format.TABLE:
+        if not self._output.is_table:
             self._display.show_document(shown, self._output)
         elif self._display.is_terminal:
             self._display.show(status_text(shown))
@@ -186,4 +186,4 @@ class _Follow:
     def _end(self, shown: Shown) -> None:
         if not self._drawn:
             names = ", ".join(f"{app_name(each)}: {each['summary']}" for each in shown["apps"])
-            typer.echo(names if self._output is Format.TABLE else document(shown, self._output).rstrip("\n"))
+            typer.echo(names if self._output.is_table else document(shown, self._output).rstrip("\n"))

@@ -12,6 +12,7 @@ from shoal.errors import ConfigError
 
 KINDS = ("user", "agent", "edge", "relay")
 COLUMNS = ("name", "kind", "role", "cluster", "region", "shard", "state", "expires", "last_used", "id")
+WIDE = ("workspace", "created")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +100,8 @@ def list_(rest: Rest, kind: str = "") -> list[dict[str, Any]]:
         raise ConfigError(f"kind is {kind!r}: use {', '.join(KINDS)}")
     found = rest.get(f"{ROOT}/tokens", kind=kind)["items"]
     shown = [
-        {**each, "expires": each["expiresAt"] or "never", "last_used": each["lastUsedAt"]} for each in found
+        {**each, "expires": each["expiresAt"] or "never", "last_used": each["lastUsedAt"],
+         "created": each["createdAt"]} for each in found
     ]  # fmt: skip
     return sorted(shown, key=lambda each: (each["kind"], each["name"]))
 

@@ -9,6 +9,7 @@ from shoal.cli.printers import duration
 
 APP_COLUMNS = ("app", "region", "cluster", "state", "ready", "desired", "applied", "reported", "reason")
 AGENT_COLUMNS = ("agent", "region", "state", "heartbeat", "lag", "objects", "retrying", "breaker", "brake")
+AGENT_WIDE = ("software", "epoch")
 INSTANCE_COLUMNS = (
     "instance", "revision", "region", "cluster", "status", "ready", "restarts", "address", "node", "reason",
 )  # fmt: skip
@@ -162,13 +163,18 @@ def not_ready_lines(apps: Sequence[Shown], gateways: Sequence[Shown] = ()) -> li
     return lines
 
 
+def agent_name(agent: Shown) -> str:
+    return f"{agent['cluster']}/{agent['shard']}"
+
+
 def agent_rows(agents: Sequence[Shown]) -> list[dict[str, Any]]:
     rows = []
     for agent in sorted(agents, key=lambda each: (each["region"], each["cluster"], each["shard"])):
         controllers = [each for each in (agent.get("controllers") or {}).values() if each]
         rows.append(
             {
-                "agent": f"{agent['cluster']}/{agent['shard']}",
+                **agent,
+                "agent": agent_name(agent),
                 "region": agent["region"],
                 "state": agent["state"],
                 "heartbeat": duration(agent.get("lastHeartbeat")),

@@ -13,7 +13,7 @@ from shoal.cli.fleet.kinds import ROOT
 from shoal.cli.fleet.session import opened
 from shoal.cli.fleet.workspace_changes import quota_rows, read_quotas
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, document, render
+from shoal.cli.printers import Format, put_rows
 from shoal.cli.timestamps import age_of
 
 app = new_app("List, create, change and delete the workspaces of the fleet, and show their quotas.")
@@ -33,11 +33,10 @@ def workspaces(
         return
     with opened(name) as session:
         found = session.rest.get(f"{ROOT}/workspaces")["items"]
-    if output is not Format.TABLE:
-        typer.echo(document(found, output), nl=False)
-        return
     now = RealClock().now()
-    typer.echo(render([each | {"age": age_of(each["createdAt"], now)} for each in found], _COLUMNS), nl=False)
+    put_rows(
+        found, _COLUMNS, output, rows=lambda: [each | {"age": age_of(each["createdAt"], now)} for each in found]
+    )  # fmt: skip
 
 
 @app.command("create")
@@ -58,11 +57,8 @@ def quotas(
     outbound hosts."""
     with opened(context) as session:
         found = session.rest.get(f"{ROOT}/workspaces/{name}" if name else f"{ROOT}/quotas")
-    if output is not Format.TABLE:
-        typer.echo(document(found, output), nl=False)
-        return
-    typer.echo(render(quota_rows(found["quotas"]), ("quota", "used", "limit")), nl=False)
-    if name:
+    put_rows(quota_rows(found["quotas"]), ("quota", "used", "limit"), output, value=found)
+    if name and output.is_table:
         allowed = found["tolerations"]
         typer.echo(f"domains: {', '.join(found['domains']) or '-'}")
         typer.echo(f"tolerations: {'(default)' if allowed is None else ', '.join(allowed) or '-'}")

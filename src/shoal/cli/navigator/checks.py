@@ -9,7 +9,7 @@ import typer
 from shoal.cli.apps import new_app
 from shoal.cli.navigator.session import At, opened, path_of, warn_about_stale
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, document, indented, render
+from shoal.cli.printers import Format, indented, put, put_rows, render
 
 app = new_app("Save queries as checks, and show their results.", group=True)
 
@@ -28,10 +28,7 @@ def run(
         answer = rest.get(path_of("checks", name or "results"), at=at)
     warn_about_stale(answer)
     items: list[dict[str, Any]] = [answer] if name else answer["items"]
-    if output is not Format.TABLE:
-        typer.echo(document(items, output), nl=False)
-    else:
-        typer.echo(_results(items) if items else "no checks; save one with `shoal checks save`\n", nl=False)
+    put(items, output, lambda: _results(items) if items else "no checks; save one with `shoal checks save`\n")
     if not all(each["ok"] for each in items):
         raise typer.Exit(1)
 
@@ -57,11 +54,7 @@ def list_(output: Output = Format.TABLE, context: ContextName = "") -> None:
     """Show the saved checks."""
     with opened(context) as rest:
         items = rest.get(path_of("checks"))["items"]
-    if output is not Format.TABLE:
-        typer.echo(document(items, output), nl=False)
-    else:
-        shown = render(items, ("name", "expect", "query", "description"))
-        typer.echo(shown if items else "no checks\n", nl=False)
+    put_rows(items, ("name", "expect", "query", "description"), output, empty="no checks")
 
 
 @app.command("save")

@@ -9,7 +9,7 @@ import typer
 from shoal.cli.apps import new_app
 from shoal.cli.navigator.session import At, Cluster, Namespace, opened, path_of, warn_about_stale
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, brief, document
+from shoal.cli.printers import Format, brief, put
 from shoal.cli.timestamps import clock_time
 from shoal.errors import ConfigError
 
@@ -45,7 +45,7 @@ def diff(
             answer = rest.get(
                 path_of("history"), cluster=cluster, kind=kind, key=key, limit=limit, to=to, **{"from": since}
             )  # fmt: skip
-            typer.echo(_history_text(answer["items"]) if output is Format.TABLE else document(answer, output), nl=False)
+            put(answer, output, lambda: _history_text(answer["items"]))
             return
         params: dict[str, Any] = {"kind": kind, "namespace": namespace, "limit": limit}
         if clusters:
@@ -60,7 +60,7 @@ def diff(
         typer.echo(
             f"note: the history begins at {answer['historyBegins']}: objects from before are shown as added", err=True
         )
-    typer.echo(_diff_text(answer) if output is Format.TABLE else document(answer, output), nl=False)
+    put(answer, output, lambda: _diff_text(answer))
 
 
 def _diff_text(answer: dict[str, Any]) -> str:

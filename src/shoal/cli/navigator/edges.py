@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from shoal.cli.apps import new_app
 from shoal.cli.navigator.session import opened, path_of
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, document, render
+from shoal.cli.printers import Format, put, render
 from shoal.errors import ConfigError
 
 app = new_app("Show and change the options of edges: intervals, filters, limits, retries.", group=True)
@@ -31,11 +32,9 @@ def get(
         if not chosen:
             known = ", ".join(each["cluster"] for each in found["items"]) or "none"
             raise ConfigError(f"edge {edge!r} not found (existing edges: {known})")
-        typer.echo(
-            _one_text(chosen[0], found["options"]) if output is Format.TABLE else document(chosen[0], output), nl=False
-        )
+        put(chosen[0], output, lambda: _one_text(chosen[0], found["options"]), name=_cluster)
         return
-    typer.echo(_all_text(found) if output is Format.TABLE else document(found, output), nl=False)
+    put(found, output, lambda: _all_text(found), name=_cluster)
 
 
 @app.command("set")
@@ -84,6 +83,10 @@ def _change(edge: str, body: dict[str, Any], context: str) -> None:
     with opened(context) as rest:
         rest.request("PATCH", path_of("edges", edge) if edge else path_of("edges"), body)
     typer.echo(f"options of {f'edge {edge}' if edge else 'all edges'} changed")
+
+
+def _cluster(edge: Mapping[str, Any]) -> str:
+    return str(edge["cluster"])
 
 
 def _one_text(edge: dict[str, Any], for_all: dict[str, str]) -> str:

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from shoal.cli.navigator.session import opened, path_of
-from shoal.cli.printers import Format, cell, document, render
+from shoal.cli.printers import Format, cell, put_rows
 from shoal.cli.rest import Rest
 from shoal.cli.timestamps import clock_time
 
@@ -26,10 +26,7 @@ def show_cluster_events(
             params["namespace"], _, name = name.partition("/")
         params["name"] = name
         items = _read(rest, params)
-        if output is not Format.TABLE:
-            sys.stdout.write(document(items, output))
-        else:
-            sys.stdout.write(render(_rows(items), COLUMNS) if items else "no events\n")
+        put_rows(items, COLUMNS, output, rows=lambda: _rows(items), empty="no events")
         if follow:
             _follow(rest, params, items)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ from shoal.cli.apps import new_app
 from shoal.cli.navigator.pods import find_pods
 from shoal.cli.navigator.session import At, Cluster, Namespace, Watch, follow, opened, path_of, show, warn_about_stale
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, document, facts, indented, render
+from shoal.cli.printers import Format, document, facts, indented, put, render
 from shoal.cli.rest import Rest
 
 app = new_app("Show the mesh configuration, mistakes in it, and the service graph.", group=True)
@@ -34,10 +35,11 @@ def workload(
         found = [rest.get(path_of("pods", p["cluster"], p["namespace"], p["name"], "istio"), at=at) for p in chosen]
     for answer in found[:1]:
         warn_about_stale(answer)
-    if output is not Format.TABLE:
-        typer.echo(document(found, output), nl=False)
-        return
-    typer.echo("\n".join(_acting_text(each) for each in found), nl=False)
+    put(found, output, lambda: "\n".join(_acting_text(each) for each in found), name=_pod_of)
+
+
+def _pod_of(found: Mapping[str, Any]) -> str:
+    return f"{found['cluster']}/{found['namespace']}/{found['pod']}"
 
 
 def _one_of_each(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -76,7 +78,7 @@ def mistakes(
         answer = rest.get(path_of("mesh", "mistakes"), **params, at=at)
     warn_about_stale(answer)
     items = answer["items"]
-    typer.echo(_mistakes_text(items) if output is Format.TABLE else document(items, output), nl=False)
+    put(items, output, lambda: _mistakes_text(items))
     if any(each["severity"] == "error" for each in items):
         raise typer.Exit(1)
 
@@ -131,7 +133,7 @@ def graph(
                 sys.stderr.write(f"note: cluster {each['cluster']} is missing: {each['message']}\n")
             for each in answer["warnings"]:
                 sys.stderr.write(f"note: cluster {each['cluster']}: {each['message']}\n")
-            return document(answer, output) if output is not Format.TABLE else _graph_text(answer)
+            return document(answer, output) if not output.is_table else _graph_text(answer)
 
         show(shown, watch=watch)
     if not asked:
@@ -166,7 +168,7 @@ def proxy(
     cluster: Cluster = "",
     namespace: Namespace = "",
     raw: Annotated[bool, typer.Option("--raw", help="Envoy's own config dump")] = False,
-    output: Annotated[Format, typer.Option("--output", "-o", help="output format")] = Format.YAML,
+    output: Output = Format.YAML,
     context: ContextName = "",
 ) -> None:
     """Show the configuration of a pod's Envoy: listeners, routes, clusters, endpoints."""
@@ -174,7 +176,7 @@ def proxy(
         pod = _first(rest, name, cluster, namespace)
         path = path_of("pods", pod["cluster"], pod["namespace"], pod["name"], "proxy-config")
         found = rest.get(path, raw="true" if raw else "")
-    typer.echo(document(found, Format.YAML if output is Format.TABLE else output), nl=False)
+    put(found, output, lambda: document(found, Format.YAML))
 
 
 def _first(rest: Rest, name: str, cluster: str, namespace: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 from shoal.cli.apps import new_app
 from shoal.cli.navigator.session import At, Watch, by_type, follow, opened, pages, path_of, warn_about_stale
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, document, render
+from shoal.cli.printers import Format, put, render
 from shoal.cli.rest import Rest
 from shoal.errors import ConfigError
 
@@ -54,11 +54,7 @@ def query(
         warn_about_stale(answer)
         if explain:
             sys.stderr.write(f"plan: {answer['plan']}\n")
-        typer.echo(result_text(answer, output), nl=False)
-
-
-def result_text(answer: dict[str, Any], output: Format) -> str:
-    return result_table(answer) if output is Format.TABLE else document(answer["items"], output)
+        put(answer["items"], output, lambda: result_table(answer))
 
 
 def result_table(answer: dict[str, Any], ages: bool = True) -> str:

@@ -9,7 +9,7 @@ import typer
 from shoal.cli.apps import new_app
 from shoal.cli.navigator.session import At, Cluster, opened, path_of, warn_about_stale
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, document, render
+from shoal.cli.printers import Format, put_rows
 
 app = new_app("Find objects of any kind in all clusters by text.")
 
@@ -30,15 +30,9 @@ def search(
     with opened(context) as rest:
         answer = rest.get(path_of("search"), text=" ".join(words), kind=kind, cluster=cluster, limit=limit, at=at)
     warn_about_stale(answer)
-    items = answer["items"]
-    if output is not Format.TABLE:
-        typer.echo(document(items, output), nl=False)
-        return
-    if not items:
-        typer.echo("nothing found")
-        return
-    more = answer["total"] - len(items)
-    text = render(
-        [{**each, "found": each["matched"]} for each in items], ("kind", "cluster", "namespace", "name", "found")
-    )
-    typer.echo(text + (f"… and {more} more (--limit)\n" if more > 0 else ""), nl=False)
+    put_rows(
+        answer["items"], ("kind", "cluster", "namespace", "name", "found"), output, wide=("score",),
+        rows=lambda: [{**each, "found": each["matched"]} for each in answer["items"]],
+    )  # fmt: skip
+    if output.is_table and answer["total"] > len(answer["items"]):
+        typer.echo(f"… and {answer['total'] - len(answer['items'])} more (--limit)")

@@ -7,10 +7,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.navigator.query import result_table, result_text
+from shoal.cli.navigator.query import result_table
 from shoal.cli.navigator.session import At, Cluster, Namespace, Watch, follow, opened, pages, path_of, warn_about_stale
 from shoal.cli.options import ContextName, Output
-from shoal.cli.printers import Format, document, facts, indented, render
+from shoal.cli.printers import Format, facts, indented, put, render
 from shoal.cli.rest import Rest
 from shoal.errors import ConfigError
 
@@ -40,13 +40,12 @@ def services(
             _watch(rest, namespace, name, cluster, without, at, output)
         if name and not without:
             answer = rest.get(path_of("services", namespace, name), at=at)
-            text = _service_text(answer) if output is Format.TABLE else document(answer, output)
+            put(answer, output, lambda: _service_text(answer))
         else:
             params = {"cluster": cluster, "namespace": namespace, "at": at, **({"exposed": "false"} if without else {})}
             answer = pages(rest, path_of("pods" if without else "services"), _MOST, **params)
-            text = result_text(answer, output) if without else _list(answer["items"], output)
+            put(answer["items"], output, lambda: result_table(answer) if without else _table(answer["items"], output))
     warn_about_stale(answer)
-    typer.echo(text, nl=False)
 
 
 def _watch(rest: Rest, namespace: str, name: str, cluster: str, without: bool, at: str, output: Format) -> NoReturn:
@@ -60,19 +59,17 @@ def _watch(rest: Rest, namespace: str, name: str, cluster: str, without: bool, a
         follow(rest, path_of("watch", "services"), params, lambda found, _: _table(found["items"]), output, at=at)
 
 
-def _list(items: list[dict[str, Any]], output: Format) -> str:
-    return _table(items) if output is Format.TABLE else document(items, output)
-
-
-def _table(items: list[dict[str, Any]]) -> str:
+def _table(items: list[dict[str, Any]], output: Format = Format.TABLE) -> str:
     if not items:
         return "no services\n"
     rows = [
         {**each, "type": each["types"], "ready": f"{each['readyEndpoints']}/{each['endpoints']}",
+         "addresses": [place["clusterIp"] for place in each["clusters"] if place["clusterIp"] not in ("", "None")],
+         "external": [ip for place in each["clusters"] for ip in place["externalIps"]],
          "clusters": [_cluster(place) for place in each["clusters"]]}
         for each in items
     ]  # fmt: skip
-    return render(rows, ("namespace", "name", "type", "ports", "ready", "clusters"))
+    return render(rows, ("namespace", "name", "type", "ports", "ready", "clusters"), output, ("addresses", "external"))
 
 
 def _cluster(place: dict[str, Any]) -> str:

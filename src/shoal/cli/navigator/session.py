@@ -51,12 +51,12 @@ def follow(
     if at:
         raise ConfigError(f"--at is {at!r}: the past does not change; use --at or --watch, not both")
     display, warned = Display(), set[str]()
-    refreshed = display.is_terminal and output is Format.TABLE
+    refreshed = display.is_terminal and output.is_table
     with ReconnectingStream(rest, path, {**params, "refresh": REFRESH_S if refreshed else None}) as stream:
         while True:
             answer = stream.next()
             warn_about_stale(answer, warned)
-            if output is Format.TABLE:
+            if output.is_table:
                 display.show(text(answer, display.is_terminal))
             else:
                 display.show_document(answer[document] if document else answer, output)

@@ -1,0 +1,146 @@
+"""What commands print as a table, a wide table and JSON, from recorded answers of a fleet."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.golden import GOLDEN, RecordedServer, Recording, compare, every_command
+
+from shoal.app.main import main
+from shoal.base.clock import RealClock
+from shoal.cli.contexts import Context, current_context, navigator_context, save_context
+
+# By the name of the golden file. Each runs as it is, with -o wide and with -o json.
+READ = {
+    "get-apps": "get apps",
+    "get-app": "get app hello",
+    "get-clusters": "get clusters",
+    "get-environments": "get environments",
+    "get-projects": "get projects",
+    "get-regions": "get regions",
+    "get-routes": "get routes",
+    "get-secrets": "get secrets",
+    "get-sentinels": "get sentinels",
+    "describe-app": "describe app hello",
+    "describe-cluster": "describe cluster eu-1",
+    "status": "status",
+    "explain-app": "explain app hello",
+    "events": "events --limit 8",
+    "events-cluster": "events --cluster eu-1 --limit 5",
+    "history": "history app hello",
+    "scale-app": "scale app hello --replicas 3 --dry-run",
+    "rollback-app": "rollback app web -p welcome --to 1 --dry-run",
+    "move-app": "move app hello --region eu --cluster eu-1 --dry-run",
+    "delete": "delete app hello --dry-run",
+    "apply": "apply -f {examples}/hello.yaml --dry-run",
+    "rollout-plan": "rollout plan -f {examples}/canary.yaml",
+    "rollout-status": "rollout status api",
+    "rollout-history": "rollout history api",
+    "rollout-pause": "rollout pause api",
+    "rollout-resume": "rollout resume api",
+    "rollout-skip": "rollout skip api",
+    "rollout-promote": "rollout promote api",
+    "rollout-abort": "rollout abort api",
+    "rollout-retry": "rollout retry api",
+    "rollout-undo": "rollout undo api",
+    "query": "query \"pods where app = 'hello'\"",
+    "services": "services",
+    "service": "services default/kubernetes",
+    "mesh-workload": "mesh workload web",
+    "mesh-mistakes": "mesh mistakes",
+    "mesh-graph": "mesh graph",
+    "mesh-proxy": "mesh proxy web",
+    "search": "search hello",
+    "diff-time": "diff --from 10m --kind services",
+    "diff-clusters": "diff eu-1 us-1 --kind nodes",
+    "checks-run": "checks run",
+    "checks-list": "checks list",
+    "agents": "agents",
+    "token-list": "token list",
+    "workspaces": "workspaces",
+    "workspaces-quotas": "workspaces quotas",
+    "secrets-keys": "secrets keys",
+    "secrets-rotate": "secrets rotate",
+    "config-get-contexts": "config get-contexts",
+    "config-view": "config view",
+    "config-show": "config show sentinel",
+    "navigator-edges-get": "navigator edges get",
+    "navigator-edges-get-one": "navigator edges get eu-1",
+}
+# Commands with -o whose output is of this machine, by the test that looks at it.
+LOCAL = {
+    "doctor": "tests/unit/app/test_main.py",
+    "explain pod": "tests/unit/app/commands/test_explain.py",
+    "navigator token list": "tests/unit/app/navigator/test_joining.py",
+}
+FORMATS = ("", " -o wide", " -o json")
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def universal_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_command_prints_what_it_printed(
+    name: str, tmp_path: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], private_state: None,
+) -> None:  # fmt: skip
+    folder = pytestconfig.getoption("--record-answers")
+    path = GOLDEN / "answers" / f"{name}.json"
+    recording = Recording(path) if folder else Recording.read(path)
+    source = [None, None]
+    if folder:
+        home = Path(folder)
+        source = [current_context(home, environ={}), navigator_context(home, environ={})]
+    shown = ""
+    with ExitStack() as stack:
+        control, navigator = (
+            stack.enter_context(RecordedServer(part, recording, known))
+            for part, known in zip(("control", "navigator"), source, strict=True)
+        )
+        if READ[name].startswith("config "):  # asks no server, and shows these
+            save_context(tmp_path, Context("local", "https://127.0.0.1:7400", "shoal_user_x", project="demo"))
+        else:
+            save_context(tmp_path, Context("local", control.url, "shoal_user_x", navigator=navigator.url))
+        monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setattr(RealClock, "now", lambda self: recording.at)
+        monkeypatch.setattr(RealClock, "wall_s", lambda self: recording.at.timestamp())
+        for output in FORMATS:
+            code = main(shlex.split(READ[name].format(examples=EXAMPLES) + output))
+            said = capsys.readouterr()
+            ends = f"[exit code {code}]\n" if code else ""
+            typed = f"$ shoal {READ[name].format(examples='examples')}{output}\n"
+            shown += f"{typed}{said.out}{said.err}{ends}\n"
+    if folder:
+        recording.write()
+    assert "NotRecorded" not in shown and "is not recorded" not in shown
+    compare(GOLDEN / "outputs" / f"{name}.txt", shown, pytestconfig)
+
+
+def test_every_command_with_an_output_format_is_among_them() -> None:
+    with_formats = {
+        words
+        for words, command in every_command()
+        if any("--output" in getattr(parameter, "opts", ()) for parameter in command.params)
+    }
+    covered = {words for words in with_formats for line in READ.values() if f"{line} ".startswith(f"{words} ")}
+    assert with_formats - covered - LOCAL.keys() == set()
+    assert {name for name in LOCAL if name not in with_formats} == set()
+    assert all((Path(__file__).parents[3] / path).is_file() for path in LOCAL.values())
+
+
+def test_no_output_is_kept_of_a_command_that_is_gone() -> None:
+    for folder in ("outputs", "answers"):
+        assert {path.stem for path in (GOLDEN / folder).iterdir()} - READ.keys() == set()
