@@ -34,17 +34,18 @@ class ShoalTyper(typer.Typer):
         return super().command(name, cls=cls or _ExampleCommand, **more)
 
 
-def new_app(summary: str, *, group: bool = False, default: str = "") -> typer.Typer:
+def new_app(summary: str, *, group: bool = False, default: str = "", alone: bool = False) -> typer.Typer:
     """An application for one catalog entry. With ``group`` it has subcommands even when there is only one. With
-    ``default`` that subcommand's word can be left out: ``shoal scale hello`` is ``shoal scale app hello``."""
+    ``default`` that subcommand's word can be left out: ``shoal scale hello`` is ``shoal scale app hello``. With
+    ``alone`` that is so only before options and at the end: ``shoal agents -o json`` is ``shoal agents list -o json``."""
     app = ShoalTyper(
         help=summary,
-        cls=_with_default(default) if default else _ExampleGroup,
-        subcommand_metavar=f"[{default}] NAME [OPTIONS]" if default else None,
+        cls=_with_default(default, alone=alone) if default else _ExampleGroup,
+        subcommand_metavar=f"[{default}] NAME [OPTIONS]" if default and not alone else None,
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        no_args_is_help=group,
+        no_args_is_help=group and not alone,
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     if group:
@@ -67,7 +68,7 @@ def _write_examples(ctx: Any, formatter: Any) -> None:
         formatter.write(f"  # {what}\n  {line}\n")
 
 
-def _with_default(name: str) -> type[TyperGroup]:
+def _with_default(name: str, *, alone: bool) -> type[TyperGroup]:
     """A group whose first word is taken as ``name`` unless it is a subcommand or asks for help."""
 
     class DefaultGroup(_ExampleGroup):
@@ -75,6 +76,8 @@ def _with_default(name: str) -> type[TyperGroup]:
             return super().parse_args(ctx, [name, *args] if self._leaves_out(args, ctx.help_option_names) else args)
 
         def _leaves_out(self, args: Sequence[str], helps: Sequence[str]) -> bool:
-            return bool(args) and args[0] not in self.commands and args[0] not in helps
+            if alone and (not args or args[0].startswith("-")):
+                return not args or args[0] not in helps
+            return not alone and bool(args) and args[0] not in self.commands and args[0] not in helps
 
     return DefaultGroup

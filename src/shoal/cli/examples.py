@@ -110,6 +110,7 @@ _CLUSTERS: Mapping[str, Examples] = {
 
 _FLEET: Mapping[str, Examples] = {
     "agents": (("the agents of all clusters", "shoal agents -o wide"),),
+    "agents list": (("as JSON", "shoal agents list -o json"),),
     "agents confirm": (("confirm deletions that an agent holds back", "shoal agents confirm eu-1/default"),),
     "token": (("the tokens of the control plane", "shoal token list"),),
     "token create": (
@@ -121,6 +122,7 @@ _FLEET: Mapping[str, Examples] = {
     "token rotate": (("replace a token; the old one works for ten minutes", "shoal token rotate ann --grace 10m"),),
     "token rotate-key": (("a new key for service account tokens", "shoal token rotate-key --dir ~/.shoal"),),
     "workspaces": (("the workspaces of the fleet", "shoal workspaces"),),
+    "workspaces list": (("the workspaces of the fleet", "shoal workspaces list"),),
     "workspaces create": (("a workspace", "shoal workspaces create team-a"),),
     "workspaces quotas": (("what a workspace uses and may use", "shoal workspaces quotas team-a"),),
     "workspaces set": (("a quota and a domain", "shoal workspaces set team-a --quota apps=10 --domain a.example.com"),),

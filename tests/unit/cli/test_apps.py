@@ -50,7 +50,7 @@ def test_the_default_subcommand_may_be_left_out(
     assert capsys.readouterr().out == printed
 
 
-@pytest.mark.parametrize(("words", "message"), [(("app",), "Missing argument"), (("project", "x"), "unexpected extra")])
+@pytest.mark.parametrize(("words", "message"), [(("app",), "missing argument"), (("project", "x"), "unexpected extra")])
 def test_a_word_that_could_be_the_kind_or_the_name_is_refused(
     scale: Command, words: tuple[str, ...], message: str
 ) -> None:

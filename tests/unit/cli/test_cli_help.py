@@ -44,4 +44,6 @@ def test_an_example_can_be_typed(line: str) -> None:
     command, rest = EVERY[words[1]], words[2:]
     while rest and (inner := getattr(command, "commands", {})) and not rest[0].startswith("-"):
         command, rest = (inner[rest[0]], rest[1:]) if rest[0] in inner else (inner["app"], rest)
+    if rest and (inner := getattr(command, "commands", {})):
+        command = inner["list"]
     command.make_context(line, rest)

@@ -77,7 +77,7 @@ async def test_an_apply_whose_answer_is_lost_finds_out_whether_it_was_applied(
             assert ran.code == 0 and [row[-1] for row in ran.rows()] == ["unchanged"] * 2
             assert "was lost before the answer" in ran.err and "is applied" in ran.err
         else:
-            assert ran.code == 1 and "had not been applied when asked a moment later: apply again" in ran.err
+            assert ran.code == 3 and "had not been applied when asked a moment later: apply again" in ran.err
             assert (await asyncio.to_thread(shoal, "apply", "-f", file)).code == 0
 
 
@@ -511,5 +511,5 @@ def test_a_control_plane_that_is_away_is_one_line(shoal: Shoal, monkeypatch: pyt
     monkeypatch.setenv("SHOAL_URL", "https://127.0.0.1:1")
     monkeypatch.setenv("SHOAL_TOKEN", "x")
     ran = shoal("status")
-    assert ran.code == 1
+    assert ran.code == 3
     assert ran.err.startswith("error: no response from https://127.0.0.1:1")

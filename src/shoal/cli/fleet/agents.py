@@ -15,19 +15,18 @@ from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, put_rows
 from shoal.errors import ConfigError
 
-app = new_app("Show the agents of the clusters, and confirm deletions that they hold back.")
+app = new_app(
+    "Show the agents of the clusters, and confirm deletions that they hold back.",
+    group=True,
+    default="list",
+    alone=True,
+)
 
 
-@app.callback(invoke_without_command=True)
-def agents(
-    context: typer.Context,
-    output: Output = Format.TABLE,
-    name: Annotated[str, typer.Option("--context", help="a context from `shoal config get-contexts`")] = "",
-) -> None:
+@app.command("list")
+def list_(output: Output = Format.TABLE, context: ContextName = "") -> None:
     """Show the agents of the clusters: heartbeat, lag, breaker, and deletions that they hold back."""
-    if context.invoked_subcommand is not None:
-        return
-    with opened(name) as session:
+    with opened(context) as session:
         found = session.rest.get(f"{ROOT}/agents")["items"]
     put_rows(
         found, AGENT_COLUMNS, output, wide=AGENT_WIDE, rows=lambda: agent_rows(found), empty="no agent has joined",

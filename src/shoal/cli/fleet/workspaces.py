@@ -16,22 +16,21 @@ from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, put_rows
 from shoal.cli.timestamps import age_of
 
-app = new_app("List, create, change and delete the workspaces of the fleet, and show their quotas.")
+app = new_app(
+    "List, create, change and delete the workspaces of the fleet, and show their quotas.",
+    group=True,
+    default="list",
+    alone=True,
+)
 
 WorkspaceWord = Annotated[str, typer.Argument(metavar="NAME", help="lowercase letters, digits, - and _")]
 _COLUMNS = ("name", "projects", "tokens", "database", "age")
 
 
-@app.callback(invoke_without_command=True)
-def workspaces(
-    context: typer.Context,
-    output: Output = Format.TABLE,
-    name: Annotated[str, typer.Option("--context", help="a context from `shoal config get-contexts`")] = "",
-) -> None:
+@app.command("list")
+def list_(output: Output = Format.TABLE, context: ContextName = "") -> None:
     """List the workspaces of the fleet, with the number of their projects and of their users' tokens."""
-    if context.invoked_subcommand is not None:
-        return
-    with opened(name) as session:
+    with opened(context) as session:
         found = session.rest.get(f"{ROOT}/workspaces")["items"]
     now = RealClock().now()
     put_rows(
