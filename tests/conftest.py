@@ -29,7 +29,9 @@ settings.load_profile(PROFILE)
 def pytest_addoption(parser: pytest.Parser) -> None:
     golden = parser.getgroup("golden files of the command line")
     golden.addoption("--update-golden", action="store_true", help="write the golden files anew")
-    golden.addoption("--record-answers", metavar="DIR", default="", help="record answers of the fleet of `up --dir DIR`")
+    golden.addoption(
+        "--record-answers", metavar="DIR", default="", help="record answers of the fleet of `up --dir DIR`"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

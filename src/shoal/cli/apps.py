@@ -37,7 +37,7 @@ class ShoalTyper(typer.Typer):
 def new_app(summary: str, *, group: bool = False, default: str = "", alone: bool = False) -> typer.Typer:
     """An application for one catalog entry. With ``group`` it has subcommands even when there is only one. With
     ``default`` that subcommand's word can be left out: ``shoal scale hello`` is ``shoal scale app hello``. With
-    ``alone`` that is so only before options and at the end: ``shoal agents -o json`` is ``shoal agents list -o json``."""
+    ``alone`` that is so only before options and at the end: ``shoal agents -o json`` means ``agents list -o json``."""
     app = ShoalTyper(
         help=summary,
         cls=_with_default(default, alone=alone) if default else _ExampleGroup,

@@ -74,7 +74,7 @@ def kube_in_process() -> Callable[..., AbstractAsyncContextManager[LocalServer]]
 def _call(server: ServerProcess, method: str, path: str, body: Any = None) -> None:
     headers = {"authorization": f"Bearer {server.token}", "content-type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
-    asked = urllib.request.Request(f"{server.url}{path}", data, headers, method=method)  # noqa: S310: https, of the fixture
+    asked = urllib.request.Request(f"{server.url}{path}", data, headers, method=method)  # noqa: S310 - https
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}),  # the server is on this machine
         urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=server.ca_file)),

@@ -15,7 +15,6 @@ from shoal.reconcile.cache import Cache
 from shoal.reconcile.keys import ObjectKey, is_older
 from shoal.reconcile.keys import key_of as object_key
 
-
 SECRET = "Secret"
 
 
