@@ -2,6 +2,10 @@
 
 ``asyncio.TaskGroup`` owns its tasks. ``shoal.base.tasks`` has the rest: ``run_all``, ``wait_first``, ``beside`` and
 ``OwnedTasks``. A bare ``create_task`` loses the error of its task, and a loop that ends so is a silent outage.
+
+The API server drives the handlers of its requests by itself and closes them (``GeneratorExit``) when a client hangs up.
+The locks of asyncio pass their turn on for a cancellation only, so what handlers run waits with
+``shoal.base.fair_lock``.
 """
 
 from __future__ import annotations
@@ -10,10 +14,18 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from arch_source import modules, nodes
+from arch_source import Module, calls, imports, modules, nodes
 
 STARTERS = {"create_task", "ensure_future"}
 MAY_START = {"shoal.base.tasks", "shoal.base.deadline"}  # the helpers themselves; they wait for what they start
+
+TURNS = {f"asyncio.{name}" for name in ("Lock", "Condition", "Semaphore", "BoundedSemaphore")}
+# Of what the API server imports: these have turns among tasks, none of them a handler of a request.
+TURNS_OF_TASKS = {
+    "shoal.apiserver.inprocess": "components of the process, whose calls are tasks",
+    "shoal.apiserver.metrics.service": "the readers of kubelets' statistics, which are tasks of the service",
+    "shoal.store.postgres.housekeeping": "the loop that deletes old rows, and compaction",
+}
 
 
 def bare_tasks(path: Path) -> Iterator[int]:
@@ -36,6 +48,40 @@ def test_every_task_has_an_owner() -> None:
         for line in bare_tasks(module.path)
     ]
     assert not bare, "\n".join(bare)
+
+
+def run_by_handlers() -> list[Module]:
+    """The modules of the API server, and all that they import."""
+    known = {module.name: module for module in modules()}
+    waiting = [name for name in known if name.startswith("shoal.apiserver")]
+    found = dict[str, Module]()
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = known[name]
+            waiting += [other for other, _ in imports(known[name], with_typing=False) if other in known]
+    return list(found.values())
+
+
+def turns(module: Module) -> list[int]:
+    """The lines where a lock of asyncio, or the like, is made."""
+    return [line for name, line in calls(module) if name in TURNS]
+
+
+def test_handlers_wait_for_locks_that_pass_on_when_they_are_closed() -> None:
+    found = {module.name: turns(module) for module in run_by_handlers()}
+    assert len(found) > 300 and "shoal.store.group" in found, "what handlers run was not found"
+    wrong = [f"{name}:{line}" for name, lines in found.items() if name not in TURNS_OF_TASKS for line in lines]
+    assert not wrong, "use shoal.base.fair_lock: " + ", ".join(wrong)
+    assert not [name for name in TURNS_OF_TASKS if not found[name]], "no longer needed"
+
+
+def test_the_rule_finds_locks(tmp_path: Path) -> None:
+    path = tmp_path / "source.py"
+    path.write_text(
+        "import asyncio\nfrom asyncio import Semaphore as S\na = asyncio.Lock()\nb = S(3)\nc = asyncio.Event()\n"
+    )
+    assert turns(Module("shoal.source", path)) == [3, 4]
 
 
 def test_the_rule_finds_bare_tasks(tmp_path: Path) -> None:

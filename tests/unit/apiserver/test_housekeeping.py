@@ -9,6 +9,8 @@ import pytest
 
 from shoal.apiserver.context import ServerConfig
 from shoal.base.clock import FakeClock
+from shoal.base.metrics import PROCESS
+from shoal.base.supervision import define_loop_metrics
 from shoal.store import Delete, Op, Require
 from shoal.testing.servers import LocalServer, local_server
 from shoal.testing.waiting import eventually
@@ -20,6 +22,11 @@ CONFIG = ServerConfig(ca_certificate="test CA", event_ttl_s=600.0)
 
 def an_event(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "involvedObject": {"namespace": "default", "name": "p", "kind": "Pod"}, "reason": "Test"}  # fmt: skip
+
+
+def restarts() -> float:
+    """Of the loop that does the jobs."""
+    return dict(define_loop_metrics(PROCESS).values()).get(("housekeeping/jobs",), 0.0)
 
 
 async def names(server: LocalServer) -> list[str]:
@@ -54,7 +61,7 @@ async def test_a_job_that_cannot_be_done_is_tried_again_and_the_others_are_done(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with local_server(clock=clock, config=CONFIG) as server:
-        broken = True
+        broken, before = True, restarts()
         store = server.server.housekeeping.writer.store
 
         async def failing(write: Any) -> Any:
@@ -72,6 +79,7 @@ async def test_a_job_that_cannot_be_done_is_tried_again_and_the_others_are_done(
             return [(await server.call("GET", f"{NAMESPACES}/{name}/serviceaccounts/default")).status for name in ("bad", "good")]  # fmt: skip
 
         await eventually(accounts, until=lambda found: found == [404, 200])
+        assert restarts() == before, "the job failed, and not the loop"
         broken = False
         await eventually(accounts, until=lambda found: found == [200, 200])
 

@@ -73,14 +73,20 @@ async def test_of_many_that_apply_at_once_only_so_many_succeed(tmp_path: Path) -
         assert len(await world.rows(tables.Secret)) == 3
 
 
-async def test_the_quota_of_one_workspace_is_not_that_of_another(tmp_path: Path) -> None:
+async def test_the_quota_of_one_workspace_is_not_that_of_another_nor_is_what_it_uses(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
-        await set_policy(world, "team", quotas={"secrets": 0})
+        await set_policy(world, "team", quotas={"secrets": 1, "regions": 1})
         for document in (doc("Project", "shop"), doc("Environment", "prod")):
             await world.apply(document, who=TENANT)
-        with pytest.raises(QuotaExceeded):
-            await world.apply(doc("Secret", "s", {"values": {"A": "1"}}), who=TENANT)
-        await world.apply(doc("Secret", "s", {"values": {"A": "1"}}), who=ADMIN)
+        for name in ("a", "b"):
+            await world.apply(doc("Secret", name, {"values": {"A": "1"}}), who=ADMIN)
+        await world.apply(an_app("web", regions=("eu", "us")), who=ADMIN)
+        await world.apply(doc("Secret", "a", {"values": {"A": "1"}}), who=TENANT)
+        with pytest.raises(QuotaExceeded, match="uses 1 of 1 secrets"):
+            await world.apply(doc("Secret", "b", {"values": {"A": "1"}}), who=TENANT)
+        await world.apply(an_app("web", regions=("us",)), who=TENANT)
+        with pytest.raises(QuotaExceeded, match="uses 1 of 1 regions"):
+            await world.apply(an_app("web", regions=("us", "eu")), who=TENANT)
 
 
 def tolerating(**toleration: str) -> dict[str, Any]:
