@@ -35,6 +35,7 @@ KRANE = "krane"
 VERSION = f"{PREFIX}version"  # annotation: DATABASE:INCARNATION:NUMBER
 APPLIED = f"{PREFIX}applied"  # annotation: fingerprint of what was applied
 CORRELATION = f"{PREFIX}correlation-id"  # annotation: the request that led to the version that was applied
+RENDER = f"{PREFIX}render"  # annotation of Deployments: the rules they were rendered by, if not the first
 SECRETS = f"{PREFIX}secrets"  # annotation of pods: which secrets, in which versions, they started with
 
 OF_KIND = {

@@ -495,6 +495,37 @@ async def test_an_object_around_a_deployment_that_somebody_deletes_is_reported_a
         assert (await w.get("services"))["spec"]["clusterIP"] == "None"
 
 
+async def test_what_an_earlier_agent_rendered_is_not_restarted_by_a_later_one():
+    async with world() as w:
+        await w.apply(deployment(1))  # by the first rules: that is all that earlier control planes say
+        before = await w.get("deployments", "apps")
+        await w.apply(deployment(2, render=2))  # the control plane has been upgraded too
+        after = await w.get("deployments", "apps")
+        assert before["spec"] == after["spec"] and before["metadata"]["generation"] == after["metadata"]["generation"]
+        await eventually(lambda: not w.report.drift)
+        await w.apply(deployment(3, key="deployment/dep_2", deployment="dep_2", name="web-2-def", render=2))
+        newer = await w.get("deployments", "apps", name="web-2-def")
+        (container,) = newer["spec"]["template"]["spec"]["containers"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        kept = newer["metadata"]["generation"]
+        await w.apply(deployment(4, key="deployment/dep_2", deployment="dep_2", name="web-2-def"))
+        newer = await w.get("deployments", "apps", name="web-2-def")
+        assert newer["metadata"]["generation"] == kept, "an earlier control plane does not say by which rules"
+
+
+async def test_a_new_revision_starts_where_its_namespace_enforces_restricted():
+    async with world() as w:
+        enforced = {"pod-security.kubernetes.io/enforce": "restricted"}
+        await w.of("namespaces").create({"metadata": {"name": NAMESPACE, "labels": enforced}})
+        await w.apply(deployment(1, render=2))
+        await w.ready()
+        template = (await w.get("deployments", "apps"))["spec"]["template"]
+        assert template["spec"]["securityContext"]["runAsNonRoot"] is True
+        await w.of("namespaces").patch(NAMESPACE, {"metadata": {"labels": dict.fromkeys(enforced)}})
+        await w.apply(deployment(2, render=2))
+        assert (await w.get("deployments", "apps"))["spec"]["template"] == template, "it is fixed with the revision"
+
+
 async def test_a_secret_that_somebody_deletes_or_changes_is_reported_and_made_again():
     async with world() as w:
         given = deployment(1, secrets=[sealed(1, PUBLIC_KEY, PASSWORD="hunter2")])

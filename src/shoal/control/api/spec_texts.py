@@ -167,8 +167,18 @@ _APPS: Texts = {
         "desired": "stopped keeps the app without instances; running if left out",
         "placement": "Which clusters of a region may run it",
         "nodeSelector": "Labels that nodes must have",
+        "security": "What the containers may do; as little as possible if left out",
         "readiness": "When a revision counts as ready as a whole",
         "rollout": "How a new revision replaces the old one; what is left out comes from the environment",
+    },
+    "AppSecurity": {
+        "": "Containers have no capabilities, gain no privileges and run with the runtime's seccomp profile, unless it "
+        "says otherwise. Revisions that an earlier release made keep what they had",
+        "runAsNonRoot": "Refuse to start as root; also true without it where the namespace enforces restricted",
+        "runAsUser": "The number of the user to run as; the image's if left out",
+        "capabilities": "Capabilities to keep, such as NET_BIND_SERVICE or CHOWN; none if left out",
+        "privilegeEscalation": "Whether a process may gain more privileges than its parent, as sudo does",
+        "seccomp": "Unconfined lifts the runtime's filter of system calls; RuntimeDefault if left out",
     },
     "RegionOfApp": {
         "region": "The name of the region",

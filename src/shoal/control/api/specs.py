@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from shoal.control.api.parameters import Name
-from shoal.control.domain.kinds.app import MAX_REPLICAS, SIGNALS
+from shoal.control.domain.kinds.app import MAX_REPLICAS, MAX_USER, SECCOMP, SIGNALS
 from shoal.control.domain.kinds.places import SERVICES
 from shoal.control.domain.kinds.rollout import ON_FAILURE
 from shoal.control.domain.kinds.rollout_checks import CHECKS, FORMATS, MAX_CHECKS, MOST_REQUESTS, OCCASIONS
@@ -299,6 +299,14 @@ class AppReadiness(Part):
     deadline: Day = UNSET
 
 
+class AppSecurity(Part):
+    runAsNonRoot: Flag = UNSET
+    runAsUser: Maybe[Annotated[int, Meta(ge=1, le=MAX_USER)]] = UNSET
+    capabilities: Texts = UNSET
+    privilegeEscalation: Flag = UNSET
+    seccomp: Maybe[Literal[SECCOMP]] = UNSET  # type: ignore[valid-type]
+
+
 class AppSpec(Part):
     image: str
     topology: list[RegionOfApp]
@@ -320,6 +328,7 @@ class AppSpec(Part):
     desired: Desired = UNSET
     placement: Maybe[AppPlacement] = UNSET
     nodeSelector: Texted = UNSET
+    security: Maybe[AppSecurity] = UNSET
     readiness: Maybe[AppReadiness] = UNSET
     rollout: Maybe[RolloutFields] = UNSET
 

@@ -35,6 +35,8 @@ from shoal.control.domain.placement.facts import size_of
 from shoal.control.domain.placement.model import PlacedLoad, Placement, PlacementRequest
 from shoal.control.domain.placement.plan import place
 from shoal.control.domain.plan import (
+    NEWEST_RENDER,
+    RENDER,
     AppPlan,
     RegionState,
     cluster_name,
@@ -132,6 +134,7 @@ async def _new_revision(
 ) -> Deployment:
     app.revision += 1
     deployment_id = work.new_id("Deployment")
+    hash_ = template_hash(template_of(spec))
     deployment = Deployment(
         id=deployment_id,
         workspace_id=app.workspace_id,
@@ -143,8 +146,8 @@ async def _new_revision(
         k8s_name=cluster_name(f"{app.name}-{app.revision}", deployment_id),
         namespace=within.environment.namespace if within.environment else "",
         image=spec.image,
-        template=recorded_template(spec),
-        template_hash=template_hash(template_of(spec)),
+        template=recorded_template(spec, await _render_of(work, app, hash_)),
+        template_hash=hash_,
         git=spec.git or None,
         desired_state="running",
         status="deploying",
@@ -176,6 +179,18 @@ async def _new_revision(
     )
     await _prune(work, app)
     return deployment
+
+
+async def _render_of(work: PendingWork, app: tables.App, hash_: str) -> int:
+    """The rules for a new revision: the newest ones, but those of an earlier revision with the same contents, which ran
+    by them."""
+    earlier = await work.session.scalar(
+        select(Deployment.template)
+        .where(Deployment.app_id == app.id, Deployment.template_hash == hash_)
+        .order_by(Deployment.revision.desc())
+        .limit(1)
+    )
+    return NEWEST_RENDER if earlier is None else int(earlier.get(RENDER) or 1)
 
 
 def _take_over(

@@ -19,6 +19,10 @@ from shoal.control.domain.model import Diff
 
 MAX_CLUSTER_NAME = 46  # a pod adds 17 letters to the name of its Deployment, and 63 is the limit
 OVERRIDES = "overrides"  # of the regions, in the template of a revision
+RENDER = "render"  # the rules by which agents render a revision, in its template
+NEWEST_RENDER = 2
+_BESIDE = (OVERRIDES, RENDER)  # what is recorded with a template and is not a part of it
+_OPTIONAL = ("security", "imagePullSecrets")  # fields that templates without them do not name: their hash stays
 _DIGITS = "0123456789abcdefghijklmnopqrstuv"
 
 
@@ -39,6 +43,7 @@ def template_of(spec: AppSpec) -> dict[str, Any]:
         "git": dict(sorted(spec.git.items())),
         "nodeSelector": dict(sorted(spec.node_selector.items())),
         "tolerations": [each.as_json() for each in spec.placement.tolerations],
+        **({"security": security} if (security := spec.security.as_json()) else {}),
     }
 
 
@@ -50,24 +55,25 @@ def containers_of(template: Mapping[str, Any], overrides: Mapping[str, Any] | No
     """A template as one region runs it; instances with equal ones need no restart."""
     own = overrides or {}
     return {
-        **{name: value for name, value in template.items() if name != OVERRIDES},
+        **{name: value for name, value in template.items() if name not in _BESIDE},
         "image": own.get("image") or template.get("image"),
         "env": {**(template.get("env") or {}), **(own.get("env") or {})},
         "resources": {**(template.get("resources") or {}), **(own.get("resources") or {})},
     }
 
 
-def recorded_template(spec: AppSpec) -> dict[str, Any]:
-    """The template as it is kept with a revision: with the overrides of the regions, so that it can be had again."""
+def recorded_template(spec: AppSpec, render: int = NEWEST_RENDER) -> dict[str, Any]:
+    """The template as it is kept with a revision: with the overrides of the regions, so that it can be had again, and
+    with the rules by which agents render it."""
     overrides = {row.region: found for row in spec.topology if (found := row.overrides.as_json())}
-    return {**template_of(spec), **({OVERRIDES: overrides} if overrides else {})}
+    return {**template_of(spec), **({OVERRIDES: overrides} if overrides else {}), RENDER: render}
 
 
 def spec_of_revision(spec: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
     """The stored spec of an app with the template of an earlier revision; how many and where stay as they are."""
     overrides = template.get(OVERRIDES) or {}
-    kept = {name: value for name, value in spec.items() if name not in template}
-    found = {name: value for name, value in template.items() if name not in (OVERRIDES, "tolerations")}
+    kept = {name: value for name, value in spec.items() if name not in template and name not in _OPTIONAL}
+    found = {name: value for name, value in template.items() if name not in (*_BESIDE, "tolerations")}
     topology = [
         {name: value for name, value in row.items() if name != OVERRIDES}
         | ({OVERRIDES: overrides[row["region"]]} if row["region"] in overrides else {})

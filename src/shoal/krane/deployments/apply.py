@@ -13,6 +13,7 @@ from shoal.krane import labels
 from shoal.krane.deployments.check import check
 from shoal.krane.deployments.namespaces import Namespaces
 from shoal.krane.deployments.render import render, replicas_between
+from shoal.krane.deployments.rendering import Rendering, rendering_for, rendering_of
 from shoal.krane.model import Live, Owner
 from shoal.krane.objects.group import Group
 from shoal.krane.objects.memory import Memory
@@ -35,6 +36,7 @@ PARTS = (
     builtin("secrets"),
     builtin("serviceaccounts"),
 )
+_NAMESPACES = builtin("namespaces")
 # Those that ``live`` looks for: a deployment of which anything is there has one of these.
 _FOUND_BY = (builtin("serviceaccounts"), builtin("services"), ROOT)
 
@@ -62,6 +64,7 @@ class DeploymentApplier:
         )  # fmt: skip
         try:
             await self._writer.ensure_namespace(rendered.namespace)
+            rendered = render(state, self._owner, values, await self._rendering(state, group.live(ROOT.kind)))
             written = await group.write(
                 rendered.before, rendered.root, rendered.after,
                 between=replicas_between(state), surplus=self._surplus(item.key, wants),
@@ -70,6 +73,13 @@ class DeploymentApplier:
             self._writer.forget_namespace(state.namespace)
             raise
         self._memory.remember(item.key, written)
+
+    async def _rendering(self, state: pb.DeploymentState, live: Obj | None) -> Rendering:
+        """By which rules: those of what runs, else those of the revision."""
+        if live is not None:
+            return rendering_of(live)
+        namespace = await self._writer.get(_NAMESPACES, "", state.namespace) if state.render > 1 else None
+        return rendering_for(state.render, namespace)
 
     def _surplus(self, key: str, wants: tuple[Obj, ...]) -> list[ResourceType]:
         wanted = {want["kind"] for want in wants}

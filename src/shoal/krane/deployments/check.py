@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from shoal.errors import FieldError, Invalid, forbidden, invalid, not_supported, required
@@ -13,6 +14,7 @@ _PROTOCOLS = ("", "http1", "h2c")
 _SIGNALS = ("", "SIGTERM", "SIGINT", "SIGQUIT", "SIGKILL", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _RESERVED = ("kube-system", "kube-public", "kube-node-lease")
 _PORT_MAX = 65535
+_is_capability = re.compile(r"(?!CAP_)[A-Z][A-Z0-9_]{1,62}", re.ASCII).fullmatch
 
 
 def check(state: pb.DeploymentState, values: Mapping[str, str]) -> None:
@@ -24,6 +26,7 @@ def check(state: pb.DeploymentState, values: Mapping[str, str]) -> None:
         *(fault for name in values for fault in _variable("secrets", name)),
         *_healthcheck(state),
         *_autoscaling(state.autoscaling),
+        *_security(state.security),
     ]
     if errors:
         raise Invalid.of("DeploymentState", "", state.name or state.deployment, errors)
@@ -80,6 +83,14 @@ def _healthcheck(state: pb.DeploymentState) -> list[FieldError]:
     if check.kind == "exec":
         return [] if check.command else [required("healthcheck.command")]
     return [] if 0 < (check.port or state.port) <= _PORT_MAX else [required("healthcheck.port", "the app has no port")]
+
+
+def _security(security: pb.Security | None) -> list[FieldError]:
+    return [
+        invalid("security.capabilities", name, "must be a capability without CAP_, such as NET_BIND_SERVICE")
+        for name in (security.capabilities if security is not None else ())
+        if not _is_capability(name)
+    ]
 
 
 def _autoscaling(scaling: pb.Autoscaling | None) -> list[FieldError]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shoal.krane.deployments.rendering import Rendering
 from shoal.krane.labels import SECRETS, TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE
 from shoal.kube import quantity
 from shoal.kube.objects import Obj
@@ -29,7 +30,9 @@ _CLUSTER_VARIABLES = (
 )
 
 
-def template(state: pb.DeploymentState, labels: Mapping[str, str], selector: Mapping[str, str], secrets: str) -> Obj:
+def template(
+    state: pb.DeploymentState, labels: Mapping[str, str], selector: Mapping[str, str], secrets: str, how: Rendering
+) -> Obj:
     """``secrets`` is a digest of the secrets' versions: a change starts new pods."""
     about: Obj = {"labels": dict(labels)}
     if secrets:
@@ -40,9 +43,9 @@ def template(state: pb.DeploymentState, labels: Mapping[str, str], selector: Map
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _grace_s(state, drain_s),
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": _pod_security(state.security or pb.Security(), how),
         "topologySpreadConstraints": [spread(key, selector) for key in (TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE)],
-        "containers": [_container(state, drain_s, bool(secrets))],
+        "containers": [_container(state, drain_s, bool(secrets), how)],
     }
     if state.node_selector:
         spec["nodeSelector"] = dict(sorted(state.node_selector.items()))
@@ -69,13 +72,13 @@ def mib(amount: int) -> str:
     return quantity.canonical(f"{amount}Mi")
 
 
-def _container(state: pb.DeploymentState, drain_s: int, has_secrets: bool) -> Obj:
+def _container(state: pb.DeploymentState, drain_s: int, has_secrets: bool, how: Rendering) -> Obj:
     made: Obj = {
         "name": CONTAINER,
         "image": state.image,
         "env": _environment(state),
         "resources": _resources(state.resources),
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["NET_RAW"]}},
+        "securityContext": _security(state.security or pb.Security(), how),
     }
     if state.command:
         made["command"] = list(state.command)
@@ -88,6 +91,29 @@ def _container(state: pb.DeploymentState, drain_s: int, has_secrets: bool) -> Ob
     if hook := _before_stop(state, drain_s):
         made["lifecycle"] = {"preStop": hook}
     return made | _probes(state)
+
+
+# what it may do
+
+
+def _pod_security(given: pb.Security, how: Rendering) -> Obj:
+    if how.version == 1:
+        return {"seccompProfile": {"type": "RuntimeDefault"}}
+    made: Obj = {"seccompProfile": {"type": "Unconfined" if given.unconfined else "RuntimeDefault"}}
+    if given.run_as_non_root or how.non_root:
+        made["runAsNonRoot"] = True
+    if given.run_as_user:
+        made["runAsUser"] = given.run_as_user
+    return made
+
+
+def _security(given: pb.Security, how: Rendering) -> Obj:
+    if how.version == 1:
+        return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["NET_RAW"]}}
+    capabilities: Obj = {"drop": ["ALL"]}
+    if given.capabilities:
+        capabilities["add"] = sorted(given.capabilities)
+    return {"allowPrivilegeEscalation": given.privilege_escalation, "capabilities": capabilities}
 
 
 # variables

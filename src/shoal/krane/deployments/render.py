@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.krane.deployments import pod
+from shoal.krane.deployments.rendering import FIRST, Rendering
 from shoal.krane.labels import (
     DEPLOYMENT,
     ENVIRONMENT,
@@ -21,6 +22,7 @@ from shoal.krane.labels import (
     MANAGED_BY,
     NAME,
     PROJECT,
+    RENDER,
     WORKSPACE,
     label_value,
     labels_of,
@@ -50,8 +52,9 @@ class Rendered:
         return (self.namespace, *self.before, self.root, *self.after)
 
 
-def render(state: pb.DeploymentState, owner: Owner, values: Mapping[str, str]) -> Rendered:
-    """``values`` are the plain secrets. The state has been checked."""
+def render(state: pb.DeploymentState, owner: Owner, values: Mapping[str, str], how: Rendering = FIRST) -> Rendered:
+    """``values`` are the plain secrets. The state has been checked. ``how`` changes what objects hold, never which
+    there are, nor their names."""
     labels = labels_of(
         owner, "deployment", state.deployment,
         workspace=state.workspace, project=state.project, environment=state.environment, app=state.app,
@@ -71,7 +74,7 @@ def render(state: pb.DeploymentState, owner: Owner, values: Mapping[str, str]) -
     return Rendered(
         namespace=_namespace(state, owner),
         before=tuple(before),
-        root=_deployment(state, about, labels, selector, _secrets_text(state.secrets) if values else ""),
+        root=_deployment(state, about, labels, selector, _secrets_text(state.secrets) if values else "", how),
         after=tuple(after),
     )
 
@@ -110,17 +113,24 @@ def _secrets_text(secrets: Sequence[pb.SealedSecret]) -> str:
 
 
 def _deployment(
-    state: pb.DeploymentState, about: Obj, labels: Mapping[str, str], selector: Mapping[str, str], secrets: str
+    state: pb.DeploymentState,
+    about: Obj,
+    labels: Mapping[str, str],
+    selector: Mapping[str, str],
+    secrets: str,
+    how: Rendering,
 ) -> Obj:
     spec: Obj = {
         "selector": {"matchLabels": dict(selector)},
-        "template": pod.template(state, labels, selector, secrets),
+        "template": pod.template(state, labels, selector, secrets, how),
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}},
         "progressDeadlineSeconds": PROGRESS_S,
         "revisionHistoryLimit": _HISTORY,
     }
     if not _is_scaled(state):
         spec["replicas"] = state.replicas if state.running else 0
+    if how.text:
+        about = {**about, "annotations": {RENDER: how.text}}
     return _object("apps/v1", "Deployment", about, spec=spec)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fleet_world import ADMIN, EDITOR, World, a_fleet, an_app, doc, ref
+from sqlalchemy import select
 
 from shoal.control.database import tables
 from shoal.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound
@@ -104,6 +105,19 @@ async def test_a_changed_template_makes_a_new_revision_beside_the_old_one(tmp_pa
         old = await world.rows(tables.Deployment, tables.Deployment.id == first)
         assert (old[0].image, old[0].status) == ("shop/web:1", "ready")
         assert (await world.app()).live_deployment_id == first
+
+
+async def test_the_contents_of_an_earlier_revision_are_rendered_as_they_were(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await world.apply(an_app())
+        async with world.databases.of("default").transaction() as tx:
+            first = await tx.session.scalar(select(tables.Deployment))
+            first.template = {name: value for name, value in first.template.items() if name != "render"}  # of before
+        await world.apply(an_app(image="shop/web:2"))
+        assert (await world.deployment()).template["render"] == 2
+        await world.apply(an_app())
+        again = await world.deployment()
+        assert (again.revision, again.template["render"]) == (3, 1), "it ran by these rules, so it goes back to them"
 
 
 async def test_a_revision_that_never_became_ready_is_replaced_at_once(tmp_path: Path) -> None:

@@ -131,17 +131,34 @@ def test_what_pods_are_made_of_makes_a_revision() -> None:
         {"image": "b"}, {"command": ["x"]}, {"args": ["x"]}, {"env": {"A": "1"}}, {"secrets": ["s"]},
         {"resources": {"cpu": "1"}}, {"port": 81}, {"protocol": "h2c"}, {"healthcheck": {"tcp": {}}},
         {"shutdownSignal": "SIGINT"}, {"terminationSeconds": 5}, {"git": {"sha": "abcd"}},
-        {"nodeSelector": {"a": "b"}}, {"placement": {"tolerations": [{"key": "a", "operator": "Exists"}]}},
+        {"nodeSelector": {"a": "b"}}, {"security": {"capabilities": ["CHOWN"]}}, {"placement": {"tolerations": [{"key": "a", "operator": "Exists"}]}},
     ):  # fmt: skip
         changed = read_app_spec({**base, **change})
         assert template_hash(template_of(changed)) != template_hash(template_of(read_app_spec(base))), change
+
+
+def test_a_field_that_earlier_templates_lack_changes_no_hash_and_goes_with_the_revision() -> None:
+    plain = {"image": "a", "topology": []}
+    for same in ({"security": {}}, {"security": {"seccomp": "RuntimeDefault", "runAsNonRoot": False}}):
+        assert template_of(read_app_spec(plain | same)) == template_of(read_app_spec(plain))
+    loose = plain | {"security": {"privilegeEscalation": True}}
+    assert "security" not in spec_of_revision(loose, recorded_template(read_app_spec(plain)))
+    assert spec_of_revision(plain, recorded_template(read_app_spec(loose)))["security"] == loose["security"]
+
+
+def test_the_rules_of_rendering_are_recorded_and_make_no_other_containers() -> None:
+    spec = read_app_spec({"image": "a", "topology": []})
+    first, second = recorded_template(spec, 1), recorded_template(spec)
+    assert (first["render"], second["render"]) == (1, 2)
+    assert containers_of(first, None) == containers_of(second, None) == containers_of(template_of(spec), None)
+    assert "render" not in spec_of_revision({"image": "b"}, second)
 
 
 IN_PLACE = {"topology", "autoscaling", "desired", "drift", "placement", "readiness", "rollout"}
 
 
 def test_every_field_of_an_app_is_in_the_template_or_known_to_change_in_place() -> None:
-    template = set(template_of(read_app_spec({"image": "a"})))
+    template = set(template_of(read_app_spec({"image": "a", "security": {"runAsNonRoot": True}})))
     for field in fields(AppSpec):
         head, *rest = field.name.split("_")
         named = head + "".join(part.title() for part in rest)

@@ -295,3 +295,22 @@ def test_whatever_is_written_is_read_or_refused_and_never_breaks_the_reader(kind
         parse(document)
     except (Invalid, BadRequest):
         pass
+
+
+@pytest.mark.parametrize(
+    ("security", "field"),
+    [
+        ({"capabilities": ["CAP_CHOWN"]}, "spec.security.capabilities[0]"),
+        ({"capabilities": ["ALL"]}, "spec.security.capabilities[0]"),
+        ({"runAsUser": 0}, "spec.security.runAsUser"),
+        ({"seccomp": "Localhost"}, "spec.security.seccomp"),
+        ({"privileged": True}, "spec.security.privileged"),
+        ({"runAsNonRoot": "yes"}, "spec.security.runAsNonRoot"),
+    ],
+)
+def test_what_containers_may_do_is_checked_field_by_field(security: dict[str, Any], field: str) -> None:
+    spec = {"image": "a", "topology": [{"region": "eu"}], "security": security}
+    metadata = {"name": "web", "project": "shop", "environment": "prod"}
+    with pytest.raises(Invalid) as refused:
+        parse({"apiVersion": "shoal.dev/v1", "kind": "App", "metadata": metadata, "spec": spec})
+    assert [error.field for error in refused.value.errors] == [field]

@@ -42,7 +42,7 @@ SCALED = {"autoscaling": pb.Autoscaling(min=2, max=5, cpu_percent=70, memory_per
 def test_every_field_of_the_wire_changes_what_is_rendered_or_is_listed_as_not_for_kubernetes():
     by_command = pb.HealthCheck(kind="exec", command=["true"])
     states = [full_state(), full_state(**SCALED), full_state(healthcheck=by_command)]
-    unused = unused_fields(states, lambda each: render(each, OWNER, SECRETS))
+    unused = unused_fields(states, lambda each: rendered(each, **SECRETS))
     assert unused == NOT_FOR_KUBERNETES
 
 

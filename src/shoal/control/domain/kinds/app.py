@@ -7,6 +7,7 @@ from typing import Any
 
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.checks import (
+    is_capability,
     is_image,
     is_name,
     is_path,
@@ -22,6 +23,8 @@ from shoal.kube.names import is_label_value, is_qualified_name
 MAX_REPLICAS = 10_000
 MAX_REGIONS = 2000
 SIGNALS = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGKILL")
+SECCOMP = ("RuntimeDefault", "Unconfined")
+MAX_USER = 2**31 - 1
 MIB = 1024 * 1024
 DEFAULT_SURGE = "25%"
 
@@ -93,6 +96,28 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
+class Security:
+    """What the containers may do besides what all may: as few as possible by default."""
+
+    run_as_non_root: bool = False
+    run_as_user: int = 0  # 0: the image's
+    capabilities: tuple[str, ...] = ()  # kept of those that are dropped
+    privilege_escalation: bool = False
+    seccomp: str = SECCOMP[0]
+
+    def as_json(self) -> dict[str, Any]:
+        """Only what differs from the default."""
+        found: dict[str, Any] = {
+            "runAsNonRoot": self.run_as_non_root,
+            "runAsUser": self.run_as_user,
+            "capabilities": sorted(self.capabilities),
+            "privilegeEscalation": self.privilege_escalation,
+            "seccomp": self.seccomp if self.seccomp != SECCOMP[0] else "",
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementRules:
     """``spread`` is together (stay in the cluster where the environment's gateway of the region is) or apart."""
 
@@ -156,6 +181,7 @@ class AppSpec:
     desired: str = "running"
     placement: PlacementRules = PlacementRules()
     node_selector: dict[str, str] = field(default_factory=dict)
+    security: Security = Security()
     topology: tuple[RegionSpec, ...] = ()
     readiness: Readiness = Readiness()
     rollout: dict[str, Any] = field(default_factory=dict)  # as written; ``strategy_of`` reads it with the environment's
@@ -183,6 +209,7 @@ def read_app(spec: Reader) -> AppSpec:
         desired=spec.choice("desired", ("running", "stopped"), "running"),
         placement=_placement(spec.part("placement")),
         node_selector=spec.mapping("nodeSelector", keys=is_qualified_name, values=is_label_value),
+        security=_security(spec.part("security")),
         topology=topology,
         readiness=_readiness(spec.part("readiness")),
         rollout=_rollout(spec, [row.region for row in topology]),
@@ -258,6 +285,20 @@ def _git(part: Reader | None) -> dict[str, str]:
     }
     part.close()
     return {name: value for name, value in found.items() if value}
+
+
+def _security(part: Reader | None) -> Security:
+    if part is None:
+        return Security()
+    made = Security(
+        run_as_non_root=part.flag("runAsNonRoot"),
+        run_as_user=part.integer("runAsUser", 0, 1, MAX_USER),
+        capabilities=part.texts("capabilities", check=is_capability, unique=True),
+        privilege_escalation=part.flag("privilegeEscalation"),
+        seccomp=part.choice("seccomp", SECCOMP, SECCOMP[0]),
+    )
+    part.close()
+    return made
 
 
 def _placement(part: Reader | None) -> PlacementRules:

@@ -102,3 +102,13 @@ def is_header(value: str) -> Faults:
 
 def is_sha(value: str) -> Faults:
     return () if _is_sha(value) else ("must be a commit: 4 to 64 hexadecimal digits",)
+
+
+def is_capability(value: str) -> Faults:
+    """As Kubernetes names it."""
+    if _is_capability(value):
+        return ()
+    return ("must be a capability without CAP_, such as NET_BIND_SERVICE",)
+
+
+_is_capability = re.compile(r"(?!CAP_|ALL$)[A-Z][A-Z0-9_]{1,62}", re.ASCII).fullmatch

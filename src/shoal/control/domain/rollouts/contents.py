@@ -1,5 +1,5 @@
 """What makes two revisions the same: their containers in every region and the versions of their secrets; not what git
-says of them. A revision that was taken back is remembered by it."""
+says of them, nor the rules by which agents render them. A revision that was taken back is remembered by it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database.tables import BadRevision, Deployment, Secret
+from shoal.control.domain.plan import RENDER
 
 
 def same_contents(one: Deployment, other: Deployment) -> bool:
@@ -38,4 +39,4 @@ async def bad_revision(session: AsyncSession, app_id: str, digest: str) -> BadRe
 
 
 def _compared(template: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in template.items() if name != "git"}
+    return {name: value for name, value in template.items() if name not in ("git", RENDER)}

@@ -188,6 +188,8 @@ def deployment_state(row: DeploymentRow, where: TopologyRow, secrets: Sequence[S
         node_selector=dict(template.get("nodeSelector") or {}),
         tolerations=[_toleration(each) for each in template.get("tolerations") or ()],
         taken_from=where.taken_from,
+        render=template.get("render") or 0,
+        security=_security(template.get("security")),
     )
 
 
@@ -306,6 +308,18 @@ def _git(found: Mapping[str, Any]) -> pb.Git | None:
         branch=found.get("branch") or "",
         repository=found.get("repository") or "",
         message=found.get("message") or "",
+    )
+
+
+def _security(found: Mapping[str, Any] | None) -> pb.Security | None:
+    if not found:
+        return None
+    return pb.Security(
+        capabilities=list(found.get("capabilities") or ()),
+        privilege_escalation=bool(found.get("privilegeEscalation")),
+        run_as_non_root=bool(found.get("runAsNonRoot")),
+        run_as_user=found.get("runAsUser") or 0,
+        unconfined=found.get("seccomp") == "Unconfined",
     )
 
 

@@ -14,9 +14,10 @@ from shoal.control.domain.kinds.app import (
     PlacementRules,
     RegionSpec,
     Resources,
+    Security,
     Toleration,
 )
-from shoal.control.domain.plan import region_state, template_of
+from shoal.control.domain.plan import recorded_template, region_state
 from shoal.control.service.desired import render
 from shoal.control.service.desired.model import DesiredRow
 from shoal.sync.versions import Version
@@ -31,6 +32,7 @@ SPEC = AppSpec(
     shutdown_signal="SIGINT", termination_seconds=7,
     git={"sha": "abc", "branch": "main", "repository": "r", "message": "m"}, drift="report",
     node_selector={"disk": "fast"},
+    security=Security(True, 1000, ("CHOWN",), True, "Unconfined"),
     placement=PlacementRules(tolerations=(Toleration("k", "Equal", "v", "NoSchedule"),)),
     topology=(
         RegionSpec("eu", 3, Autoscaling(2, 9, 70, 60), Overrides({"B": "3"}, Resources(memory_mib=1024), "nginx:eu")),
@@ -40,7 +42,7 @@ SPEC = AppSpec(
 
 def a_deployment() -> pb.DeploymentState:
     state = region_state(SPEC, SPEC.topology[0])
-    template = template_of(SPEC)
+    template = recorded_template(SPEC)
     row = render.DeploymentRow(
         id="dep_1", workspace="ws_1", project="prj_1", environment="env_1", app="app_1", namespace="ns", name="web-x",
         app_name="web", project_name="shop", environment_name="live", revision=4, image=SPEC.image, template=template,
