@@ -23,11 +23,12 @@ from tests.chaos.writers import Writer, check_stored
 
 from shoal.base.clock import RealClock
 from shoal.base.metrics import Metrics
+from shoal.client.reach import NoOutage
 from shoal.errors import ServiceUnavailable
 from shoal.krane.agent import Agent, AgentDeps
 from shoal.krane.config import JoinFile, KraneConfig, Limits
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import NoOutage, Observer, Owner, Report, StreamHandlers
+from shoal.krane.model import Observer, Owner, Report, StreamHandlers
 from shoal.sync.keys import StreamKind
 from shoal.testing.broken_fleet import broken_fleet
 from shoal.testing.databases import PostgresServer, RedisServer

@@ -6,6 +6,8 @@ line, and so does the first that succeeds again: whoever else sees ``TransportEr
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.client.errors import TransportError
@@ -15,18 +17,41 @@ OUTAGE_S = 10.0  # shorter ones are no news to others than the log
 log = get_logger("client")
 
 
+class Outage(Protocol):
+    """Whether the API server can be used."""
+
+    def problem(self, at_least_s: float = 0.0) -> str:
+        """Why not; empty when it can, or when that began less than ``at_least_s`` ago."""
+
+    @property
+    def problem_s(self) -> float:
+        """For how long it could not be used."""
+
+    @property
+    def unheard_s(self) -> float:
+        """How long ago it answered last."""
+
+
+class NoOutage:
+    """In the process of the API server."""
+
+    problem_s = 0.0
+    unheard_s = 0.0
+
+    def problem(self, at_least_s: float = 0.0) -> str:
+        return ""
+
+
 class Reach:
+    """Implements ``Outage``."""
+
     def __init__(self, url: str, *, clock: Clock) -> None:
         self._url = url
         self._clock = clock
         self._since_s: float | None = None  # of the first failure since the last success, on the monotonic clock
         self._told = False
         self.reason = ""  # why the last request failed; empty: it succeeded
-        self.heard_s: float | None = None  # when the server last sent anything, on the monotonic clock
-
-    def heard(self) -> None:
-        """Something came from the server, for example on a watch."""
-        self.heard_s = self._clock.monotonic()
+        self._answered_s = clock.monotonic()
 
     def answered(self, status: int, reason: str = "") -> None:
         """The server answered a request. A refusal of the credentials is as bad as none; so is an error of its own, as
@@ -45,13 +70,15 @@ class Reach:
             error.told = True
 
     def problem(self, at_least_s: float = 0.0) -> str:
-        """Why the cluster cannot be reached; empty when it can, or when this began less than ``at_least_s`` ago."""
         return self.reason if self._since_s is not None and self.problem_s >= at_least_s else ""
 
     @property
     def problem_s(self) -> float:
-        """For how long it could not be reached."""
         return 0.0 if self._since_s is None else self._clock.monotonic() - self._since_s
+
+    @property
+    def unheard_s(self) -> float:
+        return self._clock.monotonic() - self._answered_s
 
     def _fail(self, reason: str, *, tell: bool) -> None:
         self.reason = reason
@@ -62,7 +89,7 @@ class Reach:
             log.warning("the cluster's API server cannot be used", url=self._url, reason=reason)
 
     def _succeed(self) -> None:
-        self.heard()
+        self._answered_s = self._clock.monotonic()
         if self._told:
             log.warning("the cluster's API server answers again", url=self._url, outage_s=round(self.problem_s, 1))
         self._since_s, self._told, self.reason = None, False, ""

@@ -23,7 +23,7 @@ from shoal.base.logs import get_logger
 from shoal.base.supervision import supervise
 from shoal.base.tasks import run_all, wait_first
 from shoal.client import LostLease
-from shoal.client.reach import OUTAGE_S
+from shoal.client.reach import OUTAGE_S, Outage
 from shoal.errors import ApiError, Forbidden, Unauthorized
 from shoal.krane.cache import Cache, CacheOwner, Offload
 from shoal.krane.config import JoinFile, KraneConfig
@@ -31,7 +31,7 @@ from shoal.krane.controller import Controller, ControllerDeps, DeploymentControl
 from shoal.krane.guard import Guard
 from shoal.krane.identity import Home, KeyPair
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import ControlPlane, Fenced, MakeHandlers, Outage, Owner
+from shoal.krane.model import ControlPlane, Fenced, MakeHandlers, Owner
 from shoal.krane.rights import with_grant
 from shoal.krane.session import AgentSession
 from shoal.reconcile.leader import Elector

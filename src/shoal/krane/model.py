@@ -104,25 +104,6 @@ class StreamHandlers:
     observer: Observer
 
 
-class Outage(Protocol):
-    """Whether the cluster's API server can be used, as requests show."""
-
-    def problem(self, at_least_s: float = 0.0) -> str:
-        """Why not; empty when it can, or when that began less than ``at_least_s`` ago."""
-
-    @property
-    def problem_s(self) -> float: ...
-
-
-class NoOutage:
-    """In the process of the API server."""
-
-    problem_s = 0.0
-
-    def problem(self, at_least_s: float = 0.0) -> str:
-        return ""
-
-
 MakeHandlers = Callable[[Owner, bytes], dict[StreamKind, StreamHandlers]]
 """Builds the handlers of both streams once the fleet is known; the bytes are the agent's private X25519 key."""
 

@@ -84,8 +84,11 @@ class Freshness(StrEnum):
 
     INITIALIZING = "initializing"  # claimed, first sync not complete
     HEALTHY = "healthy"
-    STALE = "stale"  # connected, but silent for three intervals
+    STALE = "stale"  # connected, but silent for three intervals, or its API server cannot be used
     DISCONNECTED = "disconnected"  # the last known state, with its age
+
+
+FORBIDDEN = "forbidden"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +114,7 @@ class Cluster:
     epoch: int = 0
     connected_at_s: float = 0.0  # wall time; 0: not connected
     heard_at_s: float = 0.0  # wall time of the last message
+    reason: str = ""  # why it is stale, if that is known
     kinds: tuple[KindStatus, ...] = ()
 
 

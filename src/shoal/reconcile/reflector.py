@@ -137,8 +137,9 @@ class Reflector:
         """An outage is one line, however often it is tried again and however many watch: a stream that breaks is opened
         again at once, and a client whose requests fail has said so."""
         reason = str(error or "it ended at once")
-        is_told = isinstance(error, TransportError) and (self.failures == 1 or error.told)
-        known = reason == self._told or is_told
+        known = reason == self._told
+        if isinstance(error, TransportError):
+            known = known or self.failures == 1 or error.told
         say = self._log.debug if known else self._log.warning
         self._told = reason if not known else self._told
         say("the watch failed", reason=reason, delay_s=round(delay_s, 3))

@@ -38,6 +38,7 @@ from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all
 from shoal.client import Client
+from shoal.client.reach import NoOutage
 from shoal.navigator.digest import KindDigest, fingerprint
 from shoal.navigator.edge.config import ConnectionConfig, EdgeConfig, KubernetesConfig
 from shoal.navigator.edge.edge import Edge
@@ -391,7 +392,7 @@ async def running_edge(
     around = EdgeProcessDeps(RealClock(), Ids(), Random(), EdgeMetrics(Metrics()))
     quick: dict[str, Any] = {"connection": QUICK, "kubernetes": QUICK_READS}
     config = EdgeConfig(join=join, **(quick | settings))
-    async with opened_edge(config, client, ports or ProxiedPorts(client), around) as edge:
+    async with opened_edge(config, client, ports or ProxiedPorts(client), around, NoOutage()) as edge:
         running = asyncio.create_task(edge.run(), name="edge")
         try:
             yield edge

@@ -249,6 +249,7 @@ async def test_rows_are_kept_and_sent_while_the_api_is_unavailable() -> None:
         switch.cut = True
         await switch.break_streams()
         await manager.until(lambda: manager.model.state("pods") == "failing")
+        await manager.until(lambda: "synced" not in {manager.model.state(name) for name in ("services", "nodes")})
         manager.model.rows.clear()  # another manager, which knows nothing
         manager.end()
         await manager.until(lambda: manager.model.keys("pods") == {"shop/front-v1-0"})

@@ -18,12 +18,13 @@ from shoal.base.clock import FakeClock
 from shoal.base.metrics import Metrics
 from shoal.base.settings import load
 from shoal.client import Reach, Unreachable
+from shoal.client.reach import NoOutage, Outage
 from shoal.errors import AlreadyExists, ConfigError, Conflict, Forbidden, ServiceUnavailable, Unauthorized
 from shoal.krane.agent import Agent, AgentDeps
 from shoal.krane.config import JoinFile, KraneConfig, Limits, read_join_file
 from shoal.krane.identity import Home
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import Fenced, NoOutage, Outage, Owner, StreamHandlers
+from shoal.krane.model import Fenced, Owner, StreamHandlers
 from shoal.krane.rights import GRANT
 from shoal.reconcile.leader import ElectionConfig, Elector, LockRecord
 from shoal.sync.digest import bucket_of

@@ -24,6 +24,7 @@ from shoal.base.settings import setting
 from shoal.base.tasks import wait_first
 from shoal.client import Client, Reach, connect, load
 from shoal.client.credentials import RereadCredentials
+from shoal.client.reach import Outage
 from shoal.krane.agent import Agent, AgentDeps
 from shoal.krane.config import KraneConfig
 from shoal.krane.election import make_elector
@@ -31,7 +32,6 @@ from shoal.krane.handlers import make_handlers
 from shoal.krane.joining import JoinFileReader
 from shoal.krane.labels import FIELD_MANAGER_KRANE
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import Outage
 from shoal.krane.stream import Connection, Times
 
 

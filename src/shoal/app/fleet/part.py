@@ -11,9 +11,9 @@ from shoal.app.components import ComponentDeps
 from shoal.app.embedded import EmbeddedPart
 from shoal.app.fleet.agent import AgentProcessDeps, make_agent
 from shoal.app.settings import KRANE, read_settings
+from shoal.client.reach import NoOutage
 from shoal.krane import rbac
 from shoal.krane.config import KraneConfig
-from shoal.krane.model import NoOutage
 
 USER = f"system:serviceaccount:{rbac.NAMESPACE}:{rbac.SERVICE_ACCOUNT}"
 

@@ -21,9 +21,11 @@ from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
 from shoal.base.settings import setting
 from shoal.base.tasks import wait_first
-from shoal.client import AccessConfig, Client, connect, load
+from shoal.client import AccessConfig, Client, Reach, connect, load
 from shoal.client.client import error_of
+from shoal.client.credentials import RereadCredentials
 from shoal.client.http import HttpTransport
+from shoal.client.reach import Outage
 from shoal.navigator.edge.config import EdgeConfig, EdgeJoinFile, RequestConfig, read_join_file
 from shoal.navigator.edge.edge import Edge, EdgeDeps
 from shoal.navigator.edge.metrics import EdgeMetrics
@@ -61,12 +63,23 @@ async def run_edge(
     metrics = Metrics()
     process = EdgeProcessDeps(RealClock(), Ids(), Random(), EdgeMetrics(metrics))
     access = load(config.kubeconfig, context=config.context)
+    reach = Reach(access.url, clock=process.clock)
+    credentials = RereadCredentials(
+        access, lambda: load(config.kubeconfig, context=config.context), clock=process.clock
+    )
     config = replace(config, port=config.port or any_free(config.host))
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(connect(access, clock=process.clock, user_agent=_AGENT))
-        ports = PortForward(access, clock=process.clock, random_bytes=process.random.randbytes)
-        edge = await stack.enter_async_context(opened_edge(config, client, ports, process))
-        reloading.apply = edge.configure
+        client = await stack.enter_async_context(
+            connect(access, clock=process.clock, user_agent=_AGENT, credentials=credentials, reach=reach)
+        )
+        ports = PortForward(access, clock=process.clock, random_bytes=process.random.randbytes, credentials=credentials)
+        edge = await stack.enter_async_context(opened_edge(config, client, ports, process, reach))
+
+        def reload(settings: EdgeSettings) -> None:
+            edge.configure(settings)
+            credentials.reread()
+
+        reloading.apply = reload
         app = health_app(edge.livez, edge.readyz, metrics, edge.status)
         await stack.enter_async_context(small_serving(app, host=config.host, port=config.port, clock=process.clock))
         on_ready()
@@ -75,7 +88,7 @@ async def run_edge(
 
 @asynccontextmanager
 async def opened_edge(
-    config: EdgeConfig, client: Client, ports: PodPorts, process: EdgeProcessDeps
+    config: EdgeConfig, client: Client, ports: PodPorts, process: EdgeProcessDeps, outage: Outage
 ) -> AsyncIterator[Edge]:
     """An edge that is ready to ``run``; its connections are closed on exit."""
     join = read_join_file(config.join)
@@ -100,6 +113,7 @@ async def opened_edge(
                 name=name[:_NAME_CHARACTERS],
                 software=f"shoal/{__version__}",
                 metrics=process.metrics,
+                outage=outage,
                 clock=process.clock,
                 random=process.random.random,
             )

@@ -9,6 +9,7 @@ from typing import Any
 from shoal.app.components import ComponentDeps
 from shoal.app.embedded import EmbeddedPart
 from shoal.app.navigator.edge import EdgeProcessDeps, opened_edge
+from shoal.client.reach import NoOutage
 from shoal.navigator.edge import rbac
 from shoal.navigator.edge.config import EdgeConfig
 from shoal.navigator.edge.metrics import EdgeMetrics
@@ -35,6 +36,6 @@ class EdgePart(EmbeddedPart):
         deps = self.deps
         client = deps.connect(USER)
         process = EdgeProcessDeps(deps.clock, deps.ids, deps.random, self._metrics)
-        async with opened_edge(self._config, client, ProxiedPorts(client), process) as edge:
+        async with opened_edge(self._config, client, ProxiedPorts(client), process, NoOutage()) as edge:
             self.readyz = edge.readyz
             await edge.run()

@@ -13,6 +13,8 @@ from shoal.cli.printers import Format, indented, put, put_rows, render
 
 app = new_app("Save queries as checks, and show their results.", group=True)
 
+_STATES = {True: "ok", False: "failed", None: "unknown"}
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="name of the check")]
 
 
@@ -23,7 +25,8 @@ def run(
     at: At = "",
     context: ContextName = "",
 ) -> None:
-    """Show the results of checks, with examples of failures. The exit code is 1 if one fails."""
+    """Show the results of checks, with examples of failures. The exit code is 1 if one fails, or is unknown because a
+    kind may not be read."""
     with opened(context) as rest:
         answer = rest.get(path_of("checks", name or "results"), at=at)
     warn_about_stale(answer)
@@ -34,7 +37,7 @@ def run(
 
 
 def _results(items: list[dict[str, Any]]) -> str:
-    rows = [{**each, "check": each["name"], "state": "ok" if each["ok"] else "failed", "found": each["total"]}
+    rows = [{**each, "check": each["name"], "state": _STATES[each["ok"]], "found": each["total"]}
             for each in items]  # fmt: skip
     lines = [render(rows, ("check", "state", "found", "expect", "query"))]
     for each in items:

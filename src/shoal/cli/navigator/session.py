@@ -81,7 +81,17 @@ def warn_about_stale(answer: Mapping[str, Any], warned: set[str] | None = None) 
             warned.add(state)
         ago = each.get("heardSecondsAgo")
         since = f", last report {duration(ago)} ago" if ago is not None else ", no report yet"
-        sys.stderr.write(f"note: {state}{since}\n")
+        sys.stderr.write(f"note: {state}{since}{_because(each)}\n")
+    for each in answer.get("forbidden") or ():
+        state = f"{each['kind']} of cluster {each['cluster']} may not be read"
+        if warned is None or state not in warned:
+            sys.stderr.write(f"note: {state}: {each['error']}\n")
+        if warned is not None:
+            warned.add(state)
+
+
+def _because(stale: Mapping[str, Any]) -> str:
+    return f": {stale['reason']}" if stale.get("reason") else ""
 
 
 def pages(rest: Rest, path: str, most: int, **params: Any) -> dict[str, Any]:

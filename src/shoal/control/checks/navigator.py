@@ -68,6 +68,8 @@ def found_nothing(reply: HttpReply, clusters: tuple[str, ...]) -> CheckAnswer:
         found = orjson.loads(reply.body)
         total, items = int(found["total"]), found["items"]
         stale = sorted({str(each["cluster"]) for each in found["notFresh"]} & set(clusters))
+        forbidden = [each for each in found.get("forbidden") or () if each["cluster"] in clusters]
+        unread = sorted({f"{each['kind']} of {each['cluster']}" for each in forbidden})
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return CheckAnswer(passed=None, reason="the answer of the navigator is malformed")
     numbers = {"found": total}
@@ -76,6 +78,9 @@ def found_nothing(reply: HttpReply, clusters: tuple[str, ...]) -> CheckAnswer:
         return CheckAnswer(passed=False, reason=f"the query found {total}: {shown}", numbers=numbers)
     if stale:
         why = f"the query found nothing, but the navigator has no fresh state of {', '.join(stale)}"
+        return CheckAnswer(passed=None, reason=why, numbers=numbers)
+    if unread:
+        why = f"the query found nothing, but the navigator may not read {', '.join(unread)}"
         return CheckAnswer(passed=None, reason=why, numbers=numbers)
     return CheckAnswer(passed=True, reason="the query found nothing", numbers=numbers)
 

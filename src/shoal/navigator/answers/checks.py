@@ -128,4 +128,7 @@ def run_check(check: SavedCheck, view: View, deployments: Callable[[], Deploymen
     result = yield from Runner(view, deployments).steps(query, QueryPage(limit=EXAMPLES))
     total = sum(item["count"] for item in result.items) if query.counted else result.total
     ok = (total == 0) is (check.expect == EMPTY)
+    if total == 0 and result.forbidden:  # there may be some where nothing may be read
+        unread = ", ".join(f"{each.kind} of {each.cluster}" for each in result.forbidden[:EXAMPLES])
+        return {**shown, "ok": None, "total": 0, "examples": [], "error": f"unknown: the edge may not read {unread}"}
     return {**shown, "ok": ok, "total": total, "examples": result.items if not ok and total else [], "error": ""}

@@ -125,6 +125,13 @@ _OF_CLUSTER: Mapping[str, Callable[[Cluster], Any]] = {
     "freshness_of": lambda cluster: str(cluster.freshness),
     "metadata_of": lambda cluster: cluster.metadata,
 }
+KINDS_OF_JOIN: Mapping[str, tuple[str, ...]] = {
+    "services_of": ("endpointslices",),
+    "endpoints_of": ("endpointslices",),
+    "zone_of": ("nodes",),
+}
+"""Kinds that are read for a join."""
+
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "status_of": status_of,
     "workload_of": workload_of,

@@ -149,7 +149,8 @@ class ScopedView:
     def _shown(self, cluster: Cluster) -> Cluster:
         if self.is_whole(cluster.name):
             return cluster
-        return replace(cluster, kinds=tuple(_concealed(each) for each in cluster.kinds))
+        reason = "its API server cannot be used" if cluster.reason else ""
+        return replace(cluster, kinds=tuple(_concealed(each) for each in cluster.kinds), reason=reason)
 
 
 def _concealed(status: KindStatus) -> KindStatus:

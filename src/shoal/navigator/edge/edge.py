@@ -19,6 +19,7 @@ from shoal.base.logs import get_logger
 from shoal.base.supervision import Run, supervise
 from shoal.base.tasks import run_all
 from shoal.client import Client, TransportError
+from shoal.client.reach import Outage
 from shoal.errors import ApiError, ConfigError
 from shoal.navigator.edge.calls.reading import ProxyCalls
 from shoal.navigator.edge.config import EdgeConfig, EdgeJoinFile
@@ -27,6 +28,7 @@ from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, SYNCED, WAITING
 from shoal.navigator.edge.mesh.watching import ControlPlanes
 from shoal.navigator.edge.metrics import EdgeMetrics
 from shoal.navigator.edge.options import shown_options, with_options
+from shoal.navigator.edge.probe import HangProbe
 from shoal.navigator.edge.protocol import Claim, EdgeMachine
 from shoal.navigator.edge.reading import ROW
 from shoal.navigator.edge.requests.answers import Answers
@@ -56,13 +58,15 @@ class EdgeDeps:
     metrics: EdgeMetrics
     clock: Clock
     random: Callable[[], float]
+    outage: Outage  # of the cluster's API server
 
 
 class _Reports:
     """Passes rows and statuses to the machine."""
 
-    def __init__(self, machine: EdgeMachine, clock: Clock) -> None:
+    def __init__(self, machine: EdgeMachine, clock: Clock, outage: Outage) -> None:
         self._machine = machine
+        self._outage = outage
         self._clock = clock
         self.wake: Callable[[], None] = lambda: None
 
@@ -81,7 +85,9 @@ class _Reports:
     def status(self, kind: str, state: str, error: str) -> None:
         if self._machine.status(kind, state, error, int(self._clock.wall_s() * 1000)):
             if state in (FORBIDDEN, FAILING):
-                log.warning("a kind cannot be read", kind=kind, state=state, reason=error)
+                known = state == FAILING and self._outage.problem()  # it is in the log already, once for all kinds
+                say = log.debug if known else log.warning
+                say("a kind cannot be read", kind=kind, state=state, reason=error)
             self.wake()
 
 
@@ -96,7 +102,7 @@ class Edge:
         self.machine = EdgeMachine(KINDS, sync=config.sync, connection=config.connection)
         self._identity: ClusterIdentity | None = None
         self._unidentified = ""  # why the cluster is not known
-        reports = _Reports(self.machine, clock)
+        reports = _Reports(self.machine, clock, parts.outage)
         self.watching = Watching(
             parts.client, reports, namespaces=config.namespaces, kubernetes=config.kubernetes,
             events=config.events, clock=clock, random=parts.random, discovery_s=config.discovery_s,
@@ -105,6 +111,9 @@ class Edge:
             parts.client, reports, self.watching.objects("deployments"), clock=clock, random=parts.random,
             backoff=self._backoff(),
         )  # fmt: skip
+        self._probe = HangProbe(
+            parts.client, parts.outage, clock=clock, hangs=self.watching.unreachable, answers=self.watching.reachable
+        )
         self._proxies = Proxies(parts.ports, self._pod, admin_port=config.requests.envoy_admin_port)
         self.calls = ProxyCalls(parts.ports, self.watching.objects("pods"), config.calls, clock=clock)
         answers = Answers(parts.client, self._proxies, self.calls, lambda: self.watching.namespaces, parts.prometheus)
@@ -170,6 +179,7 @@ class Edge:
             "edge/control-planes": self.control_planes.run,
             "edge/calls": self.calls.run,
             "edge/stream": self._report,
+            "edge/probe": self._probe.run,
         }
         await run_all(
             {name: supervise(name, loop, clock=self._deps.clock, ends=(GaveUp,)) for name, loop in loops.items()}
@@ -229,7 +239,9 @@ class Edge:
         cluster or as a standby."""
         waiting = [kind for kind, own_rows in self.machine.kind_rows.items() if own_rows.state == WAITING]
         manager = "ok" if self.stream.state in ("connected", "standby") else self.stream.reason or self._unidentified
+        problem = self._deps.outage.problem()
         checks = {
+            "api": problem or "ok",
             "cluster": "ok" if not waiting else f"not read yet: {', '.join(waiting)}",
             "manager": manager or "not connected yet",
         }

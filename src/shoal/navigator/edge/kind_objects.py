@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from shoal.errors import Forbidden, Unauthorized
+from shoal.errors import Forbidden
 from shoal.kube.objects import Obj
 from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, SYNCED, WAITING
 from shoal.navigator.edge.scopes import WatchScope
@@ -45,7 +45,7 @@ class ScopeObjects:
             return
         self.failures += 1
         place = f"namespace {self.scope.namespace}: " if self.scope.namespace else ""
-        refused = isinstance(error, Forbidden | Unauthorized)
+        refused = isinstance(error, Forbidden)
         self.state, self.error = FORBIDDEN if refused else FAILING, f"{place}{error}"
         if most_failures and self.failures > most_failures:
             self.error += f" (given up after {self.failures} attempts, until the settings change)"

@@ -15,8 +15,8 @@ from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all, run_all, wait_first
-from shoal.client import Client, ResourceType, Scope
-from shoal.errors import Forbidden, NotFound, Unauthorized
+from shoal.client import Client, Disconnected, ResourceType, Scope
+from shoal.errors import Forbidden, NotFound
 from shoal.navigator.edge.config import EventsConfig, KubernetesConfig, NamespaceConfig
 from shoal.navigator.edge.discovery import LOOKS, KindDiscovery
 from shoal.navigator.edge.kind_objects import KindObjects, ScopeObjects
@@ -69,7 +69,7 @@ class _Watched:
 
     def failed(self, error: Exception) -> None:
         """Something that all watches of the kind need has failed."""
-        refused = isinstance(error, Forbidden | Unauthorized)
+        refused = isinstance(error, Forbidden)
         self._rows.status(self.kind.name, FORBIDDEN if refused else FAILING, str(error))
 
     def missing(self) -> None:
@@ -137,6 +137,18 @@ class Watching:
         self._configured.set()
         self._configured = asyncio.Event()
         self._rescope()
+
+    def unreachable(self, reason: str) -> None:
+        """The API server does not answer, although no watch has ended."""
+        for name, watched in self._kinds.items():
+            if not watched.kind.optional or name in self._discovery.found:
+                watched.failed(Disconnected(reason))
+
+    def reachable(self) -> None:
+        """It answers again: the watches stand as they did."""
+        for name, watched in self._kinds.items():
+            if not watched.kind.optional or name in self._discovery.found:
+                watched.settle()
 
     def objects(self, kind: str) -> KindObjects:
         """The objects of a kind as they were read: ``{"metadata": {…}, "row": bytes}``."""

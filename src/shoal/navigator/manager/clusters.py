@@ -1,7 +1,8 @@
 """State of each cluster besides its rows: its edge, the time of its last message, the status of its kinds.
 
-Freshness is derived, never stored: a cluster is healthy while its stream is connected and the last message is at most
-three intervals old. Each edge reports its interval, and keep-alives are more frequent, so the state does not flap.
+Freshness is derived, never stored: a cluster is healthy while its stream is connected, the last message is at most
+three intervals old, and its edge can read something. Each edge reports its interval, and keep-alives are more frequent,
+so the state does not flap.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from dataclasses import dataclass, field
 from shoal.navigator.manager.index import Index
 from shoal.navigator.manager.protocol import SYNCED, WAITING, EdgeSession, Identified
 from shoal.navigator.manager.rows import StoredCluster
-from shoal.navigator.model import Cluster, Freshness, KindStatus
+from shoal.navigator.model import CONTROL_PLANE_CONFIG, Cluster, Freshness, KindStatus
+
+FAILING = "failing"
+_READ = (SYNCED, FAILING)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +54,18 @@ def freshness(known: KnownCluster, now_s: float, *, limit_s: float) -> Freshness
         return Freshness.DISCONNECTED
     if now_s - known.heard_s > limit_s:
         return Freshness.STALE
+    if known.session.complete and unreadable(known.session.statuses):
+        return Freshness.STALE
     return Freshness.HEALTHY if known.session.complete else Freshness.INITIALIZING
+
+
+def unreadable(statuses: Mapping[str, KindStatus]) -> str:
+    """Why nothing of the cluster can be read, as while its API server is away; empty when something can. A kind that it
+    does not serve, or that the edge may not read, says nothing about the others."""
+    read = [each for each in statuses.values() if each.kind != CONTROL_PLANE_CONFIG.name and each.state in _READ]
+    if not read or any(each.state == SYNCED for each in read):
+        return ""
+    return read[0].error or FAILING
 
 
 class Clusters:
@@ -134,4 +149,5 @@ def _describe(known: KnownCluster, state: Freshness, counts: Mapping[str, int]) 
         name=known.name, region=known.metadata.get("region", ""), metadata=known.metadata, freshness=state,
         edge=known.edge, epoch=known.epoch, connected_at_s=known.connected_ms / 1000,
         heard_at_s=known.heard_ms / 1000, kinds=tuple(kinds),
+        reason=unreadable(statuses) if state is Freshness.STALE else "",
     )  # fmt: skip

@@ -13,8 +13,11 @@ from shoal.base.http1.messages import HttpReply
 from shoal.control.checks.navigator import found_nothing
 
 
-def reply(total: int = 0, items: Any = (), stale: tuple[str, ...] = ()) -> HttpReply:
-    found = {"total": total, "items": list(items), "notFresh": [{"cluster": each} for each in stale]}
+def reply(total: int = 0, items: Any = (), stale: tuple[str, ...] = (), forbidden: tuple[str, ...] = ()) -> HttpReply:
+    found = {
+        "total": total, "items": list(items), "notFresh": [{"cluster": each} for each in stale],
+        "forbidden": [{"cluster": each, "kind": "pods", "error": "no"} for each in forbidden],
+    }  # fmt: skip
     return HttpReply(200, {}, orjson.dumps(found))
 
 
@@ -30,6 +33,13 @@ def test_nothing_is_a_verdict_only_with_a_fresh_state_of_these_clusters() -> Non
     away = found_nothing(reply(stale=("ap1", "eu1")), ("eu1",))
     assert away.passed is None and away.reason.endswith("no fresh state of eu1")
     assert found_nothing(reply(1, [{}], stale=("eu1",)), ("eu1",)).passed is False
+
+
+def test_nothing_is_no_verdict_on_what_may_not_be_read() -> None:
+    unread = found_nothing(reply(forbidden=("ap1", "eu1")), ("eu1",))
+    assert unread.passed is None and unread.reason.endswith("may not read pods of eu1")
+    assert found_nothing(reply(forbidden=("ap1",)), ("eu1",)).passed is True
+    assert found_nothing(reply(1, [{}], forbidden=("eu1",)), ("eu1",)).passed is False
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 503])

@@ -160,7 +160,7 @@ def test_a_query_is_answered_with_columns_a_page_the_plan_and_what_may_be_wrong(
     assert first["columns"] == [{"name": "cluster", "type": "text"}, {"name": "name", "type": "text"}]
     assert (len(first["items"]), first["total"]) == (3, 5)
     assert first["plan"] == "namespace shop in all 3 clusters"
-    assert first["notFresh"] == [{"cluster": "us-2", "freshness": "stale", "heardSecondsAgo": 300.0}]
+    assert first["notFresh"] == [{"cluster": "us-2", "freshness": "stale", "heardSecondsAgo": 300.0, "reason": ""}]
     second = ask.get("query", q="pods where namespace = shop select cluster, name", limit=3,
                      **{"continue": first["continue"]})  # fmt: skip
     assert len(second["items"]) == 2

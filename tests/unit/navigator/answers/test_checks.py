@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from shoal.errors import ConfigError, Invalid, NotFound
 from shoal.navigator.answers.checks import FileChecks, MemoryChecks, SavedCheck, new_check, run_check
 from shoal.navigator.answers.fleet import read_deployments
 from shoal.navigator.answers.query.model import QueryError
+from shoal.navigator.model import FORBIDDEN, KindStatus
 from shoal.testing.views import AT_S
 
 WORLD = the_world()
@@ -34,6 +36,24 @@ def test_a_check_holds_or_shows_examples_of_what_is_wrong() -> None:
     missing = run(SavedCheck(name="x", query="pods where region = mars", expect="some"))
     assert (missing["ok"], missing["total"], missing["examples"]) == (False, 0, [])
     assert run(SavedCheck(name="x", query="pods where not ready count"))["total"] == 2
+
+
+def test_what_may_not_be_read_is_unknown_and_never_ok() -> None:
+    world = the_world()
+    at = next(n for n, each in enumerate(world.view.known) if each.name == "us-1")
+    refused = KindStatus(kind="pods", state=FORBIDDEN, error="pods is forbidden", rows=None)
+    world.view.known[at] = replace(world.view.known[at], kinds=(refused,))
+
+    def run_here(query: str, expect: str = "empty") -> dict[str, Any]:
+        return done(run_check(SavedCheck(name="x", query=query, expect=expect), world.view, fleet))
+
+    unknown = run_here("pods where status = Evicted")
+    assert unknown["ok"] is None and unknown["error"] == "unknown: the edge may not read pods of us-1"
+    assert run_here("pods where status = Evicted", "some")["ok"] is None
+    assert run_here("pods where status = CrashLoopBackOff")["ok"] is False, "one was found"
+    assert run_here("pods where ready", "some")["ok"] is True
+    assert run_here("pods where status = Evicted and region = eu")["ok"] is True, "of a cluster where all is read"
+    assert run_here("services where name = nothing")["ok"] is True
 
 
 def test_a_check_whose_query_is_no_longer_valid_fails_with_the_reason() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shoal.navigator.manager.clusters import Clusters, KnownCluster
 from shoal.navigator.manager.index import Index
 from shoal.navigator.manager.protocol import EdgeSession, Identified
-from shoal.navigator.model import Freshness
+from shoal.navigator.model import Cluster, Freshness
 from shoal.testing.managers import digest_of, edge_message
 from shoal.wire.navigator.v1 import navigator_pb as pb
 
@@ -40,6 +40,28 @@ def test_freshness_does_not_flap_while_the_edge_keeps_to_its_interval(gaps: list
         now_s += 30.0 * gap
         clusters.heard(east, now_s, round(now_s * 1000))
     assert clusters.list_(now_s + 91.0)[0].freshness is Freshness.STALE
+
+
+def test_data_is_stale_while_no_kind_can_be_read_and_fresh_while_one_can() -> None:
+    clusters, east = known(interval_s=10.0, kinds=("pods", "services", "gateways", "nodes"))
+    assert east.session is not None
+    states = {"pods": "failing", "services": "synced", "gateways": "missing", "nodes": "forbidden"}
+
+    def told(sequence: int) -> Cluster:
+        statuses = [pb.KindStatus(kind=kind, state=state, error=f"no {kind}") for kind, state in states.items()]
+        assert east.session is not None
+        step = east.session.receive(edge_message("delta", pb.ClusterDelta(statuses=statuses), sequence=sequence))
+        east.session.stored(step)  # type: ignore[arg-type]
+        found = clusters.get("east", 1.0)
+        assert found is not None
+        return found
+
+    assert told(2).freshness is Freshness.HEALTHY
+    states["services"] = "failing"
+    stale = told(3)
+    assert stale.freshness is Freshness.STALE and stale.reason in ("no pods", "no services")
+    states["services"] = "synced"
+    assert (told(4).freshness, told(5).reason) == (Freshness.HEALTHY, "")
 
 
 def test_freshness_goes_from_initializing_over_healthy_and_stale_to_disconnected() -> None:

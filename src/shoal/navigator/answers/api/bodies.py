@@ -62,11 +62,22 @@ class Column(Struct):
     type: str
 
 
+class ForbiddenKind(Struct):
+    """A kind that the answer needed and that the edge of a cluster may not read."""
+
+    cluster: str
+    kind: str
+    error: str
+
+
 class QueryResult(Page, kw_only=True):
+    """``forbidden`` kinds were not, or not all, read: that nothing was found of them says nothing."""
+
     kind: str
     columns: list[Column]
     items: list[Json]
     plan: str
+    forbidden: list[ForbiddenKind]
 
 
 class Service(Struct, rename="camel"):
@@ -232,9 +243,10 @@ class SavedChecks(Struct):
 
 
 class CheckResult(SavedCheck, kw_only=True):
-    """``examples`` are objects that the check must not find; ``error`` is why its query cannot run any more."""
+    """``examples`` are objects that the check must not find. ``ok`` is null when the result is unknown, because a kind
+    may not be read; ``error`` is why, or why the query cannot run any more."""
 
-    ok: bool
+    ok: bool | None
     total: int | None
     examples: list[Json]
     error: str

@@ -105,7 +105,12 @@ def about(view: View) -> dict[str, Any]:
     return {
         "at": moment_text(view.at_s),
         "notFresh": [
-            {"cluster": each.name, "freshness": str(each.freshness), "heardSecondsAgo": ago_s(view, each)}
+            {
+                "cluster": each.name,
+                "freshness": str(each.freshness),
+                "heardSecondsAgo": ago_s(view, each),
+                "reason": each.reason,
+            }
             for each in stale
         ],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -228,6 +229,7 @@ def _result_json(result: QueryResult) -> dict[str, object]:
         "total": result.total,
         "continue": result.position,
         "plan": result.plan,
+        "forbidden": [asdict(each) for each in result.forbidden],
     }
 
 

@@ -11,7 +11,7 @@ import binascii
 import heapq
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -20,17 +20,18 @@ import orjson
 from shoal.errors import BadRequest
 from shoal.navigator.answers.apps import app_rows
 from shoal.navigator.answers.fleet import Deployments
-from shoal.navigator.answers.joins import joins_for
+from shoal.navigator.answers.joins import KINDS_OF_JOIN, joins_for
 from shoal.navigator.answers.query.compiled import BY_NAME, Matching, columns, key_of, matching, order_key
 from shoal.navigator.answers.query.fields import APPS, CLUSTERS
 from shoal.navigator.answers.query.model import Expr, FieldRef, FieldType, Order, Query, QueryField, refs_of
 from shoal.navigator.answers.query.plan import ByField, ByKey, ByLabel, ByNamespace, ByService, Lookup, QueryPlan, plan
-from shoal.navigator.model import Cluster, Row
+from shoal.navigator.model import FORBIDDEN, Cluster, Row
 from shoal.navigator.summaries import SliceSummary
 from shoal.navigator.view import View
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 _COUNT = "count"
+KINDS_OF_KIND = {APPS: ("pods",)}  # of what is made of other kinds
 _TURN = 20_000  # rows: a few milliseconds
 _UNKNOWN = QueryField(name="", type=FieldType.TEXT, code="", nullable=True)
 _by_key = attrgetter(*BY_NAME)
@@ -48,6 +49,15 @@ class Column:
     type: str
 
 
+@dataclass(frozen=True, slots=True)
+class ForbiddenKind:
+    """A kind that the edge of a cluster may not read. Its rows, if any, are from before, or of some namespaces."""
+
+    cluster: str
+    kind: str
+    error: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult:
     """``total`` is how many there are, on all pages; ``position`` is where the next page begins, empty on the last."""
@@ -59,6 +69,7 @@ class QueryResult:
     position: str = ""
     plan: str = ""
     rows: Sequence[Row] = field(default=(), repr=False)  # those of the page; none for counts
+    forbidden: Sequence[ForbiddenKind] = ()  # what the answer needed and an edge may not read: there may be more
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +111,19 @@ class Runner:
         for start in range(0, len(candidates), _TURN):
             found += test(candidates[start : start + _TURN])
             yield
-        return self._counted(query, found, shown) if query.counted else self._listed(query, found, page, shown)
+        result = self._counted(query, found, shown) if query.counted else self._listed(query, found, page, shown)
+        return replace(result, forbidden=self._forbidden(query, clusters))
+
+    def _forbidden(self, query: Query, clusters: Sequence[Cluster]) -> tuple[ForbiddenKind, ...]:
+        needs = {need for ref in refs_of(query.where) for need in ref.field.needs}
+        kinds = {*query.kind.reported, *KINDS_OF_KIND.get(query.kind.name, ())}
+        kinds |= {kind for need in needs for kind in KINDS_OF_JOIN.get(need, ())}
+        return tuple(
+            ForbiddenKind(cluster.name, status.kind, status.error)
+            for cluster in clusters
+            for status in cluster.kinds
+            if status.kind in kinds and status.state == FORBIDDEN
+        )
 
     def scan(self, query: Query) -> list[Row]:
         """Every row that matches, found without a plan: what plans are compared with."""

@@ -13,7 +13,7 @@ from shoal.base.clock import Clock
 from shoal.base.supervision import supervise
 from shoal.base.tasks import OwnedTasks, beside, cancel_all
 from shoal.client import Client, Scope, builtin
-from shoal.errors import Forbidden, Unauthorized
+from shoal.errors import Forbidden
 from shoal.kube.objects import Obj
 from shoal.navigator.edge.kind_objects import KindObjects
 from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, SYNCED
@@ -113,7 +113,7 @@ class ControlPlanes:
             except ValueError as problem:
                 state, error = FAILING, str(problem)
             if read.error is not None:
-                state = FORBIDDEN if isinstance(read.error, Forbidden | Unauthorized) else FAILING
+                state = FORBIDDEN if isinstance(read.error, Forbidden) else FAILING
                 error = str(read.error)
             self._rows.put(KIND, *control_plane(istiod, mesh))
         self._rows.ready(KIND)

@@ -21,7 +21,7 @@ from shoal.base.http1.messages import request_bytes
 from shoal.base.websocket import Decoder, Opcode, WebSocketError, decode_channel, encode, encode_channel
 from shoal.client import AccessConfig, builtin
 from shoal.client.client import error_of
-from shoal.client.credentials import credentials_of, tls_context
+from shoal.client.credentials import Credentials, credentials_of, tls_context
 from shoal.errors import BadRequest, ServiceUnavailable, TooLarge
 
 _SUBPROTOCOL = websocket.V4
@@ -33,11 +33,18 @@ _CONNECT_S = 10.0
 class PortForward:
     """Ports of pods of one cluster, as one user. ``random_bytes`` is for keys and masks."""
 
-    def __init__(self, access: AccessConfig, *, clock: Clock, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        access: AccessConfig,
+        *,
+        clock: Clock,
+        random_bytes: Callable[[int], bytes],
+        credentials: Credentials | None = None,
+    ) -> None:
         self._access = access
         self._clock = clock
         self._random_bytes = random_bytes
-        self._credentials = credentials_of(access, clock=clock)
+        self._credentials = credentials or credentials_of(access, clock=clock)
 
     async def get(self, namespace: str, pod: str, port: int, path: str) -> bytes:
         """The body of an HTTP answer of that port."""
