@@ -191,7 +191,7 @@ COMMANDS = (
     Command(
         name="cluster",
         group=_START,
-        summary="run one Kubernetes-compatible cluster",
+        summary="let a Kubernetes cluster join the fleet or leave it; run one Kubernetes-compatible cluster",
         target="shoal.app.commands.cluster:app",
         extra="cluster",
     ),

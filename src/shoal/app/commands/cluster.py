@@ -1,4 +1,4 @@
-"""``shoal cluster``: runs one cluster in this process, and replaces its certificate authority."""
+"""``shoal cluster``: runs one cluster in this process; Kubernetes clusters join the fleet and leave it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from shoal.app.commands.cluster_join import join, leave
 from shoal.app.commands.options import LogLevel, StopOnEof
 from shoal.app.commands.rotate_ca import MONTH, Overlap, rotate_ca
 from shoal.app.config import AVAILABLE_COMPONENTS, DEFAULT_PORT, LOOPBACK, opened_config
@@ -16,7 +17,9 @@ from shoal.app.processes import run_loop, start_logs, stop_when_stdin_ends
 from shoal.app.settings import CLUSTER, read_settings
 from shoal.cli.apps import new_app
 
-app = new_app("Run one Kubernetes-compatible cluster.", group=True)
+app = new_app("Let Kubernetes clusters join the fleet, or run one Kubernetes-compatible cluster.", group=True)
+app.command("join")(join)
+app.command("leave")(leave)
 
 _COMPONENTS = ",".join(AVAILABLE_COMPONENTS)
 

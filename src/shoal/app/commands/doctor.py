@@ -17,6 +17,7 @@ from typing import Annotated
 
 import typer
 
+from shoal.app.commands.doctor_cluster import cluster
 from shoal.app.config import DEFAULT_PORT, LOOPBACK
 from shoal.app.home import directory
 from shoal.app.kubectl import OLDEST_KUBECTL, find_kubectl, kubectl_version
@@ -25,7 +26,8 @@ from shoal.cli.apps import new_app
 from shoal.cli.options import Output
 from shoal.cli.printers import Format, put_rows
 
-app = new_app("Check that this machine meets Shoal's requirements.")
+app = new_app("Check that this machine meets Shoal's requirements, or that a cluster can join the fleet.")
+app.command("cluster")(cluster)
 
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_SQLITE = (3, 35)  # the first with RETURNING
@@ -48,12 +50,16 @@ class DoctorCheck:
     fix: str = ""
 
 
-@app.command()
+@app.callback(invoke_without_command=True)
 def doctor(
+    context: typer.Context,
     dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Check that this machine meets Shoal's requirements; exit code 1 if a required one is missing."""
+    """Check that this machine meets Shoal's requirements; exit code 1 if a required one is missing. `shoal doctor
+    cluster` checks a cluster instead."""
+    if context.invoked_subcommand is not None:
+        return
     checks = list(examine(directory(dir)))
     put_rows([asdict(check) for check in checks], ("name", "verdict", "found", "fix"), output)
     if any(check.verdict is CheckResult.FAILED for check in checks):

@@ -39,6 +39,14 @@ _NO_IMAGE = (
 )
 
 
+def check_image(image: str) -> None:
+    """``ConfigError`` unless an image is named."""
+    if not image:
+        raise ConfigError(_NO_IMAGE)
+    if any(each.isspace() for each in image):
+        raise ConfigError(f"image is {image!r}: use REGISTRY/NAME:TAG, without spaces")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyVariables:
     """The HTTP proxy of the agents' pods, for connections that leave the cluster."""
@@ -65,10 +73,7 @@ class AgentPlan:
     version: str = ""
 
     def __post_init__(self) -> None:
-        if not self.image:
-            raise ConfigError(_NO_IMAGE)
-        if any(each.isspace() for each in self.image):
-            raise ConfigError(f"image is {self.image!r}: use REGISTRY/NAME:TAG, without spaces")
+        check_image(self.image)
         if self.replicas < 1:
             raise ConfigError(f"replicas is {self.replicas}: use 1 or more")
 
@@ -77,6 +82,13 @@ class AgentPlan:
         """The names of the Deployments that the plan has."""
         has_edge, has_sharding = self.edge is not None, self.sharding and not self.namespaces
         return (KRANE, *([EDGE] if has_edge else []), *([SHARD_MANAGER] if has_sharding else []))
+
+
+def draft(image: str, *, namespaces: Sequence[str] = (), edge: bool = True, sharding: bool = True) -> AgentPlan:
+    """A plan without tokens, to examine a cluster with."""
+    stand_in = {"url": "https://control.invalid"}
+    chosen = tuple(namespaces)
+    return AgentPlan(image=image, krane=stand_in, edge=stand_in if edge else None, namespaces=chosen, sharding=sharding)
 
 
 def manifests(plan: AgentPlan) -> list[Obj]:
@@ -154,7 +166,7 @@ def _secret(plan: AgentPlan) -> Obj:
 
 def _arguments(name: str, plan: AgentPlan) -> tuple[list[str], int]:
     """The arguments of the image's entry point `shoal`, and the port of health and metrics."""
-    health = ["--host", "0.0.0.0", "--port"]
+    health = ["--host", "$(POD_IP)", "--port"]
     if name == KRANE:
         files = ["--join", f"{CONFIG_DIR}/{KRANE_FILE}", "--dir", f"{STATE_DIR}/krane"]
         return ["krane", "start", *files, *health, str(KRANE_PORT)], KRANE_PORT
@@ -177,7 +189,8 @@ def _variables(name: str, plan: AgentPlan) -> list[Obj]:
         inside = ("$(KUBERNETES_SERVICE_HOST)", ".svc", ".cluster.local", "localhost", "127.0.0.1")
         found["HTTPS_PROXY"] = plan.proxy.https_proxy
         found["NO_PROXY"] = ",".join([*inside, *([plan.proxy.no_proxy] if plan.proxy.no_proxy else [])])
-    return [{"name": key, "value": value} for key, value in found.items()]
+    own_address = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    return [own_address, *({"name": key, "value": value} for key, value in found.items())]
 
 
 def _deployment(name: str, plan: AgentPlan) -> Obj:

@@ -139,4 +139,4 @@ def test_without_a_navigator_there_is_no_edge() -> None:
 
 def variables(deployment: Any) -> dict[str, str]:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    return {each["name"]: each["value"] for each in container["env"]}
+    return {each["name"]: each["value"] for each in container["env"] if "value" in each}
