@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -63,8 +64,15 @@ def start(
     join_url: Annotated[
         list[str] | None,
         typer.Option(
-            help="URL in the join files of agents, the preferred one first; may be repeated; default: its own, then "
-            "those of the control planes that --credentials came from"
+            help="URL in the join files of agents, the preferred one first; may be repeated; default: --advertise-url, "
+            "then those of the control planes that --credentials came from"
+        ),
+    ] = None,
+    advertise_url: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="URL at which clusters and users reach it, in its certificate, in join files and contexts; may be "
+            "repeated, preferred first; default: its address on this machine"
         ),
     ] = None,
     navigator: Annotated[
@@ -98,6 +106,7 @@ def start(
         "credentials": credentials, "join_url": tuple(join_url) if join_url else None,
         "tls_san": tuple(tls_san) if tls_san else None, "relay": relay, "token_file": token_file, "ca": ca,
         "navigator": navigator, "log_level": log_level,
+        "advertise_url": tuple(advertise_url) if advertise_url else None,
     }  # fmt: skip
 
     def read() -> ControlOptions:
@@ -110,10 +119,11 @@ def start(
     start_logs(options.log_level)
     if stop_on_eof:
         stop_when_stdin_ends()
-    _run(options, Reloading(read, options, DYNAMIC))
+    _run(options, Reloading(read, options, DYNAMIC), is_child=stop_on_eof)
 
 
-def _run(options: Any, reloading: Any) -> None:
+def _run(options: Any, reloading: Any, *, is_child: bool) -> None:
+    """A ``is_child`` belongs to `shoal up` or a test, which have contexts of their own."""
     from shoal.app.fleet.config import opened_config, opened_relay
 
     if options.relay:
@@ -130,10 +140,35 @@ def _run(options: Any, reloading: Any) -> None:
 
     with opened_config(options) as decided:
 
+        def ready() -> None:
+            say_ready(decided.url)
+            if not is_child:
+                _tell(decided)
+
         def serve(stop: asyncio.Event) -> object:
-            return run_control(decided, stop, lambda: say_ready(decided.url), reloading)
+            return run_control(decided, stop, ready, reloading)
 
         run_until_signal(serve, reloading, traced="shoal-control")
+
+
+def _tell(config: Any) -> None:
+    """Write a context, and say how others get in: to people on a terminal, else to the log."""
+    from shoal.app.fleet.context_file import guide, home_of, write_context
+    from shoal.base.logs import get_logger
+    from shoal.cli.contexts import FILE
+
+    home = home_of(config.dir, "control")
+    context = write_context(home) if home is not None else None
+    path = home / FILE if home is not None and context is not None else None
+    if sys.stdout.isatty():
+        typer.echo("\n".join(guide(config.public_url, path)))
+    else:
+        get_logger("control").info(
+            "the control plane is ready",
+            url=config.public_url,
+            joinUrls=list(config.join_urls),
+            context=str(path or ""),
+        )
 
 
 @app.command("rotate-ca")

@@ -143,6 +143,13 @@ def manager(
         Path | None, typer.Option(help="state directory of the control plane, to show which app a pod belongs to")
     ] = None,
     tls_san: CertificateNames = None,
+    advertise_url: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="URL at which edges and users reach it, in its certificate, in join files and contexts; may be "
+            "repeated, preferred first; default: its address on this machine"
+        ),
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="settings file, YAML or JSON; default $SHOAL_NAVIGATOR_CONFIG")
     ] = None,
@@ -171,16 +178,23 @@ def manager(
         "tls_san": tuple(tls_san) if tls_san else None, "control_dir": control_dir,
         "grace_s": grace, "retention_s": seconds_of("retention", retention) if retention else None,
         "max_message_bytes": max_message_bytes, "keep_alive_s": keep_alive, "log_level": log_level,
+        "advertise_url": tuple(advertise_url) if advertise_url else None,
     }  # fmt: skip
     options = read_settings(NAVIGATOR, flags, file=config, home=directory(None))
     start_logs(options.log_level)
     with opened_config(options) as opened:
         if stop_on_eof:
             stop_when_stdin_ends()
+        from shoal.app.fleet.context_file import home_of, write_context
         from shoal.app.navigator.manager import run_manager
 
+        def ready() -> None:
+            say_ready(opened.url)
+            if not stop_on_eof and (home := home_of(opened.dir, "navigator")) is not None:
+                write_context(home)
+
         def serve(stop: asyncio.Event) -> object:
-            return run_manager(opened, stop, lambda: say_ready(opened.url))
+            return run_manager(opened, stop, ready)
 
         run_until_signal(serve, traced="shoal-navigator")
 

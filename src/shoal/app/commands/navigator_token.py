@@ -185,7 +185,10 @@ def _with_tokens(folder: Path, database: str, work: Callable[[Any], Awaitable[T]
 
 
 def _join_file(folder: Path, token: str, *, cluster: str, region: str, environment: str, url: str) -> str:
+    from shoal.app.fleet.context_file import noted_url
+
     authority = folder / "pki" / "ca.crt"
+    url = url or noted_url(folder)
     if not url:
         try:
             url = f"https://{LOOPBACK}:{int((folder / 'port').read_text())}"

@@ -6,6 +6,7 @@ DIR/admin.token     the first token, of an administrator (0600)
 DIR/master.key      seals the secrets, when no other master key is configured (0600)
 DIR/join-urls.json  the URLs in join files: its own, and those of other control planes of the fleet
 DIR/navigator/      how rollouts' query checks reach the navigator: url, ca.crt, tokens/WORKSPACE
+DIR/url             its public URL, for contexts
 DIR/port            the port chosen at the first start, used again at the next
 DIR/control.lock    held while a control plane runs in the directory
 """
@@ -21,6 +22,7 @@ from shoal.app.config import LOOPBACK, local_hosts, local_url, without_password
 from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.fleet.credentials import keep_join_urls, take_over
 from shoal.app.ports import choose_port
+from shoal.app.public_address import check_url, hosts_of
 from shoal.base.settings import setting
 from shoal.control.relay.config import RelayConfig
 from shoal.control.service.config import ServiceConfig
@@ -48,8 +50,15 @@ class ControlOptions:
     credentials: Path | None = setting(
         None, doc="state directory or credentials file of another control plane of this fleet"
     )
+    advertise_url: tuple[str, ...] = setting(
+        (),
+        doc="URLs at which clusters and users reach it, the preferred one first: in its certificate, in join files and "
+        "contexts; default: its address on this machine",
+    )
     join_url: tuple[str, ...] = setting(
-        (), doc="URLs in the join files of agents, the preferred one first; default: its own, then those in credentials"
+        (),
+        doc="URLs in the join files of agents, the preferred one first; default: advertise_url, then those in "
+        "credentials",
     )
     navigator: Path | None = setting(
         None,
@@ -88,6 +97,7 @@ class ControlConfig:
     master_key: str
     extra_hosts: tuple[str, ...]
     join_urls: tuple[str, ...]  # empty before the port is known, unless they are given
+    advertise_urls: tuple[str, ...]
     service: ServiceConfig
     navigator: Path
 
@@ -106,7 +116,12 @@ class ControlConfig:
 
     @property
     def certificate_hosts(self) -> tuple[str, ...]:
-        return local_hosts(self.host, self.extra_hosts)
+        return local_hosts(self.host, (*self.extra_hosts, *hosts_of(self.advertise_urls)))
+
+    @property
+    def public_url(self) -> str:
+        """URL of the control plane for everybody."""
+        return self.advertise_urls[0] if self.advertise_urls else self.url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +150,8 @@ class RelaySettings:
 def checked_config(options: ControlOptions) -> ControlConfig:
     """The settings that these flags mean, as far as they can be known without touching the machine."""
     _check_port(options.port)
+    for url in options.advertise_url:
+        check_url(url)
     for url in options.join_url:
         if not url.startswith("https://"):
             raise ConfigError(f"join_url is {url!r}: use https://HOST:PORT")
@@ -158,7 +175,8 @@ def checked_config(options: ControlOptions) -> ControlConfig:
         events=options.events,
         master_key=options.master_key,
         extra_hosts=options.tls_san,
-        join_urls=tuple(dict.fromkeys(options.join_url)),
+        join_urls=tuple(dict.fromkeys(options.join_url or options.advertise_url)),
+        advertise_urls=tuple(url.rstrip("/") for url in dict.fromkeys(options.advertise_url)),
         service=options.service,
         navigator=(options.navigator or options.dir / NAVIGATOR).expanduser(),
     )
@@ -181,6 +199,8 @@ def opened_config(options: ControlOptions) -> Iterator[ControlConfig]:
 def opened_relay(options: ControlOptions) -> Iterator[RelaySettings]:
     """The settings for a relay's start, as above."""
     _check_port(options.port)
+    for url in options.advertise_url:
+        check_url(url)
     for name in ("database", "workspace", "events", "master_key", "credentials", "join_url"):
         if getattr(options, name):
             raise ConfigError(f"{name} is set: a relay does not use it; leave it out, or leave --relay out")
@@ -194,7 +214,8 @@ def opened_relay(options: ControlOptions) -> Iterator[RelaySettings]:
     with DirectoryLock(options.dir / "control.lock"):
         port = choose_port(options.port, host=options.host, default=DEFAULT_PORT, remembered=options.dir / "port")
         yield RelaySettings(
-            dir=options.dir, port=port, host=options.host, extra_hosts=options.tls_san, url=options.relay,
+            dir=options.dir, port=port, host=options.host,
+            extra_hosts=(*options.tls_san, *hosts_of(options.advertise_url)), url=options.relay,
             token_file=options.token_file.expanduser(), ca=options.ca, relay=options.relaying,
         )  # fmt: skip
 

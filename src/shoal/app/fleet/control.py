@@ -11,9 +11,11 @@ from random import Random
 from shoal import __version__
 from shoal.app.certificates import CertificateKeeper
 from shoal.app.fleet.config import ControlConfig, ControlOptions
+from shoal.app.fleet.context_file import note_url
 from shoal.app.fleet.navigator_folder import NavigatorFolder
 from shoal.app.fleet.reloading import Reloading
 from shoal.app.processes import hand_over_often
+from shoal.app.public_address import warn
 from shoal.base.asgi import Application, Receive, Scope, Send, serving
 from shoal.base.clock import Clock, RealClock
 from shoal.base.files import write_private
@@ -22,7 +24,7 @@ from shoal.base.logs import get_logger
 from shoal.base.metrics import PROCESS
 from shoal.base.outbound import OutboundCaller
 from shoal.base.supervision import supervise
-from shoal.base.tasks import wait_first
+from shoal.base.tasks import beside, wait_first
 from shoal.control.api.wiring import make_api
 from shoal.control.checks.asking import CheckAsker
 from shoal.control.checks.calls import WorkspaceCalls
@@ -68,6 +70,7 @@ async def run_control(
         stack.push_async_callback(sealer.close)
         fleet = Fleet(databases, ids, sealer)
         await ensure_admin(config, fleet, tokens)
+        note_url(config.dir, config.public_url)
         service = ClusterServer(databases, tokens, sealer, clock=clock, random=random.random, config=config.service)
         if reloading is not None:
             reloading.apply = lambda options: service.use(options.service)
@@ -86,7 +89,9 @@ async def run_control(
             await service.ready()
             async with serving(by_path(service.app, api), host=config.host, port=config.port, clock=clock, tls=tls):
                 on_ready()
-                await stop.wait()
+                about = warn(config.host, config.join_urls, config.advertise_urls, authorities.read_text(), clock=clock)
+                async with beside(about, name="public-address"):
+                    await stop.wait()
                 api.end_streams()
 
         await wait_first(

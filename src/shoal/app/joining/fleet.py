@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from shoal.app.public_address import is_loopback
 from shoal.cli.fleet.kinds import ROOT
 from shoal.cli.fleet.tokens import JoinAddresses
 from shoal.cli.rest import RequestRefused, Rest
@@ -157,10 +157,3 @@ def loopback_urls(joins: Sequence[dict[str, Any] | None]) -> list[str]:
     """The URLs in join files that only this machine can reach."""
     urls = [url for join in joins if join is not None for url in (join["url"], *(join.get("urls") or ()))]
     return list(dict.fromkeys(url for url in urls if is_loopback(urlsplit(url).hostname or "")))
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")

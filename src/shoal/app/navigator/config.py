@@ -4,6 +4,7 @@ DIR/navigator.db    its tables, when the database is SQLite
 DIR/pki/            its CA and certificate (0600); edges and the command line trust the CA
 DIR/admin.token     the first token, which may read everything and save checks (0600)
 DIR/checks.json     the saved checks
+DIR/url             its public URL, for contexts and join files
 DIR/port            the port chosen at the first start, used again at the next
 DIR/manager.lock    held while a manager runs in the directory
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 from shoal.app.config import LOOPBACK, local_hosts, local_url, without_password
 from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.ports import choose_port
+from shoal.app.public_address import check_url, hosts_of
 from shoal.base.files import make_private_dirs
 from shoal.base.settings import setting
 from shoal.errors import ConfigError
@@ -41,6 +43,11 @@ class NavigatorOptions(ManagerConfig):
     control_dir: Path | None = setting(
         None, doc="state directory of the control plane, to show which app a pod belongs to"
     )
+    advertise_url: tuple[str, ...] = setting(
+        (),
+        doc="URLs at which edges and users reach it, the preferred one first: in its certificate, in join files and "
+        "contexts; default: its address on this machine",
+    )
     log_level: str = setting("info", doc="debug, info, warning, error or off")
 
 
@@ -51,6 +58,7 @@ class ManagerProcessConfig:
     host: str
     database: str
     extra_hosts: tuple[str, ...]
+    advertise_urls: tuple[str, ...]
     control: Path | None
     settings: ManagerConfig
 
@@ -69,19 +77,27 @@ class ManagerProcessConfig:
 
     @property
     def certificate_hosts(self) -> tuple[str, ...]:
-        return local_hosts(self.host, self.extra_hosts)
+        return local_hosts(self.host, (*self.extra_hosts, *hosts_of(self.advertise_urls)))
+
+    @property
+    def public_url(self) -> str:
+        """URL of the manager for everybody."""
+        return self.advertise_urls[0] if self.advertise_urls else self.url
 
 
 def checked_config(options: NavigatorOptions) -> ManagerProcessConfig:
     """The settings that these flags mean, as far as they can be known without touching the machine."""
     if options.port is not None and not 0 <= options.port <= 65535:
         raise ConfigError(f"port is {options.port}: use 1 to 65535, or 0 for any free port")
+    for url in options.advertise_url:
+        check_url(url)
     return ManagerProcessConfig(
         dir=options.dir,
         port=DEFAULT_PORT if options.port is None else options.port,
         host=options.host,
         database=database_url(options.database, options.dir),
         extra_hosts=options.tls_san,
+        advertise_urls=tuple(url.rstrip("/") for url in dict.fromkeys(options.advertise_url)),
         control=options.control_dir.absolute() if options.control_dir is not None else None,
         settings=options,
     )

@@ -9,10 +9,12 @@ from contextlib import AsyncExitStack
 
 from shoal import __version__
 from shoal.app.certificates import CertificateKeeper
+from shoal.app.fleet.context_file import note_url
 from shoal.app.health import HEALTH_PATHS, health_app, mostly_local
 from shoal.app.navigator.config import ManagerProcessConfig
 from shoal.app.navigator.fleet import ControlFleet
 from shoal.app.processes import hand_over_often
+from shoal.app.public_address import warn
 from shoal.base.access import EVERYTHING, Access
 from shoal.base.asgi import Application, Receive, Scope, Send, serving
 from shoal.base.clock import RealClock
@@ -20,7 +22,7 @@ from shoal.base.files import write_private
 from shoal.base.ids import Ids
 from shoal.base.metrics import PROCESS
 from shoal.base.supervision import supervise
-from shoal.base.tasks import wait_first
+from shoal.base.tasks import beside, wait_first
 from shoal.navigator.answers.api import Caller, make_api
 from shoal.navigator.answers.checks import FileChecks
 from shoal.navigator.manager.databases import rows_for
@@ -47,6 +49,7 @@ async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_read
         await manager.open()
         stack.push_async_callback(manager.close)
         await ensure_admin(config, manager.tokens)
+        note_url(config.dir, config.public_url)
         fleet = ControlFleet(config.control, clock=clock)
         stack.push_async_callback(fleet.close)
 
@@ -72,7 +75,10 @@ async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_read
             app = by_path(manager.app, health, api)
             async with serving(app, host=config.host, port=config.port, clock=clock, tls=tls):
                 on_ready()
-                await stop.wait()
+                authorities = (config.pki_dir / "ca.crt").read_text()
+                about = warn(config.host, (config.public_url,), config.advertise_urls, authorities, clock=clock)
+                async with beside(about, name="public-address"):
+                    await stop.wait()
                 manager.calls.end_all()
                 api.end_streams()
 

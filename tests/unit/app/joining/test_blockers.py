@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from shoal.app.joining.blockers import ClusterState, blockers, image_fix, is_rolled_out, last_problem, problem_fix
 from shoal.app.joining.examine import version_finding
 from shoal.app.joining.findings import FindingVerdict
-from shoal.app.joining.fleet import is_loopback, loopback_urls
+from shoal.app.joining.fleet import loopback_urls
+from shoal.app.public_address import is_loopback
 
 LABELS = {"app.kubernetes.io/name": "shoal-krane"}
 
