@@ -1,6 +1,7 @@
 """Connections through an HTTP proxy, configured by ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``.
 
-Connections to this machine never use a proxy.
+Connections to this machine never use a proxy of the environment. ``NO_PROXY`` has names, which stand for what is below
+them too, addresses and ranges of addresses (``10.0.0.0/8``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import socket
 from base64 import b64encode
 from collections.abc import Mapping
+from ipaddress import ip_address, ip_network
 from urllib.parse import SplitResult, unquote, urlsplit
 
 _LOOPBACK = ("127.", "localhost", "::1")
@@ -22,9 +24,14 @@ def for_host(host: str, port: int, environ: Mapping[str, str] = os.environ) -> S
     named = next((text for name in _VARIABLES if (text := environ.get(name) or environ.get(name.upper()))), "")
     if not named or host.startswith(_LOOPBACK) or _is_excepted(host, port, environ):
         return None
-    proxy = urlsplit(named if "://" in named else f"http://{named}")
+    return parse(named, "the proxy in the environment")
+
+
+def parse(text: str, what: str) -> SplitResult:
+    """A proxy by its URL; ``OSError`` for one that is not supported. The message shows no password."""
+    proxy = urlsplit(text if "://" in text else f"http://{text}")
     if proxy.scheme != "http" or not proxy.hostname:
-        raise OSError(f"the proxy in the environment is {proxy.scheme}://…: only http:// is supported")
+        raise OSError(f"{what} is {proxy.scheme}://…: only http:// is supported")
     return proxy
 
 
@@ -33,20 +40,33 @@ def _is_excepted(host: str, port: int, environ: Mapping[str, str]) -> bool:
         name, _, its_port = one.lower().partition(":") if one.count(":") == 1 else (one.lower(), "", "")
         name = name.removeprefix("*").removeprefix(".")
         fits = not name or host.lower() == name or host.lower().endswith(f".{name}")  # a bare * is everything
-        if fits and its_port in ("", str(port)):
+        if (fits and its_port in ("", str(port))) or _is_within(host, one):
             return True
     return False
+
+
+def _is_within(host: str, network: str) -> bool:
+    try:
+        return "/" in network and ip_address(host) in ip_network(network, strict=False)
+    except ValueError:
+        return False
 
 
 async def tunnel(proxy: SplitResult, host: str, port: int) -> socket.socket:
     """A socket connected to the host through the proxy."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(proxy.hostname or "", proxy.port or 80, type=socket.SOCK_STREAM)
+    try:
+        found = await loop.getaddrinfo(proxy.hostname or "", proxy.port or 80, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise _unreachable(proxy, error) from error
     family, kind, protocol, _, address = found[0]
     used = socket.socket(family, kind, protocol)
     try:
         used.setblocking(False)
-        await loop.sock_connect(used, address)
+        try:
+            await loop.sock_connect(used, address)
+        except OSError as error:
+            raise _unreachable(proxy, error) from error
         await loop.sock_sendall(used, _request(proxy, host, port))
         status = await _status(used)
         if status != 200:
@@ -57,12 +77,22 @@ async def tunnel(proxy: SplitResult, host: str, port: int) -> socket.socket:
     return used
 
 
+def _unreachable(proxy: SplitResult, error: OSError) -> OSError:
+    return OSError(f"the proxy {proxy.hostname}:{proxy.port or 80} cannot be reached: {error.strerror or error}")
+
+
+def credentials(proxy: SplitResult) -> dict[str, str]:
+    """The header with the user and password of its URL, if it has them."""
+    if not proxy.username:
+        return {}
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+
+
 def _request(proxy: SplitResult, host: str, port: int) -> bytes:
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
-    if proxy.username:
-        pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-        lines.append(f"Proxy-Authorization: Basic {b64encode(pair.encode()).decode()}")
+    lines += [f"{name}: {value}" for name, value in credentials(proxy).items()]
     return "\r\n".join((*lines, "", "")).encode()
 
 

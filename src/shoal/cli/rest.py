@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from shoal.cli.contexts import Context
 from shoal.errors import ConfigError, ShoalError
 
 _TIMEOUT_S = 30.0
+_PROXY_VARIABLES = ("https_proxy", "all_proxy")
 _QUIET_S = 60.0  # streams send a message or a keep-alive more often than this
 
 
@@ -195,10 +197,24 @@ class Rest:
         if self._connection is None:
             if self._secure:
                 tls = ssl.create_default_context(cadata=self.context.ca or None)
-                self._connection = http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=tls)
+                self._connection = self._over_tls(tls, timeout_s)
             else:
                 self._connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
         return self._connection
+
+    def _over_tls(self, tls: ssl.SSLContext, timeout_s: float | None) -> http.client.HTTPConnection:
+        port = self._port or http.client.HTTPS_PORT
+        direct = http.client.HTTPSConnection(self._host, port, timeout=timeout_s, context=tls)
+        if not any(name.lower() in _PROXY_VARIABLES for name in os.environ):
+            return direct
+        from shoal.base import proxies  # most commands go without it
+
+        proxy = proxies.for_host(self._host, port)
+        if proxy is None:
+            return direct
+        through = http.client.HTTPSConnection(proxy.hostname or "", proxy.port or 80, timeout=timeout_s, context=tls)
+        through.set_tunnel(self._host, port, proxies.credentials(proxy))
+        return through
 
 
 class TextStream:

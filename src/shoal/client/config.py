@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
+from shoal.base import proxies
 from shoal.errors import ConfigError
 
 SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -49,8 +50,15 @@ class AccessConfig:
     exec_plugin: ExecPlugin | None = None
     headers: tuple[tuple[str, str], ...] = ()  # impersonation; names may repeat
     namespace: str = "default"
+    proxy_url: str = field(default="", repr=False)  # empty: as HTTPS_PROXY and NO_PROXY say
+    direct: bool = False  # no proxy, whatever the environment says
 
     def __post_init__(self) -> None:
+        if self.proxy_url:
+            try:
+                proxies.parse(self.proxy_url, "proxy-url")
+            except (OSError, ValueError) as error:
+                raise ConfigError(f"{error}; use http://HOST:PORT") from None
         try:
             parts = urlsplit(self.url)
             usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -66,6 +74,16 @@ class AccessConfig:
         if self.username and (self.token or self.token_file):
             raise ConfigError("both a token and a username are given: use one of them")
 
+    def proxy(self) -> SplitResult | None:
+        """The HTTP proxy in front of the server, as the environment is now; ``OSError`` for one that is not
+        supported."""
+        if self.direct:
+            return None
+        if self.proxy_url:
+            return proxies.parse(self.proxy_url, "proxy-url")
+        parts = urlsplit(self.url)
+        return proxies.for_host(parts.hostname or "", parts.port or 443) if parts.scheme == "https" else None
+
 
 def explicit(url: str, *, token: str = "", ca_file: str = "", namespace: str = "default") -> AccessConfig:
     """A server by its URL."""
@@ -74,7 +92,8 @@ def explicit(url: str, *, token: str = "", ca_file: str = "", namespace: str = "
 
 
 def in_cluster(env: Mapping[str, str] = os.environ) -> AccessConfig:
-    """The config of a pod: the service account's files and the API server's address in the environment."""
+    """The config of a pod: the service account's files and the API server's address in the environment. No proxy is
+    between a pod and its API server."""
     directory = Path(env.get("SHOAL_SERVICEACCOUNT_DIR") or SERVICE_ACCOUNT_DIR)
     host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
@@ -87,6 +106,7 @@ def in_cluster(env: Mapping[str, str] = os.environ) -> AccessConfig:
     return AccessConfig(
         url=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         ca_pem=read_text(directory / "ca.crt", "ca.crt"),
+        direct=True,
         token_file=str(token_file),
         namespace=read_text(namespace_file, "namespace").strip() if namespace_file.exists() else "default",
     )

@@ -218,8 +218,13 @@ class HttpTransport:
     async def _connect(self, identity: Identity) -> ClientConnection:
         if self._closed:
             raise Unreachable("the transport is closed")
+        try:
+            proxy = self._config.proxy()
+        except OSError as error:
+            raise Unreachable(str(error)) from None
+        tls, name = self._context(identity), self._config.tls_server_name
         connection = await dial(
-            HttpAddress(self._host, self._port, self._context(identity), self._config.tls_server_name or ""),
+            HttpAddress(self._host, self._port, tls, name, proxy=proxy),
             clock=self._clock,
             connect_s=self._limits.connect_s,
             peer=self._config.url,

@@ -140,8 +140,6 @@ def _merge(merged: _Merged, path: Path, document: Section) -> None:
 
 
 def _access(cluster: _Entry, user: _Entry | None, *, namespace: str) -> AccessConfig:
-    if cluster.text("proxy-url"):
-        raise cluster.fault("proxy-url", "is not supported: connect to the server directly")
     if not cluster.text("server"):
         raise cluster.fault("server", "is missing: use a URL such as https://host:6443")
     insecure = cluster.flag("insecure-skip-tls-verify")
@@ -152,6 +150,7 @@ def _access(cluster: _Entry, user: _Entry | None, *, namespace: str) -> AccessCo
             ca_pem=ca_pem,
             insecure=insecure,
             tls_server_name=cluster.text("tls-server-name"),
+            proxy_url=cluster.text("proxy-url"),
             namespace=namespace,
             **(_identity(user, cluster, ca_pem) if user is not None else {}),
         )

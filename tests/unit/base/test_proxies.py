@@ -28,6 +28,10 @@ HOST = "control.example.com"
         ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "example.com:8443"}, HOST, None),
         ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "example.com:443"}, HOST, "proxy"),
         ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "notexample.com"}, HOST, "proxy"),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "10.0.0.0/8,fd00::/8"}, "10.1.2.3", None),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "10.0.0.0/8,fd00::/8"}, "fd00::1", None),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "10.0.0.0/8,x/y"}, "11.0.0.1", "proxy"),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "10.0.0.0/8"}, HOST, "proxy"),
     ],
 )
 def test_the_environment_decides_which_hosts_use_a_proxy(

@@ -82,7 +82,7 @@ def test_a_context_can_be_named(tmp_path: Path) -> None:
     [
         ({"server": ""}, {}, 'clusters["one"].cluster.server is missing'),
         ({"server": "one:6443"}, {}, "server is 'one:6443'"),
-        ({"proxy-url": "http://p"}, {}, 'clusters["one"].cluster.proxy-url is not supported'),
+        ({"proxy-url": "socks5://u:secret@p"}, {}, "proxy-url is socks5://…: only http:// is supported"),
         ({"certificate-authority-data": "%"}, {}, 'clusters["one"].cluster.certificate-authority-data is not base64'),
         ({"certificate-authority": "nowhere"}, {}, 'clusters["one"].cluster.certificate-authority cannot be read'),
         ({"insecure-skip-tls-verify": "yes"}, {}, "insecure-skip-tls-verify is 'yes': use true or false"),
@@ -157,7 +157,7 @@ def test_a_pod_finds_its_own_account(tmp_path: Path) -> None:
         "HOME": str(tmp_path / "no-home"),
     }
     expected = AccessConfig(
-        url="https://[fd00::1]:443", ca_pem=PEM, token_file=str(tmp_path / "token"), namespace="team"
+        url="https://[fd00::1]:443", ca_pem=PEM, token_file=str(tmp_path / "token"), namespace="team", direct=True
     )
     assert in_cluster(env) == expected
     assert load(env=env) == expected

@@ -148,6 +148,7 @@ def _told(entry: Mapping[str, Any]) -> str:
 
 
 _FIXES = (
+    (r"the proxy", "check --https-proxy and --no-proxy, and that the proxy allows the control plane's host and port"),
     (
         r"not yet valid|expired",
         "synchronize the clocks of the cluster's nodes and of the control plane (NTP); a certificate that has "
@@ -167,7 +168,6 @@ _FIXES = (
         "the pods must reach the control plane and the navigator: allow the egress, give a URL that is reachable with "
         "--advertise-url or --navigator-url, or a proxy with --https-proxy",
     ),
-    (r"proxy", "check --https-proxy and --no-proxy, and that the proxy allows the control plane's host and port"),
     (
         r"forbidden|cannot \w+ resource|not allowed",
         "the agent's account lacks rights: join again as an administrator, which applies its roles",

@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import SplitResult
 
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
@@ -15,6 +16,7 @@ from shoal.base.http1.connection import ClientConnection
 from shoal.base.http1.errors import Unreachable
 from shoal.base.http1.limits import DEFAULT_LIMITS, NO_DEADLINES, AnswerLimits, Deadlines
 from shoal.base.http1.messages import HttpReply
+from shoal.base.proxies import tunnel
 
 _TLS_GOODBYE_S = 0.5
 _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH)
@@ -22,13 +24,15 @@ _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 @dataclass(frozen=True, slots=True)
 class HttpAddress:
-    """Where a server listens: a host and a port, or the path of a Unix socket."""
+    """Where a server listens: a host and a port, or the path of a Unix socket. With a ``proxy`` the connection goes
+    through it."""
 
     host: str = ""
     port: int = 0
     tls: ssl.SSLContext | None = None
     server_name: str = ""  # that the certificate must have; the host if empty
     socket_path: str = ""
+    proxy: SplitResult | None = None
 
     def __str__(self) -> str:
         if self.socket_path:
@@ -85,6 +89,12 @@ async def _open(address: HttpAddress, made: Callable[[], ClientConnection]) -> C
     tls = address.tls
     if address.socket_path:
         _, connection = await loop.create_unix_connection(made, address.socket_path)
+    elif address.proxy is not None:
+        through = await tunnel(address.proxy, address.host, address.port)
+        _, connection = await loop.create_connection(
+            made, sock=through, ssl=tls, server_hostname=None if tls is None else address.server_name or address.host,
+            ssl_shutdown_timeout=None if tls is None else _TLS_GOODBYE_S,
+        )  # fmt: skip
     else:
         _, connection = await loop.create_connection(
             made, address.host, address.port, ssl=tls,

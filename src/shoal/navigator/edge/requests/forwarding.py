@@ -81,6 +81,7 @@ class PortForward:
             parts.port or (443 if secure else 80),
             tls_context(self._access, identity) if secure else None,
             self._access.tls_server_name or host,
+            proxy=self._access.proxy(),
         )
         path = parts.path.rstrip("/") + builtin("pods").path(namespace, pod, "portforward")
         key = base64.b64encode(self._random_bytes(16)).decode()
