@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 from shoal import __version__
 from shoal.cli.catalog import Command
 from shoal.cli.dispatch import run
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _APPS = "Run applications"
 _SEE = "See all clusters at once"

@@ -8,7 +8,6 @@ same way.
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import time
 from collections.abc import Callable
@@ -55,9 +54,13 @@ class RealClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
+        import asyncio  # what asks for the time only, such as a command, does without a loop
+
         await asyncio.sleep(seconds)
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        import asyncio
+
         return asyncio.get_running_loop().call_later(delay_s, callback)
 
 
@@ -95,6 +98,8 @@ class FakeClock:
         return self._elapsed_s
 
     async def sleep(self, seconds: float) -> None:
+        import asyncio
+
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -135,6 +140,8 @@ class FakeClock:
 
     async def settle(self) -> None:
         """Let every task that can run do so, without moving time."""
+        import asyncio
+
         quiet = 0
         while quiet < _SETTLE_ROUNDS:
             before = self._count

@@ -5,26 +5,32 @@ A command names the module and attribute that runs it; ``shoal.cli.dispatch`` lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # help is printed before anything else is imported
+    from collections.abc import Iterable, Sequence
 
 _PURPOSE = "Applications over many Kubernetes clusters, as if they were one."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """One first word after ``shoal``. ``target`` is ``module:attribute``, a typer application. ``extra`` names what its
     processes need beyond the base install (``shoal.cli.extras``). ``aliases`` are further words for it, ``old_names``
-    those that it had, which go on with a hint."""
+    those that it had, which go on with a hint. Not a dataclass: their import takes longer than everything else that
+    help does."""
 
-    name: str
-    summary: str
-    group: str
-    target: str
-    extra: str = ""
-    aliases: tuple[str, ...] = ()
-    old_names: tuple[str, ...] = ()
+    __slots__ = ("aliases", "extra", "group", "name", "old_names", "summary", "target")
+
+    def __init__(
+        self, *, name: str, summary: str, group: str, target: str, extra: str = "", aliases: tuple[str, ...] = (),
+        old_names: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.summary = summary
+        self.group = group
+        self.target = target
+        self.extra = extra
+        self.aliases = aliases
+        self.old_names = old_names
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,6 +67,8 @@ def render_help(commands: Sequence[Command]) -> str:
 def unknown_command(name: str, commands: Iterable[Command]) -> str:
     """The error message for an unknown command."""
     names = [name for command in commands for name in (command.name, *command.aliases)]
+    from difflib import get_close_matches
+
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean `shoal {near[0]}`?" if near else "`shoal --help` lists the commands"
     return f"unknown command {name!r}; {hint}"

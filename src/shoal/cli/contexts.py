@@ -24,7 +24,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shoal.base.files import own_private_dir, write_private
 from shoal.errors import ConfigError
 
 FILE = "config.yaml"
@@ -138,6 +137,8 @@ def write_contexts(home: Path, contexts: Contexts) -> None:
         {name: value for name, value in asdict(each).items() if value or name in ("name", "url", "token", "ca")}
         for each in contexts.known.values()
     ]
+    from shoal.base.files import own_private_dir, write_private
+
     text = yaml.safe_dump({"current": contexts.current, "contexts": listed}, sort_keys=False)
     own_private_dir(home, f"SHOAL_HOME is {str(home)!r}")
     write_private(home / FILE, text.encode())
@@ -170,7 +171,7 @@ def read_contexts(home: Path) -> Contexts:
 
     path = home / FILE
     try:
-        content: Any = yaml.safe_load(path.read_text())
+        content: Any = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are safe)
     except FileNotFoundError:
         return Contexts({})
     except (OSError, yaml.YAMLError) as error:

@@ -7,15 +7,14 @@ answer from the server, 130 interrupted, 141 the reader of the output has gone.
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Sequence
-from importlib import import_module
-from typing import Any, TextIO
 
 from shoal.cli.catalog import Command, render_help, unknown_command
-from shoal.cli.extras import MissingExtra, extra_of
-from shoal.errors import ConfigError, ShoalError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # help is printed before anything else is imported
+    from collections.abc import Sequence
+    from typing import Any, TextIO
 
 OK, FAILED, WRONG_USE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 
@@ -34,19 +33,20 @@ def run(
         code = _run(argv, commands, version, out, err)
         out.flush()
         return code
-    except ConfigError as error:
-        err.write(f"error: {error}\n")
-        return WRONG_USE
-    except ShoalError as error:
-        err.write(f"error: {error}\n")
-        if correlation := getattr(error, "correlation", ""):
-            err.write(f"correlation id: {correlation}\n")
-        return int(getattr(error, "exit_code", FAILED))
     except BrokenPipeError:
         _drop_output()
         return NO_READER
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:
+        from shoal.errors import ConfigError, ShoalError
+
+        if not isinstance(error, ShoalError):
+            raise
+        err.write(f"error: {error}\n")
+        if correlation := getattr(error, "correlation", ""):
+            err.write(f"correlation id: {correlation}\n")
+        return WRONG_USE if isinstance(error, ConfigError) else int(getattr(error, "exit_code", FAILED))
 
 
 def _call_or_tell(command: Command, arguments: Sequence[str], err: TextIO) -> int:
@@ -54,6 +54,8 @@ def _call_or_tell(command: Command, arguments: Sequence[str], err: TextIO) -> in
     try:
         return _call(command, arguments, err)
     except ModuleNotFoundError as error:
+        from shoal.cli.extras import MissingExtra, extra_of
+
         missing = error.name or ""
         if extra := extra_of(missing, command.extra):
             word = next((each for each in arguments if not each.startswith("-")), "")
@@ -78,8 +80,10 @@ def _run(argv: Sequence[str], commands: Sequence[Command], version: str, out: Te
 
 
 def _call(command: Command, arguments: Sequence[str], err: TextIO) -> int:
+    from importlib import import_module
+
     module, _, attribute = command.target.partition(":")
-    application: Any = getattr(import_module(module), attribute)
+    application = getattr(import_module(module), attribute)
     import typer  # the application has loaded it
 
     try:
@@ -97,6 +101,8 @@ def _call(command: Command, arguments: Sequence[str], err: TextIO) -> int:
 
 def _drop_output() -> None:
     """What is left of the output goes nowhere: the interpreter would complain about the broken pipe at its end."""
+    import os
+
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
