@@ -63,8 +63,8 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "apps catalog contexts durations extras printers",
         # what every command uses: dispatch, shared options, the REST client, timestamps
         "dispatch options rest timestamps",
-        # watch mode
-        "watching",
+        # watch mode, and what people see while a command waits
+        "progress watching",
         # commands of the navigator
         "navigator",
         # commands of the control plane; `events` also shows those of clusters, from the navigator

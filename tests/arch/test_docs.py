@@ -17,7 +17,7 @@ DOCUMENTS = sorted(
 DOTTED = re.compile(r"(?<![\w./-])shoal(?:\.[A-Za-z_]\w*)+")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 MAKE = re.compile(r"`make ([a-z-]+)")
-COMMAND = re.compile(r"`(?:\.venv/bin/)?shoal ([a-z]+)")
+COMMAND = re.compile(r"`(?:\.venv/bin/)?shoal ([a-z-]*[a-z])")
 
 
 @pytest.fixture(params=DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -56,7 +56,7 @@ def test_every_make_target_and_command_that_is_named_exists(document: Path) -> N
     text = document.read_text()
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(MAKE.findall(text)) <= targets
-    assert set(COMMAND.findall(text)) <= {command.name for command in COMMANDS}
+    assert set(COMMAND.findall(text)) <= {name for command in COMMANDS for name in command.names}
 
 
 def test_the_architecture_page_lists_every_package_that_exists() -> None:

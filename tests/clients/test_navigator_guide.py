@@ -15,7 +15,7 @@ from shoal.testing.waiting import eventually_blocking
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guides" / "navigator.md"
-_EXITS = {"shoal mesh mistakes": 1}  # the demo has a mistake
+_EXITS = {"shoal lint": 1}  # the demo has a mistake
 _SEEN_S = 60.0
 
 
@@ -27,7 +27,7 @@ def asked(line: str, environment: dict[str, str]) -> subprocess.CompletedProcess
 def is_seen(environment: dict[str, str]) -> bool:
     """Whether the navigator has the demo app of both regions and what is wrong in its mesh."""
     regions = asked("shoal query \"pods where app = 'web' and ready count by region\"", environment).stdout
-    return "eu" in regions and "us" in regions and "unknown-subset" in asked("shoal mesh mistakes", environment).stdout
+    return "eu" in regions and "us" in regions and "unknown-subset" in asked("shoal lint", environment).stdout
 
 
 @pytest.mark.xdist_group("shoal up")

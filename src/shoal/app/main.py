@@ -27,10 +27,28 @@ COMMANDS = (
         target="shoal.cli.fleet.apply:app",
     ),
     Command(
+        name="diff",
+        group=_APPS,
+        summary="show what applying files would change",
+        target="shoal.cli.fleet.diff:app",
+    ),
+    Command(
         name="create",
         group=_APPS,
         summary="create a project, an environment or a secret without a file",
         target="shoal.cli.fleet.create:app",
+    ),
+    Command(
+        name="edit",
+        group=_APPS,
+        summary="change an object in an editor",
+        target="shoal.cli.fleet.changing:edit_app",
+    ),
+    Command(
+        name="set",
+        group=_APPS,
+        summary="change the image or the variables of an app",
+        target="shoal.cli.fleet.changing:set_app",
     ),
     Command(
         name="get",
@@ -51,11 +69,17 @@ COMMANDS = (
         target="shoal.cli.fleet.status:app",
     ),
     Command(
-        name="explain",
+        name="why",
         group=_APPS,
-        summary="explain the placement of an app or a pod, and why it is not ready",
-        target="shoal.app.commands.explain:app",
+        summary="say why an app or a pod is where it is, and what it lacks",
+        target="shoal.app.commands.why:app",
         extra="cluster",
+    ),
+    Command(
+        name="wait",
+        group=_APPS,
+        summary="wait until an app is ready, a rollout is done or an object is gone",
+        target="shoal.cli.fleet.wait:app",
     ),
     Command(
         name="events",
@@ -74,6 +98,18 @@ COMMANDS = (
         group=_APPS,
         summary="change how many instances of an app run",
         target="shoal.cli.fleet.scale:app",
+    ),
+    Command(
+        name="stop",
+        group=_APPS,
+        summary="stop an app everywhere, and keep everything else of it",
+        target="shoal.cli.fleet.running:stop",
+    ),
+    Command(
+        name="start",
+        group=_APPS,
+        summary="start an app that was stopped",
+        target="shoal.cli.fleet.running:start",
     ),
     Command(
         name="rollback",
@@ -104,6 +140,7 @@ COMMANDS = (
         group=_APPS,
         summary="end the wait for a gateway that does not take its routes",
         target="shoal.cli.fleet.sentinels:app",
+        aliases=("gateways",),
     ),
     Command(
         name="query",
@@ -120,7 +157,7 @@ COMMANDS = (
     Command(
         name="mesh",
         group=_SEE,
-        summary="show the Istio resources of a workload, configuration mistakes, and the service graph",
+        summary="show the Istio resources of a workload, and the service graph",
         target="shoal.cli.navigator.mesh:app",
     ),
     Command(
@@ -136,10 +173,16 @@ COMMANDS = (
         target="shoal.cli.navigator.search:app",
     ),
     Command(
-        name="diff",
+        name="lint",
+        group=_SEE,
+        summary="show mistakes in the mesh configuration, and how to fix them",
+        target="shoal.cli.navigator.lint:app",
+    ),
+    Command(
+        name="changes",
         group=_SEE,
         summary="show the differences between two points in time or two clusters",
-        target="shoal.cli.navigator.diff:app",
+        target="shoal.cli.navigator.changes:app",
     ),
     Command(
         name="checks",
@@ -167,16 +210,29 @@ COMMANDS = (
         target="shoal.cli.fleet.workspaces:app",
     ),
     Command(
-        name="secrets",
+        name="audit",
+        group=_FLEET,
+        summary="show who changed what in the workspace",
+        target="shoal.cli.fleet.audit:app",
+    ),
+    Command(
+        name="master-key",
         group=_FLEET,
         summary="rotate the master key that encrypts the secrets, and show the keys in use",
-        target="shoal.cli.fleet.secrets:app",
+        target="shoal.cli.fleet.master_key:app",
+        old_names=("secrets",),
     ),
     Command(
         name="config",
         group=_FLEET,
         summary="choose the control plane that commands talk to; check and show the settings of processes",
         target="shoal.app.commands.config:app",
+    ),
+    Command(
+        name="whoami",
+        group=_FLEET,
+        summary="show whom the token of the current context stands for",
+        target="shoal.cli.fleet.whoami:app",
     ),
     Command(
         name="up",
@@ -211,6 +267,7 @@ COMMANDS = (
         summary="run the agent that applies the control plane's desired state to a cluster",
         target="shoal.app.commands.krane:app",
         extra="agent",
+        aliases=("agent",),
     ),
     Command(
         name="sentinel",
@@ -218,6 +275,7 @@ COMMANDS = (
         summary="run a gateway",
         target="shoal.app.commands.sentinel:app",
         extra="gateway",
+        aliases=("gateway",),
     ),
     Command(
         name="shard",
@@ -246,6 +304,12 @@ COMMANDS = (
         summary="back up and restore clusters, the control plane and the navigator",
         target="shoal.app.commands.backup:app",
         extra="server",
+    ),
+    Command(
+        name="explain",
+        group=_HELP,
+        summary="say what a field of an object means",
+        target="shoal.app.commands.explain:app",
     ),
     Command(
         name="completion",

@@ -310,7 +310,7 @@ def guide(options: UpOptions, url: str, clusters: dict[str, Child]) -> list[str]
         f"  {shoal} status -w",
         f"  {shoal} describe app hello",
         f'  {shoal} query "pods where not ready"',
-        f"  {shoal} mesh mistakes",
+        f"  {shoal} lint",
         f"  {kubectl} get pods,shardinstances -A",
         "",
     ]

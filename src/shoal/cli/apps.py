@@ -90,6 +90,27 @@ def new_app(summary: str, *, group: bool = False, default: str = "", alone: bool
     return app
 
 
+def moved(app: typer.Typer, name: str, *, to: str, target: typer.Typer, words: Sequence[str] = ()) -> None:
+    """A subcommand that has another name now: it goes on, with a hint, and help does not list it."""
+
+    @app.command(
+        name, hidden=True, add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )  # fmt: skip
+    def forward(context: typer.Context) -> None:
+        typer.echo(f"note: `{context.command_path}` is now `{to}`", err=True)
+        pass_on(target, [*words, *context.args], to)
+
+    forward.__doc__ = f"Is now `{to}`."
+
+
+def pass_on(target: typer.Typer, arguments: Sequence[str], name: str) -> None:
+    """Run another application with these arguments."""
+    code = target(args=list(arguments), prog_name=name, standalone_mode=False)
+    if isinstance(code, int) and code:
+        raise typer.Exit(code)
+
+
 def _group() -> None:
     pass
 

@@ -30,7 +30,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def every_command() -> Iterator[tuple[str, Any]]:
-    """Each command and group with its words, in the order of the catalog."""
+    """Each command and group with its words, in the order of the catalog, but for those that have another name now."""
     for command in COMMANDS:
         module, _, attribute = command.target.partition(":")
         yield from _below(command.name, typer.main.get_command(getattr(import_module(module), attribute)))
@@ -39,7 +39,8 @@ def every_command() -> Iterator[tuple[str, Any]]:
 def _below(words: str, command: Any) -> Iterator[tuple[str, Any]]:
     yield words, command
     for name, inner in getattr(command, "commands", {}).items():
-        yield from _below(f"{words} {name}", inner)
+        if not inner.hidden:
+            yield from _below(f"{words} {name}", inner)
 
 
 def compare(path: Path, text: str, config: pytest.Config) -> None:
@@ -131,12 +132,19 @@ def _without_machine(answer: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _without_most(document: Any) -> dict[str, Any]:
+    """Of the OpenAPI document, what the recorded command looks at."""
+    schemas = document["components"]["schemas"]
+    names = ("App", "AppSpec", "RolloutFields", "RolloutWindow")
+    return {"components": {"schemas": {name: schemas[name] for name in names}}}
+
+
 def _asked(source: Context, request: str, body: bytes) -> dict[str, Any]:
     method, _, target = request.partition(" ")
     rest = Rest(source)
     try:
         reply = rest.request(method, target, body or None)
-        return {"status": reply.status, "body": reply.body}
+        return {"status": reply.status, "body": _without_most(reply.body) if "openapi" in target else reply.body}
     except RequestRefused as refused:
         return {"status": refused.status, "body": refused.body}
     finally:

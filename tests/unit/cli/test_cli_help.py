@@ -39,7 +39,8 @@ def test_every_command_has_an_example() -> None:
 
 @pytest.mark.parametrize("line", sorted({line for found in EXAMPLES.values() for _, line in found}))
 def test_an_example_can_be_typed(line: str) -> None:
-    words = shlex.split(line.removeprefix("source <(").removesuffix(" | source").removesuffix(")"))
+    line = line.removeprefix("source <(").removesuffix(" | source").removesuffix(")").partition(" || ")[0]
+    words = shlex.split(line)
     assert words[0] == "shoal"
     command, rest = EVERY[words[1]], words[2:]
     while rest and (inner := getattr(command, "commands", {})) and not rest[0].startswith("-"):

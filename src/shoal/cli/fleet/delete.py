@@ -10,7 +10,7 @@ import typer
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.apply import Files, effect_line
 from shoal.cli.fleet.documents import ManifestDocument, ordered, placed, read_all
-from shoal.cli.fleet.kinds import BY_NAME, ObjectName, kind_called
+from shoal.cli.fleet.kinds import BY_NAME, ObjectName, kind_and_name, kind_called
 from shoal.cli.fleet.session import DryRun, Environment, FleetSession, NoSuchObject, Project, opened
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, put
@@ -34,6 +34,7 @@ def delete(
     context: ContextName = "",
 ) -> None:
     """Delete one object, or all objects that files describe, dependents first. It asks first on a terminal."""
+    kind, name = kind_and_name(kind, name)
     if bool(kind) == bool(filename) or bool(kind) != bool(name):
         raise ConfigError("nothing to delete: use `shoal delete KIND NAME` or `shoal delete -f FILE`")
     with opened(context, project, environment) as session:

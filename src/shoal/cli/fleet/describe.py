@@ -12,7 +12,7 @@ from shoal.cli.fleet.events import EVENT_COLUMNS, event_rows
 from shoal.cli.fleet.history import revision_rows
 from shoal.cli.fleet.kinds import ObjectName
 from shoal.cli.fleet.rollout_text import under_way_text
-from shoal.cli.fleet.session import Environment, FleetSession, KindWord, Name, Project, opened
+from shoal.cli.fleet.session import Environment, FleetSession, KindWord, MaybeName, Project, opened
 from shoal.cli.fleet.views import (
     AGENT_COLUMNS,
     APP_COLUMNS,
@@ -43,7 +43,7 @@ Shown = Mapping[str, Any]
 @app.command()
 def describe(
     kind: KindWord,
-    name: Name,
+    name: MaybeName = "",
     output: Output = Format.TABLE,
     project: Project = "",
     environment: Environment = "",

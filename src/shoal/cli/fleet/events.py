@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.fleet.kinds import ROOT, ObjectName
+from shoal.cli.fleet.kinds import ROOT, ObjectName, kind_and_name
 from shoal.cli.fleet.session import Environment, FleetSession, Project, opened
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, cell, line_document, put_rows
@@ -46,6 +46,7 @@ def events(
     change has come: accepted, committed, and in each cluster received, applied, reported, ready."""
     if correlation and (kind or cluster):
         raise ConfigError("--correlation cannot be combined with an object or --cluster: leave one of them out")
+    kind, name = kind_and_name(kind, name)
     if kind and not name:
         raise ConfigError(f"name is missing: use `shoal events {kind} NAME`")
     if cluster:

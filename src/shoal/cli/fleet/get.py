@@ -9,7 +9,7 @@ import typer
 
 from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
-from shoal.cli.fleet.kinds import API_VERSION, CommandKind, Object, kind_called
+from shoal.cli.fleet.kinds import API_VERSION, CommandKind, Object, kind_and_name, kind_called
 from shoal.cli.fleet.session import Environment, FleetSession, KindWord, Project, opened
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, document, render
@@ -40,6 +40,7 @@ def get(
     context: ContextName = "",
 ) -> None:
     """Show one object, or all of a kind in the current project and environment; without these, all."""
+    kind, name = kind_and_name(kind, name)
     wanted = kind_called(kind)
     with opened(context, project, environment) as session:
         if everywhere:

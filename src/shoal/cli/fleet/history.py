@@ -10,7 +10,7 @@ import typer
 
 from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
-from shoal.cli.fleet.session import Environment, KindWord, Name, Project, opened
+from shoal.cli.fleet.session import Environment, KindWord, MaybeName, Project, opened
 from shoal.cli.fleet.views import REVISION_COLUMNS
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, brief, duration, put, render
@@ -24,7 +24,7 @@ CHANGE_COLUMNS = ("time", "who", "action", "changed")
 @app.command()
 def history(
     kind: KindWord,
-    name: Name,
+    name: MaybeName = "",
     limit: Annotated[int, typer.Option(min=1, max=500, help="number of revisions and of changes to show")] = 20,
     output: Output = Format.TABLE,
     project: Project = "",

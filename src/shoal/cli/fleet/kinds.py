@@ -163,6 +163,19 @@ def kind_called(word: str) -> CommandKind:
     return found
 
 
+def is_kind(word: str) -> bool:
+    """Whether a kind is called so."""
+    return word.lower() in _BY_WORD
+
+
+def kind_and_name(kind: str, name: str) -> tuple[str, str]:
+    """``KIND/NAME`` in one word, as ``-o name`` prints it, or the two words themselves."""
+    if name or "/" not in kind:
+        return kind, name
+    word, _, rest = kind.partition("/")
+    return word, rest
+
+
 def ref_of(found: Object) -> ObjectName:
     """The reference to an object that the control plane returned."""
     metadata = found["metadata"]

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.contexts import current_context, shoal_home
-from shoal.cli.fleet.kinds import BY_NAME, CommandKind, ObjectName, kind_called, ref_of
+from shoal.cli.fleet.kinds import BY_NAME, CommandKind, ObjectName, kind_and_name, kind_called, ref_of
 from shoal.cli.rest import RequestRefused, Rest
 from shoal.errors import ConfigError, ShoalError
 
@@ -25,6 +25,9 @@ _SHOWN = 10
 
 KindWord = Annotated[str, typer.Argument(metavar="KIND", help="app, project, environment, secret, region, cluster, …")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="NAME, or PROJECT/ENVIRONMENT/NAME")]
+MaybeName = Annotated[
+    str, typer.Argument(metavar="[NAME]", help="NAME, or PROJECT/ENVIRONMENT/NAME; not after KIND/NAME")
+]
 Project = Annotated[str, typer.Option("--project", "-p", help="project; default $SHOAL_PROJECT, else the context's")]
 Environment = Annotated[
     str, typer.Option("--environment", "-e", help="environment; default $SHOAL_ENVIRONMENT, else the context's")
@@ -73,7 +76,10 @@ class FleetSession:
 
     def find(self, word: str, name: str) -> ObjectName:
         """The object of a kind and a name; raises NoSuchObject, or ConfigError if the name is ambiguous."""
+        word, name = kind_and_name(word, name)
         kind = kind_called(word)
+        if not name:
+            raise ConfigError(f"name is missing: name the {kind.word}, or use {kind.word}/NAME")
         ref = self._spelled(kind, name)
         if all(getattr(ref, part) for part in kind.parts) and not (kind.scope == "either" and not ref.project):
             return ref

@@ -92,7 +92,7 @@ async def rotate_secrets(
     new_key: bool = True,
     limit: float = float("inf"),
 ) -> Rotation:
-    """What ``shoal secrets rotate`` does: create a new master key unless there is one, and move everything to it."""
+    """What ``shoal master-key rotate`` does: create a new master key unless there is one, and move everything to it."""
     if new_key:
         made = await sealer.masters.renew()
         _log.info("new master key in use", where=sealer.masters.where, master_key=made)

@@ -1,4 +1,4 @@
-"""Rotating the master key over the API, as ``shoal secrets rotate`` does: who may, in parts, and what it says."""
+"""Rotating the master key over the API, as ``shoal master-key rotate`` does: who may, in parts, and what it says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api_world import CA, ENV, URL, Client, World, error_of, prepared_world
 
 from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
-from shoal.cli.fleet.secrets import move_all
+from shoal.cli.fleet.master_key import move_all
 from shoal.cli.rest import CannotReach
 from shoal.control.api.wiring import make_api
 from shoal.control.domain.fleet import Fleet
@@ -119,6 +119,6 @@ def test_the_command_asks_for_one_new_key_and_goes_on_until_nothing_is_left(caps
 def test_a_command_that_is_cut_off_says_how_to_go_on() -> None:
     rest: Any = Answers(part(500, 700, complete=False), CannotReach("no answer"))
     with pytest.raises(
-        CannotReach, match="500 secrets were re-encrypted; continue with `shoal secrets rotate --no-new-key`"
+        CannotReach, match="500 secrets were re-encrypted; continue with `shoal master-key rotate --no-new-key`"
     ):
         move_all(rest, new_key=True)

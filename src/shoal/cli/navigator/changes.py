@@ -1,4 +1,4 @@
-"""``shoal diff``: differences between two points in time or two clusters, and the history of one object."""
+"""``shoal changes``: differences between two points in time or two clusters, and the history of one object."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~", "put": "="}
 
 
 @app.command()
-def diff(
+def changes(
     clusters: Annotated[
         list[str] | None,
         typer.Argument(metavar="[CLUSTER CLUSTER]", help="two clusters; or use --from for two points in time"),
@@ -37,8 +37,8 @@ def diff(
     at: At = "",
     context: ContextName = "",
 ) -> None:
-    """Show which objects were added, removed and changed, with the fields: `shoal diff --from 1h`, `shoal diff eu-1
-    us-1`, `shoal diff --of deployments/shop/web --from 1d`."""
+    """Show which objects were added, removed and changed, with the fields: `shoal changes --from 1h`, `shoal changes
+    eu-1 us-1`, `shoal changes --of deployments/shop/web --from 1d`."""
     with opened(context) as rest:
         if of:
             kind, _, key = of.partition("/")

@@ -1,4 +1,4 @@
-"""``shoal explain pod``: its output, and the choice of the cluster."""
+"""``shoal why pod``: its output, and the choice of the cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.app.commands.explain import ClusterChoice
+from shoal.app.commands.why import ClusterChoice
 from shoal.app.main import main
 from shoal.base.clock import Clock
 from shoal.client import Client
@@ -52,7 +52,7 @@ def kubeconfig(folder: Path, namespace: str, url: str = "https://127.0.0.1:1") -
 def test_a_table_shows_the_node_of_the_pod_and_the_score_of_each_node(
     asked: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["explain", "pod", "web"]) == 0
+    assert main(["why", "pod", "web"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "default/web: on b, nodes with a higher score now: 1"
     assert shown[2].split() == ["NODE", "FITS", "SCORE", "WHY"]
@@ -67,7 +67,7 @@ def test_json_and_yaml_contain_everything(
 ) -> None:
     import yaml
 
-    assert main(["explain", "pod", "web", "-n", "default", "-o", form]) == 0
+    assert main(["why", "pod", "web", "-n", "default", "-o", form]) == 0
     document = yaml.safe_load(capsys.readouterr().out)
     assert document["node"] == "b"
     assert document["nodes"][1] == {

@@ -1,4 +1,4 @@
-"""``shoal secrets``: shows and rotates the master keys that encrypt the secrets of a fleet."""
+"""``shoal master-key``: shows and rotates the master keys that encrypt the secrets of a fleet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.apps import new_app
+from shoal.cli.apps import moved, new_app
 from shoal.cli.fleet.kinds import ROOT
 from shoal.cli.fleet.session import opened
 from shoal.cli.options import ContextName, Output
@@ -24,8 +24,8 @@ class NotMoved(ShoalError):
     """Some secrets are still encrypted with an older master key."""
 
 
-@app.command("keys")
-def keys(output: Output = Format.TABLE, context: ContextName = "") -> None:
+@app.command("list")
+def list_(output: Output = Format.TABLE, context: ContextName = "") -> None:
     """Show the master keys in use and how many secrets each encrypts. A key that is not listed can be deleted."""
     with opened(context) as session:
         found = session.rest.get(_PATH)
@@ -69,10 +69,13 @@ def move_all(rest: Rest, *, new_key: bool) -> dict[str, Any]:
         try:
             done = rest.request("POST", f"{_PATH}/rotate", {"newKey": wanted}).body
         except CannotReach as error:
-            hint = f"{moved} secrets were re-encrypted; continue with `shoal secrets rotate --no-new-key`"
+            hint = f"{moved} secrets were re-encrypted; continue with `shoal master-key rotate --no-new-key`"
             raise CannotReach(f"{error}\n{hint}") from None
         wanted = False
         moved += done["moved"]
         if done["complete"]:
             return {"masterKey": done["masterKey"], "moved": moved, "unmoved": list(done["unmoved"])}
         typer.echo(f"{moved} secrets re-encrypted, {done['remaining']} left", err=True)
+
+
+moved(app, "keys", to="shoal master-key list", target=app, words=["list"])
