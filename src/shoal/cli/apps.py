@@ -6,8 +6,7 @@ commands take (docs/decisions/0008-lazy-cli.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -15,15 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class _ExampleCommand(TyperCommand):
-    """A command whose help ends with its examples, and whose texts and defaults are taken as they are."""
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        for parameter in self.params:
-            _take_plainly(parameter)
-
-    def get_help_option(self, ctx: Any) -> Any:
-        return _take_plainly(super().get_help_option(ctx))
+    """A command whose help ends with its examples."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _write_examples(ctx, formatter)
@@ -32,36 +23,8 @@ class _ExampleCommand(TyperCommand):
 class _ExampleGroup(TyperGroup):
     """A group of commands whose help ends with its examples."""
 
-    def get_help_option(self, ctx: Any) -> Any:
-        return _take_plainly(super().get_help_option(ctx))
-
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _write_examples(ctx, formatter)
-
-
-class _Plain:
-    """Takes texts, values that were left out and defaults as they are: typer gives everything to pydantic, whose import
-    takes longer than most commands."""
-
-    def __init__(self, checked: Callable[[], Any]) -> None:
-        self._checked = checked
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        wanted = param.type_descriptor
-        if isinstance(value, str) and wanted.parameter_info.parser is not None:
-            return wanted.parameter_info.parser(value)
-        is_multiple = param.multiple or param.nargs == -1
-        if value is None:
-            return () if is_multiple else None
-        if (isinstance(value, str) and wanted.annotation is str) or (not is_multiple and value == param.default):
-            return value
-        return self._checked().coerce(value, param=param, ctx=ctx)
-
-
-def _take_plainly(parameter: Any) -> Any:
-    if parameter is not None and "get_runtime_param" not in vars(parameter):
-        vars(parameter)["get_runtime_param"] = partial(_Plain, parameter.get_runtime_param)
-    return parameter
 
 
 class ShoalTyper(typer.Typer):

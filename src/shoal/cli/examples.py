@@ -179,6 +179,19 @@ _PROCESSES: Mapping[str, Examples] = {
         ("a cluster on this machine", "shoal cluster start --dir ./eu-1 --port 6443"),
         ("with pods as containers", "shoal cluster start --runtime docker"),
     ),
+    "cluster join": (
+        (
+            "a Kubernetes cluster joins the fleet",
+            "shoal cluster join eu-1 --kubeconfig eu-1.yaml --region eu --image registry.example/shoal:1.2.3",
+        ),
+        (
+            "what that would apply, to look at or to commit",
+            "shoal cluster join eu-1 --region eu --image registry.example/shoal:1.2.3 --print",
+        ),
+    ),
+    "cluster leave": (
+        ("everything that joining has made is removed", "shoal cluster leave eu-1 --kubeconfig eu-1.yaml"),
+    ),
     "cluster rotate-ca": (("a new certificate authority", "shoal cluster rotate-ca --overlap 30d"),),
     "control": (("a control plane", "shoal control start"),),
     "control start": (("on one port of all addresses", "shoal control start --host 0.0.0.0 --port 7400"),),
@@ -230,6 +243,9 @@ _PROCESSES: Mapping[str, Examples] = {
         ("in fish", "shoal completion fish | source"),
     ),
     "doctor": (("whether this machine can run Shoal", "shoal doctor"),),
+    "doctor cluster": (
+        ("whether a Kubernetes cluster can join the fleet", "shoal doctor cluster --kubeconfig eu-1.yaml"),
+    ),
     "version": (("the versions of Shoal, Python and SQLite", "shoal version"),),
 }
 

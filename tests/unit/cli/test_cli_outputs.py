@@ -84,6 +84,7 @@ READ = {
 # Commands with -o whose output is of this machine, by the test that looks at it.
 LOCAL = {
     "doctor": "tests/unit/app/test_main.py",
+    "doctor cluster": "tests/cluster/fleet/test_cluster_join.py",
     "why pod": "tests/unit/app/commands/test_why.py",
     "navigator token list": "tests/unit/app/navigator/test_joining.py",
 }

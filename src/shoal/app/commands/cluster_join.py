@@ -94,11 +94,7 @@ def join(
     context: ContextName = "",
 ) -> None:
     """Make a Kubernetes cluster a part of the fleet: create its tokens, apply the rights, the join files and the
-    Deployments of its agents, and wait until they have joined. Joining again repairs and upgrades. Examples:
-
-    shoal cluster join eu-1 --kubeconfig eu-1.yaml --region eu --image registry.example/shoal:1.2.3
-
-    shoal cluster join eu-1 --region eu --image registry.example/shoal:1.2.3 --print > agents.yaml"""
+    Deployments of its agents, and wait until they have joined. Joining again repairs and upgrades."""
     from shoal.app.joining.manifests import check_image
 
     check_image(image)

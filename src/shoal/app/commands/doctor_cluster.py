@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shoal.cli.options import Output
 from shoal.cli.printers import Format, render
 
 if TYPE_CHECKING:
@@ -28,12 +29,10 @@ def cluster(
     image: Annotated[
         str, typer.Option(help="image of the agents, for admission policies that look at it")
     ] = "registry.invalid/shoal:check",
-    output: Annotated[Format, typer.Option("--output", "-o", help="output format")] = Format.TABLE,
+    output: Output = Format.TABLE,
 ) -> None:
     """Check whether a cluster can join the fleet: version, APIs, your rights there, admission policies, EndpointSlices
-    and the clock. Nothing is changed; exit code 1 if something prevents it. Example:
-
-    shoal doctor cluster --kubeconfig eu-1.yaml"""
+    and the clock. Nothing is changed; exit code 1 if something prevents it."""
     from shoal.app.commands.cluster_join import access_of, names_in
 
     access = access_of(kubeconfig, kube_context)
