@@ -19,6 +19,7 @@ from arch_source import Module, calls, imports, modules, nodes
 STARTERS = {"create_task", "ensure_future"}
 MAY_START = {"shoal.base.tasks", "shoal.base.deadline"}  # the helpers themselves; they wait for what they start
 
+OF_ONE_REQUEST = {("shoal.rest.streams", "_until_gone")}  # ends with its request
 TURNS = {f"asyncio.{name}" for name in ("Lock", "Condition", "Semaphore", "BoundedSemaphore")}
 # Of what the API server imports: these have turns among tasks, none of them a handler of a request.
 TURNS_OF_TASKS = {
@@ -48,6 +49,49 @@ def test_every_task_has_an_owner() -> None:
         for line in bare_tasks(module.path)
     ]
     assert not bare, "\n".join(bare)
+
+
+def lost_loops(path: Path) -> list[tuple[str, int]]:
+    """(name, line) of each start of a loop without an end as an owned task that nobody awaits: there its error is logged
+    once, and it is gone."""
+    loops = {loop for loop in nodes(path, ast.While) if isinstance(loop.test, ast.Constant) and _waits(loop)}
+    functions = nodes(path, ast.AsyncFunctionDef) if loops else []
+    endless = {function.name for function in functions if not loops.isdisjoint(ast.walk(function))} - {"supervise"}
+    found: list[tuple[str, int]] = []
+    for call in nodes(path, ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "start" and call.args:
+            (work, *_), awaited = call.args, any(each.arg == "awaited" for each in call.keywords)
+            if isinstance(work, ast.Call) and not awaited:
+                name = ast.unparse(work.func).split(".")[-1]
+                found += [(name, call.lineno)] if name in endless else []
+    return found
+
+
+def _waits(loop: ast.While) -> bool:
+    return any(isinstance(each, ast.Await | ast.AsyncFor | ast.AsyncWith) for each in ast.walk(loop))
+
+
+def test_loops_without_an_end_are_supervised() -> None:
+    found = [(module, *each) for module in modules() if module.package != "testing" for each in lost_loops(module.path)]
+    lost = [
+        f"{module.shown}:{line}: {name}" for module, name, line in found if (module.name, name) not in OF_ONE_REQUEST
+    ]
+    assert not lost, "use shoal.base.supervision: " + ", ".join(lost)
+    assert {(module.name, name) for module, name, _ in found} == OF_ONE_REQUEST, "no longer needed"
+
+
+def test_the_rule_finds_lost_loops(tmp_path: Path) -> None:
+    path = tmp_path / "source.py"
+    path.write_text(
+        "async def run(self):\n    while True:\n        await self.turn()\n"
+        "async def once(self):\n    await self.turn()\n"
+        "tasks.start(self.run(), name='a')\n"
+        "tasks.start(self.once(), name='b')\n"
+        "tasks.start(run(), name='c', awaited=True)\n"
+        "loops.start('d', self.run)\n"
+        "tasks.start(supervise('e', self.run), name='e')\n"
+    )
+    assert lost_loops(path) == [("run", 6)]
 
 
 def run_by_handlers() -> list[Module]:

@@ -213,6 +213,31 @@ async def test_streams_are_counted_limited_and_given_back(tmp_path: Path, monkey
         assert b'shoal_control_api_streams{stream="events"} 0.0' in world.metrics.render()
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{EVENTS}?follow=true",
+        f"{EVENTS}?correlation=deploy-7&follow=true",
+        "/api/v1/watch/status",
+        f"{ENV}/apps/web/watch",
+    ],
+)
+async def test_streams_of_events_and_of_status_are_counted_for_their_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    defaults = streams.RestStreams.__init__.__kwdefaults__
+    monkeypatch.setattr(streams.RestStreams.__init__, "__kwdefaults__", {**defaults, "most_per_token": 1})
+
+    async with prepared_world(tmp_path) as world:
+        await world.put_app()
+        async with reading(world, f"{EVENTS}?follow=true") as first:
+            await first.text()
+            refused = await world.viewer("GET", path)
+            assert error_of(refused) == (429, "TooManyRequests") and "1 of 1 streams of this token" in refused.text
+            async with reading(world, path, world.editor.token) as other:
+                assert await other.text() == ": open\n\n"
+
+
 async def test_a_client_that_takes_nothing_is_let_go_and_costs_no_more_than_one_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
