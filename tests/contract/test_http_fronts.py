@@ -21,7 +21,7 @@ from shoal.apiserver.http import HttpServer
 from shoal.apiserver.messages import Answer, HttpLimits, Request, Response
 from shoal.base.asgi import AsgiListener, bind
 from shoal.base.asgi_common import Receive, Scope, Send, answer
-from shoal.base.asgi_front import REQUESTS
+from shoal.base.asgi_front import REQUESTS, RESETS
 from shoal.base.clock import FakeClock
 from shoal.base.front_limits import FrontLimits
 from shoal.testing.waiting import eventually
@@ -334,10 +334,20 @@ async def last_goaway(reader: asyncio.StreamReader) -> int:
 
 
 async def test_http2_a_client_that_resets_its_streams_without_end_is_hung_up_on(clock: FakeClock) -> None:
-    async with http2(clock) as (reader, writer):
-        for number in range(1000):
+    begun = 0
+
+    async def counting(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal begun
+        begun += 1
+
+    async with http2(clock, None, counting) as (reader, writer):
+        ended = asyncio.create_task(last_goaway(reader), name="reading")
+        for number in range(2 * RESETS):
+            if ended.done():
+                break
             writer.write(frame(1, 4, 1 + 2 * number, head()) + frame(3, 0, 1 + 2 * number, b"\0\0\0\x08"))
-        assert await last_goaway(reader) == 11
+            await eventually(lambda sent=number + 1: ended.done() or begun == sent)
+        assert await ended == 11 and RESETS <= begun <= RESETS + 2
 
 
 async def test_http2_a_client_has_so_many_streams_open_and_more_are_refused(clock: FakeClock) -> None:

@@ -325,6 +325,41 @@ async def test_a_full_disk_refuses_writes_keeps_reads_and_accepts_writes_again(f
         assert store.revision == store.count("pods") == acknowledged + 1
 
 
+async def test_a_write_that_only_lacks_room_in_the_log_is_tried_again_after_a_checkpoint(
+    filed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Cramped:
+        """The write-ahead log has room for two batches; a checkpoint lets it be overwritten."""
+
+        def __init__(self, connection: sqlite3.Connection) -> None:
+            self._connection = connection
+            self._in_log = 0
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._connection, name)
+
+        def execute(self, statement: str, *values: Any) -> Any:
+            if "wal_checkpoint" in statement:
+                self._in_log = 0
+            elif "INSERT INTO log" in statement:
+                self._in_log += 1
+                if self._in_log > 2:
+                    error = sqlite3.OperationalError("database or disk is full")
+                    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                    raise error
+            return self._connection.execute(statement, *values)
+
+    async with asyncio.timeout(30):
+        connected = sqlite.connect
+        monkeypatch.setattr(sqlite, "connect", lambda path: Cramped(connected(path)))
+        store = LogStore(SqliteJournal(path_of(filed), lambda key, value: Attrs()))
+        await store.start()
+        for number in range(9):
+            await store.commit([filed.put(f"p{number}")])
+        assert store.revision == store.count("pods") == 9
+        await store.stop()
+
+
 async def test_on_a_full_disk_each_write_of_a_batch_is_tried_alone(filed: Any, disk: _Disk) -> None:
     async with asyncio.timeout(30):
         store = LogStore(SqliteJournal(path_of(filed), lambda key, value: Attrs()))
