@@ -410,6 +410,29 @@ async def test_http2_a_head_in_pieces_without_end_is_refused(clock: FakeClock) -
         await ended
 
 
+@pytest.mark.parametrize(
+    ("limits", "status"), [(FrontLimits(connections=1), "503"), (FrontLimits(connections_per_address=1), "429")]
+)
+async def test_http2_a_connection_too_many_is_told_so_and_closed(
+    clock: FakeClock, limits: FrontLimits, status: str
+) -> None:
+    async with asyncio.timeout(30), asgi_front(clock, limits) as connect:
+        found: list[str] = []
+        kept: list[asyncio.StreamWriter] = []
+        for _ in range(2):
+            reader, writer = await connect()
+            kept.append(writer)
+            writer.write(PREFACE + SETTINGS + frame(1, 5, 1, head()))
+            async for kind, _flags, _stream, payload in frames(reader):
+                if kind == 1:
+                    found.append(dict(hpack.Decoder().decode(payload))[":status"])
+                if kind == 1 and found == ["200"]:
+                    break  # the first stays open; the second is read to its end
+        assert found == ["200", status]
+        for writer in kept:
+            writer.close()
+
+
 async def test_http2_a_connection_without_a_request_is_closed(clock: FakeClock) -> None:
     async with http2(clock, FrontLimits(header_timeout_s=5)) as (reader, writer):
         reading = asyncio.create_task(last_goaway(reader), name="reading")

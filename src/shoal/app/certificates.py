@@ -167,6 +167,29 @@ class CertificateKeeper:
         return [_stamp(self._dir / name) for name in ("manifest.json", "ca.crt")]
 
 
+async def follow_certificate(tls: Tls, clock: Clock) -> None:
+    """Use a certificate that others renew, as cert-manager does, when its files have changed. A certificate and a key
+    that do not belong together, such as half a change, leave the one before in use. Run it as a loop."""
+    seen = _pair_stamps(tls)
+    while True:
+        await clock.sleep(_LOOK_S)
+        stamps = _pair_stamps(tls)
+        if stamps == seen:
+            continue
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key)
+            tls.reload()
+        except (OSError, ssl.SSLError) as error:
+            log.warning("a certificate that has changed cannot be used", error=error, path=str(tls.certificate))
+        else:
+            log.info("a new certificate is used", path=str(tls.certificate))
+        seen = stamps
+
+
+def _pair_stamps(tls: Tls) -> list[Stamp | None]:
+    return [_stamp(path) for path in (tls.certificate, tls.key)]
+
+
 def _stamp(path: Path) -> Stamp | None:
     try:
         found = path.stat()

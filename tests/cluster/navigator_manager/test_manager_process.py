@@ -52,16 +52,21 @@ async def made_token(process: ManagerProcess, kind: str, cluster: str = "") -> s
         await rows.close()
 
 
-def ask(process: ManagerProcess, path: str, token: str = "") -> Any:
-    request = urllib.request.Request(
-        f"{process.url}{path}", headers={"Authorization": f"Bearer {token}"} if token else {}
-    )
+def ask(process: ManagerProcess, path: str, token: str = "", **headers: str) -> Any:
+    return json.loads(page(process, path, token, **headers))
+
+
+def page(process: ManagerProcess, path: str, token: str = "", **headers: str) -> bytes:
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    sent |= {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(f"{process.url}{path}", headers=sent)
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}),
         urllib.request.HTTPSHandler(context=ssl.create_default_context(cadata=process.ca.decode())),
     )
     with opener.open(request, timeout=20) as answer:
-        return json.loads(answer.read())
+        found: bytes = answer.read()
+        return found
 
 
 def query(process: ManagerProcess, text: str) -> Any:
@@ -88,6 +93,11 @@ async def test_a_token_that_a_command_creates_reads_only_its_scopes(process: Man
             await edge.sync("pods", pods(3, 1))
         create = ("create", "--kind", "viewer", "--scope", "cluster=seen,namespace=def*")
         text = (await asyncio.to_thread(process.token, *create)).strip()
+        for token in ("", text):
+            with pytest.raises(urllib.error.HTTPError, match="403") as caught:
+                page(process, "/metrics", token, X_Forwarded_For="10.0.0.7")  # of all clusters, for another machine
+            caught.value.close()
+        assert b"shoal_" in page(process, "/metrics", process.admin_token, X_Forwarded_For="10.0.0.7")
         asked = f"/api/v1/query?q={urllib.request.quote('pods count by cluster')}"
         assert ask(process, asked, text)["items"] == [{"cluster": "seen", "count": 3}]
         assert [each["name"] for each in ask(process, "/api/v1/clusters", text)["items"]] == ["seen"]

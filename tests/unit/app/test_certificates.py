@@ -15,9 +15,9 @@ import pytest
 from cryptography import x509
 
 from shoal.app import pki as pki_module
-from shoal.app.certificates import DAY_S, CertificateKeeper, define_certificate_metrics
+from shoal.app.certificates import DAY_S, CertificateKeeper, define_certificate_metrics, follow_certificate
 from shoal.app.pki import KeyPair, Pki, kubelet_context, server_context
-from shoal.base.asgi import Scope, bind, serving
+from shoal.base.asgi import Scope, Tls, bind, serving
 from shoal.base.asgi_common import Receive, Send, answer
 from shoal.base.clock import FakeClock, RealClock
 from shoal.base.metrics import Metrics
@@ -148,6 +148,48 @@ async def test_an_asgi_server_uses_the_new_certificate_too(tmp_path: Path) -> No
         hosts.append("another.example")
         keeper.check()
         assert await shown() != first
+
+
+async def test_a_certificate_that_others_renew_is_used_once_it_is_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await answer(send, 200, b"ok")
+
+    clock = FakeClock(datetime.now(UTC))
+    pki = Pki(tmp_path / "pki", now=clock.now())
+    old, new = pki.ensure_server((HOST,)), pki.ensure_server((HOST,), "server-new")
+    used = Tls(tmp_path / "tls.crt", tmp_path / "tls.key")
+    used.certificate.write_bytes(old.cert.read_bytes())
+    used.key.write_bytes(old.key.read_bytes())
+    client = ssl.create_default_context(cafile=pki.ca_cert)
+    listening = bind(HOST, 0)
+    port = listening.getsockname()[1]
+    listening.close()
+
+    async def shown() -> bytes:
+        _, writer = await asyncio.open_connection(HOST, port, ssl=client)
+        der: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.close()
+        return der
+
+    def der_of(pair: KeyPair) -> bytes:
+        return ssl.PEM_cert_to_DER_cert(pair.cert.read_text())
+
+    async with asyncio.timeout(60), serving(app, host=HOST, port=port, clock=RealClock(), tls=used):
+        running = asyncio.create_task(follow_certificate(used, clock), name="following")
+        try:
+            await clock.advance(1.5)
+            assert await shown() == der_of(old)
+            used.certificate.write_bytes(new.cert.read_bytes())
+            await clock.advance(1.5)
+            assert await shown() == der_of(old), "its key is not there yet"
+            assert "cannot be used" in capsys.readouterr().err
+            used.key.write_bytes(new.key.read_bytes())
+            await clock.advance(1.5)
+            assert await shown() == der_of(new)
+        finally:
+            running.cancel()
 
 
 async def test_the_metric_and_a_warning_tell_what_expires(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

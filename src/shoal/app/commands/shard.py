@@ -67,7 +67,9 @@ def manager(
         int | None,
         typer.Option(help="port of the webhook that assigns slots at admission; default 0: only the sweep does"),
     ] = None,
-    webhook_certificate: Annotated[Path | None, typer.Option(help="certificate of the webhook, PEM")] = None,
+    webhook_certificate: Annotated[
+        Path | None, typer.Option(help="certificate of the webhook, PEM; read again when it changes")
+    ] = None,
     webhook_key: Annotated[Path | None, typer.Option(help="private key of the webhook's certificate, PEM")] = None,
     log_level: LogLevel = None,
     stop_on_eof: StopOnEof = False,

@@ -8,11 +8,13 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Any
 
 from shoal import __version__
+from shoal.app.certificates import follow_certificate
 from shoal.app.health import health_app
 from shoal.app.ports import any_free
 from shoal.base import tracing
@@ -22,7 +24,7 @@ from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
 from shoal.base.settings import setting
-from shoal.base.supervision import supervise
+from shoal.base.supervision import SupervisedLoops, supervise
 from shoal.base.tasks import beside, wait_first
 from shoal.client import Client, LostLease, builtin, connect, load
 from shoal.crds.shard import definitions
@@ -65,6 +67,9 @@ async def run_manager(config: ManagerConfig, stop: asyncio.Event, on_ready: Call
         await stack.enter_async_context(serving(app, host=config.host, port=port, clock=clock))
         if config.webhook_port and config.webhook_certificate is not None and config.webhook_key is not None:
             tls = Tls(config.webhook_certificate, config.webhook_key)
+            loops = SupervisedLoops(clock)
+            loops.start("certificates", partial(follow_certificate, tls, clock), detail="webhook")
+            stack.push_async_callback(loops.stop)
             hook = webhook_app(service.assigner)
             await stack.enter_async_context(
                 serving(hook, host=config.host, port=config.webhook_port, clock=clock, tls=tls)
