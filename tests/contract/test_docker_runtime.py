@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from shoal.node.runtime.model import (
     ImageFailure,
     ImageFault,
     LogOptions,
+    Mount,
     OutputStream,
     PortMapping,
     RegistryCredentials,
@@ -223,6 +225,23 @@ async def test_an_image_that_runs_as_root_is_refused_where_that_is_not_allowed()
         with pytest.raises(CreateFailure, match="runAsNonRoot"):
             await node.run("sleep", "1000", security=Security(run_as_non_root=True))
         assert (await node.runtime.list()).containers == ()
+
+
+async def test_a_subpath_that_became_a_link_is_mounted_only_if_it_stays_in_its_volume(tmp_path: Path) -> None:
+    volume, outside = tmp_path / "volume", tmp_path / "outside"
+    for folder in (volume / "inner", outside):
+        folder.mkdir(parents=True)
+        (folder / "name").write_text(folder.name)
+    part = volume / "part"
+    mount = Mount(host_path=str(part), container_path="/data", read_only=True, within=str(volume))
+    async with a_node() as node:
+        part.symlink_to(outside)
+        with pytest.raises(CreateFailure, match="opening .*/volume/part"):
+            await node.run("sleep", "1000", mounts=(mount,))
+        part.unlink()
+        part.symlink_to("inner")
+        container = await node.run("sleep", "1000", mounts=(mount,))
+        assert await node.said(container, "cat", "/data/name") == "inner"
 
 
 async def test_an_ephemeral_container_sees_the_processes_of_its_target() -> None:
