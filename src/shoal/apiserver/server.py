@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -155,9 +156,15 @@ class ApiServer:
         gc.set_threshold(_GC_EVERY, 20, 20)  # requests make no cycles: look for them less often
 
     async def listen(
-        self, host: str, port: int, *, tls: ssl.SSLContext | None = None, limits: HttpLimits | None = None
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        limits: HttpLimits | None = None,
+        listening: socket.socket | None = None,
     ) -> int:
-        """Accept connections; the port that was bound."""
+        """Accept connections; the port that was bound. ``listening`` is a socket that has the port already."""
         loop = asyncio.get_running_loop()
         if self._http is None:
             self._http = HttpServer(
@@ -166,8 +173,9 @@ class ApiServer:
             )  # fmt: skip
         # an idle client does not answer a TLS close: without this limit it would delay every stop
         shutdown_s, handshake_s = (None, None) if tls is None else (_TLS_SHUTDOWN_S, self._http.limits.handshake_s)
+        place = {"host": host, "port": port} if listening is None else {"sock": listening}
         listener = await loop.create_server(
-            self._http, host, port, ssl=tls, backlog=_BACKLOG, ssl_handshake_timeout=handshake_s,
+            self._http, **place, ssl=tls, backlog=_BACKLOG, ssl_handshake_timeout=handshake_s,
             ssl_shutdown_timeout=shutdown_s,
         )  # fmt: skip
         self._listeners.append(listener)

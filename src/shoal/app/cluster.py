@@ -278,7 +278,7 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
     try:
         await server.start()
         limits = HttpLimits(connections=connections_within_files(HttpLimits().connections, _OWN_FILES))
-        await server.listen(config.host, config.port, tls=tls, limits=limits)
+        await server.listen(config.host, config.port, tls=tls, limits=limits, listening=config.listening)
         yield server
     finally:
         await loops.stop()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from shoal.apiserver.audit.policy import load as load_policy
 from shoal.apiserver.flow.config import FlowConfig
 from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.locks import check_lock_url
-from shoal.app.ports import choose_port
+from shoal.app.ports import claimed_port, port_of
 from shoal.base.settings import setting
 from shoal.controllers.nodelifecycle.config import NodeLifecycleConfig
 from shoal.errors import ConfigError
@@ -124,6 +125,7 @@ class ClusterConfig:
     anonymous: bool = False  # requests without credentials are system:anonymous instead of refused
     flow: FlowConfig = FlowConfig()
     audit: AuditConfig = AuditConfig()
+    listening: socket.socket | None = None  # at the port; None: not yet
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
@@ -428,5 +430,11 @@ def opened_config(options: ClusterOptions) -> Iterator[ClusterConfig]:
     config = checked_config(options)
     make_private_dir(config.dir)
     with DirectoryLock(config.lock_path):
-        port = choose_port(options.port, host=config.host, default=DEFAULT_PORT, remembered=config.port_path)
-        yield replace(config, port=port)
+        claimed = claimed_port(options.port, host=config.host, default=DEFAULT_PORT, remembered=config.port_path)
+        with claimed as listening:
+            config = replace(config, port=port_of(listening))
+            if "apiserver" in config.components:
+                config = replace(config, listening=listening)
+            else:
+                listening.close()
+            yield config

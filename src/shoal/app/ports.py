@@ -1,11 +1,15 @@
-"""Chooses the port to listen on: the requested one, the last one used, else the next free one from the default up."""
+"""Chooses the port, and listens there at once: the requested one, the last one used, else the next free one from the
+default up."""
 
 from __future__ import annotations
 
 import secrets
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from shoal.base.asgi_common import bind
 from shoal.base.files import make_private_dirs, write_private
 from shoal.errors import ConfigError
 
@@ -31,11 +35,16 @@ def any_free(host: str) -> int:
     """A random free port below the ephemeral range: a port of that range could be in use by an outgoing connection
     before the server listens on it."""
     first = _first_ephemeral()
-    for _ in range(_TRIES):
-        port = first - 1 - secrets.randbelow(_BELOW)
+    for port in _some():
         if is_free(host, port):
             return port
     raise ConfigError(f"port: none is free on {host} from {first - _BELOW} to {first - 1}; choose one with --port")
+
+
+def _some() -> Iterator[int]:
+    """Random ports below the ephemeral range."""
+    first = _first_ephemeral()
+    return (first - 1 - secrets.randbelow(_BELOW) for _ in range(_TRIES))
 
 
 def _first_ephemeral() -> int:
@@ -45,34 +54,45 @@ def _first_ephemeral() -> int:
         return 32768
 
 
-def choose_port(asked: int | None, *, host: str, default: int, remembered: Path) -> int:
-    """The port to use, written to ``remembered`` so that the next start takes the same and kubeconfigs stay valid.
+@contextmanager
+def claimed_port(asked: int | None, *, host: str, default: int, remembered: Path) -> Iterator[socket.socket]:
+    """A socket that listens at the port to use, so that no other program can take it before the server is ready. The
+    port is written to ``remembered``: the next start takes the same and kubeconfigs stay valid.
 
     Raise ConfigError if ``asked`` is in use; it is never replaced.
     """
-    port = _pick(asked, host, default, remembered)
-    if _read(remembered) != port:
-        make_private_dirs(remembered.parent)
-        write_private(remembered, f"{port}\n".encode())
+    with _listening(asked, host, default, remembered) as listening:
+        port = port_of(listening)
+        if _read(remembered) != port:
+            make_private_dirs(remembered.parent)
+            write_private(remembered, f"{port}\n".encode())
+        yield listening
+
+
+def port_of(listening: socket.socket) -> int:
+    port: int = listening.getsockname()[1]
     return port
 
 
-def _pick(asked: int | None, host: str, default: int, remembered: Path) -> int:
-    if asked == 0:
-        return any_free(host)
-    if asked is not None:
-        if not is_free(host, asked):
+def _listening(asked: int | None, host: str, default: int, remembered: Path) -> socket.socket:
+    if asked:
+        try:
+            return bind(host, asked)
+        except ConfigError as error:
+            if is_free(host, asked):
+                raise
             raise ConfigError(
                 f"port is {asked}: already in use on {host}; choose another, or leave it out for a free port"
-            )
-        return asked
+            ) from error
     last = _read(remembered)
-    if last is not None and is_free(host, last):
-        return last
-    for port in range(default, min(default + _TRIES, 65536)):
-        if is_free(host, port):
-            return port
-    raise ConfigError(f"port: none is free on {host} from {default} to {default + _TRIES - 1}; choose one with --port")
+    following = range(default, min(default + _TRIES, 65536))
+    for port in _some() if asked == 0 else following if last is None else (last, *following):
+        try:
+            return bind(host, port)
+        except ConfigError:  # another program has it
+            continue
+    first, end = (_first_ephemeral() - _BELOW, _first_ephemeral()) if asked == 0 else (default, default + _TRIES)
+    raise ConfigError(f"port: none is free on {host} from {first} to {end - 1}; choose one with --port")
 
 
 def _read(path: Path) -> int | None:

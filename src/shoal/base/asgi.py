@@ -168,9 +168,11 @@ async def serving(
     clock: Clock,
     tls: Tls | None = None,
     limits: FrontLimits = LIMITS,
+    listening: socket.socket | None = None,
 ) -> AsyncIterator[None]:
-    """Serve while the block runs; on exit, running requests have a short time to end."""
-    listener = AsgiListener(application, bind(host, port), tls, clock=clock, limits=limits)
+    """Serve while the block runs; on exit, running requests have a short time to end. ``listening`` is a socket that
+    has the port already."""
+    listener = AsgiListener(application, listening or bind(host, port), tls, clock=clock, limits=limits)
     running = OwnedTasks().start(listener.run(), name=f"asgi/{port}", awaited=True)
     try:
         while not listener.accepting:

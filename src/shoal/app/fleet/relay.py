@@ -52,7 +52,7 @@ async def run_relay(config: RelaySettings, stop: asyncio.Event, on_ready: Callab
     app = by_path(relay.app, mostly_local(health_app(relay.livez, relay.readyz, PROCESS, relay.status)))
 
     async def served() -> None:
-        async with serving(app, host=config.host, port=config.port, clock=clock, tls=tls):
+        async with serving(app, host=config.host, port=config.port, clock=clock, tls=tls, listening=config.listening):
             on_ready()
             await stop.wait()
 

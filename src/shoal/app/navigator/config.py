@@ -11,6 +11,7 @@ DIR/manager.lock    held while a manager runs in the directory
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from shoal.app.config import LOOPBACK, local_hosts, local_url, without_password
 from shoal.app.files import DirectoryLock, make_private_dir
-from shoal.app.ports import choose_port
+from shoal.app.ports import claimed_port, port_of
 from shoal.app.public_address import check_url, hosts_of
 from shoal.base.files import make_private_dirs
 from shoal.base.settings import setting
@@ -61,6 +62,7 @@ class ManagerProcessConfig:
     advertise_urls: tuple[str, ...]
     control: Path | None
     settings: ManagerConfig
+    listening: socket.socket | None = None  # at the port; None: not yet
 
     @property
     def url(self) -> str:
@@ -109,8 +111,9 @@ def opened_config(options: NavigatorOptions) -> Iterator[ManagerProcessConfig]:
     config = checked_config(options)
     make_private_dir(config.dir)
     with DirectoryLock(config.dir / "manager.lock"), _database_lock(config):
-        port = choose_port(options.port, host=config.host, default=DEFAULT_PORT, remembered=config.dir / "port")
-        yield replace(config, port=port)
+        claimed = claimed_port(options.port, host=config.host, default=DEFAULT_PORT, remembered=config.dir / "port")
+        with claimed as listening:
+            yield replace(config, port=port_of(listening), listening=listening)
 
 
 def database_url(text: str, folder: Path) -> str:

@@ -73,7 +73,9 @@ async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_read
 
         async def served() -> None:
             app = by_path(manager.app, health, api)
-            async with serving(app, host=config.host, port=config.port, clock=clock, tls=tls):
+            async with serving(
+                app, host=config.host, port=config.port, clock=clock, tls=tls, listening=config.listening
+            ):
                 on_ready()
                 authorities = (config.pki_dir / "ca.crt").read_text()
                 about = warn(config.host, (config.public_url,), config.advertise_urls, authorities, clock=clock)
