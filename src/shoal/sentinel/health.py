@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import orjson
 
-from shoal.base.asgi import Application, Receive, Scope, Send, answer
+from shoal.base.asgi_common import Application, Receive, Scope, Send, answer
 from shoal.base.metrics import Metrics, metrics_page
 from shoal.base.supervision import stalled_loops
 

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.base.asgi import serving
 from shoal.base.clock import Clock
 from shoal.base.files import own_private_dir
+from shoal.base.http1.asgi import small_serving
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
 from shoal.base.supervision import Run, supervise
@@ -41,7 +41,6 @@ from shoal.sentinel.isolation import REFUSED, Isolation
 from shoal.sentinel.issuers import IssuerFinder
 from shoal.sentinel.metrics import GatewayMetrics
 from shoal.sentinel.model import Inputs, ServiceKey, Settings
-from shoal.sentinel.policies.server import serving_limits, strict_redis
 from shoal.sentinel.stats import StatsKeeper, define_stats_metrics
 from shoal.sentinel.status import AcceptanceStatus, StatusKind, StatusWriter
 from shoal.sentinel.supervisor import Supervisor, find_envoy
@@ -197,7 +196,7 @@ class Gateway:
                 config.metrics_port: metrics_app(self._metrics),
             }
             for port, app in fronts.items():
-                await stack.enter_async_context(serving(app, host=config.host, port=port, clock=self._clock))
+                await stack.enter_async_context(small_serving(app, host=config.host, port=port, clock=self._clock))
             tasks = OwnedTasks()
             envoy = tasks.start(self.supervisor.run(), name="envoy", awaited=True)
             loops: dict[str, Run] = {
@@ -226,6 +225,8 @@ class Gateway:
         """Start the rate-limit service; ``stack`` stops it."""
         clock, metrics = self._clock, self._metrics
         if self._config.redis_url:
+            from shoal.sentinel.policies.server import serving_limits, strict_redis
+
             redis = strict_redis(self._config.redis_url)
             stack.push_async_callback(redis.aclose)
             limits = serving_limits(str(self._folder / LIMITS_SOCKET), redis, clock=clock, metrics=metrics)

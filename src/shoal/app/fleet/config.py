@@ -13,6 +13,7 @@ DIR/control.lock    held while a control plane runs in the directory
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +22,8 @@ from pathlib import Path
 from shoal.app.config import LOOPBACK, local_hosts, local_url, without_password
 from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.fleet.credentials import keep_join_urls, take_over
-from shoal.app.ports import choose_port
+from shoal.app.home import NAVIGATOR
+from shoal.app.ports import claimed_port, port_of
 from shoal.app.public_address import check_url, hosts_of
 from shoal.base.settings import setting
 from shoal.control.relay.config import RelayConfig
@@ -29,7 +31,6 @@ from shoal.control.service.config import ServiceConfig
 from shoal.errors import ConfigError
 
 DEFAULT_PORT = 7400
-NAVIGATOR = "navigator"
 _DATABASE_FIX = "use sqlite:///PATH or postgresql://USER@HOST/DATABASE, with NAME= before it where there are several"
 
 
@@ -100,6 +101,7 @@ class ControlConfig:
     advertise_urls: tuple[str, ...]
     service: ServiceConfig
     navigator: Path
+    listening: socket.socket | None = None  # at the port; None: not yet
 
     @property
     def url(self) -> str:
@@ -136,6 +138,7 @@ class RelaySettings:
     token_file: Path
     ca: Path | None
     relay: RelayConfig
+    listening: socket.socket | None = None  # at the port; None: not yet
 
     @property
     def own_url(self) -> str:
@@ -190,9 +193,10 @@ def opened_config(options: ControlOptions) -> Iterator[ControlConfig]:
     with DirectoryLock(config.dir / "control.lock"):
         if options.credentials is not None:
             take_over(options.credentials.expanduser(), config.dir)
-        port = choose_port(options.port, host=config.host, default=DEFAULT_PORT, remembered=config.dir / "port")
-        config = replace(config, port=port)
-        yield replace(config, join_urls=keep_join_urls(config.dir, config.join_urls or (config.url,)))
+        claimed = claimed_port(options.port, host=config.host, default=DEFAULT_PORT, remembered=config.dir / "port")
+        with claimed as listening:
+            config = replace(config, port=port_of(listening), listening=listening)
+            yield replace(config, join_urls=keep_join_urls(config.dir, config.join_urls or (config.url,)))
 
 
 @contextmanager
@@ -212,12 +216,13 @@ def opened_relay(options: ControlOptions) -> Iterator[RelaySettings]:
         )
     make_private_dir(options.dir)
     with DirectoryLock(options.dir / "control.lock"):
-        port = choose_port(options.port, host=options.host, default=DEFAULT_PORT, remembered=options.dir / "port")
-        yield RelaySettings(
-            dir=options.dir, port=port, host=options.host,
-            extra_hosts=(*options.tls_san, *hosts_of(options.advertise_url)), url=options.relay,
-            token_file=options.token_file.expanduser(), ca=options.ca, relay=options.relaying,
-        )  # fmt: skip
+        claimed = claimed_port(options.port, host=options.host, default=DEFAULT_PORT, remembered=options.dir / "port")
+        with claimed as listening:
+            yield RelaySettings(
+                dir=options.dir, port=port_of(listening), host=options.host, extra_hosts=(*options.tls_san, *hosts_of(options.advertise_url)),
+                url=options.relay, token_file=options.token_file.expanduser(), ca=options.ca, relay=options.relaying,
+                listening=listening,
+            )  # fmt: skip
 
 
 def _check_port(port: int | None) -> None:

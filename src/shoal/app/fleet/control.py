@@ -87,7 +87,10 @@ async def run_control(
 
         async def served() -> None:
             await service.ready()
-            async with serving(by_path(service.app, api), host=config.host, port=config.port, clock=clock, tls=tls):
+            async with serving(
+                by_path(service.app, api), host=config.host, port=config.port, clock=clock, tls=tls,
+                listening=config.listening,
+            ):  # fmt: skip
                 on_ready()
                 about = warn(config.host, config.join_urls, config.advertise_urls, authorities.read_text(), clock=clock)
                 async with beside(about, name="public-address"):

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from shoal.app.home import NAVIGATOR_CA as CA
+from shoal.app.home import NAVIGATOR_TOKENS as TOKENS
+from shoal.app.home import NAVIGATOR_URL as URL
 from shoal.control.api.access import is_workspace
 from shoal.control.checks.navigator import NavigatorAccess
 from shoal.errors import ConfigError
-
-URL, CA, TOKENS = "url", "ca.crt", "tokens"
 
 
 class NavigatorFolder:

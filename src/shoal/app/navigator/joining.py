@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shoal.app.files import make_private_dir
-from shoal.app.fleet.navigator_folder import CA, TOKENS, URL
+from shoal.app.home import NAVIGATOR_CA, NAVIGATOR_TOKENS, NAVIGATOR_URL
 from shoal.app.navigator.config import database_url
 from shoal.base.access import Access
 from shoal.base.clock import RealClock
@@ -24,17 +24,17 @@ async def ensure_access(folder: Path, url: str, to: Path, workspace: str) -> Non
     await rows.open(manager=False)
     try:
         tokens = NavigatorTokens(rows, clock=RealClock(), new_id=Ids().new_uid)
-        path, access = to / TOKENS / workspace, Access.parse([f"workspace={workspace}"])
+        path, access = to / NAVIGATOR_TOKENS / workspace, Access.parse([f"workspace={workspace}"])
         held = await tokens.authenticate(path.read_text().strip() if path.exists() else "")
         if held is None or held.scopes != access.texts:
             text, _ = await tokens.create(kind=VIEWER, access=access)
             make_private_dir(to)
-            make_private_dir(to / TOKENS)
+            make_private_dir(to / NAVIGATOR_TOKENS)
             write_private(path, f"{text}\n".encode())
     finally:
         await rows.close()
-    write_private(to / URL, f"{url}\n".encode())
-    write_private(to / CA, (folder / "pki" / "ca.crt").read_bytes())
+    write_private(to / NAVIGATOR_URL, f"{url}\n".encode())
+    write_private(to / NAVIGATOR_CA, (folder / "pki" / "ca.crt").read_bytes())
 
 
 async def ensure_join_files(folder: Path, url: str, clusters: Mapping[str, tuple[str, Path]]) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 from sqlalchemy import event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -114,6 +113,8 @@ def server_settings(name: str, patience: DatabaseTimeouts) -> dict[str, str]:
 def _postgres(name: str, url: str, patience: DatabaseTimeouts) -> Engines:
     writers, readers = 4, 8
     dsn = re.sub(r"^postgres(ql)?://", "postgresql://", url)
+
+    import asyncpg
 
     async def connect() -> asyncpg.Connection:
         return await asyncpg.connect(

@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
-
-import asyncpg
-from redis.asyncio.connection import AbstractConnection, ConnectionPool
-from redis.exceptions import RedisError
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.control.database.statements import CHANNEL
 
+if TYPE_CHECKING:  # each is imported where it is used, and most control planes use neither
+    from redis.asyncio.connection import AbstractConnection, ConnectionPool
+
 _BACKOFF = Backoff(base_s=0.05, cap_s=2.0)
 _CONNECT_S = 3.0
 _PING_S = 5.0  # a connection that broke silently is noticed within this and the time-out
-
-_REDIS_AWAY = (RedisError, OSError, TimeoutError, ValueError)
-_POSTGRES_AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 _log = get_logger("control.database")
 
@@ -121,9 +117,14 @@ class PostgresHints:
         self._ended = True
 
     async def run(self) -> None:
-        await _again("postgresql", self._listen, _POSTGRES_AWAY, lambda: self._ended)
+        import asyncpg
+
+        away = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+        await _again("postgresql", self._listen, away, lambda: self._ended)
 
     async def _listen(self) -> None:
+        import asyncpg
+
         connection = await asyncpg.connect(
             self._dsn,
             timeout=_CONNECT_S,
@@ -153,6 +154,8 @@ class RedisHints:
     """A channel of Redis, named after the fleet and the database."""
 
     def __init__(self, url: str, wakeups: Wakeups, *, channel: str) -> None:
+        from redis.asyncio.connection import ConnectionPool
+
         self._pool = ConnectionPool.from_url(url, socket_connect_timeout=_CONNECT_S, protocol=2)
         self._wakeups = wakeups
         self._channel = channel
@@ -169,9 +172,12 @@ class RedisHints:
         self._ended = True
 
     async def run(self) -> None:
+        from redis.exceptions import RedisError
+
+        away = (RedisError, OSError, TimeoutError, ValueError)
         async with asyncio.TaskGroup() as group:
             for what, work in (("redis publish", self._publish), ("redis subscribe", self._subscribe)):
-                group.create_task(_again(what, work, _REDIS_AWAY, lambda: self._ended), name=f"control-hints/{what}")
+                group.create_task(_again(what, work, away, lambda: self._ended), name=f"control-hints/{what}")
 
     async def _publish(self) -> None:
         async with _Connected(self._pool) as connection:

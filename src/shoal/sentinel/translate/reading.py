@@ -13,9 +13,6 @@ from typing import Any
 
 import msgspec
 import orjson
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
 
 from shoal.crds.sentinel import RouteRollout, read_policy, read_rollout, read_route
 from shoal.sentinel.model import ApiKeyInfo, GatewayPolicy, GatewayRoute, KeySet, PeerGateway, TlsSecret
@@ -93,6 +90,11 @@ def tls_secret_of(obj: Mapping[str, Any]) -> TlsSecret | None:
 
 def _certificate_fault(certificate: bytes, key: bytes, authority: bytes) -> str:
     """A listener waits for its certificates, so Envoy must not get one that it would refuse."""
+    # loaded by gateways that have certificates
+    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+
     try:
         chain = x509.load_pem_x509_certificates(certificate)
         if authority:

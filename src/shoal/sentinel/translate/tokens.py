@@ -8,10 +8,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.x509 import load_pem_x509_certificate
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.core.v3 import base_pb2, http_uri_pb2
 from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2
@@ -109,6 +105,8 @@ def cluster_of(uri: str) -> cluster_pb2.Cluster:
 def token_fault(jwt: Jwt, discovered: Mapping[str, str]) -> str:
     """Why its keys are not available; empty if they are."""
     if jwt.pem:
+        from cryptography.exceptions import UnsupportedAlgorithm
+
         try:
             jwks_of_pem(jwt.pem)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -126,15 +124,22 @@ def token_fault(jwt: Jwt, discovered: Mapping[str, str]) -> str:
 
 def jwks_of_pem(text: str) -> str:
     """A key set of one key; raise ValueError for an unsupported kind of key."""
+    # most gateways have no keys to read: the library is loaded by those that have
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    from cryptography.x509 import load_pem_x509_certificate
+
     data = text.encode()
     if b"BEGIN CERTIFICATE" in data:
         key: Any = load_pem_x509_certificate(data).public_key()
     else:
-        key = serialization.load_pem_public_key(data)
+        key = load_pem_public_key(data)
     return orjson.dumps({"keys": [_jwk(key)]}).decode()
 
 
 def _jwk(key: Any) -> dict[str, str]:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
     if isinstance(key, rsa.RSAPublicKey):
         numbers = key.public_numbers()
         return {"kty": "RSA", "n": _number(numbers.n), "e": _number(numbers.e)}
