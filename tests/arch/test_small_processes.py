@@ -75,5 +75,61 @@ def test_the_service_proxy_loads_its_own_part_of_a_node_and_little_else() -> Non
     assert not wrong and ours == {"shoal.errors", "shoal.kube", "shoal.kube.objects", "shoal.node"}
 
 
+# What large processes do not load either: libraries for what a process of its kind seldom does, or another one does
+GATEWAY = "import shoal.app.commands.sentinel, shoal.app.fleet.gateway, shoal.sentinel.service, uvloop"
+CONTROL = "import shoal.app.commands.control, shoal.app.fleet.control, uvloop"
+NAVIGATOR = "import shoal.app.commands.navigator, shoal.app.navigator.manager, uvloop"
+CLUSTER = """
+import shoal.app.commands.cluster, shoal.app.cluster, shoal.app.components, shoal.app.nodes, shoal.app.runtimes
+import shoal.app.fleet.part, shoal.app.navigator.part, shoal.app.sharding.part, uvloop
+"""
+UP = "import shoal.app.commands.up, shoal.app.navigator.joining, shoal.app.demo.samples"
+SELDOM = {"alembic", "asyncpg", "fastapi", "httpx", "opentelemetry", "psutil", "pydantic", "redis", "rich"}
+LIBRARIES = HEAVY - {"email", "google", "grpc", "typer", "multiprocessing", "urllib.request"}
+
+
+@pytest.mark.parametrize(
+    ("program", "unwanted"),
+    [
+        pytest.param(GATEWAY, LIBRARIES | OURS - {"shoal.cli"}, id="gateway"),
+        pytest.param(
+            CONTROL, SELDOM | {"grpc", "google", "shoal.apiserver.server", "shoal.node.runtime"}, id="control plane"
+        ),
+        pytest.param(NAVIGATOR, SELDOM | {"grpc", "google", "sqlalchemy", "shoal.control"}, id="navigator"),
+        pytest.param(CLUSTER, SELDOM | {"grpc", "google", "sqlalchemy", "shoal.control"}, id="cluster"),
+        pytest.param(
+            UP,
+            SELDOM
+            | {
+                "cryptography",
+                "sqlalchemy",
+                "uvicorn",
+                "yaml",
+                "shoal.apiserver.server",
+                "shoal.control",
+                "shoal.store",
+            },
+            id="up",
+        ),
+    ],
+)
+def test_a_large_process_loads_no_library_for_what_it_seldom_does(program: str, unwanted: set[str]) -> None:
+    found = loaded(program)
+    wrong = sorted(name for name in found for each in unwanted if name == each or name.startswith(f"{each}."))
+    assert not wrong, f"{len(wrong)} modules that are not for this process: {', '.join(wrong[:20])}"
+
+
+def test_a_fork_server_has_one_thread_after_it_has_imported_all_modules_of_its_children() -> None:
+    program = """
+from shoal.app.fork_server import MODULES, warm
+import os, sys
+known = [module for modules in MODULES.values() for module in modules]
+warm(known)
+assert not set(known) - set(sys.modules), set(known) - set(sys.modules)
+assert len(os.listdir("/proc/self/task")) == 1, "a fork would copy the locks of a thread that is not there any more"
+"""
+    loaded(program)
+
+
 def test_this_test_sees_what_is_loaded() -> None:
     assert "yaml" in loaded("import yaml")

@@ -10,14 +10,15 @@ import asyncio
 import os
 import signal
 import ssl
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
+from shoal.app.forking import ChildProcess, spawn
 from shoal.base.clock import Clock
 from shoal.base.tasks import wait_first
 from shoal.errors import ShoalError
@@ -31,6 +32,9 @@ LOOK_S = 5.0  # between two looks whether the children answer
 HANG_S = 30.0  # a child that has not answered for so long is killed
 _ANSWER_S = 5.0
 _DEATHS, _LATELY_S = 5, 60.0  # more than so many within this time are too many
+
+
+Spawn = Callable[[Sequence[str], BinaryIO, Mapping[str, str]], Awaitable[ChildProcess]]
 
 
 class StartFailed(ShoalError):
@@ -48,7 +52,8 @@ class Child:
     name: str
     command: Sequence[str]
     log: Path
-    process: Process
+    process: ChildProcess
+    wave: int = 0
     url: str = ""
     deaths: list[float] = field(default_factory=list)  # times of recent exits
     answered_s: float = 0.0  # when it last did
@@ -64,17 +69,21 @@ class Children:
         answers: Callable[[str], Awaitable[bool]] | None = None,
         *,
         home: Path | None = None,
+        spawn: Spawn = spawn,
     ) -> None:
-        """``answers`` tells whether the server at a URL answers. ``home`` is the children's ``$SHOAL_HOME``."""
+        """``answers`` tells whether the server at a URL answers. ``home`` is the children's ``$SHOAL_HOME``. ``spawn``
+        starts a command with its log as standard error, and pipes for standard input and output."""
         self._environ = os.environ if home is None else {**os.environ, "SHOAL_HOME": str(home)}
         self._stop = stop
         self._clock = clock
         self._answers = answers or is_answering
+        self._spawn = spawn
         self._all: list[Child] = []
 
-    async def start(self, name: str, command: Sequence[str], log: Path) -> Child:
-        """Return when it is ready; raise StartFailed with the end of its log, or Stopped if this process must stop."""
-        child = Child(name, command, log, await _spawn(command, log, self._environ))
+    async def start(self, name: str, command: Sequence[str], log: Path, *, wave: int = 0) -> Child:
+        """Return when it is ready; raise StartFailed with the end of its log, or Stopped if this process must stop.
+        Children of a later wave are ended first."""
+        child = Child(name, command, log, await self._spawned(command, log), wave)
         self._all.append(child)
         await self._until_ready(child)
         return child
@@ -108,9 +117,16 @@ class Children:
                 return
 
     async def end(self) -> None:
-        """Stop all children, in the reverse order of their start."""
+        """Stop all children: wave by wave, the last one first, those of one wave together."""
         while self._all:
-            await _end(self._all.pop().process)
+            last = max(child.wave for child in self._all)
+            ending = [child for child in self._all if child.wave == last]
+            self._all = [child for child in self._all if child.wave != last]
+            await asyncio.gather(*(_end(child.process) for child in ending))
+
+    async def _spawned(self, command: Sequence[str], log: Path) -> ChildProcess:
+        with _open_log(log) as stderr:
+            return await self._spawn(command, stderr, self._environ)
 
     async def _restart(self, child: Child, say: Callable[[str], object]) -> None:
         now = self._clock.monotonic()
@@ -119,7 +135,7 @@ class Children:
         if len(child.deaths) > _DEATHS:
             raise StartFailed(f"the {child.name} keeps failing, last with exit code {code}\n{_tail(child.log)}")
         say(f"the {child.name} exited with code {code}; restarting it")
-        child.process = await _spawn(child.command, child.log, self._environ)
+        child.process = await self._spawned(child.command, child.log)
         await self._until_ready(child)
 
     async def _until_ready(self, child: Child) -> None:
@@ -147,11 +163,9 @@ async def is_answering(url: str, within_s: float = _ANSWER_S) -> bool:
     place = urlsplit(url)
     if place.scheme != "https" or place.port is None:
         return True
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent
     try:
         async with asyncio.timeout(within_s):
-            _, writer = await asyncio.open_connection(place.hostname, place.port, ssl=context)
+            _, writer = await asyncio.open_connection(place.hostname, place.port, ssl=_unverified())
     except TimeoutError:
         return False
     except OSError:
@@ -160,26 +174,26 @@ async def is_answering(url: str, within_s: float = _ANSWER_S) -> bool:
     return True
 
 
+@cache
+def _unverified() -> ssl.SSLContext:
+    """For handshakes after which nothing is sent. The system's authorities, 10 MB in 20 ms, are not read."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
 def _open_log(log: Path) -> BinaryIO:
     if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
         log.replace(log.with_suffix(".log.1"))
     return log.open("ab")
 
 
-async def _spawn(command: Sequence[str], log: Path, environ: Mapping[str, str]) -> Process:
-    with _open_log(log) as stderr:
-        # Its own session: Ctrl-C reaches this process alone, which then ends the others in order.
-        return await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=PIPE, stderr=stderr, start_new_session=True, env=environ
-        )
-
-
-async def _read_line(process: Process) -> bytes:
+async def _read_line(process: ChildProcess) -> bytes:
     assert process.stdout is not None
     return await process.stdout.readline()
 
 
-async def _end(process: Process) -> None:
+async def _end(process: ChildProcess) -> None:
     if process.returncode is None:
         # not process.terminate(): it polls, and the waiting coroutine would miss the exit code
         with suppress(ProcessLookupError):

@@ -17,7 +17,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,20 +28,25 @@ from shoal.app.authorities import Trusting, follow_authorities
 from shoal.app.children import Child, Children, Stopped
 from shoal.app.config import LOOPBACK
 from shoal.app.files import DirectoryLock, make_private_dir
-from shoal.app.home import ENDPOINTS, UP_LOCK
+from shoal.app.forking import ForkServer
+from shoal.app.home import ENDPOINTS, NAVIGATOR, UP_LOCK
 from shoal.app.kubectl import kubectl_word
 from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
 from shoal.base.files import write_private
+from shoal.base.logs import get_logger
 from shoal.base.supervision import supervise
-from shoal.base.tasks import wait_first
+from shoal.base.tasks import run_all, wait_first
 from shoal.cli.contexts import Context, save_context
 from shoal.cli.rest import CannotReach, RequestRefused, Rest
 from shoal.errors import ConfigError
 
+log = get_logger("up")
+
 REGIONS = ("eu", "us")
 CONTEXT = "local"
 SHARD = "default"
+WORKSPACE = "default"  # that of a control plane, whose modules need not be loaded for it
 _WELCOME_S, _TICK_S = 40.0, 0.2  # how long, and how often, to look for the demo's gateways
 _REGION = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
@@ -119,33 +124,29 @@ async def run_up(options: UpOptions, say: Callable[[str], object], *, deps: UpDe
         make_private_dir(options.cluster_dir(region))
     with DirectoryLock(options.dir / UP_LOCK):
         stop = _stop_event()
-        children = Children(stop, RealClock(), home=options.dir)  # pods of one cluster must not see the others
+        fork_server = ForkServer()
+        # pods of one cluster must not see the others
+        children = Children(stop, RealClock(), home=options.dir, spawn=fork_server.spawn)
         endpoints = options.dir / ENDPOINTS
         try:
-            say("starting the control plane")
-            control = await children.start("control plane", deps.control(options), options.control_dir / "control.log")
-            context = _context(options, control.url)
-            rest = Rest(context)
-            await asyncio.to_thread(deps.introduce, rest, options)
-            navigator = await _start_navigator(options, deps, children, say)
-            context = _with_navigator(context, options, navigator)
-            clusters: dict[str, Child] = {}
-            for region in options.regions:
-                say(f"starting region {region}")
-                log = options.cluster_dir(region) / "cluster.log"
-                clusters[region] = await children.start(
-                    f"cluster of region {region}", deps.cluster(options, region), log
-                )
+            await fork_server.start()
+            started = await _start_all(options, deps, children, say)
+            await fork_server.end()  # it would cost 30 MB for a child that may have to be started again
+            context = _with_navigator(_context(options, started.control.url), options, started.navigator)
             save_context(options.dir, context)
 
             def write_endpoints() -> None:
-                write_private(endpoints, render_endpoints(options, control, navigator, clusters))
+                write_private(
+                    endpoints, render_endpoints(options, started.control, started.navigator, started.clusters)
+                )
 
             write_endpoints()
-            shown = await asyncio.to_thread(_welcome, rest, options, stop) if deps.welcomes else []
+            shown: list[str] = []
             if deps.welcomes:
-                await _samples(options)
-            for line in (*guide(options, control.url, clusters), *shown):
+                shown, _ = await asyncio.gather(
+                    asyncio.to_thread(_welcome, Rest(context), options, stop), _samples(options)
+                )
+            for line in (*guide(options, started.control.url), *shown):
                 say(line)
             say("ready")
             authorities = partial(follow_authorities, _trusting(options), RealClock())
@@ -157,6 +158,55 @@ async def run_up(options: UpOptions, say: Callable[[str], object], *, deps: UpDe
         finally:
             endpoints.unlink(missing_ok=True)
             await children.end()
+            await fork_server.end()
+
+
+@dataclass(frozen=True, slots=True)
+class StartedChildren:
+    """All of them are ready."""
+
+    control: Child
+    navigator: Child | None
+    clusters: dict[str, Child]  # by region
+
+
+async def _start_all(
+    options: UpOptions, deps: UpDeps, children: Children, say: Callable[[str], object]
+) -> StartedChildren:
+    """Start control plane and navigator beside each other, then the clusters, which need the join files of both."""
+    started: dict[str, Child] = {}
+
+    async def control() -> None:
+        log = options.control_dir / "control.log"
+        child = started[""] = await children.start("control plane", deps.control(options), log)
+        rest = Rest(_context(options, child.url))
+        await asyncio.to_thread(deps.introduce, rest, options)
+        if deps.welcomes:
+            await asyncio.to_thread(_apply_demo, rest, options)
+
+    async def cluster(region: str) -> None:
+        log = options.cluster_dir(region) / "cluster.log"
+        name = f"cluster of region {region}"
+        started[region] = await children.start(name, deps.cluster(options, region), log, wave=1)
+
+    say("starting the control plane and the navigator" if deps.navigator else "starting the control plane")
+    found: list[Child | None] = []
+
+    async def navigator() -> None:
+        found.append(await _start_navigator(options, deps, children))
+
+    await _beside({"control plane": control(), "navigator": navigator()})
+    say(f"starting the clusters of the regions {', '.join(options.regions)}")
+    await _beside({region: cluster(region) for region in options.regions})
+    return StartedChildren(started.pop(""), found[0], {region: started[region] for region in options.regions})
+
+
+async def _beside(starts: Mapping[str, Coroutine[Any, Any, None]]) -> None:
+    """All of them; where several fail, the error of one: the others failed beside it or for the same reason."""
+    try:
+        await run_all(starts)
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
 
 
 def _trusting(options: UpOptions) -> Trusting:
@@ -167,21 +217,16 @@ def _trusting(options: UpOptions) -> Trusting:
     )  # fmt: skip
 
 
-async def _start_navigator(
-    options: UpOptions, deps: UpDeps, children: Children, say: Callable[[str], object]
-) -> Child | None:
+async def _start_navigator(options: UpOptions, deps: UpDeps, children: Children) -> Child | None:
     if deps.navigator is None:
         return None
-    from shoal.app.fleet.config import NAVIGATOR
     from shoal.app.navigator.joining import ensure_access, ensure_join_files
-    from shoal.control.domain.access import DEFAULT_WORKSPACE
 
-    say("starting the navigator")
     make_private_dir(options.navigator_dir)
     child = await children.start("navigator", deps.navigator(options), options.navigator_dir / "manager.log")
     edges = {cluster_of(region): (region, options.cluster_dir(region) / "edge.json") for region in options.regions}
     await ensure_join_files(options.navigator_dir, child.url, edges)
-    await ensure_access(options.navigator_dir, child.url, options.control_dir / NAVIGATOR, DEFAULT_WORKSPACE)
+    await ensure_access(options.navigator_dir, child.url, options.control_dir / NAVIGATOR, WORKSPACE)
     return child
 
 
@@ -204,7 +249,7 @@ def introduce(rest: Rest, options: UpOptions) -> None:
 
 
 def _welcome(rest: Rest, options: UpOptions, stop: asyncio.Event) -> list[str]:
-    """Apply the demo, and print its addresses."""
+    """The addresses of the demo, once its gateways are ready."""
     ticks = iter(range(int(_WELCOME_S / _TICK_S)))
 
     def pause() -> bool:
@@ -212,10 +257,19 @@ def _welcome(rest: Rest, options: UpOptions, stop: asyncio.Event) -> list[str]:
         return not stop.is_set() and next(ticks, None) is not None
 
     try:
-        welcome.ensure(rest, options.regions)
         return welcome.lines(welcome.until_ready(rest, options.regions, pause))
     except (RequestRefused, CannotReach) as error:
-        return [f"The demo app could not be applied: {error}"]
+        return [f"The addresses of the demo app are not known: {error}"]
+    finally:
+        rest.close()
+
+
+def _apply_demo(rest: Rest, options: UpOptions) -> None:
+    """Before there are clusters: they find it when they join."""
+    try:
+        welcome.ensure(rest, options.regions)
+    except (RequestRefused, CannotReach) as error:
+        log.warning("the demo app could not be applied", reason=str(error))
     finally:
         rest.close()
 
@@ -295,7 +349,7 @@ def render_endpoints(options: UpOptions, control: Child, navigator: Child | None
     return json.dumps({**found, "clusters": listed}, indent=2).encode() + b"\n"
 
 
-def guide(options: UpOptions, url: str, clusters: dict[str, Child]) -> list[str]:
+def guide(options: UpOptions, url: str) -> list[str]:
     """The first commands to try, printed at the end of the start."""
     shoal = _shoal_word()
     if options.dir != Path.home() / ".shoal" and os.environ.get("SHOAL_HOME") != str(options.dir):

@@ -219,8 +219,9 @@ def opened_relay(options: ControlOptions) -> Iterator[RelaySettings]:
         claimed = claimed_port(options.port, host=options.host, default=DEFAULT_PORT, remembered=options.dir / "port")
         with claimed as listening:
             yield RelaySettings(
-                dir=options.dir, port=port_of(listening), host=options.host, extra_hosts=(*options.tls_san, *hosts_of(options.advertise_url)),
-                url=options.relay, token_file=options.token_file.expanduser(), ca=options.ca, relay=options.relaying,
+                dir=options.dir, port=port_of(listening), host=options.host,
+                extra_hosts=(*options.tls_san, *hosts_of(options.advertise_url)), url=options.relay,
+                token_file=options.token_file.expanduser(), ca=options.ca, relay=options.relaying,
                 listening=listening,
             )  # fmt: skip
 

@@ -32,9 +32,9 @@ def _check(result: int, what: str) -> None:
         raise OSError(number, os.strerror(number), what)
 
 
-def become_subreaper() -> None:
-    """Make orphaned descendants children of this process instead of init."""
-    _check(_libc.prctl(_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+def become_subreaper(on: bool = True) -> None:
+    """Make orphaned descendants children of this process instead of init; or no longer."""
+    _check(_libc.prctl(_CHILD_SUBREAPER, int(on), 0, 0, 0), "prctl")
 
 
 def die_with_parent() -> None:
