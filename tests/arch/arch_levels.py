@@ -177,7 +177,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "explain",
     ),
     "sentinel": (
-        "admin config headers metrics model status xds",  # data, settings, counts, and the protocols with Envoy and the API server
+        "admin config folders headers metrics model status xds",  # data, settings, counts, and the protocols with Envoy and the API server
         "arrivals isolation issuers policies snapshot zone",  # parts that work on the data without Envoy's messages
         "translate",  # the data to Envoy's configuration
         "bootstrap inputs",  # Envoy's start file, and the reading of the cluster

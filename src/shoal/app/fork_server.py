@@ -128,6 +128,7 @@ def show_command(words: Sequence[str]) -> None:
 
 
 def main() -> int:
+    """Returns in the fork server. A child ends here; taking down its modules would write to all shared pages."""
     os.setsid()  # Ctrl-C is not for this process
     request = serve(socket.socket(fileno=int(sys.argv[1])))
     if request is None:
@@ -135,7 +136,10 @@ def main() -> int:
     become(request)
     from shoal.app.main import main as run
 
-    return run(request.arguments)
+    code = run(request.arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from shoal.node.runtime.model import Runtime, RuntimeFailure
 from shoal.node.runtime.process.addresses import Network
 from shoal.node.wiring import add as add_node
 from shoal.reconcile import EventRecorder, Manager, ReconcileMetrics
+from shoal.sentinel.folders import remove_left_folders
 
 log = get_logger("nodes")
 
@@ -61,7 +62,11 @@ def local_nodes(deps: ComponentDeps, shared: NodeDeps, count: int) -> list[Compo
 async def end_pods(deps: ComponentDeps, shared: NodeDeps, count: int) -> None:
     """Stop the proxy process and all containers: a cluster that stops as a whole leaves no processes behind. Nodes that
     stop alone, or are killed, leave theirs running and find them again."""
-    await end_proxy(shared.proxy_folder, clock=deps.clock)
+    await asyncio.gather(end_proxy(shared.proxy_folder, clock=deps.clock), _end_containers(deps, shared, count))
+    remove_left_folders()  # of gateways that were killed
+
+
+async def _end_containers(deps: ComponentDeps, shared: NodeDeps, count: int) -> None:
     make, network = shared.runtimes.make, shared.network
     runtimes = [make(deps, name, network.node_address(name)) for name in node_names(count)]
     try:

@@ -12,9 +12,6 @@ last configuration, and a restarted Envoy gets the same.
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -35,6 +32,7 @@ from shoal.sentinel import snapshot
 from shoal.sentinel.arrivals import is_early
 from shoal.sentinel.bootstrap import SOCKET_PATH_MAX, Bootstrap
 from shoal.sentinel.config import SentinelConfig
+from shoal.sentinel.folders import gateway_folder
 from shoal.sentinel.health import health_app, metrics_app
 from shoal.sentinel.inputs import POLICY_TYPE, ROUTE_TYPE, InputKeeper
 from shoal.sentinel.isolation import REFUSED, Isolation
@@ -385,10 +383,5 @@ def _folder(config: SentinelConfig) -> Iterator[Path]:
         own_private_dir(config.directory)
         yield config.directory
         return
-    place = tempfile.gettempdir()
-    room = SOCKET_PATH_MAX - _LONGEST_NAME - len("/shoal-xxxxxxxx")
-    made = Path(tempfile.mkdtemp(prefix="shoal-", dir=place if len(os.fsencode(place)) <= room else "/tmp"))  # noqa: S108
-    try:
+    with gateway_folder(SOCKET_PATH_MAX - _LONGEST_NAME) as made:
         yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
