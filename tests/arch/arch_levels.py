@@ -30,10 +30,11 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "app": (
         # what every process needs: settings, files, ports, child processes, connections; the demo
-        "authorities connect demo files health home kubectl locks main ports processes public_address settings welcome",
+        "authorities connect demo files health home kubectl locks main ports processes public_address settings "
+        "up_options welcome",
         "fork_server",  # child processes of `shoal up`
         "forking",
-        "children",
+        "children introduction",
         # the settings of a cluster, and its keys and certificates
         "config pki",
         # the components of a cluster, the credentials of their clients, and certificates of running processes

@@ -6,14 +6,21 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 from shoal.app.certificates import CertificateKeeper
 from shoal.app.components import Component, ComponentDeps, node_names
+from shoal.app.config import ClusterOptions, checked_config
 from shoal.app.connect import NODE
 from shoal.app.pki import kubelet_context
-from shoal.app.runtimes import LocalRuntimes, root_of
+from shoal.app.runtimes import LocalRuntimes, root_of, runtimes_of
+from shoal.base.clock import Clock
 from shoal.base.deadline import within
+from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
+from shoal.base.metrics import Metrics
+from shoal.client import Client
+from shoal.errors import ShoalError
 from shoal.node.agent import NodeAgentDeps
 from shoal.node.config import NodeConfig, NodeSettings
 from shoal.node.node_object import MachineInfo
@@ -22,7 +29,7 @@ from shoal.node.proxy.config import ProxyConfig
 from shoal.node.proxy.metrics import ProxyMetrics
 from shoal.node.proxy.process import ProxyProcess, end_proxy
 from shoal.node.runtime.model import Runtime, RuntimeFailure
-from shoal.node.runtime.process.addresses import Network
+from shoal.node.runtime.process.addresses import Network, claim_network
 from shoal.node.wiring import add as add_node
 from shoal.reconcile import EventRecorder, Manager, ReconcileMetrics
 from shoal.sentinel.folders import remove_left_folders
@@ -74,6 +81,23 @@ async def _end_containers(deps: ComponentDeps, shared: NodeDeps, count: int) -> 
             await asyncio.gather(*(_end(each, sandboxes=shared.runtimes.sandboxes_run) for each in runtimes))
     except (RuntimeFailure, TimeoutError) as error:
         log.warning("stopping containers failed; some may still run", error=error)
+
+
+async def end_left_pods(folder: Path, *, clock: Clock) -> None:
+    """End the containers of a cluster that was killed. Its directory must be locked, or nobody may start it."""
+    config = checked_config(ClusterOptions(dir=folder))
+    network = claim_network(folder)
+    shared = NodeDeps(folder, network, CertificateKeeper(config.pki_dir, clock=clock, metrics=Metrics()),
+                      runtimes_of(config, network))  # fmt: skip
+    deps = ComponentDeps(
+        connect=_nobody, clock=clock, ids=Ids(), random=Random(), metrics=Metrics(), identity="",
+        volumes=(folder / "volumes").absolute(),
+    )  # fmt: skip
+    await _end_containers(deps, shared, len(list((folder / "nodes").iterdir())))
+
+
+def _nobody(user: str) -> Client:
+    raise ShoalError(f"the API server has ended: {user} cannot call it")
 
 
 async def _end(runtime: Runtime, *, sandboxes: bool) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import signal
 import sys
 import time
@@ -25,65 +24,28 @@ from typing import Any
 
 from shoal.app import welcome
 from shoal.app.authorities import Trusting, follow_authorities
-from shoal.app.children import Child, Children, Stopped
+from shoal.app.children import STOP_BUDGET_S, Child, Children, Stopped
 from shoal.app.config import LOOPBACK
 from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.forking import ForkServer
 from shoal.app.home import ENDPOINTS, NAVIGATOR, UP_LOCK
+from shoal.app.introduction import introduce
 from shoal.app.kubectl import kubectl_word
 from shoal.app.ports import any_free
-from shoal.base.clock import RealClock
-from shoal.base.files import write_private
+from shoal.app.up_options import UpOptions, cluster_of, remember_regions
+from shoal.base.clock import Clock, RealClock
+from shoal.base.files import holder_of, write_private
 from shoal.base.logs import get_logger
 from shoal.base.supervision import supervise
 from shoal.base.tasks import run_all, wait_first
 from shoal.cli.contexts import Context, save_context
 from shoal.cli.rest import CannotReach, RequestRefused, Rest
-from shoal.errors import ConfigError
 
 log = get_logger("up")
 
-REGIONS = ("eu", "us")
 CONTEXT = "local"
-SHARD = "default"
 WORKSPACE = "default"  # that of a control plane, whose modules need not be loaded for it
 _WELCOME_S, _TICK_S = 40.0, 0.2  # how long, and how often, to look for the demo's gateways
-_REGION = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpOptions:
-    """The flags of ``shoal up``."""
-
-    dir: Path
-    regions: tuple[str, ...] = REGIONS
-    port: int | None = None  # of the control plane
-    empty: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.regions:
-            raise ConfigError(f"regions is empty: use for example {','.join(REGIONS)}")
-        for name in self.regions:
-            if not _REGION.fullmatch(name):
-                raise ConfigError(f"regions has {name!r}: use up to 32 small letters, digits and dashes")
-        if len(set(self.regions)) != len(self.regions):
-            raise ConfigError(f"regions is {','.join(self.regions)!r}: name each region once")
-
-    @property
-    def control_dir(self) -> Path:
-        return self.dir / "control"
-
-    @property
-    def navigator_dir(self) -> Path:
-        return self.dir / "navigator"
-
-    def cluster_dir(self, region: str) -> Path:
-        return self.dir / "clusters" / cluster_of(region)
-
-
-def cluster_of(region: str) -> str:
-    """The name of a region's only cluster."""
-    return f"{region}-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +91,8 @@ async def run_up(options: UpOptions, say: Callable[[str], object], *, deps: UpDe
         children = Children(stop, RealClock(), home=options.dir, spawn=fork_server.spawn)
         endpoints = options.dir / ENDPOINTS
         try:
+            await until_ended(options, RealClock(), stop)
+            remember_regions(options)
             await fork_server.start()
             started = await _start_all(options, deps, children, say)
             await fork_server.end()  # it would cost 30 MB for a child that may have to be started again
@@ -201,6 +165,16 @@ async def _start_all(
     return StartedChildren(started.pop(""), found[0], {region: started[region] for region in options.regions})
 
 
+async def until_ended(options: UpOptions, clock: Clock, stop: asyncio.Event) -> None:
+    """Wait for children of an `up` that was killed, which end by themselves; one that does not is named when its
+    successor starts."""
+    locks = [options.control_dir / "control.lock", options.navigator_dir / "manager.lock"]
+    locks += [options.cluster_dir(region) / "cluster.lock" for region in options.regions]
+    deadline = clock.monotonic() + STOP_BUDGET_S
+    while any(holder_of(lock) for lock in locks) and clock.monotonic() < deadline and not stop.is_set():
+        await clock.sleep(_TICK_S)
+
+
 async def _beside(starts: Mapping[str, Coroutine[Any, Any, None]]) -> None:
     """All of them; where several fail, the error of one: the others failed beside it or for the same reason."""
     try:
@@ -237,17 +211,6 @@ async def _samples(options: UpOptions) -> None:
     await ensure_samples(kubeconfigs, clock=RealClock())
 
 
-def introduce(rest: Rest, options: UpOptions) -> None:
-    """Tell the control plane of the regions and their clusters, and get the agents' join files where they are missing
-    or no longer good."""
-    for region in options.regions:
-        cluster = cluster_of(region)
-        _ensure(rest, f"/api/v1/regions/{region}", _document("Region", region, {}))
-        _ensure(rest, f"/api/v1/clusters/{cluster}", _document("Cluster", cluster, {"region": region}))
-        _ensure_join_file(rest, options.cluster_dir(region) / "join.json", cluster, region)
-    rest.close()
-
-
 def _welcome(rest: Rest, options: UpOptions, stop: asyncio.Event) -> list[str]:
     """The addresses of the demo, once its gateways are ready."""
     ticks = iter(range(int(_WELCOME_S / _TICK_S)))
@@ -272,38 +235,6 @@ def _apply_demo(rest: Rest, options: UpOptions) -> None:
         log.warning("the demo app could not be applied", reason=str(error))
     finally:
         rest.close()
-
-
-def _ensure(rest: Rest, path: str, document: dict[str, Any]) -> None:
-    """Create it unless it exists; later changes by the user stay."""
-    try:
-        rest.request("PUT", path, document, headers={"If-None-Match": "*"})
-    except RequestRefused as refused:
-        if refused.status != 412:
-            raise
-
-
-def _ensure_join_file(rest: Rest, path: Path, cluster: str, region: str) -> None:
-    if path.exists():
-        held = json.loads(path.read_bytes())
-        listed = {token["name"]: token for token in rest.get("/api/v1/tokens", kind="agent")["items"]}
-        found = listed.get(f"agent-{cluster}")
-        good = found is not None and not found.get("revoked")
-        if good and rest.context.url in (held["url"], *held.get("urls", ())):
-            return
-        if good:
-            moved = {**held, "url": rest.context.url, "ca": rest.context.ca}
-            if "urls" in held:
-                moved["urls"] = [rest.context.url if url == held["url"] else url for url in held["urls"]]
-            write_private(path, json.dumps(moved).encode())
-            return
-    body = {"kind": "agent", "name": f"agent-{cluster}", "cluster": cluster, "region": region, "shard": SHARD}
-    made = rest.request("POST", "/api/v1/tokens", body).body
-    write_private(path, json.dumps(made["join"], indent=2).encode())
-
-
-def _document(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": "shoal.dev/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def _context(options: UpOptions, url: str) -> Context:

@@ -16,7 +16,9 @@ import pytest
 from shoal.app.children import StartFailed
 from shoal.app.commands.down import stop_all
 from shoal.app.files import DirectoryLock
-from shoal.app.up import UpDeps, UpOptions, cluster_command, control_command, introduce, run_up
+from shoal.app.introduction import introduce
+from shoal.app.up import UpDeps, cluster_command, control_command, run_up, until_ended
+from shoal.app.up_options import UpOptions, parse_regions, remember_regions, remembered_regions
 from shoal.base.clock import FakeClock, RealClock
 from shoal.base.files import holder_of
 from shoal.cli.contexts import Context, current_context
@@ -37,7 +39,8 @@ print("ready https://127.0.0.1:5678", flush=True)
 sys.stdin.read()
 """
 UP = """
-import asyncio, sys; from pathlib import Path; from shoal.app.up import UpDeps, UpOptions, run_up
+import asyncio, sys; from pathlib import Path; from shoal.app.up import UpDeps, run_up
+from shoal.app.up_options import UpOptions
 deps = UpDeps(lambda o: [sys.executable, "-c", sys.argv[2], str(o.control_dir)],
               lambda o, region: [sys.executable, "-c", sys.argv[3]], lambda rest, o: None, welcomes=False)
 asyncio.run(run_up(UpOptions(dir=Path(sys.argv[1])), lambda line: print(line, flush=True), deps=deps))
@@ -223,6 +226,47 @@ async def test_down_names_the_process_that_did_not_stop(
             await clock.advance(30)
             await stopping
         holder.kill()
+
+
+HOLDER = """
+import sys; from pathlib import Path; from shoal.app.files import DirectoryLock
+with DirectoryLock(Path(sys.argv[1])): print(1, flush=True); sys.stdin.read()
+"""
+
+
+async def test_up_waits_for_a_child_of_an_earlier_one_that_was_killed(tmp_path: Path) -> None:
+    options, clock = UpOptions(dir=tmp_path, regions=("eu",)), FakeClock()
+    lock = options.cluster_dir("eu") / "cluster.lock"
+    lock.parent.mkdir(parents=True)
+    holder = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOLDER, str(lock), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert holder.stdin and holder.stdout
+    await holder.stdout.readline()
+    waiting = asyncio.create_task(until_ended(options, clock, asyncio.Event()))
+    await clock.advance(1)
+    assert not waiting.done()
+    holder.stdin.close()
+    await holder.wait()
+    await clock.advance(1)
+    async with asyncio.timeout(10):
+        await waiting
+
+
+async def test_up_gives_up_waiting_for_a_child_that_does_not_end(tmp_path: Path) -> None:
+    options, clock = UpOptions(dir=tmp_path), FakeClock()
+    options.control_dir.mkdir()
+    with DirectoryLock(options.control_dir / "control.lock"):
+        waiting = asyncio.create_task(until_ended(options, clock, asyncio.Event()))
+        await clock.advance(30)
+        async with asyncio.timeout(10):
+            await waiting
+
+
+def test_regions_are_remembered_until_others_are_asked_for(tmp_path: Path) -> None:
+    assert remembered_regions(tmp_path) == ("eu", "us")
+    remember_regions(UpOptions(dir=tmp_path, regions=parse_regions("asia, eu ,")))
+    assert remembered_regions(tmp_path) == ("asia", "eu")
 
 
 def test_the_flags_reach_the_children(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ _POLL_S = 0.05
 def down(
     dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
 ) -> None:
-    """Stop the processes that `shoal up`, `shoal cluster start` or `shoal control start` runs in a state directory. The
-    state is kept."""
+    """Stop the processes that `shoal up`, `shoal cluster start` or `shoal control start` runs in a state directory, and
+    pods whose cluster was killed. The state is kept."""
     import asyncio
 
     stopped = asyncio.run(stop_all(directory(dir), clock=RealClock()))
@@ -36,7 +36,11 @@ def down(
 def locks_of(state: Path) -> list[Path]:
     """Every lock that a process of this directory can hold; first the one of `shoal up`, which stops the others, and
     last those of service proxies, which outlive a cluster that was killed."""
-    below = (*sorted(state.glob("clusters/*/cluster.lock")), state / "control" / "control.lock")
+    below = (
+        *sorted(state.glob("clusters/*/cluster.lock")),
+        state / "control" / "control.lock",
+        state / "navigator" / "manager.lock",
+    )
     proxies = (state / "proxy" / "proxy.lock", *sorted(state.glob("clusters/*/proxy/proxy.lock")))
     return [state / UP_LOCK, state / "cluster.lock", state / "control.lock", *below, *proxies]
 
@@ -55,4 +59,26 @@ async def stop_all(state: Path, *, clock: Clock) -> list[str]:
                 raise ShoalError(f"process {pid} did not stop within {STOP_BUDGET_S:.0f} s and still holds {lock}")
             await clock.sleep(_POLL_S)
         stopped.append(f"{lock.stem} (process {pid})")
+    for cluster in clusters_of(state):
+        count = left_containers(cluster)
+        if count and holder_of(cluster / "cluster.lock") is None:
+            from shoal.app.nodes import end_left_pods
+
+            await end_left_pods(cluster, clock=clock)
+            stopped.append(f"{count} {'container' if count == 1 else 'containers'} that outlived {cluster.name}")
     return stopped
+
+
+def clusters_of(state: Path) -> list[Path]:
+    """The directories that may be that of a cluster."""
+    return [state, *sorted(state.glob("clusters/*"))]
+
+
+def left_containers(cluster: Path) -> int:
+    """How many containers run as processes on the nodes of a cluster."""
+    folders = list(cluster.glob("nodes/*/containers/*"))
+    if not folders:
+        return 0
+    from shoal.node.runtime.process.records import shim_of
+
+    return sum(shim is not None and shim.alive for shim in map(shim_of, folders))

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from shoal.app.home import directory
-from shoal.app.up import REGIONS, UpOptions, run_up
+from shoal.app.up import run_up
+from shoal.app.up_options import REGIONS, UpOptions, parse_regions, remembered_regions
 from shoal.cli.apps import new_app
 from shoal.cli.extras import require
 
@@ -20,8 +21,12 @@ app = new_app("Start the whole system on this machine, with its state in one dir
 def up(
     dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
     regions: Annotated[
-        str, typer.Option(help="regions, separated by commas; each gets a cluster and an agent")
-    ] = ",".join(REGIONS),
+        str | None,
+        typer.Option(
+            help="regions, separated by commas; each gets a cluster and an agent; default: those of the last start, "
+            f"else {','.join(REGIONS)}"
+        ),
+    ] = None,
     port: Annotated[
         int | None,
         typer.Option(help="port of the control plane; default: the last one used, else 7400 or the next free port"),
@@ -30,6 +35,7 @@ def up(
 ) -> None:
     """Start the whole system and print `ready`; a later `up` with the same directory keeps its state."""
     require("shoal up", "all")  # before anything starts: it is the processes below it that need them
-    names = tuple(name for name in (part.strip() for part in regions.split(",")) if name)
-    options = UpOptions(dir=directory(dir), regions=names, port=port, empty=empty)
+    home = directory(dir)
+    names = remembered_regions(home) if regions is None else parse_regions(regions)
+    options = UpOptions(dir=home, regions=names, port=port, empty=empty)
     asyncio.run(run_up(options, lambda line: print(line, flush=True)))
