@@ -106,7 +106,7 @@ def started(folder: Path, figures: Figures) -> Iterator[subprocess.Popen[str]]:
         assert process.stdout is not None
         for line in process.stdout:
             elapsed = time.perf_counter() - began
-            if line.startswith("starting"):
+            if line.startswith("starting") or "is ready after" in line:
                 figures.phases.append((elapsed, line.strip()))
             if line.strip() == "ready" or elapsed > _READY_TIMEOUT_S:
                 break

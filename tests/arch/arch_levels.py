@@ -31,7 +31,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "app": (
         # what every process needs: settings, files, ports, child processes, connections; the demo
         "authorities connect demo files health home kubectl locks main ports processes public_address settings "
-        "up_options welcome",
+        "start_display up_options welcome",
         "fork_server",  # child processes of `shoal up`
         "forking",
         "children introduction",

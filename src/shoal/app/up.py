@@ -32,6 +32,7 @@ from shoal.app.home import ENDPOINTS, NAVIGATOR, UP_LOCK
 from shoal.app.introduction import introduce
 from shoal.app.kubectl import kubectl_word
 from shoal.app.ports import any_free
+from shoal.app.start_display import PlainDisplay, StartDisplay, shown
 from shoal.app.up_options import UpOptions, cluster_of, remember_regions
 from shoal.base.clock import Clock, RealClock
 from shoal.base.files import holder_of, write_private
@@ -76,8 +77,16 @@ def navigator_command(options: UpOptions) -> list[str]:
     return [*command, "--control-dir", str(options.control_dir)]
 
 
-async def run_up(options: UpOptions, say: Callable[[str], object], *, deps: UpDeps | None = None) -> None:
-    """Start all, print the addresses, wait for a signal, stop all. ``say`` prints a line."""
+async def run_up(
+    options: UpOptions,
+    say: Callable[[str], object],
+    *,
+    deps: UpDeps | None = None,
+    display: StartDisplay | None = None,
+) -> None:
+    """Start all, print the addresses, wait for a signal, stop all. ``say`` prints a line; without a ``display`` it also
+    tells what starts."""
+    display = display or PlainDisplay(say, RealClock())
     deps = deps or UpDeps(control_command, cluster_command, introduce, navigator_command, welcomes=not options.empty)
     if options.port == 0:  # decided once, so that a control plane that is started again has the same
         options = replace(options, port=any_free(LOOPBACK))
@@ -94,7 +103,7 @@ async def run_up(options: UpOptions, say: Callable[[str], object], *, deps: UpDe
             await until_ended(options, RealClock(), stop)
             remember_regions(options)
             await fork_server.start()
-            started = await _start_all(options, deps, children, say)
+            started = await _start_all(options, deps, children, display)
             await fork_server.end()  # it would cost 30 MB for a child that may have to be started again
             context = _with_navigator(_context(options, started.control.url), options, started.navigator)
             save_context(options.dir, context)
@@ -105,12 +114,14 @@ async def run_up(options: UpOptions, say: Callable[[str], object], *, deps: UpDe
                 )
 
             write_endpoints()
-            shown: list[str] = []
+            about_demo: list[str] = []
             if deps.welcomes:
-                shown, _ = await asyncio.gather(
-                    asyncio.to_thread(_welcome, Rest(context), options, stop), _samples(options)
-                )
-            for line in (*guide(options, started.control.url), *shown):
+                with shown(display, "the demo app"):
+                    about_demo, _ = await asyncio.gather(
+                        asyncio.to_thread(_welcome, Rest(context), options, stop), _samples(options)
+                    )
+            display.close()
+            for line in (*guide(options, started.control.url), *about_demo):
                 say(line)
             say("ready")
             authorities = partial(follow_authorities, _trusting(options), RealClock())
@@ -120,6 +131,7 @@ async def run_up(options: UpOptions, say: Callable[[str], object], *, deps: UpDe
         except Stopped:
             return
         finally:
+            display.close()
             endpoints.unlink(missing_ok=True)
             await children.end()
             await fork_server.end()
@@ -134,33 +146,35 @@ class StartedChildren:
     clusters: dict[str, Child]  # by region
 
 
-async def _start_all(
-    options: UpOptions, deps: UpDeps, children: Children, say: Callable[[str], object]
-) -> StartedChildren:
+async def _start_all(options: UpOptions, deps: UpDeps, children: Children, display: StartDisplay) -> StartedChildren:
     """Start control plane and navigator beside each other, then the clusters, which need the join files of both."""
     started: dict[str, Child] = {}
 
     async def control() -> None:
         log = options.control_dir / "control.log"
-        child = started[""] = await children.start("control plane", deps.control(options), log)
-        rest = Rest(_context(options, child.url))
-        await asyncio.to_thread(deps.introduce, rest, options)
-        if deps.welcomes:
-            await asyncio.to_thread(_apply_demo, rest, options)
+        with shown(display, "the control plane"):
+            child = started[""] = await children.start("control plane", deps.control(options), log)
+            rest = Rest(_context(options, child.url))
+            await asyncio.to_thread(deps.introduce, rest, options)
+            if deps.welcomes:
+                await asyncio.to_thread(_apply_demo, rest, options)
 
     async def cluster(region: str) -> None:
         log = options.cluster_dir(region) / "cluster.log"
         name = f"cluster of region {region}"
-        started[region] = await children.start(name, deps.cluster(options, region), log, wave=1)
+        with shown(display, f"the {name}"):
+            started[region] = await children.start(name, deps.cluster(options, region), log, wave=1)
 
-    say("starting the control plane and the navigator" if deps.navigator else "starting the control plane")
     found: list[Child | None] = []
 
     async def navigator() -> None:
-        found.append(await _start_navigator(options, deps, children))
+        if deps.navigator is None:
+            found.append(None)
+            return
+        with shown(display, "the navigator"):
+            found.append(await _start_navigator(options, deps.navigator(options), children))
 
     await _beside({"control plane": control(), "navigator": navigator()})
-    say(f"starting the clusters of the regions {', '.join(options.regions)}")
     await _beside({region: cluster(region) for region in options.regions})
     return StartedChildren(started.pop(""), found[0], {region: started[region] for region in options.regions})
 
@@ -191,13 +205,11 @@ def _trusting(options: UpOptions) -> Trusting:
     )  # fmt: skip
 
 
-async def _start_navigator(options: UpOptions, deps: UpDeps, children: Children) -> Child | None:
-    if deps.navigator is None:
-        return None
+async def _start_navigator(options: UpOptions, command: Sequence[str], children: Children) -> Child:
     from shoal.app.navigator.joining import ensure_access, ensure_join_files
 
     make_private_dir(options.navigator_dir)
-    child = await children.start("navigator", deps.navigator(options), options.navigator_dir / "manager.log")
+    child = await children.start("navigator", command, options.navigator_dir / "manager.log")
     edges = {cluster_of(region): (region, options.cluster_dir(region) / "edge.json") for region in options.regions}
     await ensure_join_files(options.navigator_dir, child.url, edges)
     await ensure_access(options.navigator_dir, child.url, options.control_dir / NAVIGATOR, WORKSPACE)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shoal.app.home import directory
+from shoal.app.start_display import LiveDisplay
 from shoal.app.up import run_up
 from shoal.app.up_options import REGIONS, UpOptions, parse_regions, remembered_regions
+from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
 from shoal.cli.extras import require
 
@@ -38,4 +42,5 @@ def up(
     home = directory(dir)
     names = remembered_regions(home) if regions is None else parse_regions(regions)
     options = UpOptions(dir=home, regions=names, port=port, empty=empty)
-    asyncio.run(run_up(options, lambda line: print(line, flush=True)))
+    display = LiveDisplay(RealClock()) if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" else None
+    asyncio.run(run_up(options, lambda line: print(line, flush=True), display=display))
