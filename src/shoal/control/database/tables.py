@@ -322,6 +322,8 @@ class Topology(Base):
     target: Mapped[int] = mapped_column(Integer, default=0)  # instances at the end of an exchange; 0: none under way
     # of a rollout's candidate, besides its weight: header and cookie of testers, mirror, previewHost
     extras: Mapped[dict[str, Any] | None]
+    # of a rollout's candidate: jobs of its checks that its agent runs, with what was reported of them
+    check_jobs: Mapped[list[Any] | None]
     updated_at: Mapped[int]
     __table_args__ = (
         UniqueConstraint("workspace_id", "deployment_id", "region_id", "cluster_id", "shard"),

@@ -45,6 +45,7 @@ class StoredTopology(NamedTuple):
     desired_status: str
     taken_from: str | None  # a shard of the same cluster
     instances: int | None  # while revisions are exchanged
+    check_jobs: Any
 
 
 class StoredSecret(NamedTuple):
@@ -182,7 +183,7 @@ def _build(dialect: str) -> Queries:
         topology=RowQuery(
             "SELECT t.deployment_id, t.cluster_id, t.shard, t.region_id, t.replicas, t.autoscaling, t.overrides, "
             "t.desired_status, (SELECT o.shard FROM deployment_topology AS o "
-            "WHERE o.id = t.moved_from AND o.cluster_id = t.cluster_id) AS taken_from, t.instances "
+            "WHERE o.id = t.moved_from AND o.cluster_id = t.cluster_id) AS taken_from, t.instances, t.check_jobs "
             f"FROM {json_rows(dialect)} JOIN deployment_topology AS t ON t.deployment_id = {json_text(dialect, 0)} "
             f"AND t.cluster_id = {json_text(dialect, 1)} AND t.shard = {json_text(dialect, 2)}",
             StoredTopology,

@@ -52,6 +52,7 @@ class _Topology(NamedTuple):
     desired_status: str
     taken_from: str
     instances: int | None
+    check_jobs: Any
 
     def parsed(self) -> render.TopologyRow:
         return render.TopologyRow(
@@ -61,6 +62,7 @@ class _Topology(NamedTuple):
             overrides=document(self.overrides) or {},
             desired_status=self.desired_status,
             taken_from=self.taken_from,
+            check_jobs=document(self.check_jobs) or (),
         )
 
 
@@ -178,7 +180,7 @@ class Reading:
                 continue
             found[where] = _Topology(
                 self._region(row.region_id), row.replicas, row.autoscaling, row.overrides, row.desired_status,
-                row.taken_from or "", row.instances,
+                row.taken_from or "", row.instances, row.check_jobs,
             )  # fmt: skip
         return found
 

@@ -61,6 +61,7 @@ class TopologyRow:
     overrides: Mapping[str, Any]
     desired_status: str
     taken_from: str = ""  # shard of the same cluster
+    check_jobs: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +191,7 @@ def deployment_state(row: DeploymentRow, where: TopologyRow, secrets: Sequence[S
         taken_from=where.taken_from,
         render=template.get("render") or 0,
         security=_security(template.get("security")),
+        check_jobs=[_check_job(each) for each in where.check_jobs],
     )
 
 
@@ -270,6 +272,19 @@ def _resources(found: Mapping[str, Any]) -> pb.Resources | None:
 
 def _mib(amount: Any) -> int:
     return -(-quantity.parse(str(amount)).value() // _MIB) if amount is not None else 0
+
+
+def _check_job(found: Mapping[str, Any]) -> pb.CheckJob:
+    return pb.CheckJob(
+        id=found["id"],
+        check=found["check"],
+        image=found["image"],
+        command=list(found.get("command") or ()),
+        args=list(found.get("args") or ()),
+        env=dict(found.get("env") or {}),
+        resources=_resources(found.get("resources") or {}),
+        timeout_seconds=found["timeoutSeconds"],
+    )
 
 
 def _healthcheck(found: Mapping[str, Any] | None) -> pb.HealthCheck | None:

@@ -40,6 +40,12 @@ SPEC = AppSpec(
 )  # fmt: skip
 
 
+JOB = {
+    "id": "check-smoke-abc", "check": "smoke", "image": "shop/smoke:1", "command": ["smoke"], "args": ["--all"],
+    "env": {"A": "1"}, "resources": {"cpu": "100m", "memory": "1Mi", "ephemeralStorage": "1Mi"}, "timeoutSeconds": 60,
+}  # fmt: skip
+
+
 def a_deployment() -> pb.DeploymentState:
     state = region_state(SPEC, SPEC.topology[0])
     template = recorded_template(SPEC)
@@ -50,7 +56,7 @@ def a_deployment() -> pb.DeploymentState:
     )  # fmt: skip
     where = render.TopologyRow(
         region="eu", replicas=state.replicas, autoscaling=state.autoscaling, overrides=state.overrides or {},
-        desired_status=state.desired_status, taken_from="b",
+        desired_status=state.desired_status, taken_from="b", check_jobs=[JOB],
     )  # fmt: skip
     secret = render.SecretRow(id="sec_1", revision=2, wrapped_key=b"w", ciphertext=b"c", variables=["PASSWORD"])
     return render.deployment_state(row, where, [secret])
