@@ -76,7 +76,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "control": (
         "database rollout",
         "checks.plan",  # which checks are due, and what their answers mean for a rollout
-        "checks.rows checks.outbox",  # what the engine reads and writes of them in its own transactions
+        "checks.rows checks.outbox checks.job_rows",  # what the engine reads and writes of them in its own transactions
         "domain",
         "checks secrets service.config service.garbage service.metrics",
         "service.desired",

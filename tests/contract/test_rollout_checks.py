@@ -22,6 +22,7 @@ from shoal.base.outbound import OutboundCaller
 from shoal.control.checks.asking import CheckAsker
 from shoal.control.checks.calls import WorkspaceCalls
 from shoal.control.checks.delivery import KEEP_MS, NotificationSender
+from shoal.control.checks.jobs import CheckJobs
 from shoal.control.checks.metrics import CheckMetrics
 from shoal.control.checks.navigator import NavigatorAccess, NavigatorQueries
 from shoal.control.checks.outbox import ROLLBACK, notify
@@ -92,7 +93,7 @@ class ControlPlane:
         counts = CheckMetrics(self.metrics)
         caller = OutboundCaller(clock=RealClock(), agent="shoal-control")
         calls = WorkspaceCalls(databases, sealer, caller)
-        asker = CheckAsker(calls, NavigatorQueries(NoNavigator(), caller))
+        asker = CheckAsker(calls, NavigatorQueries(NoNavigator(), caller), CheckJobs(databases, Ids()))
         self.runner = CheckRunner(databases, asker, self._after_check, clock=clock, metrics=counts)
         self.sender = NotificationSender(databases, calls, clock=clock, metrics=counts)
 

@@ -9,6 +9,7 @@ from shoal.base.clock import Clock
 from shoal.client import Client
 from shoal.krane.deployments.apply import DeploymentApplier
 from shoal.krane.deployments.observe import DeploymentObserver
+from shoal.krane.deployments.running_jobs import CheckJobs
 from shoal.krane.model import MakeHandlers, Owner, StreamHandlers
 from shoal.krane.objects.memory import Memory
 from shoal.krane.sentinels.apply import SentinelApplier
@@ -28,11 +29,12 @@ def make_handlers(
     def build(owner: Owner, private_key: bytes) -> dict[StreamKind, StreamHandlers]:
         # The Secrets of sentinels are watched, and so in memory anyway: digests, and the certificate of the gateways.
         deployments, sentinels = Memory(), Memory(keeps_secrets=True)
+        jobs = CheckJobs(client, owner, clock=clock)
         open_secret = partial(unseal, private_key=private_key)
         return {
             StreamKind.DEPLOYMENTS: StreamHandlers(
-                DeploymentApplier(client, owner, deployments, open_secret),
-                DeploymentObserver(client, owner, deployments, clock=clock, random=random),
+                DeploymentApplier(client, owner, deployments, open_secret, jobs),
+                DeploymentObserver(client, owner, deployments, jobs, clock=clock, random=random),
             ),
             StreamKind.SENTINELS: StreamHandlers(
                 SentinelApplier(client, owner, sentinels, installation, open_secret, env=gateway_env),

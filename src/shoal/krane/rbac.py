@@ -41,6 +41,7 @@ WORKLOAD_RULES: tuple[Obj, ...] = (
     _rule("", ("events",), ("list",)),  # why a pod does not start
     _rule("apps", ("deployments",), _KEEP),
     _rule("apps", ("deployments/scale",), ("patch",)),
+    _rule("batch", ("jobs",), ("create", "delete", "get", "list")),  # checks of rollouts
     _rule("autoscaling", ("horizontalpodautoscalers",), _KEEP),
     _rule("policy", ("poddisruptionbudgets",), _KEEP),
     _rule("networking.k8s.io", ("networkpolicies",), _KEEP),

@@ -119,3 +119,15 @@ def test_a_control_plane_killed_at_every_step_repeats_and_skips_none(
     pauses = {(at, "running") for at, step in enumerate(steps) if "pause" in step}
     assert pauses <= killed and (len(steps), "keeping") in killed
     assert not [each for each in outcomes(loads) if each.status != 200], "weights stay while it is away"
+
+
+def test_a_check_that_runs_as_a_job_takes_the_rollout_back_with_its_last_lines(fleet: LocalFleet) -> None:
+    command = ["/bin/sh", "-c", "echo $SHOAL_CHECK of $SHOAL_APP $SHOAL_REVISION: 2 of 9 failed; exit 3"]
+    check = {"name": "smoke", "kind": "job", "image": "shoal/demo-app:v1", "command": command, "region": "us"}
+    steps = [{"weight": 25}, {"analysis": "1s"}]
+    spec = {"strategy": "canary", "steps": steps, "judge": False, "checks": [check]}
+    applied = fleet.api.put(version("v2", env={"CASE": "job"}, rollout=spec))
+    revision = applied["object"]["status"]["revision"]
+    found = until(fleet, revision=revision, what="back", outcome="rolledBack")
+    said = f"smoke of {APP} {revision}: 2 of 9 failed"
+    assert found["reason"] == f"check smoke failed: the job in us ended with exit code 3: {said}"

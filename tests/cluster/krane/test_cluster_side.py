@@ -28,6 +28,7 @@ from shoal.base.clock import RealClock
 from shoal.base.tasks import cancel_all
 from shoal.client import PatchType, ResourceClient, Scope, Unreachable, builtin
 from shoal.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from shoal.krane import rbac
 from shoal.krane.handlers import make_handlers
 from shoal.krane.model import Newer
 from shoal.krane.objects.writer import NotOurs
@@ -1122,3 +1123,56 @@ async def test_on_a_whole_cluster_instances_show_their_nodes_zones_and_resources
             assert len({each.node for each in found.instances}) == 3
             assert {(each.cpu_millicores, each.memory_mib) for each in found.instances} == {(100, 64)}
             watching.cancel()
+
+
+# checks of rollouts
+
+
+async def test_a_check_runs_as_a_job_beside_the_deployment_and_goes_when_it_is_not_listed_any_more():
+    job = pb.CheckJob(id="check-smoke-abc", check="smoke", image="shop/smoke:1", timeout_seconds=60)
+
+    async def end(**status):
+        await w.of("jobs", "batch").patch(job.id, {"status": status}, NAMESPACE, subresource="status")
+
+    def result():
+        return w.report.check_jobs[0].state if w.report.check_jobs else None
+
+    async with world() as w:
+        await w.apply(deployment(1, check_jobs=[job]))
+        await w.ready()
+        assert result() == pb.CheckJobState.RUNNING
+        made = await w.get("jobs", "batch", name=job.id)
+        assert made["spec"]["template"]["spec"]["serviceAccountName"] == NAME
+        w.changed.clear()
+        now = "2027-03-01T10:00:00Z"
+        await end(startTime=now, conditions=[
+            {"type": each, "status": "True", "reason": "DeadlineExceeded"} for each in ("FailureTarget", "Failed")
+        ])  # fmt: skip
+        await eventually(lambda: result() == pb.CheckJobState.TIMED_OUT, timeout_s=15)
+        assert KEY in w.changed
+        assert len(w.report.instances) == 2, "its pods are no instances"
+        again = w.handlers(OWNER)[StreamKind.DEPLOYMENTS]  # an agent that is started again finds it
+        observing = asyncio.create_task(again.observer.run(lambda key: None), name="observer")
+        await eventually(lambda: again.observer.synced and again.observer.report(KEY).check_jobs, timeout_s=15)
+        observing.cancel()
+        await w.apply(deployment(2))
+        assert not w.report.check_jobs
+        with pytest.raises(NotFound):
+            await w.get("jobs", "batch", name=job.id)
+
+
+async def test_an_agent_without_the_right_to_run_jobs_says_so_and_runs_the_deployment():
+    rules = [*rbac.manifests()]
+    for each in rules:
+        each["rules"] = [rule for rule in each.get("rules") or () if rule["apiGroups"] != ["batch"]]
+        if not each["rules"]:
+            del each["rules"]
+    async with world(manifests=rules) as w:
+        await w.apply(
+            deployment(1, check_jobs=[pb.CheckJob(id="check-a", check="a", image="shop/smoke:1", timeout_seconds=60)])
+        )
+        await w.ready()
+        (found,) = w.report.check_jobs
+        assert found.state == pb.CheckJobState.BROKEN and "apply `shoal krane manifests` again" in found.message
+        await w.apply(deployment(2))
+        assert not w.report.check_jobs

@@ -70,6 +70,10 @@ async def whole_life(w):
     await unexplained_pod(w)
     await upgrade_gateway(w)
     await w.sentinels.applier.release("route/rt_1", "", "")
+    job = pb.CheckJob(id="check-smoke-abc", check="smoke", image="shop/smoke:1", timeout_seconds=60)
+    await w.apply(deployment(4, replicas=2, check_jobs=[job]))
+    await eventually(lambda: ("get", "batch", "jobs", NAMESPACE) in w.requests.uses, timeout_s=15)
+    await w.apply(deployment(5, replicas=2))
     await w.deployments.applier.release(KEY, NAMESPACE, NAME)
     await w.apply(
         deployment(

@@ -29,6 +29,7 @@ from shoal.control.api.wiring import make_api
 from shoal.control.checks.asking import CheckAsker
 from shoal.control.checks.calls import WorkspaceCalls
 from shoal.control.checks.delivery import NotificationSender
+from shoal.control.checks.jobs import CheckJobs
 from shoal.control.checks.metrics import CheckMetrics
 from shoal.control.checks.navigator import NavigatorQueries
 from shoal.control.checks.runner import CheckRunner
@@ -77,7 +78,8 @@ async def run_control(
         calls = OutboundCaller(clock=clock, agent="shoal-control")
         counts = CheckMetrics(PROCESS)
         outside = WorkspaceCalls(databases, sealer, calls)
-        asker = CheckAsker(outside, NavigatorQueries(NavigatorFolder(config.navigator), calls))
+        navigator = NavigatorQueries(NavigatorFolder(config.navigator), calls)
+        asker = CheckAsker(outside, navigator, CheckJobs(databases, ids))
         checks = CheckRunner(databases, asker, _after_check, clock=clock, metrics=counts)
         notifications = NotificationSender(databases, outside, clock=clock, metrics=counts)
         api = make_api(

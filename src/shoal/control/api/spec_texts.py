@@ -139,7 +139,11 @@ _ROLLOUTS: Texts = {
         "url": "Where",
         "interval": "The time between two questions; 30s if left out",
         "failures": "How many failures in a row make the rollout fail; 1 if left out",
+        "command": "What a job runs; the image's own if left out",
+        "args": "Arguments of the command",
+        "resources": "What a job may use; 100m and 128Mi if left out",
     },
+    "CheckResources": {"cpu": "CPU", "memory": "Memory"},
     "RolloutNotification": {
         "url": "Where events are posted",
         "format": "json, or slack for an incoming webhook of Slack; json if left out",

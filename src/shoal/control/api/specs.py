@@ -166,6 +166,13 @@ class AbortRules(Part):
     ] = UNSET
 
 
+class CheckResources(Part):
+    """What a job may use."""
+
+    cpu: Quantity = UNSET
+    memory: Quantity = UNSET
+
+
 class RolloutCheck(Part):
     name: Name
     kind: Literal[tuple(CHECKS)]  # type: ignore[valid-type]
@@ -174,6 +181,12 @@ class RolloutCheck(Part):
     condition: Annotated[Text, Meta(description="Of each value of the result, such as < 0.01")] = UNSET
     secret: Annotated[MaybeName, Meta(description="A Credential of the environment, sent as headers")] = UNSET
     ca: Annotated[Text, Meta(description="Certificates that it trusts, PEM; else those of the system")] = UNSET
+    image: Annotated[Text, Meta(description="Of a job")] = UNSET
+    command: Maybe[list[str]] = UNSET
+    args: Maybe[list[str]] = UNSET
+    region: Annotated[MaybeName, Meta(description="Where a job runs; the first of the wave if left out")] = UNSET
+    resources: Maybe[CheckResources] = UNSET
+    timeout: Annotated[Duration, Meta(description="How long a job may take; 5m if left out")] = UNSET
     interval: Duration = UNSET
     failures: Maybe[Annotated[int, Meta(ge=1, le=100)]] = UNSET
 

@@ -6,12 +6,13 @@ from shoal.base.metrics import PROCESS, Metrics
 
 
 class CheckMetrics:
-    """``kind`` is webhook, prometheus, query, or other for one that this version does not know."""
+    """``kind`` is webhook, prometheus, query, job, or other for one that this version does not know."""
 
     def __init__(self, metrics: Metrics = PROCESS) -> None:
         self.checks = metrics.counter(
             "shoal_control_rollout_checks_total",
-            "Answers of rollouts' checks: passed, failed, inconclusive, late (another control plane asked meanwhile)",
+            "Answers of rollouts' checks: passed, failed, inconclusive, pending (a job that runs), late (another "
+            "control plane asked meanwhile)",
             ("kind", "result"),
         )
         self.notifications = metrics.counter(

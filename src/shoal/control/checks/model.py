@@ -17,6 +17,7 @@ class CheckContext:
     workspace_id: str
     environment_id: str  # whose credentials are sent
     rollout_id: str
+    deployment_id: str  # the candidate
     app: str
     project: str
     environment: str

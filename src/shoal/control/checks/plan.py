@@ -34,6 +34,7 @@ class CheckAnswer:
     passed: bool | None
     reason: str
     numbers: dict[str, Any] = field(default_factory=dict)
+    again_s: float = 0.0  # it is not an answer yet: ask again after this time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,10 @@ def due_checks(strategy: Strategy, progress: Progress, rows: Iterable[KnownCheck
 
 
 def answered(known: KnownCheck, check: CheckSpec, answer: CheckAnswer, now_ms: int) -> KnownCheck:
-    """The check after an answer that came now."""
+    """The check after an answer that came now. While there is none, the one before counts."""
+    if answer.again_s:
+        reason = known.reason if known.asked_ms else answer.reason
+        return replace(known, due_ms=now_ms + round(answer.again_s * 1000), reason=reason)
     failures = {True: 0, False: known.failures + 1, None: known.failures}[answer.passed]
     return replace(
         known, asked_ms=now_ms, due_ms=now_ms + round(check.interval_s * 1000), passed=answer.passed,
@@ -103,7 +107,8 @@ def check_facts(strategy: Strategy, progress: Progress, rows: Iterable[KnownChec
             times = f" {asked.failures} times in a row" if asked.failures > 1 else ""
             failed = f"check {check.name} failed{times}: {asked.reason}"
         if asked is None or not asked.asked_ms:
-            waits.append(f"check {check.name} has not answered yet")
+            why = f": {asked.reason}" if asked is not None and asked.reason else ""
+            waits.append(f"check {check.name} has not answered yet{why}")
         elif asked.passed is None:
             waits.append(f"check {check.name} is inconclusive: {asked.reason}")
         elif not asked.passed:

@@ -35,7 +35,8 @@ async def read_context(
         clusters = sorted(await session.scalars(select(Cluster.name).where(Cluster.region_id.in_(here))))
     rollout: Rollout = row.Rollout
     return CheckContext(
-        workspace_id=rollout.workspace_id, environment_id=row.Environment.id, rollout_id=rollout.id, app=row.App.name,
+        workspace_id=rollout.workspace_id, environment_id=row.Environment.id, rollout_id=rollout.id,
+        deployment_id=rollout.deployment_id, app=row.App.name,
         project=row.project, environment=row.Environment.name, namespace=row.Environment.namespace,
         revision=rollout.revision, stable_revision=rollout.stable_revision, step=progress.step, wave=progress.wave,
         regions=tuple(regions), clusters=tuple(clusters), weight=settings_at(strategy, progress.step).weight,

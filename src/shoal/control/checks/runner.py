@@ -134,7 +134,7 @@ class CheckRunner:
             )
             if context is None:
                 return CheckAnswer(passed=None, reason="the app is gone")
-            return await self._asker.ask(due.check, context)
+            return await self._asker.ask(due.check, context, due.key)
         except ServiceUnavailable:
             raise
         except Exception as error:  # a fault of ours in one check must not keep others from being asked
@@ -151,4 +151,6 @@ class CheckRunner:
 
 
 def _result(answer: CheckAnswer) -> str:
+    if answer.again_s:
+        return "pending"
     return {True: "passed", False: "failed", None: "inconclusive"}[answer.passed]

@@ -79,7 +79,7 @@ class WindowSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSpec:
-    """A question asked elsewhere during analysis: webhook, prometheus or query."""
+    """A question asked elsewhere during analysis: webhook, prometheus, query or job."""
 
     name: str
     kind: str

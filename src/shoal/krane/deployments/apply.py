@@ -14,6 +14,7 @@ from shoal.krane.deployments.check import check
 from shoal.krane.deployments.namespaces import Namespaces
 from shoal.krane.deployments.render import render, replicas_between
 from shoal.krane.deployments.rendering import Rendering, rendering_for, rendering_of
+from shoal.krane.deployments.running_jobs import CheckJobs
 from shoal.krane.model import Live, Owner
 from shoal.krane.objects.group import Group
 from shoal.krane.objects.memory import Memory
@@ -42,12 +43,13 @@ _FOUND_BY = (builtin("serviceaccounts"), builtin("services"), ROOT)
 
 
 class DeploymentApplier:
-    def __init__(self, client: Client, owner: Owner, memory: Memory, open_secret: Unseal) -> None:
+    def __init__(self, client: Client, owner: Owner, memory: Memory, open_secret: Unseal, jobs: CheckJobs) -> None:
         self._writer = Writer(client, owner)
         self._namespaces = Namespaces(client, owner)
         self._owner = owner
         self._memory = memory
         self._open_secret = open_secret
+        self._jobs = jobs
 
     async def apply(self, item: pb.Item) -> None:
         state = item.action.value if item.action is not None else None
@@ -64,7 +66,8 @@ class DeploymentApplier:
         )  # fmt: skip
         try:
             await self._writer.ensure_namespace(rendered.namespace)
-            rendered = render(state, self._owner, values, await self._rendering(state, group.live(ROOT.kind)))
+            how = await self._rendering(state, group.live(ROOT.kind))
+            rendered = render(state, self._owner, values, how)
             written = await group.write(
                 rendered.before, rendered.root, rendered.after,
                 between=replicas_between(state), surplus=self._surplus(item.key, wants),
@@ -73,6 +76,7 @@ class DeploymentApplier:
             self._writer.forget_namespace(state.namespace)
             raise
         self._memory.remember(item.key, written)
+        await self._jobs.apply(item.key, state, how)
 
     async def _rendering(self, state: pb.DeploymentState, live: Obj | None) -> Rendering:
         """By which rules: those of what runs, else those of the revision."""
@@ -92,6 +96,7 @@ class DeploymentApplier:
             self._writer.forget_namespace(name)
             return
         self._memory.forget(key)
+        await self._jobs.delete(key)
         for place in await self._places(key, namespace, name):
             for kind in PARTS:
                 await self._writer.remove(kind, *place)

@@ -27,6 +27,7 @@ def check(state: pb.DeploymentState, values: Mapping[str, str]) -> None:
         *_healthcheck(state),
         *_autoscaling(state.autoscaling),
         *_security(state.security),
+        *(fault for at, job in enumerate(state.check_jobs) for fault in _check_job(f"checkJobs[{at}]", job)),
     ]
     if errors:
         raise Invalid.of("DeploymentState", "", state.name or state.deployment, errors)
@@ -67,6 +68,15 @@ def _program(state: pb.DeploymentState) -> list[FieldError]:
         errors.append(not_supported("protocol", state.protocol, ("http1", "h2c")))
     if state.shutdown_signal not in _SIGNALS:
         errors.append(not_supported("shutdownSignal", state.shutdown_signal, _SIGNALS[1:]))
+    return errors
+
+
+def _check_job(field: str, job: pb.CheckJob) -> list[FieldError]:
+    errors = check_name(f"{field}.id", job.id)
+    if not job.image.strip():
+        errors.append(required(f"{field}.image"))
+    if not job.timeout_seconds:
+        errors.append(required(f"{field}.timeoutSeconds"))
     return errors
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from shoal.krane.deployments.pod import STARTING
 from shoal.krane.labels import SECRETS, TOPOLOGY_KEY_ZONE
 from shoal.kube import quantity
 from shoal.kube.objects import Obj
@@ -14,7 +15,6 @@ from shoal.kube.times import parse_epoch
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 _TERMINAL = ("Succeeded", "Failed")
-_STARTING = ("", "ContainerCreating", "PodInitializing")  # reasons to wait that are no fault
 _CRASHED = "CrashLoopBackOff"
 _IMAGE_FAULTS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 _PLAIN_ENDS = ("", "Error", "Completed")  # say less than that it is started again and again
@@ -84,7 +84,7 @@ def _why(status: Obj, ready: bool) -> tuple[str, str, int, bool]:
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     for each in containers:
         waiting = (each.get("state") or {}).get("waiting")
-        if waiting and waiting.get("reason", "") not in _STARTING:
+        if waiting and waiting.get("reason", "") not in STARTING:
             return (*_waiting(waiting, _end(each), str(each.get("image") or "")), True)
     for each in reversed(containers):
         end = _end(each)

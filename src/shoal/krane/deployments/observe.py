@@ -16,6 +16,7 @@ from shoal.client import Client, Scope, builtin
 from shoal.krane import labels
 from shoal.krane.deployments.apply import KIND, PARTS
 from shoal.krane.deployments.instances import fault_of, instance, is_instance, is_ready
+from shoal.krane.deployments.running_jobs import CheckJobs
 from shoal.krane.model import Owner, Report
 from shoal.krane.objects.conditions import overdue, replica_failure
 from shoal.krane.objects.memory import SECRET, Memory
@@ -73,7 +74,14 @@ class _Seen:
 
 class DeploymentObserver:
     def __init__(
-        self, client: Client, owner: Owner, memory: Memory, *, clock: Clock, random: Callable[[], float]
+        self,
+        client: Client,
+        owner: Owner,
+        memory: Memory,
+        jobs: CheckJobs,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
     ) -> None:
         self._client = client
         self._clock = clock
@@ -81,6 +89,7 @@ class DeploymentObserver:
         self._events: PodEvents | None = None
         self._owner = owner
         self._memory = memory
+        self._jobs = jobs
         self._watched = self._make()
         self._instances: dict[str, dict[str, _Seen]] = {}  # by key and name, as they were reported last
 
@@ -95,7 +104,8 @@ class DeploymentObserver:
         self._events = events = PodEvents(
             self._client, clock=self._clock, unexplained=self._unexplained, changed=partial(_tell, changed)
         )
-        await run_all({"watch": watched.run(changed), "events": events.run()})
+        parts = {"watch": watched.run(changed), "events": events.run(), "jobs": self._jobs.run(changed)}
+        await run_all(parts)
 
     def _unexplained(self) -> Iterable[Obj]:
         for pod in self._watched.caches["Pod"]:
@@ -125,6 +135,7 @@ class DeploymentObserver:
             live_name=root["metadata"]["name"],
             reason=reason,
             message=message,
+            check_jobs=self._jobs.results(key),
         )
 
     def _missing_secret(self, key: str, root: Obj) -> list[str]:

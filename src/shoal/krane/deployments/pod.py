@@ -11,13 +11,16 @@ from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 CONTAINER = "app"
+CHECK_CONTAINER = "check"
 PORT_NAME = "http"
 DRAIN_S = 5  # a pod that is being ended still answers for this long: gateways need to hear of it first
 TERMINATION_S = 30
 DEFAULT_CPU_MILLICORES = 50  # asked for, not a limit, where the app says nothing
 DEFAULT_MEMORY_MIB = 64
 DEFAULT_EPHEMERAL_MIB = 1024  # a limit: one pod must not fill the disk of its node
+STARTING = ("", "ContainerCreating", "PodInitializing")  # reasons of a container to wait that are no fault
 
+_CHECK_GRACE_S = 5
 _START_S = 300  # how long a start may take before the container counts as failed
 _LIVENESS_PATIENCE = 3  # times as many failures as make it unready: it leaves traffic long before it is restarted
 _PERIOD_S, _TIMEOUT_S, _FAILURES = 10, 1, 3
@@ -38,20 +41,49 @@ def template(
     if secrets:
         about["annotations"] = {SECRETS: secrets}
     drain_s = _drain_s(state)
+    own: Obj = {
+        "topologySpreadConstraints": [spread(key, selector) for key in (TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE)],
+        "containers": [_container(state, drain_s, bool(secrets), how)],
+    }
+    return {"metadata": about, "spec": _spec(state, how, _grace_s(state, drain_s), own)}
+
+
+def check_spec(state: pb.DeploymentState, job: pb.CheckJob, how: Rendering) -> Obj:
+    """The pod of a check that runs beside a deployment, with its variables but without its secrets."""
+    own = _own_variables(state) | {
+        "SHOAL_CHECK": job.check,
+        "SHOAL_CANDIDATE_HOST": f"{state.name}.{state.namespace}.svc",
+    }
+    made: Obj = {
+        "name": CHECK_CONTAINER,
+        "image": job.image,
+        "env": [{"name": name, "value": value} for name, value in sorted((dict(job.env) | own).items())],
+        "resources": _resources(job.resources),
+        "securityContext": _security(state.security or pb.Security(), how),
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # of a failure, the last lines are in the pod's status
+    }
+    if job.command:
+        made["command"] = list(job.command)
+    if job.args:
+        made["args"] = list(job.args)
+    return _spec(state, how, _CHECK_GRACE_S, {"restartPolicy": "Never", "containers": [made]})
+
+
+def _spec(state: pb.DeploymentState, how: Rendering, grace_s: int, own: Obj) -> Obj:
+    """What all pods of a deployment have in common, and what is its own."""
     spec: Obj = {
         "serviceAccountName": state.name,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": _grace_s(state, drain_s),
+        "terminationGracePeriodSeconds": grace_s,
         "securityContext": _pod_security(state.security or pb.Security(), how),
-        "topologySpreadConstraints": [spread(key, selector) for key in (TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE)],
-        "containers": [_container(state, drain_s, bool(secrets), how)],
+        **own,
     }
     if state.node_selector:
         spec["nodeSelector"] = dict(sorted(state.node_selector.items()))
     if state.tolerations:
         spec["tolerations"] = [_toleration(each) for each in state.tolerations]
-    return {"metadata": about, "spec": spec}
+    return spec
 
 
 def spread(topology_key: str, selector: Mapping[str, str]) -> Obj:

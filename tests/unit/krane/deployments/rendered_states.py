@@ -41,6 +41,11 @@ def full_state(**fields: Any) -> pb.DeploymentState:
         "security": pb.Security(
             capabilities=["CHOWN"], privilege_escalation=True, run_as_non_root=True, run_as_user=1000, unconfined=True
         ),
+        "check_jobs": [pb.CheckJob(
+            id="check-smoke-abc", check="smoke", image="shop/smoke:1", command=["smoke"], args=["--all"],
+            env={"B": "2"}, resources=pb.Resources(cpu_millicores=100, memory_mib=128, ephemeral_mib=10),
+            timeout_seconds=60,
+        )],
     }  # fmt: skip
     return state(**{**given, **fields})
 

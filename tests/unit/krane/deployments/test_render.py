@@ -23,7 +23,9 @@ from rendered_states import (
 from shoal.errors import Invalid
 from shoal.krane import labels
 from shoal.krane.deployments.check import check
+from shoal.krane.deployments.check_jobs import job_object
 from shoal.krane.deployments.render import render
+from shoal.krane.deployments.rendering import NEWEST, Rendering
 from shoal.kube.labels import parse as parse_selector
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -42,8 +44,13 @@ SCALED = {"autoscaling": pb.Autoscaling(min=2, max=5, cpu_percent=70, memory_per
 def test_every_field_of_the_wire_changes_what_is_rendered_or_is_listed_as_not_for_kubernetes():
     by_command = pb.HealthCheck(kind="exec", command=["true"])
     states = [full_state(), full_state(**SCALED), full_state(healthcheck=by_command)]
-    unused = unused_fields(states, lambda each: rendered(each, **SECRETS))
+    unused = unused_fields(states, everything)
     assert unused == NOT_FOR_KUBERNETES
+
+
+def everything(given: pb.DeploymentState):
+    jobs = [job_object(given, each, OWNER, Rendering(NEWEST)) for each in given.check_jobs]
+    return rendered(given, **SECRETS), jobs
 
 
 def test_the_state_of_that_test_has_every_field_set():

@@ -93,7 +93,7 @@ def read_fields(part: Reader, regions: Sequence[str] | None = None) -> RolloutFi
         deadline_s=given("deadline", lambda: part.seconds("deadline", DEADLINE_S, 1.0)),
         on_failure=part.choice("onFailure", ON_FAILURE) or None,
         preview_host=part.text("previewHost", check=is_host) or None,
-        checks=given("checks", lambda: read_checks(part)),
+        checks=given("checks", lambda: read_checks(part, regions)),
         notify=given("notify", lambda: read_notifications(part)),
     )
     part.raw("waves")

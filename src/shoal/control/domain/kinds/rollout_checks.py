@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from shoal.base.destinations import OutboundRefused, OutboundUrl
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.check_queries import is_condition, is_query
-from shoal.control.domain.kinds.checks import is_name
+from shoal.control.domain.kinds.checks import is_image, is_name, is_plain
 from shoal.control.rollout.strategy import INTERVAL_S, AbortSpec, CheckSpec, LatencyLimit, NotificationSpec
-from shoal.errors import duplicate, forbidden, not_supported, required
+from shoal.errors import duplicate, forbidden, invalid, not_found, not_supported, required
 from shoal.kube.names import Faults
 
 QUANTILES = {"p50": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
@@ -25,7 +26,11 @@ CHECKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "webhook": (("url",), ("secret", "ca")),
     "prometheus": (("url", "query", "condition"), ("secret", "ca")),
     "query": (("query",), ()),
+    "job": (("image",), ("command", "args", "region", "resources", "timeout")),
 }
+JOB_TIMEOUT_S = 300.0
+LONGEST_JOB_S = 3600.0
+JOB_RESOURCES = {"cpu": "100m", "memory": "128Mi"}
 
 
 def is_url(value: str) -> Faults:
@@ -60,7 +65,8 @@ def read_abort(part: Reader) -> AbortSpec:
     return AbortSpec(errors=errors, latency=tuple(latency), min_requests=min_requests)
 
 
-def read_checks(part: Reader) -> tuple[CheckSpec, ...]:
+def read_checks(part: Reader, regions: Collection[str] | None = None) -> tuple[CheckSpec, ...]:
+    """``regions`` are those of the app, None for an environment."""
     found: list[CheckSpec] = []
     for check in part.parts("checks", MAX_CHECKS):
         name, kind = check.text("name", need=True, check=is_name), check.choice("kind", CHECKS, need=True)
@@ -70,7 +76,7 @@ def read_checks(part: Reader) -> tuple[CheckSpec, ...]:
             CheckSpec(
                 name=name,
                 kind=kind,
-                settings=_settings(check, kind),
+                settings=_settings(check, kind, regions),
                 interval_s=check.seconds("interval", INTERVAL_S, 5.0),
                 failures=check.integer("failures", 1, 1, 100),
             )
@@ -79,13 +85,19 @@ def read_checks(part: Reader) -> tuple[CheckSpec, ...]:
     return tuple(found)
 
 
-def _settings(check: Reader, kind: str) -> dict[str, Any]:
+def _settings(check: Reader, kind: str, regions: Collection[str] | None) -> dict[str, Any]:
     read: dict[str, Any] = {
         "url": check.text("url", check=is_url),
         "query": check.text("query", check=is_query),
         "condition": check.text("condition", check=is_condition),
         "secret": check.text("secret", check=is_name),
         "ca": check.text("ca", check=_is_pem),
+        "image": check.text("image", check=is_image),
+        "command": list(check.texts("command", check=is_plain)),
+        "args": list(check.texts("args", check=is_plain)),
+        "region": check.text("region", check=is_name),
+        "resources": _job_resources(check.part("resources")),
+        "timeout": check.seconds("timeout", 0.0, 1.0, LONGEST_JOB_S),
     }
     given = {name: value for name, value in read.items() if value}
     if not kind:
@@ -97,7 +109,24 @@ def _settings(check: Reader, kind: str) -> dict[str, Any]:
     for name in given:
         if name not in (*needed, *possible):
             check.note(forbidden(check.at(name), f"a check of kind {kind} does not have it"))
+    if kind == "job":
+        if given.get("region") and regions is not None and given["region"] not in regions:
+            check.note(not_found(check.at("region"), given["region"]))
+        given["timeoutSeconds"] = round(given.pop("timeout", JOB_TIMEOUT_S))
+        given["resources"] = {**JOB_RESOURCES, **given.get("resources", {})}
     return given
+
+
+def _job_resources(part: Reader | None) -> dict[str, str]:
+    """What it may use. It is asked for and not exceeded."""
+    if part is None:
+        return {}
+    read = {name: part.quantity(name) for name in JOB_RESOURCES}
+    for name, found in read.items():
+        if found is not None and not found:
+            part.note(invalid(part.at(name), str(found), "must be greater than 0"))
+    part.close()
+    return {name: str(found) for name, found in read.items() if found}
 
 
 def read_notifications(part: Reader) -> tuple[NotificationSpec, ...]:

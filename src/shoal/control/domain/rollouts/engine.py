@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from shoal.control.checks.job_rows import drop_jobs
 from shoal.control.checks.outbox import PAUSE, ROLLBACK, SUCCESS, notify
+from shoal.control.checks.plan import checks_of
 from shoal.control.checks.rows import facts_of
 from shoal.control.database.tables import Agent, BadRevision, Instance
 from shoal.control.domain import exchange, gateways
@@ -42,7 +44,19 @@ async def advance(work: PendingWork, known: KnownApp) -> None:
     for _ in range(ROUNDS):
         await exchange.advance(work, known)
         if known.rollout is None or not await _decide(work, known, known.rollout):
-            return
+            break
+    await _drop_jobs(work, known)
+
+
+async def _drop_jobs(work: PendingWork, known: KnownApp) -> None:
+    """Jobs of checks end with the step that asked for them."""
+    if not any(row.check_jobs for row in known.rows):
+        return
+    rollout, key = known.rollout, None
+    if rollout is not None and checks_of(rollout.strategy, rollout.progress):
+        at = rollout.progress
+        key = (rollout.row.id, at.wave, at.step, at.settled_ms)
+    await drop_jobs(work.tx, known.rows, key)
 
 
 async def _decide(work: PendingWork, known: KnownApp, rollout: KnownRollout) -> bool:

@@ -36,6 +36,7 @@ from shoal.control.service.desired.reported import Reported
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.control.service.reports import counting
 from shoal.control.service.reports import rows as report_rows
+from shoal.control.service.reports.check_jobs import write_results
 from shoal.control.service.reports.rows import News, PlaceEpoch, ReportedRow, report_statements, update_values
 from shoal.control.service.reports.traffic import CountedTraffic, write_traffic
 from shoal.control.service.stream.opened import fenced
@@ -239,6 +240,7 @@ class Reports:
                 touched = [update_values(row) for row in done.touched.values()]
                 await tx.ask(report_statements(tx.dialect).update, {"rows": listed(touched)})
             await writer.write_instances()
+            await writer.write_check_jobs()
             await writer.write_hops()
             await writer.write_traffic()
             with tx.caused_by(writer.cause):
@@ -327,6 +329,7 @@ class _Writer:
         self._rows = rows
         self._outcome = outcome
         self._instances: dict[tuple[Place, str], tuple[ReportedRow, str, list[pb.Instance]]] = {}
+        self._check_jobs: dict[tuple[Place, str], list[pb.CheckJobResult]] = {}
         self.deployments: set[str] = set()  # ids, about which something new was said
         self.sentinel_keys: set[str] = set()
         self.answers: dict[str, Answers] = {}  # by deployment
@@ -368,6 +371,8 @@ class _Writer:
                 instances = [] if report.gone else list(report.instances)
                 self._instances[where] = (row, request.member.cluster.region_id, instances)
                 self.deployments.add(row.object_id)
+                if report.check_jobs:
+                    self._check_jobs[where] = list(report.check_jobs)
                 continue
             self.sentinel_keys.add(row.key)
             if row.kind == "sentinel" and _reachable(row) != before:
@@ -414,6 +419,11 @@ class _Writer:
             await ask(self._statements.remove, {"rows": listed(removed)})
         if values:
             await ask(self._statements.upsert, {"rows": listed(values)})
+
+    async def write_check_jobs(self) -> None:
+        """Add what agents say of the jobs of rollouts' checks to the rows that they were told in."""
+        for (place, key), results in self._check_jobs.items():
+            await write_results(self._tx, place, split_key(key)[1], results)
 
     async def tell_peers(self) -> None:
         """Gateways send traffic to those of the same environment in other regions: they need a new address."""

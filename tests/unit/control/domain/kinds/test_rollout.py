@@ -234,6 +234,7 @@ def test_the_rollout_is_no_part_of_a_revision() -> None:
 
 
 CHECK = {"name": "a", "kind": "webhook", "url": "https://a.example"}
+JOB = {"name": "j", "kind": "job", "image": "shop/smoke:1"}
 PROMETHEUS = {"name": "p", "kind": "prometheus", "url": "http://prom:9090", "query": "up"}
 
 
@@ -327,7 +328,14 @@ PROMETHEUS = {"name": "p", "kind": "prometheus", "url": "http://prom:9090", "que
         ({"checks": [{**CHECK, "url": "https://u:p@a"}]}, "checks[0].url", "send a header with the credentials"),
         ({"checks": [{**CHECK, "query": "x"}]}, "checks[0].query", "kind webhook does not have it"),
         ({"checks": [{**CHECK, "failures": 0}]}, "checks[0].failures", "between 1 and 100"),
-        ({"checks": [{**CHECK, "kind": "job", "image": "a"}]}, "checks[0].kind", "webhook"),
+        ({"checks": [{**CHECK, "kind": "job", "image": "a"}]}, "checks[0].url", "kind job does not have it"),
+        ({"checks": [{"name": "a", "kind": "job"}]}, "checks[0].image", "kind job needs it"),
+        ({"checks": [{**JOB, "image": "a b"}]}, "checks[0].image", "image reference"),
+        ({"checks": [{**JOB, "region": "mars"}]}, "checks[0].region", "mars"),
+        ({"checks": [{**JOB, "timeout": "2h"}]}, "checks[0].timeout", "between 1s and 1h"),
+        ({"checks": [{**JOB, "resources": {"cpu": "0"}}]}, "checks[0].resources.cpu", "greater than 0"),
+        ({"checks": [{**JOB, "resources": {"gpu": "1"}}]}, "checks[0].resources.gpu", "unknown field"),
+        ({"checks": [{**CHECK, "timeout": "1m"}]}, "checks[0].timeout", "kind webhook does not have it"),
         ({"checks": [{**CHECK, "ca": "x"}]}, "checks[0].ca", "certificates in PEM"),
         ({"checks": [PROMETHEUS]}, "checks[0].condition", "kind prometheus needs it"),
         ({"checks": [{**PROMETHEUS, "condition": "is good"}]}, "checks[0].condition", "and a number, such as < 0.01"),

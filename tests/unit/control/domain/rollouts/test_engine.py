@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from failing_planes import WHOLE, ControlPlanes, FailingCommits, taken, to_its_end
 from fleet_world import ADMIN, VIEWER, a_fleet, an_app
+from job_checks import CHECKED, SMOKE, JobWorld
 from rollout_world import APP, CANARY, Action, decided, play, rollout, served, shares
 
 from shoal.control.database import tables
@@ -16,6 +20,7 @@ from shoal.control.database.transaction import Tx
 from shoal.errors import Conflict, Forbidden, ServiceUnavailable
 from shoal.testing.databases import shared_postgres
 from shoal.testing.failover import replicated_postgres
+from shoal.wire.fleet.v1 import cluster_pb as pb
 
 
 async def test_a_canary_takes_its_steps_and_keeps_stable_at_its_full_size(tmp_path: Path) -> None:
@@ -299,3 +304,115 @@ async def test_a_database_that_goes_away_at_any_commit_repeats_and_skips_no_step
         monkeypatch.setattr(Tx, "finish", finish_or_fail)
         await to_its_end(world, until_done)
         assert await taken(world) == WHOLE
+
+
+# jobs as checks
+
+
+@asynccontextmanager
+async def a_job_world(tmp_path: Path, *, database: str = "sqlite", **smoke: Any) -> AsyncIterator[JobWorld]:
+    """A canary whose analysis waits for a job."""
+    url = shared_postgres().create_database() if database == "postgresql" else ""
+    async with a_fleet(tmp_path, url=url) as world:
+        await served(world, regions=("eu", "us"), replicas=2)
+        spec = {**CHECKED, "checks": [{**SMOKE, **smoke}]}
+        await world.apply(an_app(regions=("eu", "us"), replicas=2, image="shop/web:2", rollout=spec))
+        await play(world)
+        jobs = JobWorld(world)
+        await jobs.ask()
+        yield jobs
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+async def test_a_job_runs_in_one_region_and_its_success_ends_the_step(tmp_path: Path, database: str) -> None:
+    async with a_job_world(tmp_path, database=database, region="us") as jobs:
+        world = jobs.world
+        ((cluster, job),) = await jobs.jobs()
+        assert (cluster, job["image"], job["command"]) == ("us1", "shop/smoke:1", ["smoke"])
+        assert job["resources"] == {"cpu": "100m", "memory": "128Mi"} and job["timeoutSeconds"] == 300
+        await world.clock.advance(11)
+        await jobs.ask()
+        assert (await rollout(world))["hold"] == "check smoke has not answered yet: the job in us runs"
+        assert len(await jobs.jobs()) == 1, "a job that runs is not begun again"
+        await jobs.report(pb.CheckJobState.SUCCEEDED, message="12 passed")
+        await world.clock.advance(6)
+        await jobs.ask()
+        check = await jobs.check()
+        assert (check.passed, check.reason) == (True, "the job in us succeeded: 12 passed")
+        assert await jobs.jobs() == [], "it is removed"
+        assert (await rollout(world))["hold"] == "waits for approval"
+
+
+async def test_a_job_that_fails_takes_the_rollout_back_with_its_last_lines(tmp_path: Path) -> None:
+    async with a_job_world(tmp_path) as jobs:
+        await jobs.report(pb.CheckJobState.FAILED, code=3, message="2 of 9 failed")
+        await jobs.world.clock.advance(6)
+        await jobs.ask()
+        found = await rollout(jobs.world)
+        assert found["outcome"] == "rolledBack"
+        assert found["reason"] == "check smoke failed: the job in eu ended with exit code 3: 2 of 9 failed"
+        assert await jobs.jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "why"),
+    [
+        (pb.CheckJobState.TIMED_OUT, 0, "did not end in time: the log"),
+        (pb.CheckJobState.BROKEN, 0, "could not run: the log"),
+        (pb.CheckJobState.FAILED, 75, "ended with exit code 75: the log"),
+    ],
+)
+async def test_a_job_without_a_verdict_holds_the_step_and_runs_again(
+    tmp_path: Path, state: pb.CheckJobState, code: int, why: str
+) -> None:
+    async with a_job_world(tmp_path) as jobs:
+        ((_, first),) = await jobs.jobs()
+        await jobs.report(state, code=code, message="the log")
+        await jobs.world.clock.advance(11)
+        await jobs.ask()
+        assert (await rollout(jobs.world))["hold"] == f"check smoke is inconclusive: the job in eu {why}"
+        assert await jobs.jobs() == []
+        await jobs.world.clock.advance(31)
+        await jobs.ask()
+        ((_, second),) = await jobs.jobs()
+        assert second["id"] != first["id"]
+        assert (await rollout(jobs.world))["hold"].startswith("check smoke is inconclusive"), "until it has answered"
+
+
+async def test_a_job_that_no_agent_reports_is_given_up(tmp_path: Path) -> None:
+    async with a_job_world(tmp_path, timeout="10s") as jobs:
+        await jobs.report(pb.CheckJobState.RUNNING, message="ErrImagePull: no such image")
+        await jobs.world.clock.advance(60)
+        await jobs.ask()
+        assert len(await jobs.jobs()) == 1
+        await jobs.world.clock.advance(11)
+        await jobs.ask()
+        check = await jobs.check()
+        assert check.passed is None
+        assert check.reason.startswith("the job in eu was not reported in time: ErrImagePull: no such image")
+        assert await jobs.jobs() == []
+
+
+async def test_a_job_ends_with_the_step_and_what_is_said_of_others_is_not_taken(tmp_path: Path) -> None:
+    async with a_job_world(tmp_path) as jobs:
+        await jobs.report(pb.CheckJobState.SUCCEEDED, id_="check-of-another")
+        ((_, job),) = await jobs.jobs()
+        assert "result" not in job
+        await jobs.world.fleet.command_rollout(ADMIN, APP, "skip")
+        await play(jobs.world)
+        assert (await rollout(jobs.world))["step"] == 3
+        assert await jobs.jobs() == []
+
+
+async def test_a_newer_candidate_ends_the_job_of_the_one_before(tmp_path: Path) -> None:
+    async with a_job_world(tmp_path) as jobs:
+        await jobs.world.apply(an_app(regions=("eu", "us"), replicas=2, image="shop/web:3", rollout=CANARY))
+        assert await jobs.jobs() == []
+
+
+async def test_the_end_of_a_job_does_not_change_any_more(tmp_path: Path) -> None:
+    async with a_job_world(tmp_path) as jobs:
+        await jobs.report(pb.CheckJobState.FAILED, code=1, message="no")
+        await jobs.report(pb.CheckJobState.RUNNING)
+        ((_, job),) = await jobs.jobs()
+        assert job["result"] == {"state": "failed", "exitCode": 1, "message": "no"}
