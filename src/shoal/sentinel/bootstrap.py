@@ -27,7 +27,7 @@ _OFTEN = (DEPLOYMENT_HEADER, FIRST_VERDICT, PRINCIPAL_HEADER)
 
 # Every stat costs memory per cluster and time per read. These are read by ``shoal.sentinel.stats`` or describe Envoy.
 _CLUSTER_STATS = (
-    "upstream_rq_(1|2|3|4|5)xx|upstream_rq_time|upstream_rq_timeout|upstream_rq_retry|upstream_rq_active|"
+    "upstream_rq_timeout|upstream_rq_retry|upstream_rq_active|"
     "upstream_cx_connect_fail|upstream_rq_pending_overflow|membership_healthy|membership_total"
 )
 _OWN_STATS = (
@@ -197,7 +197,7 @@ def _stats() -> Obj:
         "stats_matcher": {"inclusion_list": {"patterns": [{"safe_regex": {"regex": one}} for one in patterns]}},
         "histogram_bucket_settings": [
             {
-                "match": {"safe_regex": {"regex": rf"^{REQUESTS}\..*|.*\.upstream_rq_time"}},
+                "match": {"safe_regex": {"regex": rf"^{REQUESTS}\..*"}},
                 "buckets": [*LATENCY_MS, BEYOND_MS],
             },
         ],

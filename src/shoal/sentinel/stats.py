@@ -6,8 +6,8 @@ Envoy; they are added up here, so that they only rise while this process lives.
 
 Requests are counted by *origin*: ``entry`` came from users, to the listeners for them. ``peer`` were passed on by a
 gateway of another region, which counts them as its entries; they go to instances of this region only (``local_``).
-``mirror`` are copies, which never leave the region and are no requests of users; they are in the stats of clusters, if
-Envoy's routers count at all.
+``mirror`` are copies, which never leave the region and are no requests of users; routers count them, as
+``requests.copies``.
 
 They are written to the ConfigMap ``stats-<gateway>`` in the gateways' namespace, where each replica owns one entry,
 named as its pod (server-side apply, one field manager per pod, written only when it changed, and before it ends). It
@@ -195,24 +195,20 @@ def _read_number(found: Stats, name: str, value: int) -> None:
         stats.healthy = value
     elif what == "membership_total" and prefix == _PREFIXES[0]:
         stats.total = value
-    elif (code := what.removeprefix("upstream_rq_")) in _CODES:
-        stats.requests["mirror"].codes[_CODES.index(code)] += value
 
 
 def _read_histogram(found: Stats, one: Mapping[str, Any]) -> None:
-    """Of requests, by cluster, code and number of tries; or of their copies, which routers count as they always do."""
+    """Of requests or of copies, by cluster, code and number of tries."""
     begin, _, told = str(one["name"]).partition(".of.")
-    if begin != f"{REQUESTS}.ms":
-        place = _place(found, one["name"])
-        if place is not None and place[2] == "upstream_rq_time":
-            _add_times(place[0].requests["mirror"], one["buckets"])
+    if begin not in (f"{REQUESTS}.ms", f"{REQUESTS}.copies"):
         return
     cluster, code, tries = told.rsplit(".", 2)
     place, group = _place(found, f"cluster.{cluster}.{REQUESTS}"), f"{code[:1]}xx"
     # Without a code the client has left, without a try we have refused it: neither says something about a deployment.
     if place is None or group not in _CODES or (tries == "0" and code < "500"):
         return
-    requests = place[0].requests["peer" if place[1] == _LOCAL else "entry"]
+    origin = "mirror" if begin == f"{REQUESTS}.copies" else "peer" if place[1] == _LOCAL else "entry"
+    requests = place[0].requests[origin]
     count = sum(bucket["cumulative"] for bucket in one["buckets"])
     requests.codes[_CODES.index(group)] += count
     if tries not in ("0", "1") and code < "500":

@@ -50,7 +50,7 @@ def requests(entry: dict[str, Any], deployment: str, origin: str = "entry") -> t
     return sum(part.get("codes") or ()), sum((part.get("times") or [])[1::2])
 
 
-async def test_users_and_peers_are_counted_apart_and_copies_as_neither() -> None:
+async def test_users_peers_and_copies_are_counted_apart() -> None:
     secret, near, far = (
         tls(Authority().secret("gateways", "sentinel.shoal")),
         any_free("127.0.0.1"),
@@ -86,11 +86,13 @@ async def test_users_and_peers_are_counted_apart_and_copies_as_neither() -> None
                 now = await counts(here, there)
                 return now == {
                     "here entry": before["here entry"] + 20, "here peer": 0, "there entry": before["there entry"] + 5,
-                    "there peer": before["there peer"] + 20, "copies as users": 0,
+                    "there peer": before["there peer"] + 20, "copies as users": 0, "copies": before["copies"] + 20,
                 }  # fmt: skip
 
             await eventually(counted, explain=lambda: repr((before, here.gateway.stats.entry())))
             first, second = await entry_of(here), await entry_of(there)
+            copied_here = requests(first, "dep_2", "mirror")
+            assert copied_here[0] == copied_here[1] == copy.requests, "each copy, with its time"
             assert requests(first, "dep_1")[0] == requests(first, "dep_1")[1] >= 21, "each has a time"
             assert 0 <= second["at"] - first["since"] < 600
 
@@ -129,5 +131,5 @@ async def counts(here: World, there: World) -> dict[str, int]:
     return {
         "here entry": requests(first, "dep_1")[0], "here peer": requests(first, "dep_1", "peer")[0],
         "there entry": requests(second, "dep_1")[0], "there peer": requests(second, "dep_1", "peer")[0],
-        "copies as users": copies_as_users,
+        "copies as users": copies_as_users, "copies": requests(first, "dep_2", "mirror")[0],
     }  # fmt: skip

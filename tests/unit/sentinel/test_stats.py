@@ -26,20 +26,20 @@ def body(*requests: str, **numbers: int) -> bytes:
     buckets = [
         {"upper_bound": bound, "interval": 0, "cumulative": counts.get(bound, 0)} for bound in (*LATENCY_MS, BEYOND_MS)
     ]
-    names = ("cluster.deployment_d1.upstream_rq_time", *requests)
-    return orjson.dumps({"stats": [*stats, {"histograms": [{"name": name, "buckets": buckets} for name in names]}]})
+    told = [{"name": name, "buckets": buckets} for name in requests]
+    return orjson.dumps({"stats": [*stats, {"histograms": told}]})
 
 
 ANSWER = body(
+    "requests.ms.of.deployment_d1.200.1",
+    "requests.ms.of.sticky_d1.200.1",
+    "requests.copies.of.local_d1.503.1",
+    "requests.ms.of.deployment_d2.200.1",
+    "requests.ms.of.other.200.1",
     **{
-        "deployment_d1.upstream_rq_2xx": 5,
-        "sticky_d1.upstream_rq_2xx": 2,
-        "deployment_d1.upstream_rq_5xx": 1,
         "deployment_d1.upstream_rq_retry": 4,
         "deployment_d1.membership_healthy": 2,
         "sticky_d1.membership_healthy": 2,
-        "deployment_d2.upstream_rq_2xx": 1,
-        "other.upstream_rq_2xx": 9,
     }
 )
 
@@ -86,7 +86,7 @@ async def test_a_certificate_that_expires_soon_is_shown_and_warned_of_once_a_day
 def test_the_clusters_of_one_deployment_are_added_up() -> None:
     found = read_stats(ANSWER)
     assert set(found) == {"d1", "d2"}
-    assert found["d1"].everything.codes == [0, 7, 0, 0, 1]
+    assert found["d1"].everything.codes == [0, 8, 0, 0, 4]
     assert (found["d1"].retries, found["d1"].healthy) == (4, 2)
     times = found["d1"].requests["mirror"]
     assert times.latency[LATENCY_MS.index(5.0)] == 3
@@ -112,24 +112,25 @@ async def test_counters_rise_over_several_envoys_and_stay_when_one_does_not_answ
     assert await stats.look()
     starts[0] = 2
     assert await stats.look()
-    assert stats.current()["d1"].everything.codes[1] == 14
+    assert stats.current()["d1"].everything.codes[1] == 16
     assert stats.current()["d1"].healthy == 2  # not a counter
     admin.answer = None
     assert not await stats.look()
-    assert stats.current()["d1"].everything.codes[1] == 14
+    assert stats.current()["d1"].everything.codes[1] == 16
 
 
 def test_users_peers_and_copies_are_counted_apart() -> None:
     names = ("deployment_d2.200.1", "sticky_d2.500.1", "local_d2.200.1", "local_d2.404.2")
-    answer = body(*(f"requests.ms.of.{each}" for each in names), **{"deployment_d2.upstream_rq_2xx": 9})
+    copies = ("local_d2.200.1", "deployment_d2.500.1")
+    answer = body(*(f"requests.ms.of.{each}" for each in names), *(f"requests.copies.of.{each}" for each in copies))
     found = read_stats(answer)["d2"]
     codes = {origin: requests.codes for origin, requests in found.requests.items()}
-    assert codes == {"entry": [0, 4, 0, 0, 4], "peer": [0, 4, 0, 4, 0], "mirror": [0, 9, 0, 0, 0]}
-    assert found.everything.codes == [0, 17, 0, 4, 4]
+    assert codes == {"entry": [0, 4, 0, 0, 4], "peer": [0, 4, 0, 4, 0], "mirror": [0, 4, 0, 0, 4]}
+    assert found.everything.codes == [0, 12, 0, 4, 8]
     shown = orjson.loads(orjson.dumps(found.shown()))
     five, beyond = LATENCY_MS.index(5.0), len(LATENCY_MS)
     assert read_counts(shown) == Counts((0, 4, 0, 0, 4), {five: 6, beyond: 2}, round(2 * (3 * 4.5 + LATENCY_MS[-1])))
-    assert shown["peer"]["codes"] == [0, 4, 0, 4, 0] and shown["mirror"]["codes"] == [0, 9, 0, 0, 0]
+    assert shown["peer"]["codes"] == [0, 4, 0, 4, 0] and shown["mirror"]["codes"] == [0, 4, 0, 0, 4]
     assert "mirror" not in read_stats(body("requests.ms.of.local_d2.200.1"))["d2"].shown()
 
 
@@ -162,22 +163,22 @@ async def test_an_entry_says_when_envoy_was_asked_for_what_it_shows() -> None:
 
 async def test_metrics_have_a_bounded_number_of_deployments() -> None:
     admin = FakeAdmin()
-    admin.answer = body(**{f"deployment_d{number}.upstream_rq_2xx": 1 for number in range(600)})
+    admin.answer = body(*(f"requests.ms.of.deployment_d{number}.200.1" for number in range(600)))
     stats = keeper(admin, [1])
     assert await stats.look()
     metrics = Metrics()
     define_stats_metrics(metrics, stats, "eu")
     requests = dict(next(iter(metrics.expose())).numbers)
     assert len({deployment for deployment, _, _ in requests}) == 501
-    assert sum(requests.values()) == 600
+    assert sum(requests.values()) == 2400
 
 
 async def test_metrics_have_the_coarse_buckets_only() -> None:
     admin, metrics = FakeAdmin(), Metrics()
     admin.answer = body("requests.ms.of.deployment_d2.200.1")
     histogram = orjson.loads(admin.answer)["stats"][-1]
-    histogram["histograms"][1]["buckets"][LATENCY_MS.index(3.0)]["cumulative"] = 2  # of 2 ms
-    admin.answer = orjson.dumps({"stats": [{"histograms": histogram["histograms"][1:]}]})
+    histogram["histograms"][0]["buckets"][LATENCY_MS.index(3.0)]["cumulative"] = 2  # of 2 ms
+    admin.answer = orjson.dumps({"stats": [{"histograms": histogram["histograms"]}]})
     stats = keeper(admin, [1])
     define_stats_metrics(metrics, stats, "eu")
     assert await stats.look()

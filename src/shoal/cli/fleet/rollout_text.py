@@ -215,7 +215,7 @@ def _step(step: Shown) -> str:
 
 
 def _revisions(found: Shown, region: Shown) -> list[dict[str, Any]]:
-    """One row per revision of a region: the new one, then the old one if it is there."""
+    """One row per revision of a region: the new one, copies of requests to it, then the old one if it is there."""
     new, old, goal = region["candidate"], region["stable"], region["goal"]
     waits = region["failure"] or ("agent silent" if region["lost"] else "") or region["waitsFor"]
     rows = [
@@ -230,6 +230,9 @@ def _revisions(found: Shown, region: Shown) -> list[dict[str, Any]]:
             **_traffic(new),
         }
     ]
+    if copies := new.get("copies"):
+        about = {"wave": region["wave"] + 1, "region": region["region"], "revision": f"{found['revision']} copies"}
+        rows.append({**about, **_traffic(copies)})
     if old["present"]:
         rows.append(
             {

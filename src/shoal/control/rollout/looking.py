@@ -27,7 +27,8 @@ class JudgedRegion:
     name: str
     candidate: str  # id of its deployment
     stable: str
-    weight: int  # percent of the requests that all gateways send to it; 0: they do not agree yet
+    weight: int  # percent of the requests that all gateways send to it; 0: none, or they do not agree yet
+    is_copied: bool = False  # users' requests do not reach it by weight: copies of them are judged
 
 
 def heard_until(regions: Mapping[str, JudgedRegion], newest: Mapping[str, int], now_ms: int) -> dict[str, int]:

@@ -8,12 +8,13 @@ from envoy.config.accesslog.v3 import accesslog_pb2
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
 from envoy.config.core.v3 import base_pb2, extension_pb2, protocol_pb2, substitution_format_string_pb2
 from envoy.config.listener.v3 import listener_components_pb2
+from envoy.config.route.v3 import route_components_pb2
 from envoy.extensions.access_loggers.file.v3 import file_pb2
 from envoy.extensions.access_loggers.stats.v3 import stats_pb2
 from envoy.extensions.filters.http.router.v3 import router_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from envoy.extensions.http.early_header_mutation.header_mutation.v3 import header_mutation_pb2
-from envoy.type.matcher.v3 import string_pb2
+from envoy.type.matcher.v3 import regex_pb2, string_pb2
 from google.protobuf import struct_pb2, wrappers_pb2
 
 from shoal.sentinel.headers import OWN_HEADERS
@@ -109,7 +110,9 @@ def connection_manager(
 
 def _router() -> hcm_pb2.HttpFilter:
     # The router's own statistics cost twice as much as those that are needed: see ``_counted``.
-    made = router_pb2.Router(suppress_envoy_headers=True, dynamic_stats=wrappers_pb2.BoolValue(value=False))
+    made = router_pb2.Router(
+        suppress_envoy_headers=True, dynamic_stats=wrappers_pb2.BoolValue(value=False), upstream_log=[_counted_copies()]
+    )
     return hcm_pb2.HttpFilter(name="envoy.filters.http.router", typed_config=envoy.packed(made))
 
 
@@ -130,8 +133,22 @@ def _strip() -> extension_pb2.TypedExtensionConfig:
 
 def _counted() -> accesslog_pb2.AccessLog:
     """One histogram of times for each cluster, code and number of tries, which ``shoal.sentinel.stats`` reads."""
-    stat = stats_pb2.Config.Stat(name="ms")
-    stat.tags.add(name="of", value_format="%UPSTREAM_CLUSTER%.%RESPONSE_CODE%.%UPSTREAM_REQUEST_ATTEMPT_COUNT%")
+    return _times("ms", "%UPSTREAM_CLUSTER%.%RESPONSE_CODE%.%UPSTREAM_REQUEST_ATTEMPT_COUNT%")
+
+
+def _counted_copies() -> accesslog_pb2.AccessLog:
+    """The same of copies, which only routers see; Envoy marks their host. What a copy is answered by reaches no one, so
+    it is tried once."""
+    made = _times("copies", "%UPSTREAM_CLUSTER%.%RESPONSE_CODE%.1")
+    marked = string_pb2.StringMatcher(safe_regex=regex_pb2.RegexMatcher(regex=r".*-shadow(:\d+)?"))
+    host = route_components_pb2.HeaderMatcher(name=":authority", string_match=marked)
+    made.filter.CopyFrom(accesslog_pb2.AccessLogFilter(header_filter=accesslog_pb2.HeaderFilter(header=host)))
+    return made
+
+
+def _times(name: str, of: str) -> accesslog_pb2.AccessLog:
+    stat = stats_pb2.Config.Stat(name=name)
+    stat.tags.add(name="of", value_format=of)
     times = stats_pb2.Config.Histogram(
         stat=stat, unit=stats_pb2.Config.Histogram.Unit.Milliseconds, value_format="%DURATION%"
     )

@@ -45,6 +45,15 @@ def test_the_picture_has_steps_waves_numbers_of_both_revisions_and_the_time_left
     assert lines[-1].split()[2:5] == ["rollout", "step", "1"], "who decided; the wave counts from 1"
 
 
+def test_copies_have_a_line_of_their_own() -> None:
+    found = a_shown_rollout()
+    found["regions"][0]["candidate"]["copies"] = {"requests": 50, "failed": 2, "p50": 4.5, "p99": 18.2}
+    lines = [line.split() for line in picture(found, APP, NOW).splitlines()]
+    shown = next(line for line in lines if "copies" in line)
+    assert shown == ["1", "us", "2", "copies", "-", "-", "-", "50", "2", "(4.0", "%)", "4.5", "ms", "18", "ms", "-"]
+    assert sum(line[1:3] == ["us", "2"] and "new" in line for line in lines) == 1
+
+
 @pytest.mark.parametrize(
     ("more", "line"),
     [

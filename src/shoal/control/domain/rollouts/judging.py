@@ -41,6 +41,9 @@ async def look(work: PendingWork, known: KnownApp, rollout: KnownRollout) -> Ana
         return None
     deployments = {id_ for each in regions.values() for id_ in (each.candidate, each.stable)}
     samples = await read_samples(work.session, environment, deployments, *span)
+    if copied := {each.candidate for each in regions.values() if each.is_copied}:
+        copies = await read_samples(work.session, environment, copied, *span, origin="mirror")
+        samples += [each for each in copies if each.region in regions and regions[each.region].is_copied]
     found = windows(samples, regions, heard, span)
     has_settled = 0 < progress.settled_ms <= span[0]  # else weights were others in a part of the time
     rules = Rules(
@@ -61,17 +64,19 @@ async def look(work: PendingWork, known: KnownApp, rollout: KnownRollout) -> Ana
 
 
 def judged_regions(known: KnownApp) -> dict[str, JudgedRegion]:
-    """The regions in which gateways send requests to the candidate while stable is there too."""
+    """The regions in which gateways send requests to the candidate, if only those of testers or copies, while stable is
+    there too."""
     found: dict[str, JudgedRegion] = {}
     for region_id, rows in known.regions().items():
         stable = known.stable_row(rows)
         candidate = next((row for row in rows if known.is_candidate(row)), None)
-        if stable is None or candidate is None or not candidate.routed:
+        if stable is None or candidate is None or not (candidate.routed or candidate.extras):
             continue
         found[region_id] = JudgedRegion(
             name=str(candidate.reason.get("region") or region_id),
             candidate=candidate.deployment_id,
             stable=stable.deployment_id,
             weight=candidate.weight if candidate.weight == candidate.routed else 0,
+            is_copied=not candidate.weight and bool((candidate.extras or {}).get("mirror")),
         )
     return found

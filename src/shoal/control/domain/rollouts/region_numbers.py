@@ -33,31 +33,46 @@ async def region_numbers(session: AsyncSession, known: KnownApp, now_ms: int) ->
         if id_ in found and end > now_ms - LATELY_MS
     }
     samples: list[TrafficSample] = []
+    copies: list[TrafficSample] = []
     if ends:
         deployments = {each.id for facts in found.values() for each in facts.values()}
         first, last = min(ends.values()) - LATELY_MS, max(ends.values())
-        samples = await read_samples(session, known.app.environment_id, deployments, first, last)
+        where = (session, known.app.environment_id, deployments, first, last)
+        samples = await read_samples(*where)
+        copies = await read_samples(*where, origin="mirror")
+
+    def of(all_: Iterable[TrafficSample], region_id: str, id_: str) -> TrafficSample:
+        since = ends.get(region_id, now_ms) - LATELY_MS
+        wanted = (id_, region_id)
+        return added(each for each in all_ if (each.deployment, each.region) == wanted and each.from_ms >= since)
+
     return {
         region_id: {
-            name: _shown(each, (
-                sample for sample in samples
-                if (sample.deployment, sample.region) == (each.id, region_id)
-                and sample.from_ms >= ends.get(region_id, now_ms) - LATELY_MS
-            ))
+            name: _shown(each, of(samples, region_id, each.id)) | _copies(of(copies, region_id, each.id))
             for name, each in facts.items()
         }
         for region_id, facts in found.items()
-    }  # fmt: skip
+    }
 
 
-def _shown(revision: RevisionFacts, samples: Iterable[TrafficSample]) -> dict[str, Any]:
-    counted = added(samples)
-    requests = sum(counted.codes)
+def _copies(counted: TrafficSample) -> dict[str, Any]:
+    """Of copies, which are no requests of users; nothing where there are none."""
+    return {"copies": _counted(counted)} if counted.requests else {}
+
+
+def _shown(revision: RevisionFacts, counted: TrafficSample) -> dict[str, Any]:
     return {
         "ready": revision.ready,
         "instances": revision.count,
         "weight": revision.weight,
         "routed": revision.routed,
+        **_counted(counted),
+    }
+
+
+def _counted(counted: TrafficSample) -> dict[str, Any]:
+    requests = counted.requests
+    return {
         "requests": requests,
         "failed": counted.codes[4],
         "p50": round(quantile(counted.latency, 0.5), 1) if requests else None,

@@ -7,38 +7,9 @@ from typing import Any
 
 from fleet_world import World, a_fleet, an_app
 from rollout_world import CANARY, play, rollout, served
+from told_traffic import told
 
-from shoal.control.database import tables
 from shoal.control.database.traffic import SAMPLE_MS
-
-BEFORE_5_MS, BEFORE_20_MS = 4, 15  # buckets
-
-
-async def told(world: World, at_ms: int, **requests: dict[int, tuple[int, int]]) -> None:
-    """Gateways have told of requests up to 5 s after ``at_ms``: by region, of each revision how many there were and
-    how many of them failed. All took 4 to 5 ms, one took 16 to 18 ms."""
-    regions = {row.name: row.id for row in await world.rows(tables.Region)}
-    ids = {row.revision: row.id for row in await world.rows(tables.Deployment)}
-    environment = (await world.rows(tables.Environment))[0].id
-    for name, counted in requests.items():
-        for sentinel in await world.rows(tables.Sentinel, tables.Sentinel.region_id == regions[name]):
-            counts = {"pod": {"until": at_ms + SAMPLE_MS}}
-            await world.report_sentinel(sentinel.id, health="healthy", available=1, desired=1, counted=counts)
-        shown = {
-            ids[revision]: {
-                "codes": [0, total - failed, 0, 0, failed],
-                "times": [BEFORE_5_MS, total - 1, BEFORE_20_MS, 1],
-                "latencyMs": total * 5,
-            }
-            for revision, (total, failed) in counted.items()
-        }
-        async with world.databases.of("default").transaction() as tx:
-            tx.session.add(
-                tables.Traffic(
-                    environment_id=environment, from_at=at_ms, span_ms=SAMPLE_MS, region_id=regions[name],
-                    workspace_id="default", deployments=shown,
-                )
-            )  # fmt: skip
 
 
 async def a_canary(world: World) -> int:
@@ -84,3 +55,13 @@ async def test_only_the_minute_before_the_newest_sample_counts(tmp_path: Path) -
         await world.clock.advance(61)
         found = (await by_region(world))["us"]["candidate"]
         assert found["requests"] == 0, "gateways that are silent for longer say nothing of now"
+
+
+async def test_copies_are_shown_apart_from_what_users_sent(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        end = await a_canary(world)
+        await told(world, end - SAMPLE_MS, copies=2, us={1: (300, 0), 2: (100, 5)})
+        found = (await by_region(world))["us"]
+        assert (found["candidate"]["requests"], found["candidate"]["failed"]) == (0, 0)
+        assert found["candidate"]["copies"] == {"requests": 100, "failed": 5, "p50": 4.5, "p99": 5.0}
+        assert "copies" not in found["stable"]
