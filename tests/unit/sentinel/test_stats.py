@@ -40,7 +40,7 @@ ANSWER = body(
         "deployment_d1.upstream_rq_retry": 4,
         "deployment_d1.membership_healthy": 2,
         "sticky_d1.membership_healthy": 2,
-    }
+    },
 )
 
 

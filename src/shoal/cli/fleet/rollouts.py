@@ -35,6 +35,8 @@ Reason = Annotated[str, typer.Option(help="why, for those who read the history")
 
 Shown = dict[str, Any]
 
+_BEGINNING = ("retry", "undo")  # what they answer is the app, whose newest rollout has begun
+
 
 @app.command()
 def status(
@@ -83,108 +85,35 @@ def history(
         put({"items": found}, output, lambda: table)
 
 
-@app.command()
-def pause(
-    name: AppName,
-    reason: Reason = "",
-    correlation_id: CorrelationId = "",
-    output: Output = Format.TABLE,
-    project: Project = "",
-    environment: Environment = "",
-    context: ContextName = "",
-) -> None:
-    """Stay at the step that is under way. Weights stay as they are, and failures still take the rollout back."""
-    with opened(context, project, environment, correlation=correlation_id) as session:
-        _command(session, "pause", name, reason, output)
+def _adds(verb: str, says: str) -> None:
+    """Add the command for a verb; all of them take the same options."""
+
+    def run(
+        name: AppName,
+        reason: Reason = "",
+        correlation_id: CorrelationId = "",
+        output: Output = Format.TABLE,
+        project: Project = "",
+        environment: Environment = "",
+        context: ContextName = "",
+    ) -> None:
+        with opened(context, project, environment, correlation=correlation_id) as session:
+            _command(session, verb, name, reason, output)
+
+    app.command(verb, help=says)(run)
 
 
-@app.command()
-def resume(
-    name: AppName,
-    reason: Reason = "",
-    correlation_id: CorrelationId = "",
-    output: Output = Format.TABLE,
-    project: Project = "",
-    environment: Environment = "",
-    context: ContextName = "",
-) -> None:
-    """End a pause, approve a step that waits for approval, or go on after a failure that froze the rollout."""
-    with opened(context, project, environment, correlation=correlation_id) as session:
-        _command(session, "resume", name, reason, output)
-
-
-@app.command()
-def skip(
-    name: AppName,
-    reason: Reason = "",
-    correlation_id: CorrelationId = "",
-    output: Output = Format.TABLE,
-    project: Project = "",
-    environment: Environment = "",
-    context: ContextName = "",
-) -> None:
-    """Leave out the rest of the step that is under way."""
-    with opened(context, project, environment, correlation=correlation_id) as session:
-        _command(session, "skip", name, reason, output)
-
-
-@app.command()
-def promote(
-    name: AppName,
-    reason: Reason = "",
-    correlation_id: CorrelationId = "",
-    output: Output = Format.TABLE,
-    project: Project = "",
-    environment: Environment = "",
-    context: ContextName = "",
-) -> None:
-    """Leave out all steps that are left. Regions still go in their waves, and wait until instances are ready."""
-    with opened(context, project, environment, correlation=correlation_id) as session:
-        _command(session, "promote", name, reason, output)
-
-
-@app.command()
-def abort(
-    name: AppName,
-    reason: Reason = "",
-    correlation_id: CorrelationId = "",
-    output: Output = Format.TABLE,
-    project: Project = "",
-    environment: Environment = "",
-    context: ContextName = "",
-) -> None:
-    """Give all requests back to the old revision, in all regions at once. The new one may be applied again."""
-    with opened(context, project, environment, correlation=correlation_id) as session:
-        _command(session, "abort", name, reason, output)
-
-
-@app.command()
-def retry(
-    name: AppName,
-    correlation_id: CorrelationId = "",
-    output: Output = Format.TABLE,
-    project: Project = "",
-    environment: Environment = "",
-    context: ContextName = "",
-) -> None:
-    """Apply the revision again that the last rollout took back, with all its steps."""
-    with opened(context, project, environment, correlation=correlation_id) as session:
-        _again(session, "retry", name, output)
-
-
-@app.command()
-def undo(
-    name: AppName,
-    correlation_id: CorrelationId = "",
-    output: Output = Format.TABLE,
-    project: Project = "",
-    environment: Environment = "",
-    context: ContextName = "",
-) -> None:
-    """Go back to the revision that the last rollout began from, without steps. While it is kept, this is one change of
-    weights."""
-    with opened(context, project, environment, correlation=correlation_id) as session:
-        _again(session, "undo", name, output)
+for _verb, _says in (
+    ("pause", "Stay at the step that is under way, with the same weights. Failures still take the rollout back."),
+    ("resume", "End a pause, approve a step that waits for approval, or go on after a failure that froze the rollout."),
+    ("skip", "Leave out the rest of the step that is under way."),
+    ("promote", "Leave out all steps that are left. Regions still go in their waves and wait for ready instances."),
+    ("abort", "Give all requests back to the old revision, in all regions at once. The new one may be applied again."),
+    ("retry", "Apply the revision again that the last rollout took back, with all its steps."),
+    ("undo", "Go back to the revision that the last rollout began from, without steps. While it is kept, this is one "
+     "change of weights."),
+):  # fmt: skip
+    _adds(_verb, _says)
 
 
 def rollout_of(session: FleetSession, ref: ObjectName, number: int = 0) -> Shown:
@@ -208,14 +137,11 @@ def _none(ref: ObjectName) -> str:
 def _command(session: FleetSession, verb: str, name: str, reason: str, output: Format) -> None:
     ref = session.find("app", name)
     found = session.send("POST", ref, f"rollout/{verb}", {"reason": reason} if reason else {})
-    put(found, output, lambda: f"{answer_of(verb, found, str(ref))}\n")
-    session.say_correlation()
 
+    def text() -> str:
+        return began(rollout_of(session, ref), str(ref)) if verb in _BEGINNING else answer_of(verb, found, str(ref))
 
-def _again(session: FleetSession, verb: str, name: str, output: Format) -> None:
-    ref = session.find("app", name)
-    changed = session.send("POST", ref, f"rollout/{verb}")
-    put(changed, output, lambda: f"{began(rollout_of(session, ref), str(ref))}\n")
+    put(found, output, lambda: f"{text()}\n")
     session.say_correlation()
 
 

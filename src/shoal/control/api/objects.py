@@ -161,10 +161,18 @@ class Objects:
         return applied_answer(edited)
 
     async def change(
-        self, call: Call, ref: ObjectRef, change_of: Edit, *, forced: bool = False, is_hurried: bool = False
+        self,
+        call: Call,
+        ref: ObjectRef,
+        change_of: Edit,
+        *,
+        forced: bool = False,
+        is_hurried: bool = False,
+        why: str = "",
     ) -> Applied:
         """``edit`` without conditions."""
-        return await self.edit(call, ref, DryRun(), IfMatch(), change_of, forced=forced, is_hurried=is_hurried)
+        how: dict[str, Any] = {"forced": forced, "is_hurried": is_hurried, "why": why}
+        return await self.edit(call, ref, DryRun(), IfMatch(), change_of, **how)
 
     async def edit(
         self,
@@ -176,6 +184,7 @@ class Objects:
         *,
         forced: bool = False,
         is_hurried: bool = False,
+        why: str = "",
     ) -> Applied:
         """Read, change, write: again when others wrote in between, unless the caller named a version."""
         who, condition = call.caller.who, precondition(headers)
@@ -184,7 +193,8 @@ class Objects:
             found = await self._fleet.get(who, ref)
             wanted = found["metadata"]["version"] if version is None else version
             return await self._fleet.apply(
-                who, change_of(found), dry_run=query.dry_run, if_match=wanted, forced=forced, is_hurried=is_hurried
+                who, change_of(found), dry_run=query.dry_run, if_match=wanted, forced=forced, is_hurried=is_hurried,
+                why=why,
             )  # fmt: skip
 
         if condition.given:

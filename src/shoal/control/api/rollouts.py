@@ -103,13 +103,13 @@ class RolloutPaths:
     async def command(self, verb: str, call: Call, body: Told) -> Json:
         return await self._fleet.command_rollout(call.caller.who, ref_of(call, "App"), verb, reason=body.reason)
 
-    async def retry(self, call: Call) -> RestAnswer:
-        return await self._again(call, "retry")
+    async def retry(self, call: Call, body: Told) -> RestAnswer:
+        return await self._again(call, "retry", body.reason)
 
-    async def undo(self, call: Call) -> RestAnswer:
-        return await self._again(call, "undo")
+    async def undo(self, call: Call, body: Told) -> RestAnswer:
+        return await self._again(call, "undo", body.reason)
 
-    async def _again(self, call: Call, verb: str) -> RestAnswer:
+    async def _again(self, call: Call, verb: str, reason: str) -> RestAnswer:
         """Apply the template of an earlier revision; what it replaces needs no steps to go back to."""
         ref = ref_of(call, "App")
         template = await self._fleet.template_again(call.caller.who, ref, verb)
@@ -118,5 +118,6 @@ class RolloutPaths:
             base = writable(found)
             return {**base, "spec": spec_of_revision(base["spec"], template)}
 
-        edited = await self._objects.change(call, ref, again, forced=True, is_hurried=verb == "undo")
+        why = f"{verb}: {reason}" if reason else ""
+        edited = await self._objects.change(call, ref, again, forced=True, is_hurried=verb == "undo", why=why)
         return applied_answer(edited)

@@ -107,16 +107,18 @@ class Fleet(RolloutCommands):
         also: Callable[[Tx, Applied], Awaitable[None]] | None = None,
         forced: bool = False,
         is_hurried: bool = False,
+        why: str = "",
     ) -> Applied:
         """Create or change one object. ``doc`` is as people write it, or parsed already. ``if_match`` is the version it
         must have, 0 that it must not exist. ``also`` is done in the same transaction. ``forced``: a revision that was
-        taken back may be applied again. ``is_hurried``: a rollout that begins leaves out its steps."""
+        taken back may be applied again. ``is_hurried``: a rollout that begins leaves out its steps. ``why`` is what a
+        person said of it; the audit log and the rollout keep it."""
         document = doc if isinstance(doc, SpecDocument) else parse(doc)
         authorize(who, "apply", document.kind.name, self._operators)
         secret = await self._prepare(who, document, dry_run=dry_run)
         await self._reserve(who, document, dry_run=dry_run)
         async with self._changing(who, document.kind.name, dry_run=dry_run) as work:
-            work.is_forced, work.is_hurried = forced, is_hurried
+            work.is_forced, work.is_hurried, work.why = forced, is_hurried, why
             applied = await self._apply(work, who, document, secret, if_match=if_match, create_only=create_only)
             if also is not None and not dry_run:
                 await also(work.tx, applied)
@@ -451,7 +453,8 @@ class Fleet(RolloutCommands):
         written.version, written.updated_at = await work.tx.number(), work.now
         await work.session.flush()
         await handler.written(work, request, written, before)
-        self._audit(work, "create" if row is None else "update", document.ref, written, changed)
+        noted = [*changed, Diff("reason", None, work.why)] if work.why else changed
+        self._audit(work, "create" if row is None else "update", document.ref, written, noted)
         return self._answer(request, written, changed, work, created=row is None)
 
     def _answer(

@@ -33,6 +33,7 @@ class PendingWork:
     gateways: GatewayDefaults = GatewayDefaults()
     is_forced: bool = False  # a revision that was taken back may be applied again
     is_hurried: bool = False  # the rollout that begins leaves out its steps
+    why: str = ""  # what a person said of it
     effects: list[Effect] = field(default_factory=list)
     used_elsewhere: set[str] = field(default_factory=set)  # shards of the cluster at hand, in other databases
     warnings: list[str] = field(default_factory=list)

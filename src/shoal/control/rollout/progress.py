@@ -84,6 +84,7 @@ class Progress:
     hold: str = ""
     kept_until_ms: int = 0
     failure: str = ""
+    why: str = ""  # what the person said who began it
     failed: tuple[str, ...] = ()  # regions that failed and are left out
     looked_ms: int = 0  # samples up to here were judged
     analysis: dict[str, Any] = field(default_factory=dict)

@@ -54,11 +54,31 @@ def test_a_canary_is_shown_paused_resumed_and_aborted(shoal: Shoal, project: str
 
 def test_retry_and_undo_begin_other_rollouts(shoal: Shoal, project: str, tmp_path: Path) -> None:
     name = begun(shoal, project, tmp_path)
-    assert "nothing to retry" in shoal("rollout", "retry", name).err
-    assert shoal("rollout", "abort", name).code == 0
-    assert shoal("rollout", "retry", name).out.startswith(f"rollout 2 of {name}: revision 4 takes the place of ")
-    back = shoal("rollout", "undo", name)
+    assert "the last rollout was not taken back: nothing to retry" in shoal("rollout", "retry", name).err
+    assert shoal("rollout", "abort", name, "--reason", "a bad feeling").code == 0
+    assert "rollout 1 went back: aborted by admin: a bad feeling" in shoal("explain", name).out
+    again = shoal("rollout", "retry", name, "--reason", "it was the network").out
+    assert again == f"rollout 2 of {name}: revision 4 takes the place of 3, canary, step 1/3, weight 5 %\n"
+    assert "to 4 (retry: it was the network) (step 1 of 3" in shoal("explain", name).out
+    back = shoal("rollout", "undo", name, "--reason", "it was not")
     assert (back.code, back.out) == (0, f"rollout 2 of {name} went back to revision 3 in all regions\n"), back
+    decisions = shoal("rollout", "history", name, "--number", "2").out
+    assert "from revision 3 to 4: canary; retry: it was the network" in decisions
+    assert "the template of the stable revision 3 was applied: undo: it was not" in decisions
+    assert "nothing to undo" in shoal("rollout", "undo", name).err
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "skip", "promote", "abort", "retry", "undo"])
+def test_every_command_says_what_it_does_and_that_there_is_nothing_to_do(
+    shoal: Shoal, project: str, tmp_path: Path, verb: str
+) -> None:
+    assert shoal("apply", "-f", a_file(tmp_path, an_app(project))).code == 0
+    refused = shoal("rollout", verb, f"{project}/production/web", "--reason", "none")
+    assert refused.code == 1 and refused.out == ""
+    said = {"retry": "the last rollout was not taken back", "undo": "no rollout went forward"}
+    assert said.get(verb, "no rollout is under way; `rollout history` shows earlier ones") in refused.err
+    shown = shoal("rollout", verb, "--help").out
+    assert "--reason" in shown and "--correlation-id" in shown
 
 
 def test_a_rollback_says_that_it_is_a_rollout_without_steps(shoal: Shoal, project: str, tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ async def begin_rollout(
         if progress.phase == GOING_BACK:
             return  # this is its way back
         if progress.phase != KEEPING and stable is not None and same_contents(made, stable):
-            at, decision = go_back(progress, f"the template of the stable revision {stable.revision} was applied")
+            said = f": {work.why}" if work.why else ""
+            at, decision = go_back(progress, f"the template of the stable revision {stable.revision} was applied{said}")
             write(work.tx, running, strategy, at, decision)
             return
         at, decision = supersede(progress, f"revision {made.revision} takes its place")
@@ -70,7 +71,7 @@ async def begin_rollout(
         for name in (row["region"] for row in app.spec.get("topology") or ())
         if (region := work.infrastructure.region_named(name)) is not None
     }
-    progress = begin(strategy, regions, work.now, is_hurried=is_hurried)
+    progress = replace(begin(strategy, regions, work.now, is_hurried=is_hurried), why=work.why)
     number = await next_number(work.session, app.id)
     row = Rollout(
         id=work.new_id("Rollout"),
@@ -97,6 +98,8 @@ async def begin_rollout(
     work.session.add(row)
     await work.session.flush()
     text = f"from revision {stable.revision} to {made.revision}: {strategy.kind}"
+    if work.why:
+        text = f"{text}; {work.why}"
     note(work.tx, row, RolloutDecision(action="start", reason=text, wave=0, step=0), work.tx.actor)
     await notify(work.tx, row, strategy, START, text)
     if number > KEPT:

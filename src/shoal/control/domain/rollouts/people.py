@@ -36,6 +36,8 @@ async def command(work: PendingWork, app: tables.App, ref: ObjectRef, verb: str,
     except CommandRefused as refused:
         raise Conflict.of("rollouts", GROUP, str(ref), str(refused)) from None
     said = replace(decision, reason=f"{decision.reason}: {reason}" if reason else decision.reason)
+    if progress.failure == decision.reason:  # it goes back for this
+        progress = replace(progress, failure=said.reason)
     write(work.tx, row, strategy, progress)
     note(work.tx, row, said, work.tx.actor)
     if event := _EVENTS.get(said.action):

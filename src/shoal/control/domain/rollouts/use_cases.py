@@ -39,7 +39,8 @@ class RolloutCommands(Changes):
             assert isinstance(row, tables.App)
             await work.tx.claim()
             rollout = await people.command(work, row, ref, verb, reason)
-            self._audit(work, f"rollout-{verb}", ref, row, [Diff("status.rollout", rollout.number, verb)])
+            noted = [Diff("status.rollout", rollout.number, verb), *([Diff("reason", None, reason)] if reason else ())]
+            self._audit(work, f"rollout-{verb}", ref, row, noted)
             await self._read_facts(work, None)
             await self._advance_rollout(work, row, within)
         return await self.rollout(who, ref)

@@ -76,14 +76,19 @@ def rollout_sentence(row: Rollout) -> str:
         return f"{name} is frozen: {progress.failure}; `shoal rollout resume`, `promote` or `abort` ends this"
     if progress.phase == KEEPING:
         kept = time_text(progress.kept_until_ms)
-        return f"{name} is promoted; revision {row.stable_revision} is kept until {kept}"
+        return f"{name} is promoted{_why(progress)}; revision {row.stable_revision} is kept until {kept}"
     if progress.phase != RUNNING:
         return ""
     found = rollout_brief(row)
     steps = f"step {min(found['step'] + 1, found['steps'])} of {found['steps']}, " if found["steps"] else ""
     where = f"{steps}wave {found['wave'] + 1} of {found['waves']}, weight {found['weight']} %"
     waits = "paused by a person" if progress.is_paused else progress.hold or "goes on"
-    return f"{name} from revision {row.stable_revision} to {row.revision} ({where}): {waits}"
+    return f"{name} from revision {row.stable_revision} to {row.revision}{_why(progress)} ({where}): {waits}"
+
+
+def _why(progress: Progress) -> str:
+    """What the person said who began it."""
+    return f" ({progress.why})" if progress.why else ""
 
 
 def reason_of(progress: Progress) -> str:

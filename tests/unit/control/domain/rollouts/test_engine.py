@@ -220,6 +220,17 @@ async def test_who_may_not_promote_is_refused_and_noted(tmp_path: Path) -> None:
         assert (found[0]["action"], found[0]["actor"]) == ("rollout-promote-denied", "vic")
 
 
+async def test_what_people_say_is_in_the_audit_log(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await served(world, replicas=2)
+        await world.apply(an_app(replicas=2, image="shop/web:2", rollout=CANARY), why="retry: it was the network")
+        await world.fleet.command_rollout(ADMIN, APP, "pause", reason="lunch")
+        await world.fleet.command_rollout(ADMIN, APP, "resume")
+        _, paused, applied = (each["diff"][-1] for each in (await world.fleet.audit(ADMIN))[:3])
+        assert (paused["path"], paused["after"]) == ("reason", "lunch")
+        assert (applied["path"], applied["after"]) == ("reason", "retry: it was the network")
+
+
 async def test_a_rollout_that_may_not_go_on_ends_at_its_hold_limit(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await served(world, replicas=2)

@@ -112,4 +112,4 @@ async def test_status_has_the_rollout_that_is_under_way_and_explain_says_why_one
         assert (await rollout(world))["outcome"] == "rolledBack"
         assert (await world.fleet.status(ADMIN))["apps"][0]["rollout"] is None
         lines = (await world.fleet.explain(ADMIN, APP))["lines"]
-        assert lines[1] == "rollout 1 went back: aborted by ann"
+        assert lines[1] == "rollout 1 went back: aborted by ann: a bad feeling"
