@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from sqlalchemy import select
+
 from shoal.control.checks.outbox import START, notify
 from shoal.control.database import tables
-from shoal.control.database.tables import Deployment, Rollout, Topology
+from shoal.control.database.tables import Deployment, Instance, Rollout, Topology
 from shoal.control.domain.deployments import revision_of
 from shoal.control.domain.kinds.rollout import strategy_of
 from shoal.control.domain.objects import ObjectScope
@@ -71,7 +73,8 @@ async def begin_rollout(
         for name in (row["region"] for row in app.spec.get("topology") or ())
         if (region := work.infrastructure.region_named(name)) is not None
     }
-    progress = replace(begin(strategy, regions, work.now, is_hurried=is_hurried), why=work.why)
+    restarts = await _restarts(work, app, rows)
+    progress = replace(begin(strategy, regions, work.now, is_hurried=is_hurried), why=work.why, restarts=restarts)
     number = await next_number(work.session, app.id)
     row = Rollout(
         id=work.new_id("Rollout"),
@@ -126,6 +129,18 @@ async def _stable(
         if found is not None:
             return found
     return max(known.values(), key=lambda each: each.revision, default=None)
+
+
+async def _restarts(work: PendingWork, app: tables.App, rows: Sequence[Topology]) -> dict[str, int]:
+    """How often instances have been restarted so far: those that count as the candidate may be old."""
+    found = await work.session.execute(
+        select(Instance.uid, Instance.restarts).where(
+            Instance.workspace_id == app.workspace_id,
+            Instance.deployment_id.in_({row.deployment_id for row in rows}),
+            Instance.restarts > 0,
+        )
+    )
+    return {each.uid: each.restarts for each in found}
 
 
 def _serving(rows: Sequence[Topology]) -> list[Topology]:

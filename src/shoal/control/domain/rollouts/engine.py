@@ -34,7 +34,7 @@ from shoal.control.rollout.strategy import Strategy
 from shoal.sync.keys import Place
 
 ROUNDS = 50  # more than a strategy has steps that nothing has to be waited for
-CRASHES = 2  # restarts of an instance that is failed again: the candidate will not come up
+CRASHES = 2  # restarts since the rollout began, of an instance that is failed again: the candidate will not come up
 _EVENTS = {"promote": SUCCESS, "rollback": ROLLBACK, "freeze": PAUSE}
 _WARNINGS = ("rollback", "freeze", "leaveOut")
 
@@ -190,8 +190,12 @@ async def _failures(session: AsyncSession, known: KnownApp) -> Mapping[str, str]
             Instance.restarts >= CRASHES,
         )
     )
+    assert known.rollout is not None
+    before = known.rollout.progress.restarts
     failed: dict[Place, list[Instance]] = {}
     for each in found:
+        if each.restarts - before.get(each.uid, 0) < CRASHES:
+            continue
         failed.setdefault(Place(each.cluster_id, each.shard), []).append(each)
     return {row.region_id: text for row in rows if (text := _worst(failed.get(place_of(row), [])))}
 

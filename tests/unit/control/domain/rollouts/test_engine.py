@@ -83,6 +83,22 @@ async def test_a_candidate_that_crashes_is_taken_back_and_refused_until_it_is_fo
         assert (await rollout(world))["revision"] == 4
 
 
+async def test_restarts_of_before_the_rollout_are_none_of_the_candidate(tmp_path: Path) -> None:
+    crash = {"ready": False, "status": "failed", "reason": "CrashLoopBackOff"}
+    other = {"region": "us", "replicas": 2, "overrides": {"env": {"A": "1"}}}
+    app = an_app(regions=("eu", "us"), replicas=2, rollout={**CANARY, "steps": [{"weight": 50}, {"pause": {}}]})
+    async with a_fleet(tmp_path) as world:
+        await served(world, regions=("eu", "us"), replicas=2)
+        first = await world.report_app()
+        await world.report(first, only="eu1", **crash, restarts=7)  # what runs in eu counts as the candidate
+        app["spec"]["topology"][1] = other
+        await world.apply(app)
+        await world.report(first, only="eu1", **crash, restarts=8)
+        assert (await rollout(world))["outcome"] == "", "one restart since"
+        await world.report(first, only="eu1", **crash, restarts=9)
+        assert (await rollout(world))["reason"].startswith("instances fail in eu: pod-1: CrashLoopBackOff")
+
+
 async def test_an_app_goes_back_and_forth_while_the_other_revision_is_kept(tmp_path: Path) -> None:
     steps = {"steps": [50], "every": "1m", "judge": False}
     async with a_fleet(tmp_path) as world:
