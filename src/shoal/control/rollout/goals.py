@@ -81,7 +81,7 @@ def goal_of(strategy: Strategy, progress: Progress, region: str, size: int) -> R
     at = wave_of(progress, region)
     if progress.phase == GOING_BACK and strategy.kind in (ROLLING, RECREATE):
         return RegionGoal(weight=FULL, count=size, stays=True)  # stable is not at its size: it is exchanged back
-    if progress.phase == GOING_BACK or region in progress.failed or at > progress.wave:
+    if progress.phase == GOING_BACK or region in (*progress.failed, *progress.missed) or at > progress.wave:
         return NOTHING
     if strategy.kind == ROLLING:
         return None
@@ -95,7 +95,9 @@ def goal_of(strategy: Strategy, progress: Progress, region: str, size: int) -> R
 def testers_of(strategy: Strategy, progress: Progress, region: str) -> dict[str, Any]:
     """What gateways of a region need besides weights: whose requests go to the candidate, and how many are copied."""
     at = wave_of(progress, region)
-    if not progress.is_active or progress.phase == GOING_BACK or region in progress.failed or at > progress.wave:
+    if not progress.is_active or progress.phase == GOING_BACK or at > progress.wave:
+        return {}
+    if region in (*progress.failed, *progress.missed):
         return {}
     found: dict[str, Any] = {}
     if strategy.preview_host:
@@ -110,9 +112,9 @@ def testers_of(strategy: Strategy, progress: Progress, region: str) -> dict[str,
 
 
 def wave_of(progress: Progress, region: str) -> int:
-    """Regions that came later belong to the wave that is under way."""
+    """Regions that came later belong to the wave that is under way, and one that missed its wave to a later one."""
     found = (at for at, wave in enumerate(progress.waves) if region in wave)
-    return next(found, progress.wave)
+    return max(found, default=progress.wave)
 
 
 def spec_of(strategy: Strategy, progress: Progress, wave: int) -> WaveSpec | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shoal.control.rollout.goals import goal_of, settings_at, spec_of, wave_of
+from shoal.control.rollout.goals import FULL, goal_of, settings_at, spec_of, wave_of
 from shoal.control.rollout.progress import (
     ENDED,
     FROZEN,
@@ -49,6 +49,8 @@ def decide(strategy: Strategy, progress: Progress, facts: RolloutFacts) -> Decid
     failure = _sentence(failing) or _failure(strategy, progress, facts)
     if failure:
         return _fail(strategy, progress, failure)
+    if returned := _returned(progress, facts):
+        return _catch_up(progress, facts, returned)
     if progress.phase == KEEPING:
         return _keeping(progress, facts)
     return _running(strategy, progress, facts)
@@ -159,7 +161,10 @@ def _taking_part(progress: Progress, facts: RolloutFacts) -> dict[str, Candidate
     return {
         id_: each
         for id_, each in facts.regions.items()
-        if each.size and not each.is_lost and id_ not in progress.failed and wave_of(progress, id_) <= progress.wave
+        if each.size
+        and not each.is_lost
+        and id_ not in (*progress.failed, *progress.missed)
+        and wave_of(progress, id_) <= progress.wave
     }
 
 
@@ -269,19 +274,11 @@ def _wait_s(strategy: Strategy, progress: Progress) -> float:
 
 def _next(strategy: Strategy, progress: Progress, facts: RolloutFacts) -> Decided:
     """Leave a step that has ended."""
-    fresh = replace(
-        progress,
-        entered_ms=facts.now_ms,
-        settled_ms=0,
-        short_ms=0,
-        is_approved=False,
-        hold="",
-        held_ms=0,
-        requests=0,
-        has_enough=False,
-    )
+    fresh = _entered(progress, facts)
     step = _step(strategy, progress)
-    if step is not None:
+    if step is None:
+        fresh = replace(fresh, missed=_missed(strategy, progress, facts))
+    else:
         at = replace(fresh, step=progress.step + 1)
         held = settings_at(strategy, at.step)
         return at, _decided("step", at, f"{_passed(step, progress)}; weight {held.weight} %", progress)
@@ -296,6 +293,53 @@ def _next(strategy: Strategy, progress: Progress, facts: RolloutFacts) -> Decide
             return at, _decided("promote", at, kept, progress)
     at = replace(fresh, phase=ENDED, outcome=PROMOTED)
     return at, _decided("promote", at, "promoted: every region has it", progress)
+
+
+def _entered(progress: Progress, facts: RolloutFacts) -> Progress:
+    return replace(
+        progress,
+        entered_ms=facts.now_ms,
+        settled_ms=0,
+        short_ms=0,
+        is_approved=False,
+        hold="",
+        held_ms=0,
+        requests=0,
+        has_enough=False,
+    )
+
+
+def _missed(strategy: Strategy, progress: Progress, facts: RolloutFacts) -> tuple[str, ...]:
+    """With the regions of a wave that ends which could not take its steps. Without steps there is nothing to miss, and
+    without keeping the old revision the rollout ends here."""
+    if progress.is_hurried or not strategy.steps or not strategy.keep_s or strategy.kind not in (CANARY, BLUE_GREEN):
+        return progress.missed
+    wave = progress.waves[progress.wave] if progress.wave < len(progress.waves) else ()
+    lost = (id_ for id_ in wave if id_ in facts.regions and id_ not in progress.failed)
+    found = {id_ for id_ in lost if facts.regions[id_].is_lost and facts.regions[id_].routed < FULL}
+    return tuple(sorted({*progress.missed, *found}))
+
+
+def _returned(progress: Progress, facts: RolloutFacts) -> tuple[str, ...]:
+    return tuple(id_ for id_ in progress.missed if id_ in facts.regions and not facts.regions[id_].is_lost)
+
+
+def _catch_up(progress: Progress, facts: RolloutFacts, returned: tuple[str, ...]) -> Decided:
+    """Regions that are heard of again get a wave of their own, the last one. While the old revision is kept, it begins
+    at once."""
+    at = replace(
+        progress,
+        waves=(*progress.waves, returned),
+        specs=(*progress.specs, -1),
+        missed=tuple(id_ for id_ in progress.missed if id_ not in returned),
+    )
+    if progress.phase == KEEPING:
+        begun = _entered(at, facts)
+        at = replace(
+            begun, phase=RUNNING, wave=len(at.waves) - 1, step=0, kept_until_ms=0, looked_ms=facts.now_ms, verdict=""
+        )
+    names = ", ".join(sorted(facts.regions[id_].region for id_ in returned))
+    return at, _decided("catchUp", at, f"{names} missed the steps of its wave and takes them in a last one")
 
 
 def _passed(step: StepSpec, progress: Progress) -> str:

@@ -86,6 +86,7 @@ class Progress:
     failure: str = ""
     why: str = ""  # what the person said who began it
     failed: tuple[str, ...] = ()  # regions that failed and are left out
+    missed: tuple[str, ...] = ()  # regions whose agents were silent when their wave ended; they keep stable until then
     restarts: dict[str, int] = field(default_factory=dict)  # of instances that ran before, by uid, when it began
     looked_ms: int = 0  # samples up to here were judged
     analysis: dict[str, Any] = field(default_factory=dict)

@@ -19,6 +19,6 @@ def progress_as_json(progress: Progress) -> dict[str, Any]:
 def progress_from_json(found: Mapping[str, Any]) -> Progress:
     known = {name: value for name, value in found.items() if name in _KNOWN}
     known["waves"] = tuple(tuple(wave) for wave in known.get("waves") or ())
-    for name in ("specs", "failed"):
+    for name in ("specs", "failed", "missed"):
         known[name] = tuple(known.get(name) or ())
     return Progress(**known)

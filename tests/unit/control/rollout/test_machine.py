@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shoal.control.rollout.goals import begin
+from shoal.control.rollout.goals import NOTHING, begin, goal_of
 from shoal.control.rollout.machine import decide, due_ms, go_back, supersede
 from shoal.control.rollout.progress import AnalysisFacts, CandidateFacts, CheckFacts, Progress, RolloutFacts
 from shoal.control.rollout.strategy import StepSpec, Strategy, WaveSpec, WindowSpec
@@ -152,6 +152,39 @@ def test_waves_follow_each_other_after_the_soak_and_begin_with_the_first_step() 
     assert "soaks" in decided(TWO, at, facts(60, **known))[1]
     action, reason, after = decided(TWO, at, facts(61, **known))
     assert (action, reason, after.wave, after.step) == ("wave", "the next regions begin: asia", 1, 0)
+
+
+def test_a_region_that_missed_its_wave_takes_the_steps_in_a_last_one() -> None:
+    strategy = replace(CANARY, waves=(WaveSpec(name="a", regions=("us",)), WaveSpec(name="b", percent=100)))
+    at = replace(begin(strategy, {"r1": "eu", "r2": "us"}, 0), step=3, settled_ms=1000)
+    lost = {"more": {"r2": region("us", weight=50, routed=50, is_lost=True)}}
+    action, _, at = decided(strategy, at, facts(10, weight=0, routed=0, **lost))
+    assert (action, at.wave, at.missed) == ("wave", 1, ("r2",))
+    assert goal_of(strategy, at, "r2", 4) == NOTHING, "it keeps stable"
+    at = replace(at, step=3, settled_ms=1000)
+    action, _, kept = decided(strategy, at, facts(20, **WHOLE, **lost))
+    assert (action, kept.phase) == ("promote", "keeping")
+    back = {"more": {"r2": region("us", weight=0, routed=0)}}
+    for before in (at, kept):
+        action, reason, after = decided(strategy, before, facts(30, **WHOLE, **back))
+        assert (action, after.missed, after.waves[-1]) == ("catchUp", (), ("r2",))
+        assert reason == "us missed the steps of its wave and takes them in a last one"
+        assert (after.phase, after.outcome) == ("running", "")
+    assert (after.wave, after.step, after.settled_ms) == (2, 0, 0), "while stable is kept, it begins at once"
+    goals = {id_: goal_of(strategy, after, id_, 4) for id_ in ("r1", "r2")}
+    assert [(goals[id_].weight, goals[id_].count) for id_ in goals if goals[id_]] == [(100, 4), (50, 2)]
+    assert decided(strategy, after, facts(40, **WHOLE, more={"r2": region("us")}))[0] == "step"
+
+
+def test_a_region_misses_nothing_that_has_no_steps_or_has_everything() -> None:
+    for strategy, more in (
+        (CANARY, {"weight": 100, "routed": 100}), (replace(CANARY, keep_s=0), {}), (replace(CANARY, kind="rolling"), {}),
+    ):  # fmt: skip
+        at = replace(begin(strategy, {"r1": "eu", "r2": "us"}, 0), step=3, settled_ms=1000)
+        known = facts(10, **WHOLE, is_done=True, more={"r2": region("us", is_lost=True, **more)})
+        assert decided(strategy, at, known)[2].missed == ()
+    hurried = replace(begin(CANARY, {"r1": "eu", "r2": "us"}, 0), is_hurried=True, settled_ms=1000)
+    assert decided(CANARY, hurried, facts(10, **WHOLE, more={"r2": region("us", is_lost=True)}))[2].missed == ()
 
 
 def test_a_window_keeps_steps_from_being_entered_and_does_not_count_as_a_hold() -> None:

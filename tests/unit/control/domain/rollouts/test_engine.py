@@ -171,10 +171,15 @@ async def test_regions_go_in_waves_and_a_lost_one_blocks_nothing(tmp_path: Path)
         assert (await rollout(world))["wave"] == 1
         assert (await shares(world))["eu", 2][0] == 50
         await world.join("us1")
+        await play(world)
+        assert (await rollout(world))["decisions"][-1]["action"] == "catchUp"
+        assert (await shares(world))["us", 2][0] == 0, "its wave comes last"
         await world.clock.advance(61)
         await play(world)
-        assert (await shares(world))["us", 2][0] == 100, "it has caught up"
-        assert (await shares(world))["eu", 2][0] == 100
+        assert ((await shares(world))["eu", 2][0], (await shares(world))["us", 2][0]) == (100, 50), "step by step"
+        await world.clock.advance(61)
+        await play(world)
+        assert ((await shares(world))["eu", 2][0], (await shares(world))["us", 2][0]) == (100, 100)
         assert (await rollout(world))["phase"] == "keeping"
 
 
