@@ -545,6 +545,42 @@ async def test_a_secret_that_somebody_deletes_or_changes_is_reported_and_made_ag
         await eventually(lambda: not w.report.drift)
 
 
+async def test_credentials_of_a_registry_come_change_and_go_beside_the_secrets_of_an_app():
+    def given(number, registry=None, **fields):
+        password = {"SERVER": "registry.example", "USERNAME": "ci", "PASSWORD": registry}
+        more = {"registries": [sealed(number, PUBLIC_KEY, **password)]} if registry else {}
+        return deployment(number, render=2, secrets=[sealed(1, PUBLIC_KEY, A="1")], **more, **fields)
+
+    async def config():
+        secret = await w.get("secrets", name=f"{NAME}-registries")
+        return orjson.loads(base64.b64decode(secret["data"][".dockerconfigjson"]))["auths"]["registry.example"]
+
+    async with world() as w:
+        await w.apply(given(1, "one"))
+        await w.ready()
+        assert (await config())["password"] == "one"
+        made = await w.get("deployments", "apps")
+        await w.apply(given(2, "two"))
+        assert (await config())["password"] == "two"
+        changed = await w.get("deployments", "apps")
+        assert changed["spec"] == made["spec"], "a new password restarts nothing"
+        await w.of("secrets").delete(f"{NAME}-registries", NAMESPACE)
+        await eventually(lambda: w.report.drift == ["Secret.(deleted)"])
+        await w.apply(given(2, "two"))
+        assert (await config())["password"] == "two"
+        w.requests.written()
+        await eventually(lambda: not w.report.drift)
+        await w.apply(given(2, "two"))
+        assert w.requests.written() == []
+        await w.apply(given(3))
+        with pytest.raises(NotFound):
+            await config()
+        assert "Secret" in await w.objects()
+        await w.apply(given(4, "three"))
+        await w.deployments.applier.delete(KEY, NAMESPACE, NAME)
+        assert "Secret" not in await w.left()
+
+
 async def test_a_secret_that_was_deleted_while_no_agent_ran_is_missed_by_the_next_one():
     async with world() as w:
         await w.apply(deployment(1, secrets=[sealed(1, PUBLIC_KEY, PASSWORD="hunter2")]))

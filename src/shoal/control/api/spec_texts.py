@@ -60,6 +60,7 @@ _SCOPES: Texts = {
         "description": "For people",
         "sentinel": "How its gateways are made",
         "rollout": "The defaults of its apps; a field that an app has replaces the one here as a whole",
+        "imagePullSecrets": "Secrets with SERVER, USERNAME and PASSWORD of image registries, for its apps that name none",
     },
     "EnvironmentGateways": {
         "image": "The image that gateways run; that of the agent if left out",
@@ -172,6 +173,8 @@ _APPS: Texts = {
         "placement": "Which clusters of a region may run it",
         "nodeSelector": "Labels that nodes must have",
         "security": "What the containers may do; as little as possible if left out",
+        "imagePullSecrets": "Secrets of the environment with SERVER, USERNAME and PASSWORD of the registries that the "
+        "image comes from; those of the environment's spec if left out",
         "readiness": "When a revision counts as ready as a whole",
         "rollout": "How a new revision replaces the old one; what is left out comes from the environment",
     },

@@ -221,6 +221,7 @@ class EnvironmentSpec(Part):
     description: Text = UNSET
     sentinel: Maybe[EnvironmentGateways] = UNSET
     rollout: Annotated[Maybe[RolloutFields], Meta(description="The defaults of its apps")] = UNSET
+    imagePullSecrets: Names = UNSET
 
 
 class SecretSpec(Part):
@@ -342,6 +343,7 @@ class AppSpec(Part):
     placement: Maybe[AppPlacement] = UNSET
     nodeSelector: Texted = UNSET
     security: Maybe[AppSecurity] = UNSET
+    imagePullSecrets: Names = UNSET
     readiness: Maybe[AppReadiness] = UNSET
     rollout: Maybe[RolloutFields] = UNSET
 

@@ -47,6 +47,7 @@ from shoal.control.domain.plan import (
     template_hash,
     template_of,
 )
+from shoal.control.domain.registries import with_defaults
 from shoal.control.domain.rollouts import engine
 from shoal.control.domain.rollouts.beginning import begin_rollout, end_rollout
 from shoal.control.domain.rollouts.records import forget_rollouts
@@ -60,6 +61,7 @@ async def apply_app(
     work: PendingWork, app: tables.App, within: ObjectScope, spec: AppSpec, before: Mapping[str, Any] | None
 ) -> None:
     """Make revisions and their rows fit ``spec``, which was just written; ``before`` is what it replaces."""
+    spec = with_defaults(spec, within.environment)
     known = {each.id: each for each in await running_deployments(work, app.id)}
     rows = await topology_of(work, list(known))
     here = _by_region([row for row in rows if revision_of(row, known[row.deployment_id]) == app.revision])

@@ -24,7 +24,8 @@ from shoal.control.domain.kinds.route import RouteSpec, read_route
 from shoal.control.domain.model import GROUP, ObjectRef, Sealed
 from shoal.control.domain.objects import IN_ENVIRONMENT, TABLES, ObjectScope, Row, kind_of, ref_of
 from shoal.control.domain.outbound_needs import credentials_in, faults_of_defaults
-from shoal.control.domain.plan import cluster_name, recorded_template
+from shoal.control.domain.plan import cluster_name, recorded_template, secrets_of
+from shoal.control.domain.registries import defaults_of, faults_of_registries, with_defaults
 from shoal.control.domain.rollout_needs import faults_of_rollout
 from shoal.control.domain.rollouts.contents import bad_revision, digest_of
 from shoal.control.domain.specs import SpecDocument, read_app_spec
@@ -183,6 +184,7 @@ class AppHandler(_InEnvironment):
                 for index, name in enumerate(spec.secrets)
                 if name not in known
             ]
+        faults += await faults_of_registries(work, spec, request.within.environment)
         if host := preview_host_of(request.doc.raw):
             faults += await self._preview_faults(work, host, row)
         if work.is_hurried:  # it goes back to what ran before, whatever a rollout would need
@@ -198,7 +200,7 @@ class AppHandler(_InEnvironment):
 
     async def _refuse_bad(self, work: PendingWork, request: ApplyRequest, row: tables.App) -> None:
         """A revision that a rollout took back is not applied again by accident."""
-        template = recorded_template(cast(AppSpec, request.doc.spec))
+        template = recorded_template(with_defaults(cast(AppSpec, request.doc.spec), request.within.environment))
         bad = await bad_revision(work.session, row.id, await digest_of(work.session, template, row.environment_id))
         if bad is None:
             return
@@ -395,7 +397,7 @@ class SecretHandler(_SealedHandler):
             )
             .order_by(tables.Deployment.id)
         )
-        return [row for row in rows if secret.name in (row.template.get("secrets") or ())]
+        return [row for row in rows if secret.name in secrets_of(row.template)]
 
     async def _routes_again(self, work: PendingWork, secret: tables.Secret) -> None:
         """Certificates are secrets of routes."""
@@ -412,7 +414,8 @@ class SecretHandler(_SealedHandler):
                 select(tables.App).where(tables.App.environment_id == within.environment_id).order_by(tables.App.name)
             )
         )
-        users = [app.name for app in inside if row.name in read_app_spec(app.spec).secrets]
+        defaults = defaults_of(within.environment.spec) if within.environment is not None else ()
+        users = [app.name for app in inside if row.name in _secrets_of(read_app_spec(app.spec), defaults)]
         if users and not cascade:
             raise _in_use(row, f"apps use it: {_some(users)}; change them first, or delete with cascade")
         return await super().delete(work, row, within, cascade=cascade)
@@ -432,6 +435,10 @@ class CredentialHandler(_SealedHandler):
         if users and not cascade:
             raise _in_use(row, f"rollouts use it: {_some(users)}; change them first, or delete with cascade")
         return await super().delete(work, row, within, cascade=cascade)
+
+
+def _secrets_of(spec: AppSpec, defaults: tuple[str, ...]) -> tuple[str, ...]:
+    return (*spec.secrets, *(spec.image_pull_secrets or defaults))
 
 
 async def _names(work: PendingWork, table: Any, environment_id: str) -> set[str]:

@@ -44,7 +44,13 @@ def template_of(spec: AppSpec) -> dict[str, Any]:
         "nodeSelector": dict(sorted(spec.node_selector.items())),
         "tolerations": [each.as_json() for each in spec.placement.tolerations],
         **({"security": security} if (security := spec.security.as_json()) else {}),
+        **({"imagePullSecrets": list(spec.image_pull_secrets)} if spec.image_pull_secrets else {}),
     }
+
+
+def secrets_of(template: Mapping[str, Any]) -> list[str]:
+    """The Secrets that a revision needs, by name: those of its variables and those of its registries."""
+    return [*(template.get("secrets") or ()), *(template.get("imagePullSecrets") or ())]
 
 
 def template_hash(template: Mapping[str, Any]) -> str:

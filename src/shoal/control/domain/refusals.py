@@ -13,7 +13,7 @@ from shoal.errors import ApiError, Cause, Invalid
 NamedObject = tuple[str, str]  # kind and name
 _NAMES = {
     "project": "Project", "environment": "Environment", "region": "Region", "backends": "App", "secret": "Secret",
-    "spec.secrets": "Secret", "spec.policies": "Policy", "spec.routes": "Route",
+    "spec.secrets": "Secret", "spec.imagePullSecrets": "Secret", "spec.policies": "Policy", "spec.routes": "Route",
 }  # fmt: skip
 
 

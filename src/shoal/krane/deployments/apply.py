@@ -12,6 +12,7 @@ from shoal.errors import BadRequest, NotFound
 from shoal.krane import labels
 from shoal.krane.deployments.check import check
 from shoal.krane.deployments.namespaces import Namespaces
+from shoal.krane.deployments.registries import docker_config, registries_name
 from shoal.krane.deployments.render import render, replicas_between
 from shoal.krane.deployments.rendering import Rendering, rendering_for, rendering_of
 from shoal.krane.deployments.running_jobs import CheckJobs
@@ -27,7 +28,7 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 
 KIND = "deployment"
 ROOT = builtin("deployments", "apps")
-# In the order in which they are deleted. All have the name of the Deployment.
+# In the order in which they are deleted. All have the name of the Deployment, but there may be a second Secret.
 PARTS = (
     ROOT,
     builtin("services"),
@@ -37,9 +38,15 @@ PARTS = (
     builtin("secrets"),
     builtin("serviceaccounts"),
 )
+_SECRETS = builtin("secrets")
 _NAMESPACES = builtin("namespaces")
 # Those that ``live`` looks for: a deployment of which anything is there has one of these.
 _FOUND_BY = (builtin("serviceaccounts"), builtin("services"), ROOT)
+
+
+def _parts(name: str) -> list[tuple[ResourceType, str]]:
+    """Everything that a deployment may have, with its names."""
+    return [(kind, each) for kind in PARTS for each in (name, *((registries_name(name),) if kind == _SECRETS else ()))]
 
 
 class DeploymentApplier:
@@ -57,7 +64,8 @@ class DeploymentApplier:
             raise BadRequest(f"{item.key} does not hold the state of a deployment")
         values = values_of(state.secrets, self._open_secret)
         check(state, values)
-        rendered = render(state, self._owner, values)
+        registries = docker_config([self._open_secret(each) for each in state.registries])
+        rendered = render(state, self._owner, values, registries=registries)
         wants = rendered.objects[1:]
         strict = state.drift != pb.Drift.REPORT
         group = await Group.read(
@@ -67,10 +75,10 @@ class DeploymentApplier:
         try:
             await self._writer.ensure_namespace(rendered.namespace)
             how = await self._rendering(state, group.live(ROOT.kind))
-            rendered = render(state, self._owner, values, how)
+            rendered = render(state, self._owner, values, how, registries=registries)
             written = await group.write(
                 rendered.before, rendered.root, rendered.after,
-                between=replicas_between(state), surplus=self._surplus(item.key, wants),
+                between=replicas_between(state), surplus=self._surplus(item.key, state.name, wants),
             )  # fmt: skip
         except NotFound:
             self._writer.forget_namespace(state.namespace)
@@ -85,9 +93,13 @@ class DeploymentApplier:
         namespace = await self._writer.get(_NAMESPACES, "", state.namespace) if state.render > 1 else None
         return rendering_for(state.render, namespace)
 
-    def _surplus(self, key: str, wants: tuple[Obj, ...]) -> list[ResourceType]:
-        wanted = {want["kind"] for want in wants}
-        return [kind for kind in PARTS if kind.kind not in wanted and not self._memory.has_none(key, kind.kind)]
+    def _surplus(self, key: str, name: str, wants: tuple[Obj, ...]) -> list[tuple[ResourceType, str]]:
+        wanted = {(want["kind"], want["metadata"]["name"]) for want in wants}
+        return [
+            (kind, each)
+            for kind, each in _parts(name)
+            if (kind.kind, each) not in wanted and not self._memory.has_none(key, kind.kind, each)
+        ]
 
     async def delete(self, key: str, namespace: str, name: str) -> None:
         kind_of_key, id_ = split_key(key)
@@ -98,16 +110,16 @@ class DeploymentApplier:
         self._memory.forget(key)
         await self._jobs.delete(key)
         for place in await self._places(key, namespace, name):
-            for kind in PARTS:
-                await self._writer.remove(kind, *place)
+            for kind, each in _parts(place[1]):
+                await self._writer.remove(kind, place[0], each)
 
     async def release(self, key: str, namespace: str, name: str) -> None:
         if split_key(key)[0] == NAMESPACED:
             return  # the namespace stays
         self._memory.forget(key)
         for place in await self._places(key, namespace, name):
-            for kind in reversed(PARTS):  # the Deployment last: until then the key is found again
-                await self._writer.release(kind, *place)
+            for kind, each in reversed(_parts(place[1])):  # the Deployment last: until then the key is found again
+                await self._writer.release(kind, place[0], each)
 
     async def live(self) -> dict[str, Live]:
         scope = Scope(label_selector=labels.selector(self._owner, KIND))

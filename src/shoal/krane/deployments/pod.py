@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shoal.krane.deployments.registries import registries_name
 from shoal.krane.deployments.rendering import Rendering
 from shoal.krane.labels import SECRETS, TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE
 from shoal.kube import quantity
@@ -79,6 +80,8 @@ def _spec(state: pb.DeploymentState, how: Rendering, grace_s: int, own: Obj) -> 
         "securityContext": _pod_security(state.security or pb.Security(), how),
         **own,
     }
+    if state.registries and how.version > 1:
+        spec["imagePullSecrets"] = [{"name": registries_name(state.name)}]
     if state.node_selector:
         spec["nodeSelector"] = dict(sorted(state.node_selector.items()))
     if state.tolerations:

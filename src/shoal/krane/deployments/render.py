@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.krane.deployments import pod
+from shoal.krane.deployments.registries import registries_name
 from shoal.krane.deployments.rendering import FIRST, Rendering
 from shoal.krane.labels import (
     DEPLOYMENT,
@@ -52,8 +53,15 @@ class Rendered:
         return (self.namespace, *self.before, self.root, *self.after)
 
 
-def render(state: pb.DeploymentState, owner: Owner, values: Mapping[str, str], how: Rendering = FIRST) -> Rendered:
-    """``values`` are the plain secrets. The state has been checked. ``how`` changes what objects hold, never which
+def render(
+    state: pb.DeploymentState,
+    owner: Owner,
+    values: Mapping[str, str],
+    how: Rendering = FIRST,
+    *,
+    registries: str = "",
+) -> Rendered:
+    """``values`` are the plain secrets, ``registries`` the credentials of registries. The state has been checked. ``how`` changes what objects hold, never which
     there are, nor their names."""
     labels = labels_of(
         owner, "deployment", state.deployment,
@@ -66,6 +74,8 @@ def render(state: pb.DeploymentState, owner: Owner, values: Mapping[str, str], h
     before = [_object("v1", "ServiceAccount", about, automountServiceAccountToken=False)]
     if values:
         before.append(_secret(about, values))
+    if registries:
+        before.append(_registries(about, registries))
     after = [_disruption_budget(about, selector), _network_policy(about, selector, state)]
     if _is_scaled(state):
         after.insert(0, _autoscaler(about, state))
@@ -104,6 +114,12 @@ def _namespace(state: pb.DeploymentState, owner: Owner) -> Obj:
 def _secret(about: Obj, values: Mapping[str, str]) -> Obj:
     data = {name: base64.b64encode(value.encode()).decode() for name, value in sorted(values.items())}
     return _object("v1", "Secret", about, type="Opaque", data=data)
+
+
+def _registries(about: Obj, config: str) -> Obj:
+    named = {**about, "name": registries_name(about["name"])}
+    data = {".dockerconfigjson": base64.b64encode(config.encode()).decode()}
+    return _object("v1", "Secret", named, type="kubernetes.io/dockerconfigjson", data=data)
 
 
 def _secrets_text(secrets: Sequence[pb.SealedSecret]) -> str:

@@ -14,7 +14,7 @@ from shoal.sync.versions import Version
 
 
 class Group:
-    """One pass over the objects of one key; at most one of each kind. Until the root exists its companions have no
+    """One pass over the objects of one key. Until the root exists its companions have no
     owner; they get it as soon as it has a uid, so that nothing is left when a user deletes the root."""
 
     def __init__(
@@ -30,7 +30,7 @@ class Group:
         self._writer = writer
         self._version = version
         self._correlation = correlation
-        self._live = live  # by kind
+        self._live = live  # by ``_slot``
         self._strict = strict
         self._taken_from = taken_from
 
@@ -55,18 +55,18 @@ class Group:
         for want in wants:
             seen = memory.recall(key, want)
             if seen is not None:
-                live[want["kind"]] = seen
+                live[_slot(want)] = seen
             else:
-                unseen[want["kind"]] = want
-        found = await together({kind: writer.read(want) for kind, want in unseen.items()})
-        live |= {kind: obj for kind, obj in found.items() if obj is not None}
+                unseen[_slot(want)] = want
+        found = await together({slot: writer.read(want) for slot, want in unseen.items()})
+        live |= {slot: obj for slot, obj in found.items() if obj is not None}
         for obj in live.values():
             writer.check(obj, version, taken_from)
         return cls(writer, version, live, correlation=correlation, strict=strict, taken_from=taken_from)
 
     def live(self, kind: str) -> Obj | None:
-        """The object of a kind as it was read, or as it was written since."""
-        return self._live.get(kind)
+        """The object of a kind, of which there is one, as it was read, or as it was written since."""
+        return next((obj for slot, obj in self._live.items() if slot.startswith(f"{kind}/")), None)
 
     async def write(
         self,
@@ -75,11 +75,11 @@ class Group:
         after: tuple[Obj, ...],
         *,
         between: tuple[int, int] | None = None,
-        surplus: Iterable[ResourceType] = (),
+        surplus: Iterable[tuple[ResourceType, str]] = (),
     ) -> list[Written]:
-        """``between``: an autoscaler decides on the replicas. ``surplus`` are kinds that must not be there, under the
-        name of the root."""
-        known = self._live.get(root["kind"])
+        """``between``: an autoscaler decides on the replicas. ``surplus`` are kinds and names of what must not be
+        there."""
+        known = self._live.get(_slot(root))
         done_before = await self._write_all(before, known)
         live = known
         if between is not None and live is not None:
@@ -93,17 +93,17 @@ class Group:
         done_after = await self._write_all(after, made)
         if known is None:
             done_before = await self._write_all(before, made)  # now the owner exists
-        for kind in surplus:
-            await self._writer.remove(kind, root["metadata"]["namespace"], root["metadata"]["name"])
+        for kind, name in surplus:
+            await self._writer.remove(kind, root["metadata"]["namespace"], name)
         return [*done_before, Written.of(root, made), *done_after]
 
     async def _write_all(self, wants: tuple[Obj, ...], owner: Obj | None) -> list[Written]:
         owned = [_owned(want, owner) for want in wants]
         done = await together(
             {
-                want["kind"]: self._writer.write(
+                _slot(want): self._writer.write(
                     want,
-                    self._live.get(want["kind"]),
+                    self._live.get(_slot(want)),
                     self._version,
                     correlation=self._correlation,
                     strict=self._strict,
@@ -113,7 +113,7 @@ class Group:
             }
         )
         self._live |= done
-        return [Written.of(want, done[want["kind"]]) for want in owned]
+        return [Written.of(want, done[_slot(want)]) for want in owned]
 
     async def _scale_between(self, want: Obj, made: Obj, least: int, most: int) -> None:
         """An autoscaler would do the same, but only at its next look."""
@@ -132,6 +132,10 @@ class Group:
         held = {"apiVersion": want["apiVersion"], "kind": want["kind"], "metadata": about}
         await self._writer.co_own({**held, "spec": {"replicas": live["spec"]["replicas"]}}, FIELD_MANAGER_SCALE)
         return await self._writer.read(want) or live
+
+
+def _slot(want: Obj) -> str:
+    return f"{want['kind']}/{want['metadata']['name']}"
 
 
 def _owned(want: Obj, owner: Obj | None) -> Obj:

@@ -16,6 +16,7 @@ from shoal.reconcile.keys import ObjectKey, is_older
 from shoal.reconcile.keys import key_of as object_key
 
 SECRET = "Secret"
+_Slot = tuple[str, ObjectKey]  # kind, and which one
 
 
 def with_foreign_fields(obj: Obj) -> Obj:
@@ -58,13 +59,13 @@ class Memory:
         self.caches: Mapping[str, Cache] = {}
         self._keeps_secrets = keeps_secrets
         self._written: dict[str, tuple[Written, ...]] = {}
-        self._kinds: dict[str, frozenset[str]] = {}
-        self._judged: dict[str, dict[str, tuple[Written, Obj, list[str]]]] = {}  # by key and kind: drift as it was
+        self._kinds: dict[str, frozenset[tuple[str, str]]] = {}  # with names
+        self._judged: dict[str, dict[_Slot, tuple[Written, Obj, list[str]]]] = {}  # by key: drift as it was
 
     def remember(self, key: str, written: Iterable[Written]) -> None:
         """Unless it ``keeps_secrets``, the values of a Secret are not kept, only its metadata."""
         made = tuple(self._kept(one) for one in written)
-        self._kinds[key] = frozenset(one.want["kind"] for one in made)
+        self._kinds[key] = frozenset((one.want["kind"], one.want["metadata"]["name"]) for one in made)
         self._written[key] = made
 
     def _kept(self, one: Written) -> Written:
@@ -81,11 +82,15 @@ class Memory:
         self._kinds.pop(key, None)
         self._judged.pop(key, None)
 
-    def has_none(self, key: str, kind: str) -> bool:
-        """Whether it is certain that the key has no object of ours of this kind."""
+    def has_none(self, key: str, kind: str, name: str = "") -> bool:
+        """Whether it is certain that the key has no object of ours of this kind, or none of this name."""
         if self._is_watched(kind):
-            return not self.caches[kind].by_index("key", key)
-        return key in self._kinds and kind not in self._kinds[key]
+            names = {obj["metadata"]["name"] for obj in self.caches[kind].by_index("key", key)}
+        elif key in self._kinds:
+            names = {each for of_kind, each in self._kinds[key] if of_kind == kind}
+        else:
+            return False
+        return name not in names if name else not names
 
     def recall(self, key: str, want: Obj) -> Obj | None:
         """The object as it was last seen, without its managed fields; None when it is not watched, was not seen, or is
@@ -125,9 +130,10 @@ class Memory:
         if live is None:
             return _missing(written, self.caches[kind])
         judged = self._judged.setdefault(key, {})
-        known = judged.get(kind)
+        slot = (kind, written.object_key)
+        known = judged.get(slot)
         if known is None or known[0] is not written or known[1] is not live:
-            known = judged[kind] = (written, live, _drift(written, live))
+            known = judged[slot] = (written, live, _drift(written, live))
         return known[2]
 
 

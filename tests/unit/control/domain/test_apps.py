@@ -107,6 +107,35 @@ async def test_a_changed_template_makes_a_new_revision_beside_the_old_one(tmp_pa
         assert (await world.app()).live_deployment_id == first
 
 
+REGISTRY = {"SERVER": "registry.example", "USERNAME": "ci", "PASSWORD": "hunter2"}
+
+
+async def test_an_app_names_credentials_of_registries_or_has_those_of_its_environment(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        with pytest.raises(Invalid, match="imagePullSecrets"):
+            await world.apply(an_app(imagePullSecrets=["hub"]))
+        await world.apply(doc("Secret", "hub", {"values": {"PASSWORD": "hunter2"}}))
+        with pytest.raises(Invalid, match="lacks SERVER, USERNAME") as refused:
+            await world.apply(an_app(imagePullSecrets=["hub"]))
+        assert "hunter2" not in str(refused.value)
+        for name in ("hub", "other"):
+            await world.apply(doc("Secret", name, {"values": REGISTRY}))
+        await world.apply(an_app(imagePullSecrets=["hub"]))
+        assert (await world.deployment()).template["imagePullSecrets"] == ["hub"]
+        with pytest.raises(Conflict, match="apps use it: web"):
+            await world.fleet.delete(ADMIN, ref("Secret", "hub"))
+        await world.apply(an_app())
+        assert "imagePullSecrets" not in (await world.deployment()).template
+        await world.apply(doc("Environment", "prod", {"imagePullSecrets": ["other"]}))
+        assert (await world.deployment()).revision == 2, "it reaches an app with its next change"
+        await world.apply(an_app(image="shop/web:2"))
+        assert (await world.deployment()).template["imagePullSecrets"] == ["other"]
+        before = await world.numbers()
+        await world.apply(doc("Secret", "other", {"values": {**REGISTRY, "PASSWORD": "hunter3"}}))
+        told = {key for (_, key), number in (await world.numbers()).items() if number > max(before.values())}
+        assert told == {key_of("deployment", (await world.deployment()).id)}, "agents are told of a new password"
+
+
 async def test_the_contents_of_an_earlier_revision_are_rendered_as_they_were(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await world.apply(an_app())

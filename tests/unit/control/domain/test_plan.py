@@ -131,7 +131,7 @@ def test_what_pods_are_made_of_makes_a_revision() -> None:
         {"image": "b"}, {"command": ["x"]}, {"args": ["x"]}, {"env": {"A": "1"}}, {"secrets": ["s"]},
         {"resources": {"cpu": "1"}}, {"port": 81}, {"protocol": "h2c"}, {"healthcheck": {"tcp": {}}},
         {"shutdownSignal": "SIGINT"}, {"terminationSeconds": 5}, {"git": {"sha": "abcd"}},
-        {"nodeSelector": {"a": "b"}}, {"security": {"capabilities": ["CHOWN"]}}, {"placement": {"tolerations": [{"key": "a", "operator": "Exists"}]}},
+        {"nodeSelector": {"a": "b"}}, {"security": {"capabilities": ["CHOWN"]}}, {"imagePullSecrets": ["hub"]}, {"placement": {"tolerations": [{"key": "a", "operator": "Exists"}]}},
     ):  # fmt: skip
         changed = read_app_spec({**base, **change})
         assert template_hash(template_of(changed)) != template_hash(template_of(read_app_spec(base))), change
@@ -158,7 +158,9 @@ IN_PLACE = {"topology", "autoscaling", "desired", "drift", "placement", "readine
 
 
 def test_every_field_of_an_app_is_in_the_template_or_known_to_change_in_place() -> None:
-    template = set(template_of(read_app_spec({"image": "a", "security": {"runAsNonRoot": True}})))
+    template = set(
+        template_of(read_app_spec({"image": "a", "security": {"runAsNonRoot": True}, "imagePullSecrets": ["hub"]}))
+    )
     for field in fields(AppSpec):
         head, *rest = field.name.split("_")
         named = head + "".join(part.title() for part in rest)

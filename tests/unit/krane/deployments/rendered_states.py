@@ -38,6 +38,7 @@ def full_state(**fields: Any) -> pb.DeploymentState:
         "drift": pb.Drift.CORRECT, "node_selector": {"disk": "fast"},
         "tolerations": [pb.Toleration(key="team", operator="Equal", value="shop", effect="NoSchedule")],
         "taken_from": "b", "render": 2,
+        "registries": [pb.SealedSecret(secret="sec_2", version=1, wrapped_key=b"w", ciphertext=b"c", variables=["SERVER"])],
         "security": pb.Security(
             capabilities=["CHOWN"], privilege_escalation=True, run_as_non_root=True, run_as_user=1000, unconfined=True
         ),
@@ -51,7 +52,8 @@ def full_state(**fields: Any) -> pb.DeploymentState:
 
 
 def rendered(given: pb.DeploymentState, **values: str) -> Rendered:
-    return render(given, OWNER, values, rendering_for(given.render, None))
+    how, registries = rendering_for(given.render, None), '{"auths":{}}' if given.registries else ""
+    return render(given, OWNER, values, how, registries=registries)
 
 
 def pod_spec(made: Rendered) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def test_the_state_of_that_test_has_every_field_set():
 def test_what_is_needed_comes_before_what_needs_it():
     made = rendered(full_state(**SCALED), **SECRETS)
     assert kinds(made) == [
-        "Namespace", "ServiceAccount", "Secret", "Deployment", "Service", "HorizontalPodAutoscaler",
+        "Namespace", "ServiceAccount", "Secret", "Secret", "Deployment", "Service", "HorizontalPodAutoscaler",
         "PodDisruptionBudget", "NetworkPolicy",
     ]  # fmt: skip
 
@@ -70,7 +70,7 @@ def test_what_is_needed_comes_before_what_needs_it():
 def test_names_follow_from_the_state_alone():
     first, second = rendered(full_state(), **SECRETS), rendered(full_state(), **SECRETS)
     assert first == second
-    assert {obj["metadata"]["name"] for obj in first.objects[1:]} == {"web-1-abc"}
+    assert {obj["metadata"]["name"] for obj in first.objects[1:]} == {"web-1-abc", "web-1-abc-registries"}
 
 
 def test_what_is_watched_is_what_is_rendered():

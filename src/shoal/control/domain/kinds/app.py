@@ -182,6 +182,7 @@ class AppSpec:
     placement: PlacementRules = PlacementRules()
     node_selector: dict[str, str] = field(default_factory=dict)
     security: Security = Security()
+    image_pull_secrets: tuple[str, ...] = ()  # those of the environment where it names none
     topology: tuple[RegionSpec, ...] = ()
     readiness: Readiness = Readiness()
     rollout: dict[str, Any] = field(default_factory=dict)  # as written; ``strategy_of`` reads it with the environment's
@@ -210,6 +211,7 @@ def read_app(spec: Reader) -> AppSpec:
         placement=_placement(spec.part("placement")),
         node_selector=spec.mapping("nodeSelector", keys=is_qualified_name, values=is_label_value),
         security=_security(spec.part("security")),
+        image_pull_secrets=spec.texts("imagePullSecrets", check=is_name, unique=True),
         topology=topology,
         readiness=_readiness(spec.part("readiness")),
         rollout=_rollout(spec, [row.region for row in topology]),

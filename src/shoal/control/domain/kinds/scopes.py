@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.control.domain.fields import Reader
-from shoal.control.domain.kinds.checks import is_image, is_plain
+from shoal.control.domain.kinds.checks import is_image, is_name, is_plain
 from shoal.control.domain.kinds.rollout import read_fields
 
 MAX_GATEWAYS = 100
@@ -33,6 +33,7 @@ class EnvironmentSpec:
     description: str = ""
     sentinel: GatewaySettings = GatewaySettings()
     rollout: dict[str, Any] = field(default_factory=dict)  # defaults of its apps, as written
+    image_pull_secrets: tuple[str, ...] = ()  # of its apps that name none themselves
 
 
 def read_project(spec: Reader) -> ProjectSpec:
@@ -49,6 +50,7 @@ def read_environment(spec: Reader) -> EnvironmentSpec:
         spec.text("description", check=is_plain),
         _settings(part) if part else GatewaySettings(),
         dict(written) if isinstance(written, dict) else {},
+        spec.texts("imagePullSecrets", check=is_name, unique=True),
     )
     spec.close()
     return made

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database.tables import BadRevision, Deployment, Secret
-from shoal.control.domain.plan import RENDER
+from shoal.control.domain.plan import RENDER, secrets_of
 
 
 def same_contents(one: Deployment, other: Deployment) -> bool:
@@ -27,7 +27,7 @@ async def content_digest(session: AsyncSession, deployment: Deployment) -> str:
 async def digest_of(session: AsyncSession, template: Mapping[str, Any], environment_id: str) -> str:
     secrets = await session.execute(
         select(Secret.name, Secret.revision)
-        .where(Secret.environment_id == environment_id, Secret.name.in_(template.get("secrets") or ()))
+        .where(Secret.environment_id == environment_id, Secret.name.in_(secrets_of(template)))
         .order_by(Secret.name)
     )
     found = {"template": _compared(template), "secrets": [[row.name, row.revision] for row in secrets]}

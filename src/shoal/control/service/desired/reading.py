@@ -13,6 +13,7 @@ from shoal.base.logs import get_logger
 from shoal.control.database.plain import document, listed
 from shoal.control.database.rows import Ask, R, RowQuery
 from shoal.control.domain.model import Sealer
+from shoal.control.domain.plan import secrets_of
 from shoal.control.domain.routing import RouteTargets, read_targets
 from shoal.control.service.desired import render
 from shoal.control.service.desired.directory import Directory, RegionFacts
@@ -146,7 +147,7 @@ class Reading:
             if id_ not in parsed:
                 parsed[id_] = _deployment(row)
             self._deployments[where] = _Deployment(parsed[id_], topo.parsed(), (row, topo))
-        self._sealed = await self._secrets({row.environment for row in parsed.values() if row.template.get("secrets")})
+        self._sealed = await self._secrets({row.environment for row in parsed.values() if secrets_of(row.template)})
 
     async def deployments(self) -> dict[Where, render.State | Failure]:
         """Those that were read, with their secrets wrapped. The database is not needed any more."""
@@ -154,17 +155,22 @@ class Reading:
         for count, (where, read) in enumerate(self._deployments.items(), 1):
             if count % RENDERED == 0:
                 await asyncio.sleep(0)
-            secrets = await self._wrapped(where[0], read.row, self._sealed)
+            template = read.row.template
+            secrets = await self._wrapped(where[0], read.row, template.get("secrets") or ())
+            registries = await self._wrapped(where[0], read.row, template.get("imagePullSecrets") or ())
             try:
-                states[where] = Failure.LATER if secrets is None else self._encode(read, secrets)
+                is_complete = secrets is not None and registries is not None
+                states[where] = self._encode(read, secrets or [], registries or []) if is_complete else Failure.LATER
             except (ValueError, KeyError, TypeError) as error:
                 _log.error("a deployment cannot be rendered for agents", deployment=read.row.id, error=error)
                 states[where] = Failure.BROKEN
         return states
 
-    def _encode(self, read: _Deployment, secrets: list[render.SecretRow]) -> render.State:
-        if read.row.template.get("secrets"):
-            return render.deployment_state(read.row, read.topology, secrets)
+    def _encode(
+        self, read: _Deployment, secrets: list[render.SecretRow], registries: list[render.SecretRow]
+    ) -> render.State:
+        if secrets or registries:
+            return render.deployment_state(read.row, read.topology, secrets, registries)
         known = self._states.get(read.key)  # made for another place a moment ago
         if known is None:
             known = render.EncodedDeployment(render.deployment_state(read.row, read.topology, []).to_binary())
@@ -191,12 +197,12 @@ class Reading:
         return {(row.environment_id, row.name): row for row in rows}
 
     async def _wrapped(
-        self, place: Place, row: render.DeploymentRow, sealed: Mapping[tuple[str, str], StoredSecret]
+        self, place: Place, row: render.DeploymentRow, names: Iterable[str]
     ) -> list[render.SecretRow] | None:
-        """The secrets of a deployment for the agent of a place; None when they cannot be wrapped now."""
+        """Secrets of a deployment for the agent of a place; None when they cannot be wrapped now."""
         found: list[render.SecretRow] = []
-        for name in row.template.get("secrets") or ():
-            secret = sealed.get((row.environment, name))
+        for name in names:
+            secret = self._sealed.get((row.environment, name))
             if secret is None:  # deleted since: never left out silently, the agent says that it is missing
                 gone = render.SecretRow(id=name, revision=0, wrapped_key=b"", ciphertext=b"", variables=[])
                 found.append(gone)

@@ -154,7 +154,9 @@ def _action(row: DesiredRow, state: State | None) -> Any:
     raise ValueError(f"{row.key} is desired, but its row has no state")
 
 
-def deployment_state(row: DeploymentRow, where: TopologyRow, secrets: Sequence[SecretRow]) -> pb.DeploymentState:
+def deployment_state(
+    row: DeploymentRow, where: TopologyRow, secrets: Sequence[SecretRow], registries: Sequence[SecretRow] = ()
+) -> pb.DeploymentState:
     """A revision as one region runs it: its template, then what the region overrides."""
     template, overrides = row.template, where.overrides
     return pb.DeploymentState(
@@ -192,6 +194,7 @@ def deployment_state(row: DeploymentRow, where: TopologyRow, secrets: Sequence[S
         render=template.get("render") or 0,
         security=_security(template.get("security")),
         check_jobs=[_check_job(each) for each in where.check_jobs],
+        registries=[_secret(each) for each in registries],
     )
 
 

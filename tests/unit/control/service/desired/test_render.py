@@ -32,7 +32,7 @@ SPEC = AppSpec(
     shutdown_signal="SIGINT", termination_seconds=7,
     git={"sha": "abc", "branch": "main", "repository": "r", "message": "m"}, drift="report",
     node_selector={"disk": "fast"},
-    security=Security(True, 1000, ("CHOWN",), True, "Unconfined"),
+    security=Security(True, 1000, ("CHOWN",), True, "Unconfined"), image_pull_secrets=("hub",),
     placement=PlacementRules(tolerations=(Toleration("k", "Equal", "v", "NoSchedule"),)),
     topology=(
         RegionSpec("eu", 3, Autoscaling(2, 9, 70, 60), Overrides({"B": "3"}, Resources(memory_mib=1024), "nginx:eu")),
@@ -59,7 +59,7 @@ def a_deployment() -> pb.DeploymentState:
         desired_status=state.desired_status, taken_from="b", check_jobs=[JOB],
     )  # fmt: skip
     secret = render.SecretRow(id="sec_1", revision=2, wrapped_key=b"w", ciphertext=b"c", variables=["PASSWORD"])
-    return render.deployment_state(row, where, [secret])
+    return render.deployment_state(row, where, [secret], [secret])
 
 
 def a_sentinel() -> pb.SentinelState:
