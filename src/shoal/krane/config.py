@@ -99,6 +99,14 @@ class KraneConfig:
     rpc_timeout_s: float = setting(10.0, doc="longest time a call to the control plane may take")
     idle_s: float = setting(100.0, doc="a stream without any message for this long is closed")
     return_s: float = setting(300.0, doc="time between tries of the join file's first URL while another one is in use")
+    gateway_image: str = setting(
+        "",
+        doc="image of gateways whose environment names none; empty: nodes whose containers are processes use their "
+        "table, elsewhere no gateway is installed",
+    )
+    gateway_pull_secret: str = setting(
+        "", doc="name of a Secret in namespace sentinel with credentials of the registry that the image comes from"
+    )
     gateway_traces_url: str = setting(
         "",
         doc="http://HOST:PORT of the collector of gateways' traces; empty: that of this process, if it exports traces",
@@ -112,6 +120,8 @@ class KraneConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.gateway_traces_percent <= 100:
             raise ConfigError(f"gateway_traces_percent is {self.gateway_traces_percent:g}: use 0 to 100")
+        if any(each.isspace() for each in self.gateway_image):
+            raise ConfigError(f"gateway_image is {self.gateway_image!r}: use REGISTRY/NAME:TAG, without spaces")
         url = self.gateway_traces_url
         if url and not url.startswith(("http://", "https://")):
             raise ConfigError(f"gateway_traces_url is {url!r}: use http://HOST:PORT or https://HOST:PORT")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from shoal.base.clock import Clock
@@ -13,6 +13,7 @@ from shoal.krane.deployments.running_jobs import CheckJobs
 from shoal.krane.model import MakeHandlers, Owner, StreamHandlers
 from shoal.krane.objects.memory import Memory
 from shoal.krane.sentinels.apply import SentinelApplier
+from shoal.krane.sentinels.images import GatewaySettings
 from shoal.krane.sentinels.install import Installation
 from shoal.krane.sentinels.observe import SentinelObserver
 from shoal.krane.unsealing import unseal
@@ -20,10 +21,10 @@ from shoal.sync.keys import StreamKind
 
 
 def make_handlers(
-    client: Client, *, clock: Clock, random: Callable[[], float], gateway_env: Mapping[str, str] | None = None
+    client: Client, *, clock: Clock, random: Callable[[], float], gateways: GatewaySettings | None = None
 ) -> MakeHandlers:
     """What an agent needs to know its fleet for. Nothing is read or written before the controllers run.
-    ``gateway_env`` are further variables of gateways."""
+    ``gateways`` are the agent's own settings of gateways."""
     installation = Installation(client, clock=clock)
 
     def build(owner: Owner, private_key: bytes) -> dict[StreamKind, StreamHandlers]:
@@ -37,7 +38,7 @@ def make_handlers(
                 DeploymentObserver(client, owner, deployments, jobs, clock=clock, random=random),
             ),
             StreamKind.SENTINELS: StreamHandlers(
-                SentinelApplier(client, owner, sentinels, installation, open_secret, env=gateway_env),
+                SentinelApplier(client, owner, sentinels, installation, open_secret, settings=gateways),
                 SentinelObserver(client, owner, sentinels, installation, clock=clock, random=random),
             ),
         }

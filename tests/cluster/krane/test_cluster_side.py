@@ -32,6 +32,7 @@ from shoal.krane import rbac
 from shoal.krane.handlers import make_handlers
 from shoal.krane.model import Newer
 from shoal.krane.objects.writer import NotOurs
+from shoal.krane.sentinels.images import GatewayImageMissing, GatewaySettings
 from shoal.krane.unsealing import Unsealable
 from shoal.sentinel.stats import belonging
 from shoal.sync.keys import StreamKind
@@ -920,6 +921,31 @@ async def test_a_sentinel_is_served_at_its_service_and_its_image_runs_when_it_is
         await eventually(lambda: w.gateway().running_image == "shoal/sentinel:2")
         await w.apply(sentinel(3, image="shoal/sentinel:2", replicas=0))
         await eventually(lambda: w.gateway().health == pb.SentinelHealth.PAUSED)
+
+
+async def test_without_an_image_no_gateway_is_installed_and_the_error_says_where_to_set_one():
+    async with world() as w:
+        with pytest.raises(GatewayImageMissing, match="--gateway-image") as refused:
+            await w.apply(sentinel(1, image=""))
+        assert refused.value.reason == "GatewayImageMissing"
+        assert (await w.of("deployments", "apps").list(Scope(namespace="sentinel"))).items == []
+        settings = GatewaySettings(image="registry.example/shoal:1")
+        handlers = make_handlers(w.client, clock=RealClock(), random=lambda: 0.5, gateways=settings)(OWNER, PRIVATE_KEY)
+        await handlers[StreamKind.SENTINELS].applier.apply(sentinel(1, image=""))
+        made = await w.get("deployments", "apps", name="sentinel-eu-x", namespace="sentinel")
+        assert made["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example/shoal:1"
+        await handlers[StreamKind.SENTINELS].applier.apply(sentinel(2, image="registry.example/own:2"))
+        made = await w.get("deployments", "apps", name="sentinel-eu-x", namespace="sentinel")
+        assert made["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example/own:2"
+
+
+async def test_where_nodes_run_programs_gateways_need_no_image():
+    async with world() as w:
+        nodes = w.of("nodes")
+        node = await nodes.get("node-1")
+        await nodes.replace_status({**node, "status": {"nodeInfo": {"containerRuntimeVersion": "process://1"}}})
+        await w.apply(sentinel(1, image=""))
+        await eventually(lambda: w.gateway().running_image == "shoal/sentinel")
 
 
 async def test_a_sentinel_whose_deployment_was_deleted_comes_back_at_its_address():

@@ -40,6 +40,10 @@ def start(
         bool | None,
         typer.Option("--elect/--no-elect", help="use leader election, so that standbys can run"),
     ] = None,
+    gateway_image: Annotated[
+        str | None,
+        typer.Option(help="image of gateways, REGISTRY/NAME:TAG, where an environment names none; has no default"),
+    ] = None,
     log_level: LogLevel = None,
     stop_on_eof: StopOnEof = False,
 ) -> None:
@@ -49,7 +53,8 @@ def start(
 
     flags = {
         "join": _absolute(join), "dir": _absolute(dir), "kubeconfig": _text(kubeconfig), "context": context,
-        "agent": name, "host": host, "port": port, "elect": elect, "log_level": log_level,
+        "agent": name, "host": host, "port": port, "elect": elect,
+        "gateway_image": gateway_image, "log_level": log_level,
     }  # fmt: skip
     become(
         StartArguments(flags=flags, home=str(directory(None)), config=_absolute(config) or "", stop_on_eof=stop_on_eof)

@@ -32,6 +32,7 @@ from shoal.krane.handlers import make_handlers
 from shoal.krane.joining import JoinFileReader
 from shoal.krane.labels import FIELD_MANAGER_KRANE
 from shoal.krane.metrics import KraneMetrics
+from shoal.krane.sentinels.images import GatewaySettings
 from shoal.krane.stream import Connection, Times
 
 
@@ -122,7 +123,7 @@ def make_agent(
         join=join,
         plane=connection,
         handlers=make_handlers(
-            client, clock=process.clock, random=process.random.random, gateway_env=gateway_env(config, os.environ)
+            client, clock=process.clock, random=process.random.random, gateways=gateway_settings(config, os.environ)
         ),
         elector=elector,
         outage=outage,
@@ -133,6 +134,12 @@ def make_agent(
         random=process.random.random,
     )
     return Agent(parts), connection
+
+
+def gateway_settings(config: KraneConfig, environ: Mapping[str, str]) -> GatewaySettings:
+    return GatewaySettings(
+        image=config.gateway_image, pull_secret=config.gateway_pull_secret, env=gateway_env(config, environ)
+    )
 
 
 def gateway_env(config: KraneConfig, environ: Mapping[str, str]) -> dict[str, str]:

@@ -179,7 +179,7 @@ def _arguments(name: str, plan: AgentPlan) -> tuple[list[str], int]:
 def _variables(name: str, plan: AgentPlan) -> list[Obj]:
     found = {"SHOAL_HOME": STATE_DIR, "HOME": STATE_DIR}
     if name == KRANE:
-        found["SHOAL_KRANE_IMAGE"] = plan.image  # of gateways, unless they name another
+        found["SHOAL_KRANE_GATEWAY_IMAGE"] = plan.image  # of gateways, unless they name another
         found["SHOAL_KRANE_DEPLOYMENT"] = f"{NAMESPACE}/{KRANE}"
     if plan.namespaces and name == KRANE:
         found["SHOAL_KRANE_NAMESPACES"] = ",".join(plan.namespaces)

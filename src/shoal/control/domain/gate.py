@@ -66,5 +66,7 @@ def serving(rows: Sequence[RowFacts]) -> dict[str, RowFacts]:
 
 
 def converged(*, applied: bool, health: str, running_image: str, image: str, available: int, desired: int) -> bool:
-    """Whether a gateway's reported state matches its desired state in every field."""
-    return applied and health == "healthy" and bool(running_image) and running_image == image and available >= desired
+    """Whether a gateway's reported state matches its desired state in every field. Without ``image`` the agent chooses
+    one."""
+    is_rolled_out = bool(running_image) and image in ("", running_image)
+    return applied and health == "healthy" and is_rolled_out and available >= desired

@@ -25,6 +25,8 @@ from shoal.control.domain.work import PendingWork
 from shoal.sync.keys import Place, key_of
 
 NAMESPACE = "sentinel"
+EARLIER_IMAGE = "shoal/sentinel:latest"
+"""The default of earlier releases, which no registry of ours has: the agent chooses instead."""
 UNHEALTHY = "unhealthy"
 MADE_BY = "shoal.dev/made-by"  # on gateways that Shoal creates by itself
 MADE = {MADE_BY: "readiness"}
@@ -302,6 +304,11 @@ def want_sentinel(work: PendingWork, sentinel: Sentinel) -> None:
     )
 
 
+def image_of(image: str) -> str:
+    """As it is sent to agents; empty: the agent chooses."""
+    return "" if image == EARLIER_IMAGE else image
+
+
 def sentinel_name(name: str, sentinel_id: str) -> str:
     return cluster_name(f"sentinel-{name}", sentinel_id)
 
@@ -354,7 +361,7 @@ async def _create(
         annotations=dict(MADE),
         spec={
             "region": at.region,
-            "image": image,
+            **({"image": image} if image else {}),
             "replicas": replicas,
             "resources": {"cpu": f"{cpu}m", "memory": f"{memory}Mi"},
         },

@@ -124,7 +124,7 @@ class Sealed:
 class GatewayDefaults:
     """Default settings of gateways."""
 
-    image: str = "shoal/sentinel:latest"
+    image: str = ""  # that of the agent
     replicas: int = 1
     cpu_millicores: int = 250
     memory_mib: int = 256

@@ -212,7 +212,7 @@ async def _sentinel_reported(work: PendingWork, sentinel: Sentinel) -> None:
         applied=desired.applied_number >= desired.number and not desired.error,
         health=sentinel.health,
         running_image=sentinel.running_image,
-        image=sentinel.image,
+        image=gateways.image_of(sentinel.image),
         available=sentinel.available_replicas,
         desired=sentinel.desired_replicas,
     )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 from shoal.base.logs import get_logger
 from shoal.client import Client, ResourceType, Scope, builtin
 from shoal.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from shoal.krane import labels
+from shoal.krane.deployments.rendering import forbids_root
 from shoal.krane.model import Live, Owner
 from shoal.krane.objects.group import Group
 from shoal.krane.objects.memory import Memory, Written
 from shoal.krane.objects.writer import Writer, together
 from shoal.krane.protocol import version_of
 from shoal.krane.sentinels.custom import TYPES, certificate_name, name_of, render_certificate, render_custom
+from shoal.krane.sentinels.images import GatewaySettings, chosen_image
 from shoal.krane.sentinels.install import Installation
 from shoal.krane.sentinels.render import NAMESPACE_SENTINEL, SERVING_LABEL, check, entry_name, peers_name, render
 from shoal.krane.sentinels.serving import demands_label
@@ -25,7 +27,7 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 log = get_logger("krane.sentinels")
 
 ROOT = builtin("deployments", "apps")
-_PODS = builtin("pods")
+_PODS, _NAMESPACES = builtin("pods"), builtin("namespaces")
 _CONFIG, SECRETS = builtin("configmaps"), builtin("secrets")
 # In the order in which they are deleted.
 PARTS = (
@@ -45,9 +47,9 @@ class SentinelApplier:
         installation: Installation,
         open_secret: Unseal,
         *,
-        env: Mapping[str, str] | None = None,
+        settings: GatewaySettings | None = None,
     ) -> None:
-        self._env = env or {}  # further variables of gateways
+        self._settings = settings or GatewaySettings()
         self._client = client
         self._writer = Writer(client, owner)
         self._owner = owner
@@ -101,14 +103,19 @@ class SentinelApplier:
 
     async def _apply_sentinel(self, item: pb.Item, state: pb.SentinelState) -> list[Written]:
         key = item.key
+        settings = replace(
+            self._settings,
+            image=await chosen_image(self._client, state.image.strip(), self._settings),
+            non_root=await self._forbids_root(),
+        )
         check(state)
         entry = self._open_secret(state.entry) if state.entry is not None else None
-        rendered = render(state, self._owner, entry, self._env)
+        rendered = render(state, self._owner, settings, entry)
         wants = (*rendered.before, rendered.root, *rendered.after)
         group = await self._group(item, wants)
         live = group.live(_SERVICE)
         if live is not None and not demands_label(live) and not await self._label_pods(live):
-            rendered = render(state, self._owner, entry, self._env, labelled=False)
+            rendered = render(state, self._owner, settings, entry, labelled=False)
         known = self._addresses.get(key, "")
         if group.live(_SERVICE) is None and known:
             self._asked[key] = known
@@ -121,6 +128,10 @@ class SentinelApplier:
         service = group.live(_SERVICE) or {}
         self._addresses[key] = (service.get("spec") or {}).get("clusterIP") or ""
         return written
+
+    async def _forbids_root(self) -> bool:
+        namespace = await self._writer.get(_NAMESPACES, "", NAMESPACE_SENTINEL)
+        return namespace is not None and forbids_root(namespace)
 
     async def _label_pods(self, service: Obj) -> bool:
         """Pods of an earlier version lack the label that their Service is about to demand. False where the agent may

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import orjson
 
-from shoal.errors import Invalid, not_supported, required
+from shoal.errors import Invalid, not_supported
 from shoal.krane.deployments.check import check_id, check_name
 from shoal.krane.deployments.pod import cpu, mib, spread
 from shoal.krane.labels import FLEET, SENTINEL, SERVING, TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE, labels_of
 from shoal.krane.model import Owner
+from shoal.krane.sentinels.images import GatewaySettings
 from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -25,6 +26,7 @@ SENTINEL_PORT = 8040
 HEALTH_PORT = 8041
 METRICS_PORT = 8042
 ENTRY_PORT = 8043  # for sentinels of other regions
+WEB, WEB_PORT = "web", 80  # of the Service, for users
 SENTINEL_NODE_CLASS = "sentinel"
 PEERS = "peers.json"  # the entry of the ConfigMap
 ENTRY_SECRET = ("tls.crt", "tls.key")  # what has to be sealed in the state
@@ -44,6 +46,7 @@ _POD = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
 _NODE = {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}
 _REDIS = {"secretKeyRef": {"name": REDIS_SECRET, "key": REDIS_URL, "optional": True}}
 _STATE = {"name": "state", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}
+_ARGUMENTS = ("sentinel", "start")  # of the image's entry point, shoal
 _SERVICES = ("ClusterIP", "NodePort", "LoadBalancer")
 
 
@@ -67,8 +70,6 @@ def check(state: pb.SentinelState) -> None:
     for field in ("workspace", "project", "environment"):
         if value := getattr(state, field):
             errors += check_id(field, value)
-    if not state.image.strip():
-        errors.append(required("image"))
     if state.service and state.service not in _SERVICES:
         errors.append(not_supported("service", state.service, _SERVICES))
     if errors:
@@ -78,13 +79,14 @@ def check(state: pb.SentinelState) -> None:
 def render(
     state: pb.SentinelState,
     owner: Owner,
+    settings: GatewaySettings,
     entry: Mapping[str, str] | None = None,
-    env: Mapping[str, str] | None = None,
     *,
     labelled: bool = True,
 ) -> Rendered:
-    """The state has been checked. ``entry``: what was sealed in it, if there was something. ``env``: further variables
-    of the gateway. ``labelled``: every pod that runs has the label that its Service may demand."""
+    """The state has been checked. ``settings`` are the agent's, with the image that was chosen. ``entry``: what was
+    sealed in the state, if there was something. ``labelled``: every pod that runs has the label that its Service may
+    demand."""
     labels = labels_of(
         owner, "sentinel", state.sentinel,
         workspace=state.workspace, project=state.project, environment=state.environment,
@@ -103,7 +105,7 @@ def render(
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": about,
-            "spec": _spec(state, labels, selector, env or {}),
+            "spec": _spec(state, labels, selector, settings),
         },
         after=(
             _service(about, {**selector, **SERVING_LABEL} if labelled else selector, state.service or _SERVICES[0]),
@@ -113,17 +115,22 @@ def render(
 
 
 def _spec(
-    state: pb.SentinelState, labels: Mapping[str, str], selector: Mapping[str, str], env: Mapping[str, str]
+    state: pb.SentinelState, labels: Mapping[str, str], selector: Mapping[str, str], settings: GatewaySettings
 ) -> Obj:
-    pod = {
+    pod: Obj = {
         "serviceAccountName": state.name,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_S,
         "tolerations": [_TOLERATION],
         "topologySpreadConstraints": [spread(key, selector) for key in (TOPOLOGY_KEY_ZONE, TOPOLOGY_KEY_HOST)],
-        "containers": [_container(state, env)],
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [_container(state, settings)],
         "volumes": [_STATE],
     }
+    if settings.non_root:
+        pod["securityContext"]["runAsNonRoot"] = True
+    if settings.pull_secret:
+        pod["imagePullSecrets"] = [{"name": settings.pull_secret}]
     return {
         "replicas": state.replicas,
         "selector": {"matchLabels": dict(selector)},
@@ -133,7 +140,7 @@ def _spec(
     }
 
 
-def _container(state: pb.SentinelState, env: Mapping[str, str]) -> Obj:
+def _container(state: pb.SentinelState, settings: GatewaySettings) -> Obj:
     plain = {
         "SHOAL_SENTINEL_NAME": state.name,
         "SHOAL_SENTINEL_REGION": state.region,
@@ -142,11 +149,12 @@ def _container(state: pb.SentinelState, env: Mapping[str, str]) -> Obj:
         "SHOAL_SENTINEL_ENTRY_PORT": str(ENTRY_PORT),
         "SHOAL_SENTINEL_ENTRY_SECRET": entry_name(state.name),  # it may come later than the pod
         "SHOAL_SENTINEL_STATE": STATE_DIR,
-        **env,
+        **settings.env,
     }
     return {
         "name": "sentinel",
-        "image": state.image,
+        "image": settings.image,
+        "args": list(_ARGUMENTS),
         "imagePullPolicy": "IfNotPresent",
         "env": [
             {"name": "POD_NAME", "valueFrom": _POD},
@@ -166,7 +174,7 @@ def _container(state: pb.SentinelState, env: Mapping[str, str]) -> Obj:
         "livenessProbe": _probe("/livez", delay_s=10, period_s=10, timeout_s=5, failures=3),
         "readinessProbe": _probe("/readyz", delay_s=0, period_s=5, timeout_s=3, failures=2),
         "lifecycle": {"preStop": {"sleep": {"seconds": _DRAIN_S}}},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["NET_RAW"]}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
 
 
@@ -206,9 +214,15 @@ def _entry(about: Obj, state: pb.SentinelState, values: Mapping[str, str]) -> Ob
 
 
 def _service(about: Obj, selector: Mapping[str, str], kind: str) -> Obj:
+    """Containers listen on high ports, which need no rights. One of them takes requests with and without TLS."""
     ports = [
-        {"name": name, "port": port, "targetPort": port, "protocol": "TCP"}
-        for name, port in (("http", SENTINEL_PORT), ("entry", ENTRY_PORT))
+        {"name": name, "port": port, "targetPort": target, "protocol": "TCP"}
+        for name, port, target in (
+            ("http", SENTINEL_PORT, SENTINEL_PORT),
+            ("entry", ENTRY_PORT, ENTRY_PORT),
+            (WEB, WEB_PORT, SENTINEL_PORT),
+            ("web-tls", 443, SENTINEL_PORT),
+        )
     ]
     spec = {"type": kind, "selector": dict(selector), "ports": ports}
     return {"apiVersion": "v1", "kind": "Service", "metadata": about, "spec": spec}

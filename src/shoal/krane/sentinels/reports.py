@@ -11,7 +11,7 @@ from shoal.krane.deployments.instances import fault_of
 from shoal.krane.model import Owner
 from shoal.krane.objects.conditions import overdue, replica_failure
 from shoal.krane.protocol import wire_version
-from shoal.krane.sentinels.render import ENTRY_PORT, SENTINEL_PORT
+from shoal.krane.sentinels.render import ENTRY_PORT, SENTINEL_PORT, WEB, WEB_PORT
 from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -34,7 +34,7 @@ def sentinel_report(deployment: Obj, services: Iterable[Obj], nodes: Iterable[Ob
         available_replicas=available,
         health=_health(desired, available),
         running_image=running_image(deployment),
-        address=next((text for service in known if (text := _address(service))), ""),
+        address=next((text for service in known if (text := _address(service, nodes))), ""),
         entries=next((found for service in known if (found := _entries(service, nodes))), []),
     )
 
@@ -60,9 +60,27 @@ def _health(desired: int, available: int) -> pb.SentinelHealth:
     return pb.SentinelHealth.HEALTHY if available > 0 else pb.SentinelHealth.UNHEALTHY
 
 
-def _address(service: Obj) -> str:
-    """Reachable from outside where the cluster offers that, else within it."""
-    return next((_with_port(host, SENTINEL_PORT) for host in (*_balancers(service), *_own(service))), "")
+def _address(service: Obj, nodes: Iterable[Obj]) -> str:
+    """Reachable from outside where the cluster offers that, else within it. Clusters without load balancers never give
+    a Service an address."""
+    outside = [
+        *(_with_port(host, _web_port(service)) for host in _balancers(service)),
+        *(_at_nodes(service, nodes, WEB) if service["spec"].get("type") == "NodePort" else ()),
+    ]
+    return next((text for text in (*outside, *(_with_port(host, SENTINEL_PORT) for host in _own(service)))), "")
+
+
+def _web_port(service: Obj) -> int:
+    """Services of an earlier release have no port for users."""
+    has_one = any(one.get("name") == WEB for one in service["spec"].get("ports") or ())
+    return WEB_PORT if has_one else SENTINEL_PORT
+
+
+def _at_nodes(service: Obj, nodes: Iterable[Obj], name: str) -> list[str]:
+    ports: Iterable[Obj] = service["spec"].get("ports") or ()
+    port: Obj = next((one for one in ports if one.get("name") == name), {})
+    hosts = sorted(place for node in nodes if (place := node.get("place")))[:_NODES_MAX]
+    return [_with_port(host, port["nodePort"]) for host in hosts] if port.get("nodePort") else []
 
 
 def _entries(service: Obj, nodes: Iterable[Obj]) -> list[str]:
@@ -71,12 +89,10 @@ def _entries(service: Obj, nodes: Iterable[Obj]) -> list[str]:
     kind = service["spec"].get("type")
     if kind == "LoadBalancer":
         return [_with_port(host, ENTRY_PORT) for host in _balancers(service)]
-    port = next((one for one in service["spec"].get("ports") or () if one.get("name") == "entry"), None)
-    if port is None:
+    if all(one.get("name") != "entry" for one in service["spec"].get("ports") or ()):
         return []
     if kind == "NodePort":
-        hosts = sorted(place for node in nodes if (place := node.get("place")))[:_NODES_MAX]
-        return [_with_port(host, port["nodePort"]) for host in hosts] if port.get("nodePort") else []
+        return _at_nodes(service, nodes, "entry")
     return [_with_port(host, ENTRY_PORT) for host in _own(service)]
 
 

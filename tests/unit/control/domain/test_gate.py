@@ -47,6 +47,7 @@ def test_a_gateway_has_converged_when_every_dimension_has(change: dict[str, Any]
     good = {"applied": True, "health": "healthy", "running_image": "i", "image": "i", "available": 2, "desired": 2}
     assert converged(**good)
     assert not converged(**(good | change))
+    assert converged(**(good | {"image": "", "running_image": "other"})), "the agent chose it"
 
 
 def test_one_of_three_regions_may_be_down() -> None:

@@ -25,7 +25,7 @@ async def two_gateways(world: World) -> dict[str, tables.Sentinel]:
 
 
 async def report(world: World, sentinel: tables.Sentinel, **observed: Any) -> None:
-    good = {"available": 1, "health": "healthy", "image": sentinel.image, "entries": [f"{sentinel.name}:8043"]}
+    good = {"available": 1, "health": "healthy", "image": "gateway:1", "entries": [f"{sentinel.name}:8043"]}
     await world.report_sentinel(sentinel.id, **(good | observed))
 
 

@@ -23,7 +23,7 @@ async def test_what_a_gateway_that_moved_leaves_behind_is_removed_without_a_pers
         await world.fleet.move(ADMIN, ref("App", "web"), "eu", "eu2" if start == "eu1" else "eu1")
         await world.report_app()
         sentinel = (await world.rows(tables.Sentinel))[0]
-        await world.report_sentinel(sentinel.id, available=1, health="healthy", image=sentinel.image)
+        await world.report_sentinel(sentinel.id, available=1, health="healthy", image="gateway:1")
         gone = await world.rows(tables.Desired, tables.Desired.action == "delete")
         assert {names[row.cluster_id] for row in gone} == {start} and len(gone) == 10
         assert all(row.by_user for row in gone), "the user has moved the app, and everything else follows"

@@ -11,6 +11,7 @@ from rendered_states import OWNER, unused_fields
 from shoal.errors import Invalid
 from shoal.krane import labels
 from shoal.krane.sentinels import custom
+from shoal.krane.sentinels.images import GatewaySettings, pulls_nothing
 from shoal.krane.sentinels.leftovers import leftovers
 from shoal.krane.sentinels.render import check, render
 from shoal.krane.sentinels.reports import (
@@ -49,11 +50,15 @@ def keys_state(*keys):
     )
 
 
+def rendered(given, entry=None, *, labelled=True, **settings):
+    return render(given, OWNER, GatewaySettings(image=given.image, **settings), entry, labelled=labelled)
+
+
 def test_every_field_of_a_sentinel_changes_what_is_rendered():
     def opened(each):  # what comes out of it depends on what is in it
         return {"tls.crt": each.entry.ciphertext.hex(), "tls.key": each.entry.wrapped_key.hex()}
 
-    assert unused_fields([state()], lambda each: render(each, OWNER, opened(each))) == NOT_FOR_KUBERNETES
+    assert unused_fields([state()], lambda each: rendered(each, opened(each))) == NOT_FOR_KUBERNETES
 
 
 def test_every_field_of_a_custom_object_changes_what_is_rendered():
@@ -74,7 +79,7 @@ def test_every_field_of_a_custom_object_changes_what_is_rendered():
 
 
 def test_what_is_watched_is_what_is_rendered():
-    made = render(state(), OWNER, ENTRY)
+    made = rendered(state(), ENTRY)
     watched = parse_selector(labels.selector(OWNER, "sentinel"))
     for obj in (*made.before, made.root, *made.after):
         assert watched.matches(obj["metadata"]["labels"]), obj["kind"]
@@ -83,7 +88,7 @@ def test_what_is_watched_is_what_is_rendered():
 
 
 def test_a_sentinel_is_as_the_seed_has_it():
-    made = render(state(service=""), OWNER)
+    made = rendered(state(service=""))
     spec = made.root["spec"]
     pod = spec["template"]["spec"]
     assert made.root["metadata"]["namespace"] == "sentinel"
@@ -104,16 +109,16 @@ def test_a_sentinel_is_as_the_seed_has_it():
 
 def test_further_variables_are_given_to_the_gateway_and_none_by_default():
     def env(**more):
-        root = render(state(), OWNER, None, more).root
+        root = rendered(state(), env=more).root
         return {each["name"]: each.get("value") for each in root["spec"]["template"]["spec"]["containers"][0]["env"]}
 
     assert env(SHOAL_SENTINEL_TRACES_URL="http://c:4318")["SHOAL_SENTINEL_TRACES_URL"] == "http://c:4318"
     assert not any("TRACES" in name for name in env())
-    assert render(state(), OWNER).root == render(state(), OWNER, None, {}).root
+    assert rendered(state()).root == rendered(state(), env={}).root
 
 
 def test_peers_stand_in_a_config_map():
-    peers = render(state(), OWNER).before[1]
+    peers = rendered(state()).before[1]
     assert peers["metadata"]["name"] == "peers-sentinel-eu-x"
     assert orjson.loads(peers["data"]["peers.json"]) == [
         {"region": "us", "addresses": ["192.0.2.1:8040"], "distance": 3, "healthy": True}
@@ -121,7 +126,7 @@ def test_peers_stand_in_a_config_map():
 
 
 def test_the_certificate_between_regions_stands_in_a_secret_and_its_coming_changes_no_pod():
-    before, after = render(state(), OWNER), render(state(), OWNER, ENTRY)
+    before, after = rendered(state()), rendered(state(), ENTRY)
     assert before.root == after.root
     assert [obj["kind"] for obj in before.before] == ["ServiceAccount", "ConfigMap"]
     secret = after.before[2]
@@ -134,13 +139,13 @@ def test_the_certificate_between_regions_stands_in_a_secret_and_its_coming_chang
 
 
 def test_a_shared_sentinel_belongs_to_no_environment():
-    made = render(state(environment="", project="", shared=True), OWNER)
+    made = rendered(state(environment="", project="", shared=True))
     known = {each["name"]: each.get("value") for each in made.root["spec"]["template"]["spec"]["containers"][0]["env"]}
     assert known["SHOAL_SENTINEL_SHARED"] == "true" and "SHOAL_SENTINEL_ENVIRONMENT" not in known
     assert "shoal.dev/environment" not in made.root["metadata"]["labels"]
 
 
-@pytest.mark.parametrize("fields", [{"sentinel": ""}, {"name": "A"}, {"image": ""}, {"environment": "a b"}])
+@pytest.mark.parametrize("fields", [{"sentinel": ""}, {"name": "A"}, {"environment": "a b"}])
 def test_a_sentinel_that_cannot_be_rendered_is_refused(fields):
     with pytest.raises(Invalid):
         check(state(**fields))
@@ -253,12 +258,57 @@ def test_the_address_is_that_of_the_service():
     service = {"spec": {"clusterIP": "10.96.0.9"}}
     assert sentinel_report(deployment(), (service,), ()).address == "10.96.0.9:8040"
     outside = {**service, "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.9"}]}}}
-    assert sentinel_report(deployment(), (outside,), ()).address == "192.0.2.9:8040"
+    assert sentinel_report(deployment(), (outside,), ()).address == "192.0.2.9:8040", "of an earlier release"
     assert sentinel_report(deployment(), (), ()).address == ""
 
 
+def test_users_reach_a_gateway_at_the_usual_ports_where_it_is_reached_from_outside():
+    nodes = [node("a", InternalIP="10.0.0.1"), node("b", ExternalIP="192.0.2.2"), node("c", ready="False")]
+
+    def address(given):
+        return sentinel_report(deployment(), (given,), nodes).address
+
+    assert address(service("LoadBalancer", loadBalancer={"ingress": [{"ip": "192.0.2.9"}]})) == "192.0.2.9:80"
+    named = service("LoadBalancer", loadBalancer={"ingress": [{"hostname": "lb.example.com"}]})
+    assert address(named) == "lb.example.com:80"
+    assert address(service("LoadBalancer")) == "10.96.0.9:8040", "until it has one"
+    assert address(service("NodePort", node_port=30043)) == "10.0.0.1:30080"
+    assert address(service("NodePort")) == "10.96.0.9:8040"
+    assert address(service("ClusterIP")) == "10.96.0.9:8040"
+
+
+def test_the_service_leads_from_the_usual_ports_to_one_that_needs_no_rights():
+    found = {each["name"]: (each["port"], each["targetPort"]) for each in rendered(state()).after[0]["spec"]["ports"]}
+    assert found == {"http": (8040, 8040), "entry": (8043, 8043), "web": (80, 8040), "web-tls": (443, 8040)}
+
+
+def test_a_gateway_runs_the_chosen_image_with_as_few_rights_as_possible():
+    made = rendered(state(), pull_secret="hub", non_root=True).root["spec"]["template"]["spec"]
+    (container,) = made["containers"]
+    assert (container["image"], container["args"]) == ("shoal/sentinel:1", ["sentinel", "start"])
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert made["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}, "runAsNonRoot": True}
+    assert made["imagePullSecrets"] == [{"name": "hub"}]
+    plain = rendered(state()).root["spec"]["template"]["spec"]
+    assert "imagePullSecrets" not in plain and "runAsNonRoot" not in plain["securityContext"]
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [(["process://1"], True), (["process://1", "simulated://1"], True), (["process://1", "containerd://1.7"], False),
+     ([], False), ([""], False)],
+)  # fmt: skip
+def test_only_nodes_that_pull_nothing_take_the_image_from_their_table(versions, expected):
+    nodes = [{"status": {"nodeInfo": {"containerRuntimeVersion": version}}} for version in versions]
+    assert pulls_nothing(nodes) is expected
+
+
 def service(kind, *, node_port=0, **status):
-    ports = [{"name": "http", "port": 8040}, {"name": "entry", "port": 8043, "nodePort": node_port}]
+    ports = [
+        {"name": "http", "port": 8040},
+        {"name": "entry", "port": 8043, "nodePort": node_port},
+        {"name": "web", "port": 80, "nodePort": 30080 if node_port else 0},
+    ]
     return {"spec": {"type": kind, "clusterIP": "10.96.0.9", "ports": ports}, "status": status}
 
 
@@ -364,7 +414,7 @@ def test_what_pods_that_are_gone_have_left_is_found_and_nothing_else():
 
 
 def test_the_service_leads_to_labelled_pods_once_all_pods_have_the_label():
-    made = render(state(), OWNER)
+    made = rendered(state())
     (service, budget), template = made.after, made.root["spec"]["template"]["metadata"]["labels"]
     selector = service["spec"]["selector"]
     assert selector[labels.SERVING] == template[labels.SERVING] == "true"
@@ -372,7 +422,7 @@ def test_the_service_leads_to_labelled_pods_once_all_pods_have_the_label():
         "it cannot change, and it can be taken off"
     )
     assert labels.SERVING not in budget["spec"]["selector"]["matchLabels"]
-    before = render(state(), OWNER, labelled=False)
+    before = rendered(state(), labelled=False)
     assert labels.SERVING not in before.after[0]["spec"]["selector"] and before.root == made.root
 
 

@@ -53,7 +53,7 @@ async def served(world: World, **options: Any) -> None:
     await world.report_app()
     await world.apply(doc("Route", "r", {"host": "shop.example.com", "app": "web"}))
     for sentinel in await world.rows(tables.Sentinel):
-        await world.report_sentinel(sentinel.id, health="healthy", available=1, desired=1, image=sentinel.image)
+        await world.report_sentinel(sentinel.id, health="healthy", available=1, desired=1, image="gateway:1")
     await world.report_config("route", "keys")
 
 
