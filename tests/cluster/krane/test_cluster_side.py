@@ -19,6 +19,7 @@ from krane_world import (
     PUBLIC_KEY,
     custom,
     deployment,
+    item,
     sealed,
     sentinel,
     world,
@@ -33,6 +34,7 @@ from shoal.krane.handlers import make_handlers
 from shoal.krane.model import Newer
 from shoal.krane.objects.writer import NotOurs
 from shoal.krane.sentinels.images import GatewayImageMissing, GatewaySettings
+from shoal.krane.sentinels.waves import GatewayWaits
 from shoal.krane.unsealing import Unsealable
 from shoal.sentinel.stats import belonging
 from shoal.sync.keys import StreamKind
@@ -937,6 +939,47 @@ async def test_without_an_image_no_gateway_is_installed_and_the_error_says_where
         await handlers[StreamKind.SENTINELS].applier.apply(sentinel(2, image="registry.example/own:2"))
         made = await w.get("deployments", "apps", name="sentinel-eu-x", namespace="sentinel")
         assert made["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example/own:2"
+
+
+async def test_a_new_image_of_the_agent_reaches_one_gateway_after_the_other_and_a_bad_one_only_one():
+    async with world() as w:
+
+        def agent(image):
+            settings = GatewaySettings(image=image)
+            sides = make_handlers(w.client, clock=RealClock(), random=lambda: 0.5, gateways=settings)
+            return sides(OWNER, PRIVATE_KEY)[StreamKind.SENTINELS]
+
+        async def images():
+            found = (await w.of("deployments", "apps").list(Scope(namespace="sentinel"))).items
+            return [each["spec"]["template"]["spec"]["containers"][0]["image"] for each in found]
+
+        first = sentinel(1, image="", replicas=1)
+        fields = {"sentinel": "snt_2", "workspace": "ws_1", "environment": "env_2", "name": "sentinel-eu-y"}
+        other = item("sentinel/snt_2", 2, "sentinel", pb.SentinelState(**fields, replicas=1, region="eu"))
+        old = agent("shoal:1").applier
+        await old.apply(first)
+        await old.apply(other)
+        upgraded = agent("shoal:2")
+        task = asyncio.create_task(upgraded.observer.run(lambda key: None), name="observer")
+        try:
+            await eventually(
+                lambda: (
+                    upgraded.observer.synced
+                    and all(upgraded.observer.report(each.key).running_image == "shoal:1" for each in (first, other))
+                )
+            )
+            w.player.play = lambda pod: Play.RUNNING  # the new image never becomes ready
+            await upgraded.applier.apply(first)
+            with pytest.raises(GatewayWaits, match="sentinel-eu-x"):
+                await upgraded.applier.apply(other)
+            assert await images() == ["shoal:2", "shoal:1"]
+            w.player.play = lambda pod: Play.READY
+            w.player.replay()
+            await eventually(lambda: upgraded.observer.report(first.key).running_image == "shoal:2")
+            await upgraded.applier.apply(other)
+            assert await images() == ["shoal:2", "shoal:2"]
+        finally:
+            await cancel_all(task)
 
 
 async def test_where_nodes_run_programs_gateways_need_no_image():

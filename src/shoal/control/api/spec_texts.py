@@ -61,6 +61,7 @@ _SCOPES: Texts = {
         "sentinel": "How its gateways are made",
         "rollout": "The defaults of its apps; a field that an app has replaces the one here as a whole",
         "imagePullSecrets": "Secrets with SERVER, USERNAME and PASSWORD of image registries, for its apps that name none",
+        "gateway": "off: the environment has no gateways, whatever routes it has; on if left out",
     },
     "EnvironmentGateways": {
         "image": "The image that gateways run; that of the agent if left out",

@@ -12,7 +12,7 @@ from shoal.control.domain.kinds.places import SERVICES
 from shoal.control.domain.kinds.rollout import ON_FAILURE
 from shoal.control.domain.kinds.rollout_checks import CHECKS, FORMATS, MAX_CHECKS, MOST_REQUESTS, OCCASIONS
 from shoal.control.domain.kinds.rollout_steps import DAYS, MAX_COUNT, MAX_STEPS, MAX_WAVES
-from shoal.control.domain.kinds.scopes import MAX_GATEWAYS
+from shoal.control.domain.kinds.scopes import GATEWAY, MAX_GATEWAYS
 from shoal.control.rollout.strategy import STRATEGIES
 
 T = TypeVar("T")
@@ -222,6 +222,7 @@ class EnvironmentSpec(Part):
     sentinel: Maybe[EnvironmentGateways] = UNSET
     rollout: Annotated[Maybe[RolloutFields], Meta(description="The defaults of its apps")] = UNSET
     imagePullSecrets: Names = UNSET
+    gateway: Maybe[bool | Literal[GATEWAY]] = UNSET  # type: ignore[valid-type]
 
 
 class SecretSpec(Part):

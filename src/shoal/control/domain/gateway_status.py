@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shoal.control.database import tables
+from shoal.control.domain.gateway_images import FAULT
 from shoal.control.domain.silence import LOST, silence_of
 from shoal.control.domain.status import StatusFacts, place_status
 from shoal.sync.keys import Place
@@ -56,6 +57,8 @@ def _judge(sentinel: tables.Sentinel, desired: tables.Desired | None, facts: Sta
     available, desired_replicas = sentinel.available_replicas, sentinel.desired_replicas
     if health not in GOOD or (health != "paused" and fault and available < desired_replicas):
         return health, f"{available} of {desired_replicas} replicas are available{why}"
+    if worse := sentinel.annotations.get(FAULT):
+        return health, worse
     if sentinel.deploy_status == "progressing" and health != "paused":
         text = found["message"] if found and found["message"] else "its newest version is being rolled out"
         return health, f"{text}{why}"

@@ -1,4 +1,5 @@
-"""Gateways (sentinels) of environments: made with the first ready deployment in a region, removed with the last.
+"""Gateways (sentinels) of environments: made in a region once something of the environment is ready there and it has a
+route, removed with the last deployment. An environment may have none at all.
 
 An environment is *served* at a place when its set of keys is wanted there; its routes and policies are wanted at the
 same places. Where the region has a shared sentinel the environment is served by that one, else it gets its own, on the
@@ -67,19 +68,23 @@ async def settle(work: PendingWork, environment: tables.Environment, ready: Mapp
     """Make the gateways of an environment fit what runs in it. ``ready`` is by region; doing it twice does nothing."""
     present = await _present(work, environment.id)
     own, shared = await _sentinels(work, environment)
+    spec = read_environment(Reader(environment.spec, "spec", []))
+    if not spec.gateway:
+        shared = {}
     for sentinel in list(own.values()):
-        if sentinel.region_id not in present and MADE_BY in sentinel.annotations:
+        if MADE_BY in sentinel.annotations and not (spec.gateway and sentinel.region_id in present):
             await remove(work, sentinel)
             del own[sentinel.region_id]
     served = set(await work.places_of("keys", environment.id))
-    settings = read_environment(Reader(environment.spec, "spec", [])).sentinel
+    may_have = spec.gateway and await _has_route(work, environment.id)
+    settings = spec.sentinel
     kept: set[Place] = set()
     for region_id, at in sorted(ready.items()):
         if region_id in own:
             await _follow(work, own[region_id], at, present.get(region_id, set()))
         elif settings.shared and region_id in shared:
             kept.add(_place(shared[region_id]))
-        else:
+        elif may_have:
             own[region_id] = await _create(work, environment, region_id, at, settings)
     for sentinel in own.values():
         kept |= {_place(sentinel), *await work.places_of("sentinel", sentinel.id)}
@@ -313,6 +318,11 @@ def sentinel_name(name: str, sentinel_id: str) -> str:
     return cluster_name(f"sentinel-{name}", sentinel_id)
 
 
+async def _has_route(work: PendingWork, environment_id: str) -> bool:
+    found = select(tables.Route.id).where(tables.Route.environment_id == environment_id).limit(1)
+    return await work.session.scalar(found) is not None
+
+
 async def _present(work: PendingWork, environment_id: str) -> dict[str, set[str]]:
     """By region, the clusters on which the environment has something."""
     query = (
@@ -388,7 +398,7 @@ async def _create(
         object_id=sentinel_id,
         name=f"{environment.name}/{at.region}",
         reason="Created",
-        message="the first deployment of the environment is ready in the region",
+        message="a deployment of the environment is ready in the region, and it has a route",
         region=at.region,
     )
     return sentinel

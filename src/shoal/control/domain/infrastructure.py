@@ -7,7 +7,7 @@ from typing import Any, cast
 from sqlalchemy import select
 
 from shoal.control.database import tables
-from shoal.control.domain import apps, gateways
+from shoal.control.domain import apps, gateways, readiness
 from shoal.control.domain.kind_handlers import ApplyRequest, KindHandler
 from shoal.control.domain.kinds.places import ClusterSpec, RegionObject, SentinelSpec
 from shoal.control.domain.model import GROUP, ObjectRef
@@ -138,7 +138,7 @@ class SentinelHandler(KindHandler):
             )
         await gateways.remove(work, sentinel)
         for environment_id in served:
-            await apps.settle_environment(work, environment_id)
+            await readiness.settle_gateways(work, environment_id)
         return []
 
     async def _served(self, work: PendingWork, sentinel: tables.Sentinel, at: Place) -> list[str]:

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from shoal.base.ids import new_token, token_digest
 from shoal.control.database import tables
-from shoal.control.domain import apps, deployments, gateways, namespaces
+from shoal.control.domain import apps, deployments, gateway_images, gateways, namespaces, readiness
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.fingerprints import FingerprintKey
 from shoal.control.domain.hosts import PREVIEW_HOST, preview_host_of
@@ -116,6 +116,12 @@ class EnvironmentHandler(KindHandler):
             "project_id": request.within.project_id,
             "namespace": cluster_name(name, new_id, most=MAX_NAMESPACE),
         }
+
+    async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:
+        if before is not None and before.get("gateway") != row.spec.get("gateway"):
+            await readiness.settle_gateways(work, row.id)
+        if before is not None and _gateway_image(before) != _gateway_image(row.spec):
+            await gateway_images.advance(work, cast(tables.Environment, row))
 
     async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
         assert isinstance(row, tables.Environment)
@@ -291,7 +297,15 @@ class RouteHandler(_InEnvironment):
         return {**await super().columns(work, request, row, new_id), "host": cast(RouteSpec, request.doc.spec).host}
 
     async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:
-        await gateways.config_changed(work, "route", cast(tables.Route, row))
+        route = cast(tables.Route, row)
+        await gateways.config_changed(work, "route", route)
+        if before is None and await self._is_first(work, route):
+            await readiness.settle_gateways(work, route.environment_id)
+
+    async def _is_first(self, work: PendingWork, route: tables.Route) -> bool:
+        """An environment gets its gateways with its first route."""
+        here = tables.Route.environment_id == route.environment_id, tables.Route.id != route.id
+        return await work.session.scalar(select(tables.Route.id).where(*here).limit(1)) is None
 
     async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
         await work.unwant_everywhere("route", row.id)
@@ -435,6 +449,10 @@ class CredentialHandler(_SealedHandler):
         if users and not cascade:
             raise _in_use(row, f"rollouts use it: {_some(users)}; change them first, or delete with cascade")
         return await super().delete(work, row, within, cascade=cascade)
+
+
+def _gateway_image(spec: dict[str, Any]) -> Any:
+    return (spec.get("sentinel") or {}).get("image")
 
 
 def _secrets_of(spec: AppSpec, defaults: tuple[str, ...]) -> tuple[str, ...]:

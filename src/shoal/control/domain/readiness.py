@@ -23,7 +23,7 @@ from shoal.base.ids import Ids
 from shoal.control.database import tables
 from shoal.control.database.tables import Deployment, Desired, Sentinel, Topology
 from shoal.control.database.transaction import Tx
-from shoal.control.domain import apps, broken, candidates, gateways, moves
+from shoal.control.domain import apps, broken, candidates, gateway_images, gateways, moves
 from shoal.control.domain.app_facts import KnownApp, load_apps
 from shoal.control.domain.deployments import want_row
 from shoal.control.domain.exchange import say
@@ -71,6 +71,7 @@ async def after_sentinel_report(tx: Tx, keys: set[str], *, defaults: GatewayDefa
         rows = await tx.session.scalars(select(Sentinel).where(Sentinel.id.in_(sentinels)))
         for sentinel in list(rows):
             await _sentinel_reported(work, sentinel)
+            await gateway_images.reported(work, sentinel)
     if routes := named.get("route"):
         await gateways.heard(tx.session, sorted(routes))
         waiting = await _waiting_for(tx, sorted(routes))
@@ -175,6 +176,17 @@ async def _check_deadline(work: PendingWork, known: KnownApp, newest: Deployment
         text += " and gets no requests: it is stopped"
         await engine.advance(work, known)
     say(work, known, "Failed", text + (f" ({why})" if why else ""), warning=True)
+
+
+async def settle_gateways(work: PendingWork, environment_id: str) -> None:
+    """Gateways of what is ready, after a user has changed what they depend on: a route, a setting, a gateway that was
+    deleted. What has to go goes too."""
+    await work.flush()
+    await work.session.flush()
+    await apps.settle_environment(work, environment_id)
+    ids = list(await work.session.scalars(select(tables.App.id).where(tables.App.environment_id == environment_id)))
+    if ids:
+        await _settle(work, await load_apps(work.session, ids))
 
 
 async def _settle(work: PendingWork, known: Sequence[KnownApp]) -> None:

@@ -19,6 +19,7 @@ from shoal.krane.sentinels.images import GatewaySettings, chosen_image
 from shoal.krane.sentinels.install import Installation
 from shoal.krane.sentinels.render import NAMESPACE_SENTINEL, SERVING_LABEL, check, entry_name, peers_name, render
 from shoal.krane.sentinels.serving import demands_label
+from shoal.krane.sentinels.waves import GatewayWaits, ImageWaves, image_in
 from shoal.krane.unsealing import Unseal
 from shoal.kube.objects import Obj
 from shoal.sync.keys import split_key
@@ -57,6 +58,7 @@ class SentinelApplier:
         self._installation = installation
         self._open_secret = open_secret
         self._addresses: dict[str, str] = {}  # of the Services, by key, as they were last seen
+        self._waves = ImageWaves()
         self._asked: dict[str, str] = {}  # those that were asked for when a Service was made again
 
     async def apply(self, item: pb.Item) -> None:
@@ -113,6 +115,10 @@ class SentinelApplier:
         rendered = render(state, self._owner, settings, entry)
         wants = (*rendered.before, rendered.root, *rendered.after)
         group = await self._group(item, wants)
+        blocker, now = self._blocker(key, state, settings.image, image_in(group.live(ROOT.kind))), settings.image
+        if blocker:
+            settings = replace(settings, image=image_in(group.live(ROOT.kind)))
+            rendered = render(state, self._owner, settings, entry)
         live = group.live(_SERVICE)
         if live is not None and not demands_label(live) and not await self._label_pods(live):
             rendered = render(state, self._owner, settings, entry, labelled=False)
@@ -127,7 +133,22 @@ class SentinelApplier:
             written = await group.write(rendered.before, rendered.root, rendered.after)  # another Service has it by now
         service = group.live(_SERVICE) or {}
         self._addresses[key] = (service.get("spec") or {}).get("clusterIP") or ""
+        if blocker:
+            self._memory.remember(key, written)
+            raise GatewayWaits(f"gets the image {now} when gateway {blocker} runs its own in all replicas")
         return written
+
+    def _blocker(self, key: str, state: pb.SentinelState, image: str, before: str) -> str:
+        """The gateway that this one waits for before it gets the agent's new image."""
+        if not before or before == image or state.image.strip():
+            return ""
+        seen = self._memory.caches.get(ROOT.kind)
+        if seen is None or not seen.synced.is_set():
+            return "(not listed yet)"
+        blocker = self._waves.blocker(key, seen)
+        if not blocker:
+            self._waves.begins(key, image)
+        return blocker
 
     async def _forbids_root(self) -> bool:
         namespace = await self._writer.get(_NAMESPACES, "", NAMESPACE_SENTINEL)

@@ -75,6 +75,11 @@ def an_app(name: str = "web", *, regions: tuple[str, ...] = ("eu",), replicas: i
     return doc("App", name, {"image": "shop/web:1", "topology": topology, **spec})
 
 
+def a_route(name: str = "front", app: str = "web") -> dict[str, Any]:
+    """With it an environment gets gateways."""
+    return doc("Route", name, {"host": f"{name}.example", "app": app})
+
+
 def ref(kind: str, name: str) -> ObjectRef:
     if kind in ("App", "Route", "Policy", "ApiKey", "Secret", "Credential"):
         return ObjectRef(kind, name, "shop", "prod")

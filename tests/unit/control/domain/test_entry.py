@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from fleet_world import ADMIN, World, a_fleet, an_app, doc
+from fleet_world import ADMIN, World, a_fleet, a_route, an_app, doc
 
 from shoal.control.database import tables
 from shoal.control.database.tables import GatewayCertificate
@@ -66,6 +66,7 @@ async def test_gateways_of_a_workspace_get_one_and_are_sent_again_when_it_change
         await world.fleet.sweep()
         assert await certificates(world) == []  # nobody needs one
         await world.apply(an_app(regions=("eu", "us")))
+        await world.apply(a_route())
         await world.report_app()
         before = await world.numbers()
         await world.fleet.sweep()
@@ -93,6 +94,7 @@ async def test_gateways_of_a_workspace_get_one_and_are_sent_again_when_it_change
 async def test_a_region_says_how_its_gateways_are_reached_and_they_are_sent_again(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await world.apply(an_app(regions=("eu", "us")))
+        await world.apply(a_route())
         await world.report_app()
         before = await world.numbers()
         told = {"gateways": {"service": "NodePort", "entries": ["203.0.113.7:31043", "[2001:db8::7]:31043"]}}
@@ -107,6 +109,7 @@ async def test_a_region_says_how_its_gateways_are_reached_and_they_are_sent_agai
 async def test_when_a_gateway_goes_its_peers_are_told(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await world.apply(an_app(regions=("eu", "us")))
+        await world.apply(a_route())
         await world.report_app()
         gateways = {row.name: row for row in await world.rows(tables.Sentinel)}
         before = {row.key: row.number for row in await world.rows(tables.Desired, tables.Desired.kind == "sentinel")}

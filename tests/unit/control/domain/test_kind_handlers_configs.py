@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from fleet_world import ADMIN, World, a_fleet, an_app, doc, ref
+from fleet_world import ADMIN, World, a_fleet, a_route, an_app, doc, ref
 
 from shoal.control.database import tables
 from shoal.control.domain.routing import read_targets, resolve_route
@@ -115,6 +115,7 @@ async def test_a_key_is_shown_once_and_only_its_digest_is_kept(tmp_path: Path) -
 async def test_a_key_that_is_disabled_is_revoked_and_gateways_are_told(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
+        await world.apply(a_route())
         await world.report_app()
         await world.apply(doc("ApiKey", "ci", {"expiresAt": "2030-01-01T00:00:00Z"}))
         assert (await world.rows(tables.ApiKey))[0].expires_at == 1893456000000

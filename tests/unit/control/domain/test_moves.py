@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fleet_world import ADMIN, a_fleet, an_app, doc, ref
+from fleet_world import ADMIN, a_fleet, a_route, an_app, doc, ref
 
 from shoal.control.database import tables
 from shoal.sync.versions import Version, read_cursor
@@ -32,6 +32,7 @@ async def test_what_a_gateway_that_moved_leaves_behind_is_removed_without_a_pers
 async def test_a_move_to_another_shard_of_the_same_cluster_leaves_the_gateway_where_it_is(tmp_path: Path) -> None:
     async with a_fleet(tmp_path, clusters={"eu1": ("eu", {"shards": ["a", "b"]})}) as world:
         await world.apply(an_app())
+        await world.apply(a_route())
         await world.report_app()
         (row,) = await world.topology()
         before = (await world.rows(tables.Sentinel))[0]
@@ -70,6 +71,7 @@ async def test_a_revision_becomes_ready_when_the_region_it_waited_for_is_given_u
 
     async with a_fleet(tmp_path) as world:
         await world.apply(an_app(regions=("eu", "us"), readiness={"regions": "all"}))
+        await world.apply(a_route())
         await world.report_app(only="eu1")
         assert (await world.deployment()).status == "deploying"
         await world.apply(an_app(regions=("eu",), readiness={"regions": "all"}))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fleet_world import ADMIN, World, a_fleet, an_app, doc, ref
+from fleet_world import ADMIN, World, a_fleet, a_route, an_app, doc, ref
 from sqlalchemy import select
 
 from shoal.control.database import tables
@@ -216,7 +216,10 @@ async def test_the_gateway_goes_with_the_last_deployment_of_its_environment(tmp_
     async with a_fleet(tmp_path) as world:
         for name in ("web", "api"):
             await world.apply(an_app(name))
+            await world.apply(a_route(name, name))
             await world.report_app(name)
+        for route in ("web", "api"):
+            await world.fleet.delete(ADMIN, ref("Route", route))
         await world.fleet.delete(ADMIN, ref("App", "web"))
         assert len(await _sentinels(world)) == 1
         await world.fleet.delete(ADMIN, ref("App", "api"))
@@ -227,6 +230,7 @@ async def test_the_gateway_goes_with_the_last_deployment_of_its_environment(tmp_
 async def test_what_changes_later_is_sent_to_every_gateway_of_the_environment(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await world.apply(an_app(regions=("eu", "us")))
+        await world.apply(a_route())
         await world.report_app()
         added = await world.apply(doc("Route", "r", ROUTE))
         assert {(each.cluster, each.kind, each.action) for each in added.effects} == {
@@ -258,6 +262,7 @@ async def test_an_environment_may_insist_on_gateways_of_its_own(tmp_path: Path) 
         await world.apply(doc("Environment", "prod", settings))
         await world.apply(doc("Sentinel", "edge", {"region": "eu"}))
         await world.apply(an_app())
+        await world.apply(a_route())
         await world.report_app()
         own = [each for each in await _sentinels(world) if each.environment_id]
         assert [(each.name, each.image, each.desired_replicas) for each in own] == [("eu", "edge:7", 3)]
@@ -267,6 +272,7 @@ async def test_an_environment_may_insist_on_gateways_of_its_own(tmp_path: Path) 
 async def test_a_gateway_is_ready_by_its_own_reports(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await world.apply(an_app())
+        await world.apply(a_route())
         await world.report_app()
         sentinel = (await _sentinels(world))[0]
         good: dict[str, Any] = {

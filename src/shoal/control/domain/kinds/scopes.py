@@ -8,8 +8,10 @@ from typing import Any
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.checks import is_image, is_name, is_plain
 from shoal.control.domain.kinds.rollout import read_fields
+from shoal.errors import not_supported
 
 MAX_GATEWAYS = 100
+GATEWAY = ("on", "off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class EnvironmentSpec:
     sentinel: GatewaySettings = GatewaySettings()
     rollout: dict[str, Any] = field(default_factory=dict)  # defaults of its apps, as written
     image_pull_secrets: tuple[str, ...] = ()  # of its apps that name none themselves
+    gateway: bool = True  # whether it has gateways at all
 
 
 def read_project(spec: Reader) -> ProjectSpec:
@@ -51,9 +54,18 @@ def read_environment(spec: Reader) -> EnvironmentSpec:
         _settings(part) if part else GatewaySettings(),
         dict(written) if isinstance(written, dict) else {},
         spec.texts("imagePullSecrets", check=is_name, unique=True),
+        _gateway(spec),
     )
     spec.close()
     return made
+
+
+def _gateway(spec: Reader) -> bool:
+    """``on`` and ``off`` are true and false in YAML without quotes."""
+    value = spec.raw("gateway")
+    if value not in (None, True, False, *GATEWAY):
+        spec.note(not_supported(spec.at("gateway"), value, GATEWAY))
+    return value not in (False, GATEWAY[1])
 
 
 def _settings(part: Reader) -> GatewaySettings:
