@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from shoal.crds.shard import definitions
 from shoal.kube.objects import Obj
 from shoal.sharding.model import CONFIG_LABEL, epoch_annotation, slot_label
-from shoal.sharding.rbac import MANAGER, NAMESPACE, SHARDED_RESOURCES, TargetKind, manager_rights, worker_rights
+from shoal.sharding.rbac import MANAGER, NAMESPACE, TargetKind, manager_rights, worker_rights
 
 PORT = 8060  # of the manager's health and metrics
 WORKER_PORT = 8080  # of a built-in worker's health and metrics
@@ -34,7 +34,6 @@ def manifests(
 ) -> list[Obj]:
     """In the order in which they are applied, for these kinds and ShardedResources. Without an ``image`` there is no
     Deployment of the manager: it runs elsewhere, or another one with this ``service_account`` is its Deployment."""
-    kinds = (SHARDED_RESOURCES, *kinds)
     made = [
         *definitions(),
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},

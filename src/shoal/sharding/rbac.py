@@ -1,7 +1,8 @@
 """RBAC rules of a manager and its workers, as data: the least they need.
 
 The manager has rights in the whole cluster, since ShardConfigs and their targets may be in any namespace. A worker has
-rights in the namespace of its config and, in all namespaces, on the kinds that the administrator names.
+rights in the namespace of its config and, in all namespaces, on the kinds that the administrator names: in a role for
+each kind.
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ class TargetKind:
     plural: str
     controlled: bool = False
     verbs: tuple[str, ...] = ()  # that workers need; empty: those that the SDK uses
+
+    @property
+    def role(self) -> str:
+        """The end of the names of its roles: each kind has its own, so that manifests for other kinds, applied later,
+        take no rights away."""
+        name = f"{self.plural}.{self.group}".rstrip(".")
+        return f"{name}-controlled" if self.controlled else name
 
     @property
     def work_verbs(self) -> tuple[str, ...]:
@@ -87,19 +95,26 @@ def manager_rights(
 ) -> list[Obj]:
     """The manager's account and its roles."""
     account = _object("v1", "ServiceAccount", service_account, namespace)
-    return [
+    made = [
         account,
-        *_granted(MANAGER, "", (*MANAGER_RULES, *sweep_rules(kinds)), account),
+        *_granted(MANAGER, "", (*MANAGER_RULES, *sweep_rules((SHARDED_RESOURCES,))), account),
         *_granted(MANAGER, namespace, ELECTION_RULES, account),
     ]
+    for kind in kinds:
+        made += _granted(f"{MANAGER}-{kind.role}", "", sweep_rules((kind,)), account)
+    return made
 
 
 def worker_rights(kinds: Sequence[TargetKind] = (), *, namespace: str = "default") -> list[Obj]:
     """The account of the workers of a namespace. Their objects may be in any namespace."""
     account = _object("v1", "ServiceAccount", WORKER, namespace)
-    made = [account, *_granted(WORKER, namespace, WORKER_RULES, account)]
-    if kinds:
-        made += _granted(f"{WORKER}-{namespace}", "", target_rules(kinds), account)
+    made = [
+        account,
+        *_granted(WORKER, namespace, WORKER_RULES, account),
+        *_granted(f"{WORKER}-{namespace}", "", target_rules((SHARDED_RESOURCES,)), account),
+    ]
+    for kind in kinds:
+        made += _granted(f"{WORKER}-{namespace}-{kind.role}", "", target_rules((kind,)), account)
     return made
 
 

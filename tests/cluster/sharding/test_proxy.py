@@ -107,6 +107,11 @@ async def test_a_controller_sees_and_writes_its_share(tmp_path: Path) -> None:
             await websites(client).patch("s0", {"spec": {"page": "new"}}, "default")
             await websites(client).patch("s0", {"status": {"ready": 1}}, "default", subresource="status")
             assert epoch_of(await world.sites.get("s0", "default"), CONFIG) == 5
+            seen = [await websites(client).get("s0", "default"), *(await websites(client).list()).items]
+            seen.append(await websites(client).patch("s0", {"spec": {"page": "new"}}, "default"))
+            assert [each for each in seen if "annotations" in each["metadata"]] == [], (
+                "a change that is none of its own"
+            )
             with pytest.raises(Conflict, match="belongs to another shard"):
                 await websites(client).patch("s2", {"spec": {"page": "new"}}, "default")
             with pytest.raises(Conflict, match="resourceVersion"):

@@ -76,6 +76,26 @@ def allowed(rules: Any) -> set[Use]:
     }
 
 
+def test_manifests_of_other_kinds_take_no_rights_away() -> None:
+    """As two administrators apply them, each for the kinds of one controller."""
+    objects: dict[tuple[str, str, str], Any] = {}
+    for kinds in (KINDS, [rbac.TargetKind("example.com", "tenants"), rbac.TargetKind("", "configmaps")]):
+        for obj in manifests(kinds, worker_namespaces=[NAMESPACE]):
+            about = obj["metadata"]
+            objects[obj["kind"], about.get("namespace", ""), about["name"]] = obj
+
+    def rights(account: str) -> set[Use]:
+        found: set[Use] = set()
+        for obj in objects.values():
+            if obj["kind"] == "ClusterRoleBinding" and obj["subjects"][0]["name"] == account:
+                found |= allowed(objects["ClusterRole", "", obj["roleRef"]["name"]]["rules"])
+        return found
+
+    everything = [*KINDS, rbac.TargetKind("example.com", "tenants"), rbac.TargetKind("", "configmaps")]
+    assert allowed(rbac.sweep_rules(everything)) <= rights(rbac.MANAGER)
+    assert allowed(rbac.target_rules(everything)) <= rights(rbac.WORKER)
+
+
 async def prepared(w: World, objects: list[Any]) -> None:
     for obj in objects:
         resource = w.client.of(builtin(obj["kind"], obj["apiVersion"].rpartition("/")[0]))

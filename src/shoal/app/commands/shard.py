@@ -109,7 +109,10 @@ def manifests(
         list[str] | None, typer.Option(help="namespace of ShardConfigs and workers; may be repeated; default `default`")
     ] = None,
     image: Annotated[str, typer.Option(help="image of the manager; default: no Deployment of the manager")] = "",
-    epochs: Annotated[str, typer.Option(help="name of a ShardConfig; adds the policy that refuses late writes")] = "",
+    epochs: Annotated[
+        list[str] | None,
+        typer.Option(help="name of a ShardConfig; adds the policy that refuses late writes; may be repeated"),
+    ] = None,
     webhook: Annotated[str, typer.Option(help="name of a ShardConfig; adds the webhook that assigns slots")] = "",
     webhook_url: Annotated[str, typer.Option(help="URL of the manager's webhook, https://HOST:PORT")] = "",
     webhook_ca: Annotated[Path | None, typer.Option(help="CA of the webhook's certificate, PEM")] = None,
@@ -129,7 +132,8 @@ def manifests(
     if epochs:
         if not kinds:
             raise ConfigError("--epochs needs at least one --kind: the policy guards its objects")
-        made += epoch_policy(epochs, kinds)
+        for name in dict.fromkeys(epochs):
+            made += epoch_policy(name, kinds)
     if webhook:
         if not kinds or not webhook_url or webhook_ca is None:
             raise ConfigError("--webhook needs --kind, --webhook-url and --webhook-ca")

@@ -31,6 +31,13 @@ class SlotCounts:
         if len(names) < _NAMES_PER_SLOT:
             names.append(name)
 
+    def remove(self, slot: int, name: str) -> None:
+        """An object that was added did not get the slot."""
+        self.counts[slot] -= 1
+        names = self.names.get(slot, [])
+        if name in names:
+            names.remove(name)
+
     def merge(self, other: SlotCounts) -> None:
         for slot, count in enumerate(other.counts):
             self.counts[slot] += count

@@ -8,6 +8,7 @@ the leader sweeps.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -85,6 +86,8 @@ class TargetSweep:
         self._rescan = asyncio.Event()  # unassigned objects have to be listed again
         self._failed = False  # whether assigning a slot failed
         self.counts = SlotCounts()
+        self._listed = 0  # the revision that they are of; what got its slot later was added
+        self._given: list[tuple[int, int, str]] | None = None  # while a list is read: revision, slot and name
 
     async def run(self) -> None:
         """Until cancelled. Waits for the kind if the server does not serve it yet."""
@@ -210,8 +213,10 @@ class TargetSweep:
             return
         target = self._target
         slot = self._shared.chooser.choose(spec, self._shared.entries, target.group, target.kind, obj)
+        chosen = self._shared.memory.objects  # counts it from now on
+        name, revision = shown_name(obj, self._shared.key.namespace), 0
         try:
-            await self._label(resource, obj, slot)
+            revision = await self._label(resource, obj, slot)
         except (Conflict, NotFound):
             return  # the watch shows its current state
         except LostLease:  # the next leader assigns it, or this one if it still leads
@@ -222,6 +227,22 @@ class TargetSweep:
             log.warning("assigning a slot failed", key=str(key_of(obj)), reason=str(error))
             self._failed = True
             self._rescan.set()
+        finally:
+            self._count(slot, name, revision, chosen)
+
+    def _count(self, slot: int, name: str, revision: int, chosen: SlotCounts) -> None:
+        """Count an object once, whether the last list has it or not; ``revision`` is 0 when it did not get the slot."""
+        now = self._shared.memory.objects
+        if not revision:
+            if now is chosen:
+                now.remove(slot, name)
+            return
+        if self._given is not None:
+            self._given.append((revision, slot, name))
+        if revision > self._listed:
+            self.counts.add(slot, name)
+            if now is not chosen:  # made of other counts meanwhile
+                now.add(slot, name)
 
     def _selected(self, obj: Obj) -> bool:
         namespace = obj["metadata"].get("namespace")
@@ -230,11 +251,13 @@ class TargetSweep:
         found = self._deps.namespaces.cache.get(ObjectKey("", namespace))
         return found is not None and self._namespaces.matches(found["metadata"].get("labels") or {})
 
-    async def _label(self, resource: MetadataClient, obj: Obj, slot: int) -> None:
+    async def _label(self, resource: MetadataClient, obj: Obj, slot: int) -> int:
+        """The revision at which the object got the slot."""
         about = obj["metadata"]
         patch = label_patch(obj, self._config, slot)
-        await resource.patch(about["name"], patch, about.get("namespace") or "")
+        made = await resource.patch(about["name"], patch, about.get("namespace") or "")
         self._deps.metrics.assignments.labels("sweep").inc()
+        return _number(made["metadata"].get("resourceVersion", ""))
 
     # all objects, periodically
 
@@ -250,14 +273,22 @@ class TargetSweep:
             await self._clock.sleep(pause_s)
 
     async def _round(self, resource: MetadataClient) -> None:
-        counts = SlotCounts(known=True)
+        counts, listed = SlotCounts(known=True), 0
         scope = Scope(label_selector=_both(slot_label(self._config), self._selector))
-        async for page in resource.pages(scope, limit=_PAGE):
-            for obj in page.items:
-                slot = slot_of(obj, self._config)
-                if slot is not None:
-                    counts.add(slot, shown_name(obj, self._shared.key.namespace))
-        self.counts = counts
+        self._given = given = []
+        try:
+            async for page in resource.pages(scope, limit=_PAGE):
+                listed = listed or _number(page.resource_version)
+                for obj in page.items:
+                    slot = slot_of(obj, self._config)
+                    if slot is not None:
+                        counts.add(slot, shown_name(obj, self._shared.key.namespace))
+        finally:
+            self._given = None
+        for revision, slot, name in given:  # while the list was read, and not in it
+            if revision > listed:
+                counts.add(slot, name)
+        self.counts, self._listed = counts, listed
         self._shared.counted()
         for controlled in self._target.controlled:
             await self._children(resource, controlled)
@@ -291,6 +322,11 @@ class TargetSweep:
                 slot = slot_of(owner, self._config)
                 if slot is not None and owner["metadata"]["uid"] == reference["uid"]:
                     await self._label(resource, child, slot)
+
+
+def _number(revision: str) -> int:
+    """Revisions of one resource rise; text that is no number counts as later than every list."""
+    return int(revision) if revision.isdecimal() else sys.maxsize
 
 
 def _both(text: str, selector: Selector) -> str:

@@ -1,4 +1,5 @@
-"""Reads through the proxy: lists and watches of sharded kinds show only the shard's objects; other reads are unchanged.
+"""Reads through the proxy: lists and watches of sharded kinds show only the shard's objects, and none shows the epochs
+of their owners; reads of other kinds are unchanged.
 
 A watch that continued while slots move would miss the objects of new slots: they existed before, so no event shows
 them. A move therefore ends the watches of sharded kinds with 410, which makes clients list again. A watch gets 410 also
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import orjson
@@ -17,7 +19,7 @@ import orjson
 from shoal.base.tasks import OwnedTasks, cancel_all
 from shoal.client import Client
 from shoal.client.transport import StreamReply
-from shoal.sharding.model import SLOTS, slot_label, slot_selector
+from shoal.sharding.model import SLOTS, epoch_annotation, slot_label, slot_selector
 
 _REMEMBERED = 50_000
 _NO_SLOT = "none"  # a slot that no object has
@@ -31,12 +33,40 @@ GONE = {
 }  # fmt: skip
 
 
+def without_epoch(body: bytes, config: str) -> bytes:
+    """An object, a list, a table or an event, without the annotation that shards write: a controller that does not know
+    it must not take a new epoch for a change of its object."""
+    name = epoch_annotation(config)
+    if name.encode() not in body:
+        return body
+    try:
+        found = orjson.loads(body)
+    except ValueError:
+        return body
+    return orjson.dumps(_without(found, name))
+
+
+def _without(found: Any, name: str) -> Any:
+    for part in ("items", "rows"):
+        if isinstance(found.get(part), list):
+            return {**found, part: [_without(each, name) for each in found[part]]}
+    if isinstance(found.get("object"), dict):
+        return {**found, "object": _without(found["object"], name)}
+    about = found.get("metadata")
+    notes = about.get("annotations") if isinstance(about, dict) else None
+    if not isinstance(notes, dict) or name not in notes:
+        return found
+    kept = {key: value for key, value in notes.items() if key != name}
+    rest = {key: value for key, value in about.items() if key != "annotations"}
+    return {**found, "metadata": {**rest, "annotations": kept} if kept else rest}
+
+
 class VisibleSlots:
     """The slots that the proxy shows. Each change begins a new *generation*; a client cannot continue in one generation
     from a resourceVersion of another."""
 
     def __init__(self, config: str) -> None:
-        self._config = config
+        self.config = config
         self._slots: frozenset[int] = frozenset()
         self._told: OrderedDict[str, int] = OrderedDict()  # resourceVersion -> generation
         self._changed = asyncio.Event()
@@ -66,13 +96,13 @@ class VisibleSlots:
     def narrowed(self, query: str) -> str:
         """The query of a list or a watch, limited to the visible slots."""
         params = parse_qsl(query, keep_blank_values=True)
-        label = slot_label(self._config)
+        label = slot_label(self.config)
         if not self._slots:
             share = f"{label}={_NO_SLOT}"
         elif len(self._slots) == SLOTS:
             share = label
         else:
-            share = slot_selector(self._config, self._slots)
+            share = slot_selector(self.config, self._slots)
         asked = [value for name, value in params if name == "labelSelector" and value]
         others = [(name, value) for name, value in params if name != "labelSelector"]
         return urlencode([*others, ("labelSelector", ",".join([*asked, share]))])
@@ -103,7 +133,7 @@ async def narrowed_watch(client: Client, path: str, query: str, share: VisibleSl
             about = (orjson.loads(line).get("object") or {}).get("metadata") or {}
             if about.get("resourceVersion"):
                 share.tell(about["resourceVersion"], generation)
-            yield line + b"\n"
+            yield without_epoch(line, share.config) + b"\n"
         yield orjson.dumps(GONE) + b"\n"
     finally:
         await tasks.close()

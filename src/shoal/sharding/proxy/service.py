@@ -17,7 +17,7 @@ from shoal.client.transport import Reply
 from shoal.errors import ApiError, Conflict, Expired, ServiceUnavailable, TooLarge, Unauthorized
 from shoal.sharding.proxy.kinds import Kinds
 from shoal.sharding.proxy.load import ProxyLoad
-from shoal.sharding.proxy.reading import VisibleSlots, narrowed_watch, unnarrowed
+from shoal.sharding.proxy.reading import VisibleSlots, narrowed_watch, unnarrowed, without_epoch
 from shoal.sharding.proxy.requests import target_of
 from shoal.sharding.proxy.writing import ProxyWrites
 from shoal.sharding.worker import OwnershipLost
@@ -56,8 +56,10 @@ class _Call:
         asked = [part for part in self.headers.get("accept", "").split(",") if "json" in part or "*/*" in part]
         return {"accept": ",".join(asked) or _JSON}
 
-    async def reply(self, reply: Reply) -> None:
-        await answer(self.send, reply.status, reply.body, reply.headers.get("content-type", _JSON))
+    async def reply(self, reply: Reply, config: str = "") -> None:
+        """``config``: without its epochs."""
+        body = without_epoch(reply.body, config) if config else reply.body
+        await answer(self.send, reply.status, body, reply.headers.get("content-type", _JSON))
 
     async def stream(self, pieces: AsyncGenerator[bytes, None]) -> None:
         """Until the pieces end or the client disconnects. The first piece may be empty. It comes once the server has
@@ -112,9 +114,10 @@ def make_app(
         if kind is None or target is None:
             await _pass(call)
         elif call.method not in _READING:
-            await call.reply(await writes.write(call.method, target, kind, call.query, call.headers, call.body))
+            reply = await writes.write(call.method, target, kind, call.query, call.headers, call.body)
+            await call.reply(reply, share.config)
         elif target.name:
-            await _pass(call)
+            await _pass(call, share.config)
         elif call.watches:
             await call.stream(narrowed_watch(client, call.path, call.query, share))
         else:
@@ -129,19 +132,18 @@ def make_app(
             if dict(parse_qsl(call.query)).get("continue") and not share.continues(version):
                 raise Expired("the shard's slots have changed since the first page: list again")
             share.tell(version, generation)
-        await call.reply(reply)
+        await call.reply(reply, share.config)
 
-    async def _pass(call: _Call) -> None:
+    async def _pass(call: _Call, config: str = "") -> None:
         """Requests for kinds that are not sharded are forwarded unchanged, with the worker's own rights."""
         if call.streams:
             await call.stream(unnarrowed(client, call.whole, call.accept))
             return
         kind = call.headers.get("content-type", _JSON)
-        await call.reply(
-            await client.send(
-                call.method, call.whole, body=call.body or None, content_type=kind, headers=call.accept, retry=False
-            )
+        reply = await client.send(
+            call.method, call.whole, body=call.body or None, content_type=kind, headers=call.accept, retry=False
         )
+        await call.reply(reply, config)
 
     return app
 
