@@ -275,7 +275,8 @@ class TargetSweep:
     async def _round(self, resource: MetadataClient) -> None:
         counts, listed = SlotCounts(known=True), 0
         scope = Scope(label_selector=_both(slot_label(self._config), self._selector))
-        self._given = given = []
+        given: list[tuple[int, int, str]] = []
+        self._given = given
         try:
             async for page in resource.pages(scope, limit=_PAGE):
                 listed = listed or _number(page.resource_version)
