@@ -108,6 +108,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "actual deployments following working",
         "reports resync sentinels",
         "controller handlers rbac",
+        "upgrade",
         "agent",
     ),
     "kube": (

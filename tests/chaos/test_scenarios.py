@@ -29,6 +29,7 @@ from shoal.krane.agent import Agent, AgentDeps
 from shoal.krane.config import JoinFile, KraneConfig, Limits
 from shoal.krane.metrics import KraneMetrics
 from shoal.krane.model import Observer, Owner, Report, StreamHandlers
+from shoal.krane.upgrade import NoUpgrade
 from shoal.sync.keys import StreamKind
 from shoal.testing.broken_fleet import broken_fleet
 from shoal.testing.databases import PostgresServer, RedisServer
@@ -230,7 +231,7 @@ async def test_one_controller_loop_crashing_while_the_other_goes_on(tmp_path: Pa
                 config=KraneConfig(join=tmp_path / "join.json", dir=tmp_path / "agent", limits=Limits()),
                 join=JoinFile(url="https://127.0.0.1:1", token="t", cluster="c1", region="eu", shard="default", ca="p"),
                 plane=plane, handlers=handlers, elector=None, name="a", software="test",
-                outage=NoOutage(),
+                outage=NoOutage(), upgrade=NoUpgrade(),
                 metrics=KraneMetrics(Metrics()), clock=RealClock(), random=lambda: 0.5,
             )
         )  # fmt: skip

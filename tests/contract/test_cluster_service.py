@@ -707,6 +707,33 @@ async def test_an_agent_that_cannot_use_its_cluster_is_not_lost_and_its_reports_
             assert [each for each in told if each.startswith("Cluster")] == ["ClusterUnreachable", "ClusterReachable"]
 
 
+async def test_an_agent_is_told_the_image_of_its_cluster_and_says_what_it_runs(tmp_path: Path) -> None:
+    from sqlalchemy import select, update
+
+    from shoal.control.database.tables import Agent, Cluster
+
+    async with asyncio.timeout(60):
+        async with one_cluster(tmp_path) as (control, agent):
+
+            async def told() -> str:
+                image = pb.AgentImage(running="shoal:1", error="no rights", waiting=["shoal-krane"])
+                beat = pb.HeartbeatRequest(identity=agent.identity, image=image)
+                return (await agent.client.heartbeat(beat, headers=agent.headers)).image
+
+            assert await told() == ""
+            async with control.database.transaction() as tx:
+                spec = (await tx.session.scalars(select(Cluster))).one().spec
+                await tx.session.execute(update(Cluster).values(spec={**spec, "agentImage": "shoal:2"}))
+            await becomes(told, "shoal:2")
+
+            async def known() -> object:
+                async with control.database.reading() as session:
+                    state = (await session.scalars(select(Agent))).one().state or {}
+                return state.get("image")
+
+            await becomes(known, {"running": "shoal:1", "error": "no rights", "waiting": ["shoal-krane"]})
+
+
 async def test_two_streams_of_an_agent_fail_apart(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with one_cluster(tmp_path) as (control, agent):

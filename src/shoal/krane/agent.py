@@ -34,6 +34,7 @@ from shoal.krane.metrics import KraneMetrics
 from shoal.krane.model import ControlPlane, Fenced, MakeHandlers, Owner
 from shoal.krane.rights import with_grant
 from shoal.krane.session import AgentSession
+from shoal.krane.upgrade import Upgrade
 from shoal.reconcile.leader import Elector
 from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -59,6 +60,7 @@ class AgentDeps:
     handlers: MakeHandlers
     elector: Elector | None  # None: no standby, acts at once
     outage: Outage  # of the cluster's API server, as this process sees it
+    upgrade: Upgrade
     name: str  # of this process, unique among the standbys
     software: str
     metrics: KraneMetrics
@@ -200,6 +202,7 @@ class Agent:
             sentinels=last.get(StreamKind.SENTINELS) or self._state(StreamKind.SENTINELS),
             software=self._deps.software,
             outage=self._outage(),
+            image=self._deps.upgrade.state(),
         )
         try:
             with self._guard.calling():
@@ -216,6 +219,8 @@ class Agent:
             counts.labels("ok").inc()
             self._heard()
             self._follow_answer(answer, asked_s)
+            if self._leading:
+                await self._deps.upgrade.follow(answer.image)
 
     def _follow_answer(self, answer: pb.HeartbeatResponse, asked_s: float) -> None:
         resend = {StreamKind.DEPLOYMENTS: answer.resend_deployments, StreamKind.SENTINELS: answer.resend_sentinels}

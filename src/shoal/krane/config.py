@@ -115,9 +115,20 @@ class KraneConfig:
         1.0,
         doc="percentage of the requests through gateways to trace; 0: no traces of gateways",
     )
+    deployment: str = setting(
+        "",
+        doc="NAMESPACE/NAME of the Deployment that this agent is, which `shoal agents upgrade` may change; empty: none",
+    )
+    beside: tuple[str, ...] = setting((), doc="names of other Deployments in that namespace that are upgraded after it")
+    own_image: str = setting("", doc="image that this agent runs, as its Deployment names it")
     limits: Limits = setting(Limits(), doc="of each of the two controllers")
 
     def __post_init__(self) -> None:
+        namespace, slash, name = self.deployment.partition("/")
+        if self.deployment and (not namespace or not slash or not name or "/" in name):
+            raise ConfigError(f"deployment is {self.deployment!r}: use NAMESPACE/NAME")
+        if self.deployment and not self.own_image:
+            raise ConfigError("own_image is missing: a deployment needs it, to know whether it runs the wanted one")
         if not 0 <= self.gateway_traces_percent <= 100:
             raise ConfigError(f"gateway_traces_percent is {self.gateway_traces_percent:g}: use 0 to 100")
         if any(each.isspace() for each in self.gateway_image):

@@ -26,6 +26,7 @@ from shoal.krane.identity import Home
 from shoal.krane.metrics import KraneMetrics
 from shoal.krane.model import Fenced, Owner, StreamHandlers
 from shoal.krane.rights import GRANT
+from shoal.krane.upgrade import NoUpgrade
 from shoal.reconcile.leader import ElectionConfig, Elector, LockRecord
 from shoal.sync.digest import bucket_of
 from shoal.sync.keys import StreamKind
@@ -100,6 +101,7 @@ class World:
                 handlers=self.handlers,
                 elector=elector,
                 outage=outage or NoOutage(),
+                upgrade=NoUpgrade(),
                 name=name,
                 software="shoal/test",
                 metrics=KraneMetrics(metrics or Metrics()),

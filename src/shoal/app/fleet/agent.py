@@ -34,6 +34,7 @@ from shoal.krane.labels import FIELD_MANAGER_KRANE
 from shoal.krane.metrics import KraneMetrics
 from shoal.krane.sentinels.images import GatewaySettings
 from shoal.krane.stream import Connection, Times
+from shoal.krane.upgrade import DeploymentUpgrade, NoUpgrade, Upgrade
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,7 @@ def make_agent(
         ),
         elector=elector,
         outage=outage,
+        upgrade=_upgrade(config, lease_client, process.clock),
         name=name,
         software=f"shoal/{__version__}",
         metrics=KraneMetrics(process.metrics),
@@ -140,6 +142,13 @@ def gateway_settings(config: KraneConfig, environ: Mapping[str, str]) -> Gateway
     return GatewaySettings(
         image=config.gateway_image, pull_secret=config.gateway_pull_secret, env=gateway_env(config, environ)
     )
+
+
+def _upgrade(config: KraneConfig, client: Client, clock: Clock) -> Upgrade:
+    if not config.deployment:
+        return NoUpgrade()
+    namespace, _, name = config.deployment.partition("/")
+    return DeploymentUpgrade(client, namespace, name, config.beside, config.own_image, clock=clock)
 
 
 def gateway_env(config: KraneConfig, environ: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from shoal.errors import ConfigError
 from shoal.krane import rbac as krane
+from shoal.krane.upgrade import OWN_IMAGE
 from shoal.kube.objects import Obj
 from shoal.navigator.edge import rbac as edge
 from shoal.sharding.manifests import CONTAINER_SECURITY
@@ -113,10 +114,11 @@ def rights(plan: AgentPlan) -> list[Obj]:
 
 
 def _own_deployment() -> list[Obj]:
-    """The agent may change the image of its own Deployment, for `shoal agents upgrade`, and read its pods' state."""
+    """Krane may change the image of the agents' Deployments, for `shoal agents upgrade`."""
     group = "rbac.authorization.k8s.io"
     about = {"name": f"{KRANE}-upgrade", "namespace": NAMESPACE}
-    rules = [{"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": [KRANE], "verbs": ["get", "patch"]}]
+    names = [KRANE, EDGE, SHARD_MANAGER]
+    rules = [{"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": names, "verbs": ["get", "patch"]}]
     return [
         {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": about, "rules": rules},
         {
@@ -181,6 +183,8 @@ def _variables(name: str, plan: AgentPlan) -> list[Obj]:
     if name == KRANE:
         found["SHOAL_KRANE_GATEWAY_IMAGE"] = plan.image  # of gateways, unless they name another
         found["SHOAL_KRANE_DEPLOYMENT"] = f"{NAMESPACE}/{KRANE}"
+        found["SHOAL_KRANE_BESIDE"] = ",".join(each for each in plan.deployments if each != KRANE)
+        found[OWN_IMAGE] = plan.image
     if plan.namespaces and name == KRANE:
         found["SHOAL_KRANE_NAMESPACES"] = ",".join(plan.namespaces)
     if plan.namespaces and name == EDGE:

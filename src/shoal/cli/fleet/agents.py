@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
+from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
-from shoal.cli.fleet.kinds import ROOT
-from shoal.cli.fleet.session import NoSuchObject, opened
+from shoal.cli.fleet.kinds import ROOT, kind_called
+from shoal.cli.fleet.session import FleetSession, NoSuchObject, opened
+from shoal.cli.fleet.upgrade_plan import DEFAULT_WAVES
+from shoal.cli.fleet.upgrading import COLUMNS, AgentUpgrade, UpgradeDeps
 from shoal.cli.fleet.views import AGENT_COLUMNS, AGENT_WIDE, agent_name, agent_rows
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, put_rows
 from shoal.errors import ConfigError
 
 app = new_app(
-    "Show the agents of the clusters, and confirm deletions that they hold back.",
+    "Show the agents of the clusters, upgrade them, and confirm deletions that they hold back.",
     group=True,
     default="list",
     alone=True,
@@ -58,6 +62,55 @@ def confirm(
         typer.echo(f"{place}: confirmed; the agent continues within seconds")
     else:
         typer.echo(f"{place}: nothing is held back")
+
+
+@app.command("upgrade")
+def upgrade(
+    image: Annotated[
+        str, typer.Option(help="image that agents shall run; default: the one of an upgrade begun before")
+    ] = "",
+    waves: Annotated[
+        str, typer.Option(help="how many clusters are upgraded after each wave: numbers and percentages")
+    ] = DEFAULT_WAVES,
+    cluster: Annotated[
+        list[str] | None, typer.Option("--cluster", help="only this cluster; may be repeated; default: all")
+    ] = None,
+    deadline: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="how long the agents of a wave may take to come back")
+    ] = 600.0,
+    status: Annotated[bool, typer.Option("--status", help="show how far each cluster is, and change nothing")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show the waves, and change nothing")] = False,
+    output: Output = Format.TABLE,
+    context: ContextName = "",
+) -> None:
+    """Have the agents of clusters run another image, wave by wave. An agent first changes its own Deployment, then
+    those beside it (edge, shard manager). A wave ends when all of it runs the image. If a cluster does not come back in
+    time, the exit code is 1 and later waves stay as they are; called again, the command goes on."""
+    with opened(context) as session:
+        wanted = image or _begun(session, cluster or [])
+        deps = UpgradeDeps(
+            session=session, pause=threading.Event().wait, now_s=RealClock().monotonic,
+            say=lambda line: typer.echo(line, err=True),
+        )  # fmt: skip
+        work = AgentUpgrade(deps, wanted, deadline_s=deadline)
+        if not status and not dry_run:
+            work.run(cluster or [], waves)
+        rows = work.rows(cluster or [], waves)
+    put_rows(rows, COLUMNS, output, empty="no agent has joined")
+
+
+def _begun(session: FleetSession, clusters: Sequence[str]) -> str:
+    """The image that clusters should run already; ConfigError unless it is one."""
+    known = session.list_(kind_called("cluster"))
+    found = {
+        str(each["spec"]["agentImage"])
+        for each in known
+        if each["spec"].get("agentImage") and (not clusters or each["metadata"]["name"] in clusters)
+    }
+    if len(found) != 1:
+        said = f"clusters should run {', '.join(sorted(found))}" if found else "no upgrade was begun"
+        raise ConfigError(f"--image is missing: {said}; give --image REGISTRY/NAME:TAG")
+    return found.pop()
 
 
 def held_lines(agents: Sequence[Mapping[str, Any]]) -> list[str]:

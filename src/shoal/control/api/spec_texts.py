@@ -28,6 +28,8 @@ _PLACES: Texts = {
         "taints": "Only apps that tolerate all of them are placed here",
         "capacity": "The most that apps may request here; no limit where a value is left out",
         "canSchedule": "Whether new apps may be placed here; true if left out",
+        "agentImage": "The image that its agents' Deployments run; as they were installed if left out. "
+        "`shoal agents upgrade` sets it in waves",
     },
     "ClusterTaint": {
         "key": "The name of the taint",

@@ -85,6 +85,7 @@ class ClusterSpec(Part):
     taints: Maybe[list[ClusterTaint]] = UNSET
     capacity: Maybe[ClusterCapacity] = UNSET
     canSchedule: Flag = UNSET
+    agentImage: Text = UNSET
 
 
 class ProjectSpec(Part):

@@ -336,6 +336,7 @@ def agent_status(agent: tables.Agent, cluster: str, region: str, now: int) -> di
         "lag": lag,
         "controllers": controllers,
         "held": [name for name in ("deployments", "sentinels") if brake_of(agent, name)],
+        "image": state.get("image"),  # None: it is no Deployment that can be upgraded
     }
 
 

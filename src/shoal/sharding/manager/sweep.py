@@ -27,6 +27,7 @@ from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer
 from shoal.reconcile.keys import ObjectKey, controller_of, key_of
 from shoal.sharding.manager.assigning import SlotChooser, label_patch, shown_name
+from shoal.sharding.manager.counting import TargetCounts
 from shoal.sharding.manager.memory import ManagerMemory, SlotCounts
 from shoal.sharding.manager.metrics import ShardMetrics
 from shoal.sharding.model import SlotEntry, slot_label, slot_of, unassigned_selector
@@ -85,9 +86,12 @@ class TargetSweep:
         self._tasks = OwnedTasks()
         self._rescan = asyncio.Event()  # unassigned objects have to be listed again
         self._failed = False  # whether assigning a slot failed
-        self.counts = SlotCounts()
-        self._listed = 0  # the revision that they are of; what got its slot later was added
-        self._given: list[tuple[int, int, str]] | None = None  # while a list is read: revision, slot and name
+        self._tally = TargetCounts(lambda: shared.memory.objects)
+
+    @property
+    def counts(self) -> SlotCounts:
+        """The objects of the target, per slot."""
+        return self._tally.counts
 
     async def run(self) -> None:
         """Until cancelled. Waits for the kind if the server does not serve it yet."""
@@ -213,7 +217,7 @@ class TargetSweep:
             return
         target = self._target
         slot = self._shared.chooser.choose(spec, self._shared.entries, target.group, target.kind, obj)
-        chosen = self._shared.memory.objects  # counts it from now on
+        chosen = self._tally.chosen()
         name, revision = shown_name(obj, self._shared.key.namespace), 0
         try:
             revision = await self._label(resource, obj, slot)
@@ -228,21 +232,7 @@ class TargetSweep:
             self._failed = True
             self._rescan.set()
         finally:
-            self._count(slot, name, revision, chosen)
-
-    def _count(self, slot: int, name: str, revision: int, chosen: SlotCounts) -> None:
-        """Count an object once, whether the last list has it or not; ``revision`` is 0 when it did not get the slot."""
-        now = self._shared.memory.objects
-        if not revision:
-            if now is chosen:
-                now.remove(slot, name)
-            return
-        if self._given is not None:
-            self._given.append((revision, slot, name))
-        if revision > self._listed:
-            self.counts.add(slot, name)
-            if now is not chosen:  # made of other counts meanwhile
-                now.add(slot, name)
+            self._tally.settle(slot, name, revision, chosen)
 
     def _selected(self, obj: Obj) -> bool:
         namespace = obj["metadata"].get("namespace")
@@ -275,21 +265,14 @@ class TargetSweep:
     async def _round(self, resource: MetadataClient) -> None:
         counts, listed = SlotCounts(known=True), 0
         scope = Scope(label_selector=_both(slot_label(self._config), self._selector))
-        given: list[tuple[int, int, str]] = []
-        self._given = given
-        try:
-            async for page in resource.pages(scope, limit=_PAGE):
-                listed = listed or _number(page.resource_version)
-                for obj in page.items:
-                    slot = slot_of(obj, self._config)
-                    if slot is not None:
-                        counts.add(slot, shown_name(obj, self._shared.key.namespace))
-        finally:
-            self._given = None
-        for revision, slot, name in given:  # while the list was read, and not in it
-            if revision > listed:
-                counts.add(slot, name)
-        self.counts, self._listed = counts, listed
+        self._tally.begin_list()
+        async for page in resource.pages(scope, limit=_PAGE):
+            listed = listed or _number(page.resource_version)
+            for obj in page.items:
+                slot = slot_of(obj, self._config)
+                if slot is not None:
+                    counts.add(slot, shown_name(obj, self._shared.key.namespace))
+        self._tally.end_list(counts, listed)
         self._shared.counted()
         for controlled in self._target.controlled:
             await self._children(resource, controlled)

@@ -79,9 +79,9 @@ def test_accounts_of_deployments_have_the_roles_of_the_manifests_of_each_agent()
         find(made, "ServiceAccount", account)
 
 
-def test_the_agent_may_change_its_own_deployment_and_no_other_by_that_role() -> None:
+def test_the_agent_may_change_the_deployments_of_agents_and_no_other_by_that_role() -> None:
     (rule,) = find(rights(a_plan()), "Role", "shoal-krane-upgrade")["rules"]
-    assert rule["resourceNames"] == [KRANE]
+    assert rule["resourceNames"] == [KRANE, EDGE, SHARD_MANAGER]
     assert rule["verbs"] == ["get", "patch"]
 
 

@@ -55,6 +55,7 @@ class ClusterSpec:
     taints: tuple[Taint, ...] = ()
     capacity: Capacity = Capacity()
     can_schedule: bool = True
+    agent_image: str = ""  # that the Deployments of its agents run; empty: as they were installed
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ def read_cluster(spec: Reader) -> ClusterSpec:
         taints=_taints(spec),
         capacity=_capacity(spec.part("capacity")),
         can_schedule=spec.flag("canSchedule", True),
+        agent_image=spec.text("agentImage", check=is_image),
     )
     spec.close()
     return made

@@ -46,6 +46,7 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 PUBLIC_KEY_LENGTH = 32
 _JOINS = 200  # in one transaction
 _BRAKE_KEYS = 100
+_IMAGE_LENGTH = 500
 _OVERLAP_MS = 60_000  # a transaction takes its time long before it is committed
 _EVERY_TOKEN_S = 30.0
 _LATE_S = 1.0  # at least: a busy machine may be this late
@@ -300,6 +301,8 @@ class Agents:
         """What an agent says of itself, by a call of its own or on a stream."""
         states = {StreamKind.DEPLOYMENTS: request.deployments, StreamKind.SENTINELS: request.sentinels}
         said = {str(stream): _controller(state) for stream, state in states.items() if state is not None}
+        if request.image is not None:
+            said["image"] = _image(request.image)
         said |= self._outages.note(member.place, request.outage, self._now_ms())
         self._heartbeats[member.place] = _Heartbeat(member.epoch, self._now_ms(), said, clean(request.software, 64))
         resend = await self._compare(member.place, {stream: state for stream, state in states.items() if state})
@@ -310,6 +313,7 @@ class Agents:
             resend_deployments=resend.get(StreamKind.DEPLOYMENTS, []),
             resend_sentinels=resend.get(StreamKind.SENTINELS, []),
             confirmed_deletes=agent.confirmed_deletes if agent is not None else "",
+            image=str((self._directory.cluster_of(member.cluster.id) or member.cluster).spec.get("agentImage") or ""),
         )
 
     async def _compare(
@@ -563,6 +567,14 @@ def _has_shard(spec: Mapping[str, Any], shard: str) -> bool:
     if not shards:
         return True
     return any(shard == (each.get("name") if isinstance(each, Mapping) else each) for each in shards)
+
+
+def _image(image: pb.AgentImage) -> dict[str, Any]:
+    return {
+        "running": clean(image.running, _IMAGE_LENGTH),
+        "error": clean(image.error, _IMAGE_LENGTH),
+        "waiting": [clean(each, 63) for each in image.waiting[:8]],
+    }
 
 
 def _controller(state: pb.ControllerState) -> dict[str, Any]:
