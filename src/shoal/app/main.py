@@ -124,6 +124,12 @@ COMMANDS = (
         target="shoal.cli.fleet.rollouts:app",
     ),
     Command(
+        name="import",
+        group=_APPS,
+        summary="write an App for a Deployment that runs in a cluster",
+        target="shoal.cli.fleet.import_app:app",
+    ),
+    Command(
         name="move",
         group=_APPS,
         summary="move an app to another cluster of its region",
