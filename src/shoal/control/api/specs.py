@@ -224,6 +224,7 @@ class EnvironmentSpec(Part):
     rollout: Annotated[Maybe[RolloutFields], Meta(description="The defaults of its apps")] = UNSET
     imagePullSecrets: Names = UNSET
     gateway: Maybe[bool | Literal[GATEWAY]] = UNSET  # type: ignore[valid-type]
+    namespace: Text = UNSET
 
 
 class SecretSpec(Part):

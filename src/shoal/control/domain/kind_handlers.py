@@ -21,6 +21,7 @@ from shoal.control.domain.kinds.credentials import ApiKeySpec, SealedSpec
 from shoal.control.domain.kinds.policy import PolicySpec
 from shoal.control.domain.kinds.rollout import read_fields
 from shoal.control.domain.kinds.route import RouteSpec, read_route
+from shoal.control.domain.kinds.scopes import EnvironmentSpec
 from shoal.control.domain.model import GROUP, ObjectRef, Sealed
 from shoal.control.domain.objects import IN_ENVIRONMENT, TABLES, ObjectScope, Row, kind_of, ref_of
 from shoal.control.domain.outbound_needs import credentials_in, faults_of_defaults
@@ -30,7 +31,7 @@ from shoal.control.domain.rollout_needs import faults_of_rollout
 from shoal.control.domain.rollouts.contents import bad_revision, digest_of
 from shoal.control.domain.specs import SpecDocument, read_app_spec
 from shoal.control.domain.work import PendingWork
-from shoal.errors import Conflict, FieldError, not_found, required
+from shoal.errors import Conflict, FieldError, forbidden, not_found, required
 from shoal.errors import invalid as invalid_field
 
 MAX_NAMESPACE = 63
@@ -105,8 +106,21 @@ class ProjectHandler(KindHandler):
 
 class EnvironmentHandler(KindHandler):
     async def check(self, work: PendingWork, request: ApplyRequest, row: Row | None) -> list[FieldError]:
+        faults = await self._namespace_faults(work, cast(EnvironmentSpec, request.doc.spec).namespace, row)
         defaults = Reader(request.doc.raw.get("rollout"), "spec.rollout", [])
-        return await faults_of_defaults(work, work.workspace_id, read_fields(defaults)) if defaults.names() else []
+        if defaults.names():
+            faults += await faults_of_defaults(work, work.workspace_id, read_fields(defaults))
+        return faults
+
+    async def _namespace_faults(self, work: PendingWork, name: str, row: Row | None) -> list[FieldError]:
+        if isinstance(row, tables.Environment):
+            text = f"it is {row.namespace} and cannot be changed: make another environment, and move the apps there"
+            return [forbidden("spec.namespace", text)] if name not in ("", row.namespace) else []
+        if not name:
+            return []
+        same = await work.session.scalar(select(tables.Environment).where(tables.Environment.namespace == name))
+        text = "another environment has this namespace: use one of its own for each"
+        return [forbidden("spec.namespace", text)] if same is not None else []
 
     async def columns(self, work: PendingWork, request: ApplyRequest, row: Row | None, new_id: str) -> dict[str, Any]:
         if row is not None:
@@ -114,7 +128,8 @@ class EnvironmentHandler(KindHandler):
         name = f"{request.within.project_name}-{request.doc.ref.name}"
         return {
             "project_id": request.within.project_id,
-            "namespace": cluster_name(name, new_id, most=MAX_NAMESPACE),
+            "namespace": cast(EnvironmentSpec, request.doc.spec).namespace
+            or cluster_name(name, new_id, most=MAX_NAMESPACE),
         }
 
     async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:

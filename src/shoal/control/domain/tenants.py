@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database import tables
 from shoal.control.domain.kinds.app import AppSpec, Toleration
+from shoal.control.domain.kinds.scopes import EnvironmentSpec
 from shoal.control.domain.model import Actor
 from shoal.control.domain.objects import Row
 from shoal.control.domain.outbound import MOST as MOST_OUTBOUND
@@ -81,8 +82,12 @@ class TenantPolicy:
 async def check_tenant(
     work: PendingWork, who: Actor, document: SpecDocument, row: Row | None, operators: Collection[str]
 ) -> None:
-    """Raise ``QuotaExceeded`` for one object too many, ``Invalid`` for a toleration that is not allowed."""
+    """Raise ``QuotaExceeded`` for one object too many, ``Invalid`` for a toleration or a namespace that is not
+    allowed."""
     kind, spec = document.kind.name, document.spec
+    if isinstance(spec, EnvironmentSpec) and spec.namespace and row is None and who.workspace_id not in operators:
+        text = "only the workspaces that run the fleet choose namespaces: leave it out, or ask its administrators"
+        raise Invalid.of(kind, "shoal.dev", document.ref.name, [forbidden("spec.namespace", text)])
     if kind not in _COUNTED:
         return
     policy = TenantPolicy.of(await work.session.get(tables.Workspace, who.workspace_id))

@@ -121,3 +121,26 @@ def test_quotas_that_cannot_be_set_are_named() -> None:
     faults = quota_faults({"apps": 5, "apps2": 1, "routes": -1, "keys": None})
     assert [fault.field for fault in faults] == ["quotas.apps2", "quotas.routes"]
     assert all(limit > 0 for limit in DEFAULT_QUOTAS.values())
+
+
+async def test_an_environment_may_choose_its_namespace_once_where_the_workspace_runs_the_fleet(tmp_path: Path) -> None:
+    def environment(name: str, namespace: str = "") -> dict[str, Any]:
+        return doc("Environment", name, {"namespace": namespace} if namespace else {})
+
+    async def refused(document: dict[str, Any], why: str, who: Actor = ADMIN) -> None:
+        with pytest.raises(Invalid, match=why):
+            await world.fleet.apply(who, document)
+
+    async with a_fleet(tmp_path) as world:
+        await world.apply(environment("team", "team-a"))
+        await world.apply(environment("team"))  # left out later: it stays
+        (row,) = await world.rows(tables.Environment, tables.Environment.name == "team")
+        assert row.namespace == "team-a"
+        await refused(environment("team", "team-b"), "spec.namespace: .*it is team-a and cannot be changed")
+        await refused(environment("other", "team-a"), "another environment has this namespace")
+        for name in ("kube-system", "sentinel", "shoal-system", "Upper"):
+            await refused(environment("other", name), "spec.namespace")
+        await world.fleet.ensure_workspace("team")
+        await world.fleet.apply(TENANT, doc("Project", "shop"))
+        await refused(environment("prod", "team-z"), "only the workspaces that run the fleet", TENANT)
+        await world.fleet.apply(TENANT, environment("prod"))

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.control.domain.fields import Reader
-from shoal.control.domain.kinds.checks import is_image, is_name, is_plain
+from shoal.control.domain.kinds.checks import Faults, is_image, is_name, is_plain
 from shoal.control.domain.kinds.rollout import read_fields
 from shoal.errors import not_supported
 
 MAX_GATEWAYS = 100
 GATEWAY = ("on", "off")
+_TAKEN = ("shoal-system", "sentinel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,14 @@ class EnvironmentSpec:
     rollout: dict[str, Any] = field(default_factory=dict)  # defaults of its apps, as written
     image_pull_secrets: tuple[str, ...] = ()  # of its apps that name none themselves
     gateway: bool = True  # whether it has gateways at all
+    namespace: str = ""  # in every cluster; empty: the control plane names one
+
+
+def is_namespace(value: str) -> Faults:
+    """A namespace for apps: not one of the cluster itself or of Shoal."""
+    if value.startswith("kube-") or value in _TAKEN:
+        return ["must not be a namespace of the cluster or of Shoal"]
+    return is_name(value)
 
 
 def read_project(spec: Reader) -> ProjectSpec:
@@ -55,6 +64,7 @@ def read_environment(spec: Reader) -> EnvironmentSpec:
         dict(written) if isinstance(written, dict) else {},
         spec.texts("imagePullSecrets", check=is_name, unique=True),
         _gateway(spec),
+        spec.text("namespace", check=is_namespace),
     )
     spec.close()
     return made
