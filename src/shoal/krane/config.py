@@ -94,6 +94,9 @@ class KraneConfig:
     host: str = setting("127.0.0.1", doc="address for health and metrics")
     port: int = setting(8070, doc="port for health and metrics; 0: any")
     elect: bool = setting(True, doc="take part in an election, so that a standby can be started beside this agent")
+    namespaces: tuple[str, ...] = setting(
+        (), doc="the only namespaces in which apps may run, which must exist; empty: any, made by the agent"
+    )
     lease_namespace: str = setting("shoal-system", doc="namespace of the Lease of the election")
     heartbeat_s: float = setting(10.0, doc="time between heartbeats, unless the control plane sets another")
     rpc_timeout_s: float = setting(10.0, doc="longest time a call to the control plane may take")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from shoal.base.clock import Clock
@@ -21,21 +21,22 @@ from shoal.sync.keys import StreamKind
 
 
 def make_handlers(
-    client: Client, *, clock: Clock, random: Callable[[], float], gateways: GatewaySettings | None = None
-) -> MakeHandlers:
+    client: Client, *, clock: Clock, random: Callable[[], float], gateways: GatewaySettings | None = None,
+    namespaces: Sequence[str] = (),
+) -> MakeHandlers:  # fmt: skip
     """What an agent needs to know its fleet for. Nothing is read or written before the controllers run.
-    ``gateways`` are the agent's own settings of gateways."""
+    ``gateways`` are the agent's own settings of gateways; ``namespaces`` the only ones for apps, none: all."""
     installation = Installation(client, clock=clock)
 
     def build(owner: Owner, private_key: bytes) -> dict[StreamKind, StreamHandlers]:
         # The Secrets of sentinels are watched, and so in memory anyway: digests, and the certificate of the gateways.
         deployments, sentinels = Memory(), Memory(keeps_secrets=True)
-        jobs = CheckJobs(client, owner, clock=clock)
+        jobs = CheckJobs(client, owner, clock=clock, namespaces=namespaces)
         open_secret = partial(unseal, private_key=private_key)
         return {
             StreamKind.DEPLOYMENTS: StreamHandlers(
-                DeploymentApplier(client, owner, deployments, open_secret, jobs),
-                DeploymentObserver(client, owner, deployments, jobs, clock=clock, random=random),
+                DeploymentApplier(client, owner, deployments, open_secret, jobs, namespaces=namespaces),
+                DeploymentObserver(client, owner, deployments, jobs, clock=clock, random=random, namespaces=namespaces),
             ),
             StreamKind.SENTINELS: StreamHandlers(
                 SentinelApplier(client, owner, sentinels, installation, open_secret, settings=gateways),

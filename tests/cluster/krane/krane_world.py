@@ -134,7 +134,10 @@ def sealed(version: int, public_key: bytes, **values: str) -> pb.SealedSecret:
 class World:
     """The cluster, its administrator and the agent's two sides."""
 
-    def __init__(self, server: LocalServer, player: PodPlayer, recording: Recording) -> None:
+    def __init__(
+        self, server: LocalServer, player: PodPlayer, recording: Recording, namespaces: Sequence[str] = ()
+    ) -> None:
+        self._namespaces = namespaces
         self.server = server
         self.player = player
         self.requests = recording
@@ -145,7 +148,8 @@ class World:
         self.deployments, self.sentinels = handlers[StreamKind.DEPLOYMENTS], handlers[StreamKind.SENTINELS]
 
     def handlers(self, owner: Owner) -> dict[StreamKind, StreamHandlers]:
-        return make_handlers(self.client, clock=RealClock(), random=random.random)(owner, PRIVATE_KEY)
+        make = make_handlers(self.client, clock=RealClock(), random=random.random, namespaces=self._namespaces)
+        return make(owner, PRIVATE_KEY)
 
     async def apply(self, *items: pb.Item) -> None:
         for each in items:
@@ -205,14 +209,15 @@ async def world(
     manifests: list[Obj] | None = None,
     observe: bool = True,
     old: bool = False,
+    namespaces: Sequence[str] = (),
 ) -> AsyncIterator[World]:
     """``manifests`` are what an administrator prepared; those that an agent needs if not given. ``old``: on a server
-    that begins no watch with the objects that exist."""
+    that begins no watch with the objects that exist. ``namespaces``: the only ones that the agent may use."""
     async with local_server() as server:
         player = PodPlayer()
         async with running(server, [*controllers, player.add]):
             recording = Recording(InProcessTransport(server.server.handler, ACCOUNT), old=old)
-            made = World(server, player, recording)
+            made = World(server, player, recording, namespaces)
             await prepare(made.admin, rbac.manifests() if manifests is None else manifests)
             await made.of("nodes").create({"metadata": {"name": "node-1"}})  # where the player puts pods
             tasks = []

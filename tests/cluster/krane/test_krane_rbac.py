@@ -10,7 +10,7 @@ from krane_world import KEY, NAME, NAMESPACE, OWNER, PUBLIC_KEY, custom, deploym
 
 from shoal.base.clock import RealClock
 from shoal.client import builtin
-from shoal.errors import ApiError, Forbidden, NotFound
+from shoal.errors import ApiError, BadRequest, Forbidden, NotFound
 from shoal.krane import rbac
 from shoal.krane.election import make_elector
 from shoal.krane.labels import SERVING
@@ -249,3 +249,30 @@ async def test_an_agent_with_the_rights_of_an_earlier_release_works_without_seei
         await eventually(lambda: w.report.desired_replicas == 2)
         await w.apply(deployment(2))  # the Secret goes with what needed it
         assert "Secret" not in await w.objects() and not w.report.drift
+
+
+async def test_an_agent_with_some_namespaces_runs_apps_there_and_says_why_not_elsewhere():
+    places = ("shop-prod", "team-b")
+    made_by_hand = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in places]
+    manifests = [*made_by_hand, *rbac.manifests(namespaces=places)]
+    assert not [each for each in manifests if each["kind"] == "ClusterRole" and "deployments" in str(each["rules"])]
+    async with world(manifests=manifests, namespaces=places) as w:
+        await w.apply(deployment(1, namespace="shop-prod"))
+        other = {"deployment": "dep_2", "name": "web-2", "namespace": "team-b", "environment": "env_2"}
+        await w.apply(deployment(2, key="deployment/dep_2", **other))
+        await w.ready()
+        await w.ready(key="deployment/dep_2")
+        assert set(await w.deployments.applier.live()) == {KEY, "deployment/dep_2"}
+        with pytest.raises(BadRequest, match="namespace elsewhere is not one of .*shop-prod, team-b.*spec.namespace"):
+            await w.apply(deployment(3, key="deployment/dep_3", deployment="dep_3", namespace="elsewhere"))
+
+        await w.of("deployments", "apps").patch(
+            "web-2", {"spec": {"minReadySeconds": 9}}, "team-b", field_manager="somebody"
+        )
+        await eventually(lambda: w.deployments.observer.report("deployment/dep_2").drift)
+        await w.deployments.applier.delete("deployment/dep_2", "", "")
+        await eventually(lambda: w.deployments.observer.report("deployment/dep_2") is None)
+        await w.deployments.applier.delete("environment/env_2", "team-b", "team-b")
+        assert await w.of("namespaces").get("team-b"), "the namespace is the administrator's"
+        await w.apply(sentinel(4), custom("route/rt_1", 5, "shop-x", ROUTE))
+        await eventually(lambda: w.sentinels.observer.report("route/rt_1") is not None)

@@ -124,7 +124,11 @@ def make_agent(
         join=join,
         plane=connection,
         handlers=make_handlers(
-            client, clock=process.clock, random=process.random.random, gateways=gateway_settings(config, os.environ)
+            client,
+            clock=process.clock,
+            random=process.random.random,
+            gateways=gateway_settings(config, os.environ),
+            namespaces=config.namespaces,
         ),
         elector=elector,
         outage=outage,

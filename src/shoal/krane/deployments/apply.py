@@ -7,8 +7,11 @@ Objects that are as they should be are not written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
+
 from shoal.client import Client, ResourceType, Scope, builtin
-from shoal.errors import BadRequest, NotFound
+from shoal.errors import BadRequest, Forbidden, NotFound
 from shoal.krane import labels
 from shoal.krane.deployments.check import check
 from shoal.krane.deployments.namespaces import Namespaces
@@ -44,13 +47,23 @@ _NAMESPACES = builtin("namespaces")
 _FOUND_BY = (builtin("serviceaccounts"), builtin("services"), ROOT)
 
 
+def scopes_of(namespaces: Sequence[str], selector: str) -> list[Scope]:
+    """These namespaces, or the whole cluster."""
+    return [Scope(namespace=name, label_selector=selector) for name in namespaces or ("",)]
+
+
 def _parts(name: str) -> list[tuple[ResourceType, str]]:
     """Everything that a deployment may have, with its names."""
     return [(kind, each) for kind in PARTS for each in (name, *((registries_name(name),) if kind == _SECRETS else ()))]
 
 
 class DeploymentApplier:
-    def __init__(self, client: Client, owner: Owner, memory: Memory, open_secret: Unseal, jobs: CheckJobs) -> None:
+    def __init__(
+        self, client: Client, owner: Owner, memory: Memory, open_secret: Unseal, jobs: CheckJobs, *,
+        namespaces: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """``namespaces`` are the only ones that the agent may use; none: all."""
+        self._allowed = tuple(namespaces)
         self._writer = Writer(client, owner)
         self._namespaces = Namespaces(client, owner)
         self._owner = owner
@@ -62,6 +75,7 @@ class DeploymentApplier:
         state = item.action.value if item.action is not None else None
         if not isinstance(state, pb.DeploymentState):
             raise BadRequest(f"{item.key} does not hold the state of a deployment")
+        self._check_namespace(state.namespace)
         values = values_of(state.secrets, self._open_secret)
         check(state, values)
         registries = docker_config([self._open_secret(each) for each in state.registries])
@@ -86,11 +100,24 @@ class DeploymentApplier:
         self._memory.remember(item.key, written)
         await self._jobs.apply(item.key, state, how)
 
+    def _check_namespace(self, name: str) -> None:
+        if self._allowed and name not in self._allowed:
+            raise BadRequest(
+                f"namespace {name} is not one of those that the agent may use ({', '.join(self._allowed)}): set "
+                "spec.namespace of the environment to one of them, or give the cluster more with shoal cluster join "
+                "--namespaces"
+            )
+
     async def _rendering(self, state: pb.DeploymentState, live: Obj | None) -> Rendering:
         """By which rules: those of what runs, else those of the revision."""
         if live is not None:
             return rendering_of(live)
-        namespace = await self._writer.get(_NAMESPACES, "", state.namespace) if state.render > 1 else None
+        if state.render <= 1:
+            return rendering_for(state.render, None)
+        try:
+            namespace = await self._writer.get(_NAMESPACES, "", state.namespace)
+        except Forbidden:  # an agent with some namespaces; the cluster says what it refuses
+            namespace = None
         return rendering_for(state.render, namespace)
 
     def _surplus(self, key: str, name: str, wants: tuple[Obj, ...]) -> list[tuple[ResourceType, str]]:
@@ -104,6 +131,8 @@ class DeploymentApplier:
     async def delete(self, key: str, namespace: str, name: str) -> None:
         kind_of_key, id_ = split_key(key)
         if kind_of_key == NAMESPACED:
+            if self._allowed:
+                return  # it was there before us
             await self._namespaces.delete(name, environment=id_)
             self._writer.forget_namespace(name)
             return
@@ -122,9 +151,9 @@ class DeploymentApplier:
                 await self._writer.release(kind, place[0], each)
 
     async def live(self) -> dict[str, Live]:
-        scope = Scope(label_selector=labels.selector(self._owner, KIND))
+        scopes = scopes_of(self._allowed, labels.selector(self._owner, KIND))
         found: dict[str, Live] = {}
-        for kind in _FOUND_BY:  # one after the other: a list is large, and little of it is kept
+        for kind, scope in product(_FOUND_BY, scopes):  # one after the other: a list is large, and little is kept
             for obj in await self._writer.list(kind, scope):
                 key = labels.key_of(obj)
                 if key is not None:
@@ -136,6 +165,12 @@ class DeploymentApplier:
         """Namespace and name of the key's objects: as given, else as their labels say."""
         if namespace and name:
             return [(namespace, name)]
-        scope = Scope(namespace=namespace, label_selector=labels.selector(self._owner, *split_key(key)))
-        lists = await together({kind.plural: self._writer.list(kind, scope) for kind in _FOUND_BY})
+        wanted = (namespace,) if namespace else self._allowed
+        scopes = scopes_of(wanted, labels.selector(self._owner, *split_key(key)))
+        lists = await together(
+            {
+                f"{kind.plural}/{scope.namespace}": self._writer.list(kind, scope)
+                for kind, scope in product(_FOUND_BY, scopes)
+            }
+        )
         return sorted({(o["metadata"]["namespace"], o["metadata"]["name"]) for objs in lists.values() for o in objs})

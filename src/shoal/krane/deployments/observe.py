@@ -6,7 +6,7 @@ of their template, which are those of the Deployment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ from shoal.base.clock import Clock
 from shoal.base.tasks import run_all
 from shoal.client import Client, Scope, builtin
 from shoal.krane import labels
-from shoal.krane.deployments.apply import KIND, PARTS
+from shoal.krane.deployments.apply import KIND, PARTS, scopes_of
 from shoal.krane.deployments.instances import fault_of, instance, is_instance, is_ready
 from shoal.krane.deployments.running_jobs import CheckJobs
 from shoal.krane.model import Owner, Report
@@ -74,15 +74,11 @@ class _Seen:
 
 class DeploymentObserver:
     def __init__(
-        self,
-        client: Client,
-        owner: Owner,
-        memory: Memory,
-        jobs: CheckJobs,
-        *,
-        clock: Clock,
-        random: Callable[[], float],
-    ) -> None:
+        self, client: Client, owner: Owner, memory: Memory, jobs: CheckJobs, *, clock: Clock,
+        random: Callable[[], float], namespaces: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """``namespaces`` are the only ones that the agent may read; none: all."""
+        self._namespaces = tuple(namespaces)
         self._client = client
         self._clock = clock
         self._make = partial(Watched, client, clock=clock, random=random)
@@ -95,10 +91,10 @@ class DeploymentObserver:
 
     async def run(self, changed: Callable[[str], None]) -> None:
         self._watched = watched = self._make()
-        scope = Scope(label_selector=labels.selector(self._owner, KIND))
-        watched.parts(_WATCHED, scope)
-        watched.secrets(_SECRETS, scope)
-        watched.add(_PODS, scope, only_shown)
+        scopes = scopes_of(self._namespaces, labels.selector(self._owner, KIND))
+        watched.parts(_WATCHED, *scopes)
+        watched.secrets(_SECRETS, scopes)
+        watched.add_each(_PODS, scopes, only_shown)
         watched.add(_NODES, Scope(), only_labels)
         self._memory.caches = watched.caches
         self._events = events = PodEvents(

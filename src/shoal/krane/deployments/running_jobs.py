@@ -7,7 +7,8 @@ such checks asks nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from shoal.base.clock import Clock
@@ -19,6 +20,7 @@ from shoal.krane.deployments.check_jobs import COMPONENT_CHECK, broken, job_obje
 from shoal.krane.deployments.rendering import Rendering
 from shoal.krane.model import Owner
 from shoal.krane.objects.writer import Writer
+from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 EVERY_S = 2.0
@@ -36,7 +38,9 @@ class _Job:
 
 
 class CheckJobs:
-    def __init__(self, client: Client, owner: Owner, *, clock: Clock) -> None:
+    def __init__(self, client: Client, owner: Owner, *, clock: Clock, namespaces: Sequence[str] = ()) -> None:
+        """``namespaces`` are the only ones that the agent may use; none: all."""
+        self._namespaces = tuple(namespaces) or ("",)
         self._client = client
         self._writer = Writer(client, owner)
         self._owner = owner
@@ -123,10 +127,10 @@ class CheckJobs:
     async def _find(self) -> None:
         """Jobs that this agent began before it was started again."""
         selector = f"{labels.selector(self._owner)},{labels.COMPONENT}={COMPONENT_CHECK}"
-        try:
-            found = await self._writer.list(_JOBS, Scope(label_selector=selector))
-        except Forbidden:
-            return
+        found: list[Obj] = []
+        for namespace in self._namespaces:
+            with suppress(Forbidden):
+                found += await self._writer.list(_JOBS, Scope(namespace=namespace, label_selector=selector))
         for each in found:
             about = each["metadata"]
             key, id_ = f"deployment/{about['labels'].get(labels.CHECKED)}", about["name"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from shoal.base.clock import Clock
@@ -10,6 +10,7 @@ from shoal.base.tasks import run_all
 from shoal.client import Client, ResourceType, Scope
 from shoal.errors import Forbidden
 from shoal.krane import labels
+from shoal.krane.objects.many_caches import GatheredCache
 from shoal.krane.objects.memory import Memory, secret_metadata, with_foreign_fields
 from shoal.kube.objects import Obj
 from shoal.reconcile import Cache, Change, Informer
@@ -39,6 +40,7 @@ class Watched:
         self._caches: dict[str, Cache] = {}
         self._key_of: dict[str, KeyOf] = {}
         self._optional: list[Informer] = []
+        self._gathered: dict[str, GatheredCache] = {}
 
     @property
     def caches(self) -> Mapping[str, Cache]:
@@ -56,10 +58,20 @@ class Watched:
                 return str(error)
         return ""
 
-    def parts(self, kinds: Iterable[ResourceType], scope: Scope) -> None:
+    def parts(self, kinds: Iterable[ResourceType], *scopes: Scope) -> None:
         """Objects that we apply: their managed fields are looked at for drift."""
         for kind in kinds:
-            self.add(kind, scope, with_foreign_fields)
+            self.add_each(kind, scopes, with_foreign_fields)
+
+    def add_each(self, kind: ResourceType, scopes: Sequence[Scope], transform: Transform) -> None:
+        """A kind in several namespaces as one cache."""
+        if len(scopes) == 1:
+            self.add(kind, scopes[0], transform)
+            return
+        informers = [self._informer(kind, scope, transform, labels.key_of) for scope in scopes]
+        self._informers += informers
+        self._caches[kind.kind] = self._gather(kind, informers)
+        self._key_of[kind.kind] = labels.key_of
 
     def add(
         self,
@@ -71,25 +83,36 @@ class Watched:
         key_of: KeyOf = labels.key_of,
     ) -> Informer:
         """``key_of`` says whose report may differ when such an object changes."""
-        informer = Informer(
-            self._client.of(kind), clock=self._clock, random=self._random, scope=scope, transform=transform,
-            indexes={"key": partial(by_key, key_of=key_of)},
-        )  # fmt: skip
+        informer = self._informer(kind, scope, transform, key_of)
         self._informers.append(informer)
         self._caches[name or kind.kind] = informer.cache
         self._key_of[name or kind.kind] = key_of
         return informer
 
-    def secrets(self, kind: ResourceType, scope: Scope) -> None:
+    def secrets(self, kind: ResourceType, scopes: Sequence[Scope]) -> None:
         """Only the metadata of Secrets. An agent that may not list them works without: what depends on them is then
         seen when it is applied."""
-        informer = Informer(
-            self._client.of(kind).metadata, clock=self._clock, random=self._random, scope=scope,
-            transform=secret_metadata, indexes={"key": by_key},
-        )  # fmt: skip
-        self._optional.append(informer)
-        self._caches[kind.kind] = informer.cache
+        informers = [
+            Informer(
+                self._client.of(kind).metadata, clock=self._clock, random=self._random, scope=scope,
+                transform=secret_metadata, indexes={"key": by_key},
+            )
+            for scope in scopes
+        ]  # fmt: skip
+        self._optional += informers
+        self._caches[kind.kind] = informers[0].cache if len(informers) == 1 else self._gather(kind, informers)
         self._key_of[kind.kind] = labels.key_of
+
+    def _gather(self, kind: ResourceType, informers: Sequence[Informer]) -> GatheredCache:
+        made = GatheredCache([informer.cache for informer in informers], {"key": by_key})
+        self._gathered[kind.kind] = made
+        return made
+
+    def _informer(self, kind: ResourceType, scope: Scope, transform: Transform, key_of: KeyOf) -> Informer:
+        return Informer(
+            self._client.of(kind), clock=self._clock, random=self._random, scope=scope, transform=transform,
+            indexes={"key": partial(by_key, key_of=key_of)},
+        )  # fmt: skip
 
     def of(self, kind: str, key: str) -> tuple[Obj, ...]:
         """The objects of a kind that belong to a key."""
@@ -117,5 +140,7 @@ class Watched:
 
         for name, cache in self._caches.items():
             cache.add_handler(partial(heard, key_of=self._key_of[name]))
-        informers = (*self._informers, *self._optional)
-        await run_all({f"informer/{informer.name}": informer.run() for informer in informers})
+        every = (*self._informers, *self._optional)
+        informers = {f"informer/{n}/{each.name}": each.run() for n, each in enumerate(every)}
+        gathered = {f"gathered/{kind}": cache.follow() for kind, cache in self._gathered.items()}
+        await run_all({**informers, **gathered})

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.control.domain.fields import Reader
-from shoal.control.domain.kinds.checks import Faults, is_image, is_name, is_plain
+from shoal.control.domain.kinds.checks import is_image, is_name, is_plain
 from shoal.control.domain.kinds.rollout import read_fields
 from shoal.errors import not_supported
+from shoal.kube.names import Faults
 
 MAX_GATEWAYS = 100
 GATEWAY = ("on", "off")
@@ -44,7 +45,7 @@ class EnvironmentSpec:
 def is_namespace(value: str) -> Faults:
     """A namespace for apps: not one of the cluster itself or of Shoal."""
     if value.startswith("kube-") or value in _TAKEN:
-        return ["must not be a namespace of the cluster or of Shoal"]
+        return ("must not be a namespace of the cluster or of Shoal",)
     return is_name(value)
 
 
