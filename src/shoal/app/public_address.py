@@ -22,6 +22,7 @@ log = get_logger("public-address")
 
 _ALL_ADDRESSES = ("0.0.0.0", "::", "")
 _TRY_S = 10.0
+_WAITS_S = (2.0, 8.0)  # a load balancer or a Service sends no requests before the server is ready
 
 
 def check_url(url: str) -> None:
@@ -78,7 +79,13 @@ async def warn(host: str, urls: tuple[str, ...], advertised: tuple[str, ...], ca
     if reason := gap(host, urls):
         log.warning("the public address is not known", reason=reason, fix=fix)
     for url in advertised:
-        if reason := await reach(url, ca_pem, clock=clock):
+        reason = await reach(url, ca_pem, clock=clock)
+        for wait_s in _WAITS_S:
+            if not reason:
+                break
+            await clock.sleep(wait_s)
+            reason = await reach(url, ca_pem, clock=clock)
+        if reason:
             fix = (
                 "let the name resolve to this server or its load balancer, which passes TLS through, and open the port"
             )

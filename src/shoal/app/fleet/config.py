@@ -7,6 +7,7 @@ DIR/master.key      seals the secrets, when no other master key is configured (0
 DIR/join-urls.json  the URLs in join files: its own, and those of other control planes of the fleet
 DIR/navigator/      how rollouts' query checks reach the navigator: url, ca.crt, tokens/WORKSPACE
 DIR/url             its public URL, for contexts
+DIR/address         its URL on this machine, for the navigator beside it
 DIR/port            the port chosen at the first start, used again at the next
 DIR/control.lock    held while a control plane runs in the directory
 """

@@ -4,7 +4,7 @@ Both gather it from the two directories, so it is complete whichever starts firs
 
     HOME/config.yaml            the context `control`
     HOME/control, HOME/navigator
-        admin.token, pki/ca.crt, url (the address in the context)
+        admin.token, pki/ca.crt, url (in the context), address (for the same machine)
 """
 
 from __future__ import annotations
@@ -16,12 +16,22 @@ from shoal.cli.contexts import Context, read_contexts, save_context, write_conte
 from shoal.cli.contexts import Contexts as KnownContexts
 
 NAME = "control"
-URL = "url"
+URL, ADDRESS = "url", "address"
 
 
-def note_url(folder: Path, url: str) -> None:
-    """Keep the URL of a server for the context and for join files."""
+def note_url(folder: Path, url: str, address: str = "") -> None:
+    """Keep the URL of a server for the context and for join files, and its ``address`` on this machine."""
     write_private(folder / URL, f"{url}\n".encode())
+    if address:
+        write_private(folder / ADDRESS, f"{address}\n".encode())
+
+
+def noted_address(folder: Path) -> str:
+    """The URL of a server for processes of its machine, or pod; empty before its first start."""
+    try:
+        return (folder / ADDRESS).read_text().strip()
+    except OSError:
+        return ""
 
 
 def noted_url(folder: Path) -> str:

@@ -71,7 +71,7 @@ async def run_control(
         stack.push_async_callback(sealer.close)
         fleet = Fleet(databases, ids, sealer)
         await ensure_admin(config, fleet, tokens)
-        note_url(config.dir, config.public_url)
+        note_url(config.dir, config.public_url, config.url)
         service = ClusterServer(databases, tokens, sealer, clock=clock, random=random.random, config=config.service)
         if reloading is not None:
             reloading.apply = lambda options: service.use(options.service)

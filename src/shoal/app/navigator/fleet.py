@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from shoal.app.config import LOOPBACK
+from shoal.app.fleet.context_file import noted_address
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.cli.contexts import Context
@@ -93,6 +94,6 @@ def _version(app: Obj) -> Any:
 
 
 def _context(folder: Path) -> Context:
-    port = int((folder / "port").read_text())
+    address = noted_address(folder) or f"https://{LOOPBACK}:{int((folder / 'port').read_text())}"
     token = (folder / "admin.token").read_text().strip()
-    return Context("control", f"https://{LOOPBACK}:{port}", token, (folder / "pki" / "ca.crt").read_text())
+    return Context("control", address, token, (folder / "pki" / "ca.crt").read_text())
