@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from shoal.kube.objects import Obj
 
 MANAGER = "shoal-cluster-join"  # of fields, and the label of our objects
 _POLL_S = 1.0
+_LOOKS = 4
 _TAIL_LINES = 40
 _DEPLOYMENTS, _REPLICA_SETS, _PODS = builtin("deployments", "apps"), builtin("replicasets", "apps"), builtin("pods")
 _BUDGETS, _POLICIES = builtin("poddisruptionbudgets", "policy"), builtin("networkpolicies", "networking.k8s.io")
@@ -117,6 +119,7 @@ class JoinWatch:
         self._clock = clock
         self._say = say
         self._said: set[str] = set()
+        self._looks: Counter[str] = Counter()  # in a row with something in the way, by part
 
     async def wait(self, timeout_s: float) -> None:
         """Return when all are there; ``CannotJoin`` after ``timeout_s`` names what is in the way."""
@@ -143,8 +146,10 @@ class JoinWatch:
         for line in progress(state.deployments, self._plan.deployments, told):
             self._once(line)
         found = blockers(state) if told else []
+        self._looks = Counter({each.part: self._looks[each.part] + 1 for each in found})
         for each in found:
-            self._once(str(each))
+            if self._looks[each.part] >= _LOOKS:  # what passes by itself, as while an agent starts, is not told
+                self._once(str(each))
         return told, found
 
     async def _told(self) -> dict[str, str]:
