@@ -64,7 +64,7 @@ if [[ -z $wheelhouse ]]; then
   for wanted in "--require-hashes --requirement $work/all.txt" pip; do
     # shellcheck disable=SC2086  # two words
     .venv/bin/python -m pip download -qq --only-binary :all: --python-version "$python" --no-deps \
-      --dest "$wheelhouse" --find-links "$wheelhouse" $wanted || die "the wheels could not be downloaded; name a folder with --wheelhouse"
+      --dest "$wheelhouse" -f "$wheelhouse" $wanted || die "the wheels could not be downloaded; name a folder with --wheelhouse"
   done
 fi
 compgen -G "$wheelhouse/pip-*.whl" >/dev/null || die "$wheelhouse has no wheel of pip; add it with: pip download pip"

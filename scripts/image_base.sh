@@ -38,7 +38,7 @@ rm -rf usr/share/ca-certificates usr/share/perl5 usr/share/debconf usr/sbin/upda
 chroot . /usr/bin/python3 -m compileall -q --invalidation-mode unchecked-hash usr/lib/python3.*
 HOOK
 chmod +x "$work/finish"
-mmdebstrap --quiet --mode=root --variant=extract --include=base-files,ca-certificates,dash,netbase,python3,tzdata \
+mmdebstrap --quiet --mode=root --variant=extract --include=base-files,ca-certificates,dash,libstdc++6,netbase,python3,tzdata \
   --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
   --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
   --extract-hook="$work/finish" "$suite" "$1" "${sources[@]}"
