@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Coroutine
@@ -24,8 +25,11 @@ def start_logs(level: str) -> None:
 
 
 def say_ready(url: str = "") -> None:
-    """The line on standard output for which `shoal up`, scripts and tests wait."""
+    """The line on standard output for which `shoal up`, scripts and tests wait; systemd, which waits too, is told."""
     print(f"ready {url}".rstrip(), flush=True)
+    if address := os.environ.get("NOTIFY_SOCKET"):  # of a unit with Type=notify; @ begins an abstract name
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifying:
+            notifying.sendto(b"READY=1", f"\0{address[1:]}" if address.startswith("@") else address)
 
 
 def hand_over_often() -> None:
