@@ -30,8 +30,8 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "app": (
         # what every process needs: settings, files, ports, child processes, connections; the demo
-        "authorities connect demo files health home kubectl locks main ports processes public_address settings "
-        "start_display up_options welcome",
+        "authorities connect demo examples files health home kubectl locks main ports processes public_address "
+        "settings start_display up_options welcome",
         "fork_server",  # child processes of `shoal up`
         "forking",
         "children introduction",

@@ -158,5 +158,10 @@ def test_the_table_of_extras_has_what_pyproject_has() -> None:
         assert wanted - ours - companions == set(), extra
 
 
+def test_the_guide_lists_every_extra() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "guides" / "install.md").read_text(), re.MULTILINE)
+    assert rows == [*EXTRAS]
+
+
 def test_commands_name_extras_that_exist() -> None:
     assert {command.extra for command in COMMANDS if command.extra} <= set(EXTRAS)

@@ -324,6 +324,12 @@ COMMANDS = (
         target="shoal.app.commands.completion:app",
     ),
     Command(
+        name="examples",
+        group=_HELP,
+        summary="write the files that the guides apply to a folder",
+        target="shoal.app.commands.examples:app",
+    ),
+    Command(
         name="doctor",
         group=_HELP,
         summary="check that this machine meets Shoal's requirements",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -26,6 +27,7 @@ from shoal.app import welcome
 from shoal.app.authorities import Trusting, follow_authorities
 from shoal.app.children import STOP_BUDGET_S, Child, Children, Stopped
 from shoal.app.config import LOOPBACK
+from shoal.app.examples import HELLO
 from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.forking import ForkServer
 from shoal.app.home import ENDPOINTS, NAVIGATOR, UP_LOCK
@@ -299,11 +301,13 @@ def guide(options: UpOptions, url: str) -> list[str]:
         shoal = f"SHOAL_HOME={options.dir} {shoal}"
     first = next(iter(options.regions))
     kubectl = f"{kubectl_word()} --kubeconfig {options.cluster_dir(first) / 'kubeconfig'}"
+    examples = [] if Path(HELLO).is_file() else [f"  {shoal} examples"]  # of the guides, where there is no checkout
     return [
         "",
         f"A control plane runs at {url} (API: {url}/docs), with the regions {', '.join(options.regions)}. Try:",
         "",
-        f"  {shoal} apply -f examples/hello.yaml",
+        *examples,
+        f"  {shoal} apply -f {HELLO}",
         f"  {shoal} status -w",
         f"  {shoal} describe app hello",
         f'  {shoal} query "pods where not ready"',
@@ -318,7 +322,8 @@ def _shoal_word() -> str:
     try:
         return str(beside.relative_to(Path.cwd()))
     except ValueError:
-        return str(beside)
+        found = shutil.which("shoal")
+        return "shoal" if found and Path(found).resolve() == beside.resolve() else str(beside)
 
 
 def _stop_event() -> asyncio.Event:

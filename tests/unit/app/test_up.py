@@ -137,6 +137,7 @@ def test_up_prints_commands_then_ready_writes_endpoints_and_a_signal_stops_all(t
     assert endpoints["control"]["url"] == "https://127.0.0.1:1234"
     assert [(each["name"], each["region"]) for each in endpoints["clusters"]] == [("eu-1", "eu"), ("us-1", "us")]
     assert any("apply -f examples/hello.yaml" in line for line in said)
+    assert not any(line.endswith("shoal examples") for line in said)  # this is a checkout
     assert any(f"--kubeconfig {endpoints['clusters'][0]['kubeconfig']}" in line for line in said)
     assert said[-1] == "ready"
     assert current_context(tmp_path, environ={}).url == "https://127.0.0.1:1234"
