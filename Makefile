@@ -79,6 +79,14 @@ docs: setup $(STAMPS)/docs ## build the documentation as a site in build/site an
 sbom: setup ## write build/sbom.json, the bill of materials of what users install, and audit it
 	$(PY) scripts/sbom.py
 
+.PHONY: image
+image: setup ## build the container image with podman; ARGS="--output FILE" and others: scripts/image.sh --help
+	@scripts/image.sh $(ARGS)
+
+.PHONY: release
+release: setup ## build everything that users get in dist/ and tag it; ARGS=--dry-run only builds (docs/operations/releasing.md)
+	@$(PY) scripts/release.py $(ARGS)
+
 .PHONY: verify-generated
 verify-generated: setup ## check that generated code and tables are what their source makes
 	$(PY) scripts/verify_generated.py

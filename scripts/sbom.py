@@ -72,7 +72,8 @@ def bill() -> dict[str, object]:
         if licence := licence_of(name):
             component["licenses"] = [{"license": {"name": licence}}]
         components.append(component)
-    version = metadata.version("shoal-fleet")
+    code = (ROOT / "src" / "shoal" / "__init__.py").read_text()  # what is installed may be of another checkout
+    (version,) = re.findall(r'^__version__ = "(.+)"$', code, re.MULTILINE)
     about = {"component": {"type": "application", "name": "shoal-fleet", "version": version}}
     return {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "metadata": about, "components": components}
 
