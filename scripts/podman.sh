@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# podman.sh STAMP: the container engine that the tests of `--runtime docker` use, from Debian's packages.
+# podman.sh STAMP: the container engine that the tests of `--runtime docker` and of the image use, from Debian's packages.
 #
 # Where it cannot be installed these tests are left out and say why, so this never fails. STAMP is made when it is there.
 set -euo pipefail
@@ -8,7 +8,7 @@ stamp=$1
 is_static() { command -v "$1" >/dev/null && ! ldd "$(command -v "$1")" >/dev/null 2>&1; }
 
 packages=()
-for package in podman runc iptables; do
+for package in podman runc iptables mmdebstrap; do
   command -v "$package" >/dev/null || packages+=("$package")
 done
 [[ -x /usr/lib/podman/netavark || -x /usr/libexec/podman/netavark ]] || packages+=(netavark)

@@ -6,6 +6,7 @@ Packages come from the index that this machine's pip is set to use. Where there 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.xdist_group("install")]
 
 ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = ROOT / "packages" / "pytest-shoal"
 LIMIT_BYTES = 60 * 1024 * 1024
 NOT_OURS = ("pip", "setuptools", "pkg_resources", "_distutils_hack")
 START_S = 120.0
@@ -50,10 +52,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def environment(folder: Path, requirement: str) -> Path:
+def environment(folder: Path, *requirement: str) -> Path:
     """A new virtual environment with only this installed; returns the folder of its programs."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    install = [str(folder / "bin" / "pip"), "install", "-q", "--disable-pip-version-check", requirement]
+    install = [str(folder / "bin" / "pip"), "install", "-q", "--disable-pip-version-check", *requirement]
     done = subprocess.run(install, capture_output=True, text=True, check=False)
     if "No matching distribution" in done.stderr or "Could not find a version" in done.stderr:
         pytest.skip(f"pip has no index here: {done.stderr.strip().splitlines()[-1]}")
@@ -155,4 +157,30 @@ def test_the_tour_of_the_readme_runs_without_a_checkout(fleet: tuple[dict[str, s
     assert len(addresses) == 2
     for line in addresses:
         assert "curl" in line and say(environ, folder, "sh", "-c", line.partition("#")[0])
+    assert "usage: shoal-load" in say(environ, folder, "shoal-load", "--help")
     say(environ, folder, "shoal", "delete", "app", "hello")
+
+
+def test_the_pytest_plugin_needs_only_what_it_names(wheel: Path, tmp_path: Path) -> None:
+    """Installed beside nothing, it runs the test of its README, and controllers and nodes too."""
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "-w",
+        str(wheel.parent),
+    ]
+    subprocess.run([*build, str(PLUGIN)], check=True)
+    (plugin,) = wheel.parent.glob("pytest_shoal-*.whl")
+    programs = environment(tmp_path / "venv", str(plugin), "-f", str(wheel.parent))
+    environ, folder = clean(tmp_path, programs), tmp_path / "project"
+    folder.mkdir()
+    (example,) = re.findall(r"```python\n(.*?)```", (PLUGIN / "README.md").read_text(), re.DOTALL)
+    (folder / "test_readme.py").write_text(example)
+    assert "1 passed" in say(environ, folder, "pytest", "-q", "-p", "no:cacheprovider")
+    assert "1 passed" in say(environ, folder, "pytest", "-q", "-p", "no:cacheprovider", "--kube", "nodes")

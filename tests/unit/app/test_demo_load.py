@@ -54,4 +54,4 @@ def test_what_cannot_be_sent_is_refused(words: tuple[str, ...], capsys: pytest.C
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2
-    assert "usage: python -m shoal.app.demo.load" in capsys.readouterr().err
+    assert "usage: shoal-load" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``python -m shoal.app.demo.load URL...``: sends requests at a steady rate, and prints what came of them.
+"""``shoal-load URL...``: sends requests at a steady rate, and prints what came of them.
 
 It is for trying rollouts: gateways count its requests as those of users. The rate does not depend on the answers; the
 requests go to the URLs in turn.
@@ -107,10 +107,8 @@ async def run(targets: Sequence[LoadTarget], *, rate: float, for_s: float, clock
     print(text_of(tally), flush=True)
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m shoal.app.demo.load", description="Send requests at a steady rate."
-    )
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="shoal-load", description="Send requests at a steady rate.")
     parser.add_argument("url", nargs="+", help="http://HOST:PORT/PATH, or HOST:PORT; requests go to them in turn")
     parser.add_argument("--host", default="", help="the Host of the requests; default: the URL's")
     parser.add_argument("--rate", type=float, default=50.0, help="requests a second in all (50)")
@@ -127,4 +125,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
