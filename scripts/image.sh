@@ -46,7 +46,7 @@ cp deploy/image/Dockerfile deploy/image/fill.py requirements.lock "$work/"
 if [[ -z $base ]]; then
   if [[ -z $base_tar ]]; then
     base_tar=build/base.tar
-    [[ -e $base_tar ]] || { echo "image: making a base of Debian's packages"; scripts/image_base.sh "$base_tar"; }
+    [[ $base_tar -nt scripts/image_base.sh ]] || { echo "image: making a base of Debian's packages"; scripts/image_base.sh "$base_tar"; }
   fi
   [[ -r $base_tar ]] || die "$base_tar cannot be read"
   python=${python:-$(tar tf "$base_tar" | sed -nE 's:^(\./)?usr/bin/python(3\.[0-9]+)$:\2:p' | head -1)}
