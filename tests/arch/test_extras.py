@@ -165,3 +165,4 @@ def test_the_guide_lists_every_extra() -> None:
 
 def test_commands_name_extras_that_exist() -> None:
     assert {command.extra for command in COMMANDS if command.extra} <= set(EXTRAS)
+    assert {extra for command in COMMANDS for _, extra in command.extra_of} <= set(EXTRAS)

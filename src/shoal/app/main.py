@@ -296,6 +296,7 @@ COMMANDS = (
         summary="run the navigator, the live view of all clusters: its manager, or the edge of a cluster",
         target="shoal.app.commands.navigator:app",
         extra="server",
+        extra_of=(("edge", "agent"),),
     ),
     Command(
         name="store",

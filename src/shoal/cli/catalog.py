@@ -14,21 +14,22 @@ _PURPOSE = "Applications over many Kubernetes clusters, as if they were one."
 
 class Command:
     """One first word after ``shoal``. ``target`` is ``module:attribute``, a typer application. ``extra`` names what its
-    processes need beyond the base install (``shoal.cli.extras``). ``aliases`` are further words for it, ``old_names``
-    those that it had, which go on with a hint. Not a dataclass: their import takes longer than everything else that
-    help does."""
+    processes need beyond the base install (``shoal.cli.extras``), ``extra_of`` that of some subcommands. ``aliases`` are
+    further words for it, ``old_names`` those that it had, which go on with a hint. Not a dataclass: their import takes
+    longer than everything else that help does."""
 
-    __slots__ = ("aliases", "extra", "group", "name", "old_names", "summary", "target")
+    __slots__ = ("aliases", "extra", "extra_of", "group", "name", "old_names", "summary", "target")
 
     def __init__(
-        self, *, name: str, summary: str, group: str, target: str, extra: str = "", aliases: tuple[str, ...] = (),
-        old_names: tuple[str, ...] = (),
+        self, *, name: str, summary: str, group: str, target: str, extra: str = "",
+        extra_of: tuple[tuple[str, str], ...] = (), aliases: tuple[str, ...] = (), old_names: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         self.name = name
         self.summary = summary
         self.group = group
         self.target = target
         self.extra = extra
+        self.extra_of = extra_of
         self.aliases = aliases
         self.old_names = old_names
 

@@ -57,8 +57,8 @@ def _call_or_tell(command: Command, arguments: Sequence[str], err: TextIO) -> in
         from shoal.cli.extras import MissingExtra, extra_of
 
         missing = error.name or ""
-        if extra := extra_of(missing, command.extra):
-            word = next((each for each in arguments if not each.startswith("-")), "")
+        word = next((each for each in arguments if not each.startswith("-")), "")
+        if extra := extra_of(missing, dict(command.extra_of).get(word, command.extra)):
             raise MissingExtra(f"shoal {command.name} {word}".rstrip(), extra, (missing,)) from error
         raise
 

@@ -47,6 +47,7 @@ def base(*argv: str, home: Path | str = "/nonexistent") -> subprocess.CompletedP
         ("cluster start --dir DIR", "", "cluster"),
         ("control start --dir DIR", "", "server"),
         ("navigator manager --dir DIR", "", "server"),
+        ("navigator edge --join DIR/join.json", "", "agent"),
         ("krane start --dir DIR --join DIR/join.json", "", "agent"),
     ],
 )
