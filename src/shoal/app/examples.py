@@ -21,8 +21,8 @@ def source() -> Path:
 
 
 def summaries() -> dict[str, str]:
-    """The names of the files with the first line of each, which says what it is."""
-    return {path.name: _first_line(path) for path in sorted(source().glob("*.yaml"))}
+    """The names of the files with the first sentence of each, which says what it is."""
+    return {path.name: _first_sentence(path) for path in sorted(source().glob("*.yaml"))}
 
 
 def write(folder: Path, *, force: bool = False) -> list[Path]:
@@ -42,5 +42,6 @@ def write(folder: Path, *, force: bool = False) -> list[Path]:
     return written
 
 
-def _first_line(path: Path) -> str:
-    return path.read_text().partition("\n")[0].removeprefix("#").strip()
+def _first_sentence(path: Path) -> str:
+    line = path.read_text().partition("\n")[0].removeprefix("#").strip()
+    return line.partition(". ")[0].removesuffix(".")
