@@ -45,8 +45,8 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "fleet joining nodes",
         # the processes of the navigator and of sharding
         "navigator sharding",
-        # whole systems: a cluster, and `shoal up`; backups of what they keep
-        "backup cluster up",
+        # whole systems: a cluster, and `shoal up`; backups of what they keep; what a support bundle holds
+        "backup cluster support up",
         # the command line
         "commands",
     ),

@@ -337,6 +337,12 @@ COMMANDS = (
         target="shoal.app.commands.doctor:app",
     ),
     Command(
+        name="support-bundle",
+        group=_HELP,
+        summary="collect logs, versions, settings and metrics in one file, without secrets",
+        target="shoal.app.commands.support_bundle:app",
+    ),
+    Command(
         name="version",
         group=_HELP,
         summary="print the versions of Shoal, Python and SQLite",

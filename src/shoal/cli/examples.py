@@ -246,6 +246,7 @@ _PROCESSES: Mapping[str, Examples] = {
     "doctor cluster": (
         ("whether a Kubernetes cluster can join the fleet", "shoal doctor cluster --kubeconfig eu-1.yaml"),
     ),
+    "support-bundle": (("for somebody who helps", "shoal support-bundle --to bundle.tar.gz"),),
     "version": (("the versions of Shoal, Python and SQLite", "shoal version"),),
 }
 

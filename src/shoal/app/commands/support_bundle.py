@@ -1,0 +1,54 @@
+"""``shoal support-bundle``: what others need to find out what is wrong here, in one file, without secrets."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal.app.commands.doctor import examine
+from shoal.app.home import directory
+from shoal.app.support import bundle
+from shoal.base.clock import RealClock
+from shoal.base.files import write_private
+from shoal.cli.apps import new_app
+from shoal.cli.contexts import Context, current_context, has_context, navigator_context
+from shoal.cli.options import ContextName
+from shoal.cli.progress import waiting
+from shoal.errors import ConfigError
+
+app = new_app("Collect logs, versions, settings and metrics in one file, without secrets.")
+
+
+@app.command()
+def support_bundle(
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FILE", help="the file to write; default shoal-support-TIME.tar.gz")
+    ] = None,
+    dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
+    context: ContextName = "",
+) -> None:
+    """Write logs, versions, settings and metrics of this machine to a file, with the state of the fleet where a control
+    plane answers. Keys, tokens, passwords, databases, specs of apps and the logs of pods are left out; look through it
+    before you send it to somebody."""
+    clock, state = RealClock(), directory(dir)
+    path = (to or Path(f"shoal-support-{clock.now():%Y%m%d-%H%M%S}.tar.gz")).expanduser().absolute()
+    control, navigator = _contexts(state, context)
+    with waiting("collecting") as tell:
+        checks = [asdict(check) for check in examine(state)]
+        made = bundle(state, control, navigator, checks, environ=os.environ, clock=clock, tell=tell)
+    write_private(path, made)
+    typer.echo(f"wrote {path} ({len(made) / 1e6:.1f} MB)")
+
+
+def _contexts(state: Path, name: str) -> tuple[Context | None, Context | None]:
+    if not name and not has_context(state):
+        return None, None
+    control = current_context(state, name)
+    try:
+        return control, navigator_context(state, name)
+    except ConfigError:
+        return control, None
