@@ -333,7 +333,7 @@ COMMANDS = (
     Command(
         name="doctor",
         group=_HELP,
-        summary="check that this machine meets Shoal's requirements",
+        summary="check this machine, its state, Envoy and the fleet, and name the fix of each problem",
         target="shoal.app.commands.doctor:app",
     ),
     Command(

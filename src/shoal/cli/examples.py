@@ -242,7 +242,8 @@ _PROCESSES: Mapping[str, Examples] = {
         ("in bash or zsh", "source <(shoal completion bash)"),
         ("in fish", "shoal completion fish | source"),
     ),
-    "doctor": (("whether this machine can run Shoal", "shoal doctor"),),
+    "doctor": (("what is wrong with this machine and the fleet, and what to do", "shoal doctor"),),
+    "doctor machine": (("the same", "shoal doctor machine"),),
     "doctor cluster": (
         ("whether a Kubernetes cluster can join the fleet", "shoal doctor cluster --kubeconfig eu-1.yaml"),
     ),

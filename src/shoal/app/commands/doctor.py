@@ -1,4 +1,4 @@
-"""``shoal doctor``: checks this machine for the requirements of Shoal."""
+"""``shoal doctor``: checks this machine for the requirements of Shoal, its state, Envoy, and the fleet."""
 
 from __future__ import annotations
 
@@ -10,23 +10,35 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from shoal.app.commands.doctor_checks import CheckResult as CheckResult
+from shoal.app.commands.doctor_checks import DoctorCheck, warning
 from shoal.app.commands.doctor_cluster import cluster
+from shoal.app.commands.doctor_envoy import envoy_check
+from shoal.app.commands.doctor_fleet import fleet_checks
+from shoal.app.commands.doctor_state import state_checks
 from shoal.app.config import DEFAULT_PORT, LOOPBACK
 from shoal.app.home import directory
 from shoal.app.kubectl import OLDEST_KUBECTL, find_kubectl, kubectl_version
 from shoal.app.ports import is_free
+from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
-from shoal.cli.options import Output
+from shoal.cli.contexts import Context, current_context, has_context, navigator_context
+from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, put_rows
+from shoal.errors import ConfigError
 
-app = new_app("Check that this machine meets Shoal's requirements, or that a cluster can join the fleet.")
+app = new_app(
+    "Check this machine, its state, Envoy and the fleet, or a cluster that is to join the fleet.",
+    group=True,
+    default="machine",
+    alone=True,
+)
 app.command("cluster")(cluster)
 
 _OLDEST_PYTHON = (3, 11)
@@ -34,40 +46,41 @@ _OLDEST_SQLITE = (3, 35)  # the first with RETURNING
 _FEWEST_FILES = 1024
 
 
-class CheckResult(StrEnum):
-    OK = "ok"
-    WARNING = "warning"  # it works without
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class DoctorCheck:
-    """The result of one check. ``fix`` is empty when nothing has to be done."""
-
-    name: str
-    verdict: CheckResult
-    found: str
-    fix: str = ""
-
-
-@app.callback(invoke_without_command=True)
+@app.command("machine")
 def doctor(
-    context: typer.Context,
     dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
     output: Output = Format.TABLE,
+    context: ContextName = "",
 ) -> None:
-    """Check that this machine meets Shoal's requirements; exit code 1 if a required one is missing. `shoal doctor
-    cluster` checks a cluster instead."""
-    if context.invoked_subcommand is not None:
-        return
-    checks = list(examine(directory(dir)))
+    """Check this machine, the state directory, Envoy, and with a context the fleet: each problem with its fix. The exit
+    code is 1 if something that is needed is missing or broken; warnings do not count."""
+    state = directory(dir)
+    checks = list(examine(state))
+    checks += _fleet(state, context)
     put_rows([asdict(check) for check in checks], ("name", "verdict", "found", "fix"), output)
     if any(check.verdict is CheckResult.FAILED for check in checks):
         raise typer.Exit(1)
 
 
+def _fleet(state: Path, context: str) -> Iterator[DoctorCheck]:
+    try:
+        if context or has_context(state):
+            yield from fleet_checks(*contexts(state, context), RealClock().now)
+    except ConfigError as error:
+        yield warning("context", str(error), "choose one with --context, or mend it with `shoal config set-context`")
+
+
+def contexts(state: Path, name: str) -> tuple[Context, Context | None]:
+    """The control plane of a context, and its navigator if it has one."""
+    control = current_context(state, name)
+    try:
+        return control, navigator_context(state, name)
+    except ConfigError:
+        return control, None
+
+
 def examine(state: Path) -> Iterator[DoctorCheck]:
-    """Run every check, in the order of printing."""
+    """Run every check of this machine, in the order of printing."""
     yield _at_least("python", sys.version_info[:2], _OLDEST_PYTHON, platform.python_version())
     yield _at_least("sqlite", sqlite3.sqlite_version_info[:2], _OLDEST_SQLITE, sqlite3.sqlite_version)
     yield _schema_tables()
@@ -76,6 +89,8 @@ def examine(state: Path) -> Iterator[DoctorCheck]:
     yield _port()
     yield _open_files()
     yield _isolation()
+    yield from state_checks(state, RealClock().now())
+    yield envoy_check()
 
 
 def _at_least(name: str, version: tuple[int, ...], oldest: tuple[int, int], shown: str) -> DoctorCheck:

@@ -9,16 +9,15 @@ from typing import Annotated
 
 import typer
 
-from shoal.app.commands.doctor import examine
+from shoal.app.commands.doctor import contexts, examine
 from shoal.app.home import directory
 from shoal.app.support import bundle
 from shoal.base.clock import RealClock
 from shoal.base.files import write_private
 from shoal.cli.apps import new_app
-from shoal.cli.contexts import Context, current_context, has_context, navigator_context
+from shoal.cli.contexts import has_context
 from shoal.cli.options import ContextName
 from shoal.cli.progress import waiting
-from shoal.errors import ConfigError
 
 app = new_app("Collect logs, versions, settings and metrics in one file, without secrets.")
 
@@ -36,19 +35,9 @@ def support_bundle(
     before you send it to somebody."""
     clock, state = RealClock(), directory(dir)
     path = (to or Path(f"shoal-support-{clock.now():%Y%m%d-%H%M%S}.tar.gz")).expanduser().absolute()
-    control, navigator = _contexts(state, context)
+    control, navigator = contexts(state, context) if context or has_context(state) else (None, None)
     with waiting("collecting") as tell:
         checks = [asdict(check) for check in examine(state)]
         made = bundle(state, control, navigator, checks, environ=os.environ, clock=clock, tell=tell)
     write_private(path, made)
     typer.echo(f"wrote {path} ({len(made) / 1e6:.1f} MB)")
-
-
-def _contexts(state: Path, name: str) -> tuple[Context | None, Context | None]:
-    if not name and not has_context(state):
-        return None, None
-    control = current_context(state, name)
-    try:
-        return control, navigator_context(state, name)
-    except ConfigError:
-        return control, None
