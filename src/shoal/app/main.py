@@ -112,6 +112,12 @@ COMMANDS = (
         target="shoal.cli.fleet.running:start",
     ),
     Command(
+        name="restart",
+        group=_APPS,
+        summary="replace all instances of an app",
+        target="shoal.cli.fleet.running:restart",
+    ),
+    Command(
         name="rollback",
         group=_APPS,
         summary="go back to an earlier revision of an app",

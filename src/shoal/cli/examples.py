@@ -36,6 +36,8 @@ _APPS: Mapping[str, Examples] = {
     "stop app": (("what that would do", "shoal stop app hello --dry-run"),),
     "start": (("as many instances as before", "shoal start hello"),),
     "start app": (("as many instances as before", "shoal start app hello"),),
+    "restart": (("new instances of an app", "shoal restart hello"),),
+    "restart app": (("what that would do", "shoal restart app hello --dry-run"),),
     "create": (("a project and an environment in it", "shoal create project shop"),),
     "create project": (("a project", 'shoal create project shop --description "the web shop"'),),
     "create environment": (("an environment of a project", "shoal create environment production -p shop"),),

@@ -37,6 +37,7 @@ READ = {
     "set-env": "set env hello LEVEL=debug GREETING- --dry-run",
     "stop-app": "stop app hello --dry-run",
     "start-app": "start app hello --dry-run",
+    "restart-app": "restart app hello --dry-run",
     "audit": "audit --limit 4",
     "whoami": "whoami",
     "events": "events --limit 8",

@@ -22,9 +22,12 @@ _APPS = "get apps"
 _NAMES = {
     **dict.fromkeys(_TAKE_KIND, _ANY_KIND),
     **dict.fromkeys(
-        ("status", "logs", "scale", "rollback", "move", "stop", "start", "why", "set image", "set env"), _APPS
+        ("status", "logs", "scale", "rollback", "move", "stop", "start", "restart", "why", "set image", "set env"),
+        _APPS,
     ),
-    **dict.fromkeys(("scale app", "rollback app", "move app", "stop app", "start app", "why app"), _APPS),
+    **dict.fromkeys(
+        ("scale app", "rollback app", "move app", "stop app", "start app", "restart app", "why app"), _APPS
+    ),
     **{f"rollout {verb}": _APPS for verb in "status history pause resume skip promote abort retry undo".split()},
     **dict.fromkeys(("sentinels forget", "gateways forget"), "get sentinels"),
     "agents confirm": "agents list",

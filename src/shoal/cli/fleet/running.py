@@ -1,4 +1,4 @@
-"""``shoal stop`` and ``shoal start``: an app without instances, and with them again."""
+"""``shoal stop``, ``start`` and ``restart``: an app without instances, with them again, and with new ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from shoal.cli.printers import Format, put
 
 stop = new_app("Stop an app everywhere, and keep everything else of it.", group=True, default="app")
 start = new_app("Start an app that was stopped.", group=True, default="app")
+restart = new_app("Replace all instances of an app.", group=True, default="app")
 
 
 @stop.command("app")
@@ -41,6 +42,22 @@ def start_app(
     """Start an app that was stopped, with as many instances as before."""
     with opened(context, project, environment, correlation=correlation_id) as session:
         _change(session, name, "start", output, dry_run=dry_run)
+
+
+@restart.command("app")
+def restart_app(
+    name: Name,
+    dry_run: DryRun = False,
+    correlation_id: CorrelationId = "",
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """Replace all instances of an app: a new revision that is like the newest one, without the steps of its rollout.
+    Old instances run until new ones are ready. Files that are applied later do not take it back."""
+    with opened(context, project, environment, correlation=correlation_id) as session:
+        _change(session, name, "restart", output, dry_run=dry_run)
 
 
 def _change(session: FleetSession, name: str, verb: str, output: Format, *, dry_run: bool) -> None:

@@ -13,7 +13,7 @@ from shoal.control.api.objects import ENVIRONMENT, Objects, writable
 from shoal.control.api.parameters import CHANGING, Call, DryRun, Limited, Name, ref_of
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.kinds.app import MAX_REPLICAS
-from shoal.control.domain.plan import spec_of_revision
+from shoal.control.domain.plan import RESTARTS, spec_of_revision
 from shoal.errors import NotFound, invalid, not_found, required
 from shoal.rest.answers import RestAnswer, bad_fields
 from shoal.rest.conditions import IfMatch
@@ -71,6 +71,8 @@ class Apps:
                 self.rollback, applied, errors=CHANGING),
             app("POST", "stop", "Stop an app everywhere", self.stop, applied, errors=CHANGING),
             app("POST", "start", "Start a stopped app", self.start, applied, errors=CHANGING),
+            app("POST", "restart", "Make a new revision like the newest one, whose instances replace the old ones",
+                self.restart, applied, errors=CHANGING),
             Operation(
                 method="POST", path=f"{_KEY}/rotate", id="rotateApiKey", tag="apikeys", handler=self.rotate,
                 summary="Replace the key; the old one ends at once, the new one is shown in this answer only",
@@ -123,6 +125,16 @@ class Apps:
 
     async def start(self, call: Call, query: DryRun, headers: IfMatch) -> RestAnswer:
         return await self._wanted(call, query, headers, "running")
+
+    async def restart(self, call: Call, query: DryRun, headers: IfMatch) -> RestAnswer:
+        ref = ref_of(call, "App")
+
+        known = (await self._fleet.history(call.caller.who, ref, limit=1))["revisions"]
+        count = int(known[0]["template"].get(RESTARTS) or 0) if known else 0
+        edited = await self._objects.edit(
+            call, ref, query, headers, lambda found: _with(found, restarts=count + 1), is_hurried=True
+        )
+        return applied_answer(edited)
 
     async def _wanted(self, call: Call, query: DryRun, headers: IfMatch, desired: str) -> RestAnswer:
         ref = ref_of(call, "App")

@@ -173,6 +173,8 @@ _APPS: Texts = {
         "shutdownSignal": "The signal that ends an instance; SIGTERM if left out",
         "terminationSeconds": "How long an instance may take to end before it is killed; 30 if left out",
         "git": "Where the revision comes from; shown only",
+        "restarts": "How often the app was restarted; another number makes a revision with new instances. What is left "
+        "out stays as it is",
         "drift": "Whether changes that others make to its objects are corrected or only reported; correct if left out",
         "desired": "stopped keeps the app without instances; running if left out",
         "placement": "Which clusters of a region may run it",

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from shoal.control.api.parameters import Name
-from shoal.control.domain.kinds.app import MAX_REPLICAS, MAX_USER, SECCOMP, SIGNALS
+from shoal.control.domain.kinds.app import MAX_REPLICAS, MAX_RESTARTS, MAX_USER, SECCOMP, SIGNALS
 from shoal.control.domain.kinds.places import SERVICES
 from shoal.control.domain.kinds.rollout import ON_FAILURE
 from shoal.control.domain.kinds.rollout_checks import CHECKS, FORMATS, MAX_CHECKS, MOST_REQUESTS, OCCASIONS
@@ -349,6 +349,7 @@ class AppSpec(Part):
     imagePullSecrets: Names = UNSET
     readiness: Maybe[AppReadiness] = UNSET
     rollout: Maybe[RolloutFields] = UNSET
+    restarts: Maybe[Annotated[int, Meta(ge=0, le=MAX_RESTARTS)]] = UNSET
 
 
 class PathMatch(Part):

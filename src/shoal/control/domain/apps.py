@@ -7,6 +7,7 @@ region whose containers stay the same nothing is placed: what runs there counts 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import delete as sql_delete
@@ -37,6 +38,7 @@ from shoal.control.domain.placement.plan import place
 from shoal.control.domain.plan import (
     NEWEST_RENDER,
     RENDER,
+    RESTARTS,
     AppPlan,
     RegionState,
     cluster_name,
@@ -58,14 +60,18 @@ KEPT_REVISIONS = 20
 
 
 async def apply_app(
-    work: PendingWork, app: tables.App, within: ObjectScope, spec: AppSpec, before: Mapping[str, Any] | None
-) -> None:
-    """Make revisions and their rows fit ``spec``, which was just written; ``before`` is what it replaces."""
+    work: PendingWork, app: tables.App, within: ObjectScope, spec: AppSpec, before: Mapping[str, Any] | None,
+    *, is_going_back: bool = False,
+) -> None:  # fmt: skip
+    """Make revisions and their rows fit ``spec``, which was just written; ``before`` is what it replaces. A restart
+    stays when a spec that does not know of it is written, but for one that goes back to an earlier revision."""
     spec = with_defaults(spec, within.environment)
     known = {each.id: each for each in await running_deployments(work, app.id)}
     rows = await topology_of(work, list(known))
     here = _by_region([row for row in rows if revision_of(row, known[row.deployment_id]) == app.revision])
     newest = known.get(app.deployment_id)
+    if newest is not None and not spec.restarts and not is_going_back:
+        spec = replace(spec, restarts=int(newest.template.get(RESTARTS) or 0))
     names = {id_: work.infrastructure.region_name(id_) for id_ in here}
     plan = plan_app(
         spec,

@@ -248,7 +248,8 @@ class AppHandler(_InEnvironment):
     async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:
         spec = cast(AppSpec, request.doc.spec)
         await self._refuse_bad(work, request, cast(tables.App, row))
-        await apps.apply_app(work, cast(tables.App, row), request.within, spec, before)
+        app = cast(tables.App, row)
+        await apps.apply_app(work, app, request.within, spec, before, is_going_back=work.is_hurried)
 
     async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
         assert isinstance(row, tables.App)

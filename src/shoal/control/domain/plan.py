@@ -18,6 +18,7 @@ from shoal.control.domain.kinds.app import AppSpec, RegionSpec
 from shoal.control.domain.model import Diff
 
 MAX_CLUSTER_NAME = 46  # a pod adds 17 letters to the name of its Deployment, and 63 is the limit
+RESTARTS = "restarts"  # in the template of a revision, once the app was restarted
 OVERRIDES = "overrides"  # of the regions, in the template of a revision
 RENDER = "render"  # the rules by which agents render a revision, in its template
 NEWEST_RENDER = 2
@@ -45,6 +46,7 @@ def template_of(spec: AppSpec) -> dict[str, Any]:
         "tolerations": [each.as_json() for each in spec.placement.tolerations],
         **({"security": security} if (security := spec.security.as_json()) else {}),
         **({"imagePullSecrets": list(spec.image_pull_secrets)} if spec.image_pull_secrets else {}),
+        **({RESTARTS: spec.restarts} if spec.restarts else {}),
     }
 
 
@@ -78,7 +80,7 @@ def recorded_template(spec: AppSpec, render: int = NEWEST_RENDER) -> dict[str, A
 def spec_of_revision(spec: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
     """The stored spec of an app with the template of an earlier revision; how many and where stay as they are."""
     overrides = template.get(OVERRIDES) or {}
-    kept = {name: value for name, value in spec.items() if name not in template and name not in _OPTIONAL}
+    kept = {name: value for name, value in spec.items() if name not in (*template, *_OPTIONAL, RESTARTS)}
     found = {name: value for name, value in template.items() if name not in (*_BESIDE, "tolerations")}
     topology = [
         {name: value for name, value in row.items() if name != OVERRIDES}

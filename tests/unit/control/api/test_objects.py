@@ -363,6 +363,31 @@ async def test_apps_can_be_scaled_stopped_started_moved_and_explained(tmp_path: 
         assert actions[0] == "move" and actions[-1] == "create"
 
 
+async def test_a_restart_is_a_new_revision_that_a_later_file_does_not_repeat_and_a_rollback_takes_back(
+    tmp_path: Path,
+) -> None:
+    async with prepared_world(tmp_path) as world:
+
+        async def templates() -> list[tuple[int, int]]:
+            found = (await world.ok(world.viewer("GET", f"{APP}/deployments")))["items"]
+            return [(each["revision"], each["template"].get("restarts", 0)) for each in found]
+
+        await world.put_app()
+        tried = await world.ok(world.editor("POST", f"{APP}/restart?dryRun=true"))
+        assert tried["dryRun"] and tried["effects"] and await templates() == [(1, 0)]
+        restarted = await world.ok(world.editor("POST", f"{APP}/restart"))
+        assert restarted["object"]["spec"]["restarts"] == 1 and restarted["effects"]
+        assert await templates() == [(2, 1), (1, 0)]
+        again = await world.put_app()
+        assert "restarts" not in again["object"]["spec"] and await templates() == [(2, 1), (1, 0)]
+        await world.ok(world.editor("POST", f"{APP}/restart"))
+        assert await templates() == [(3, 2), (2, 1), (1, 0)]
+        await world.put_app(env={"A": "b"})
+        assert (await templates())[0] == (4, 2), "another revision does not forget the restart"
+        back = await world.ok(world.editor("POST", f"{APP}/rollback", {"to": 1}))
+        assert "restarts" not in back["object"]["spec"] and (await templates())[0] == (5, 0)
+
+
 async def test_scaling_an_autoscaled_app_changes_its_bounds_or_says_that_it_has_no_effect(tmp_path: Path) -> None:
     async with prepared_world(tmp_path) as world:
         await world.put_app(topology=[{"region": "eu", "autoscaling": {"min": 2, "max": 6}}, {"region": "us"}])

@@ -158,9 +158,8 @@ IN_PLACE = {"topology", "autoscaling", "desired", "drift", "placement", "readine
 
 
 def test_every_field_of_an_app_is_in_the_template_or_known_to_change_in_place() -> None:
-    template = set(
-        template_of(read_app_spec({"image": "a", "security": {"runAsNonRoot": True}, "imagePullSecrets": ["hub"]}))
-    )
+    given = {"image": "a", "restarts": 1, "security": {"runAsNonRoot": True}, "imagePullSecrets": ["hub"]}
+    template = set(template_of(read_app_spec(given)))
     for field in fields(AppSpec):
         head, *rest = field.name.split("_")
         named = head + "".join(part.title() for part in rest)

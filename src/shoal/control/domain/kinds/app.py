@@ -21,6 +21,7 @@ from shoal.errors import duplicate, forbidden, invalid, required
 from shoal.kube.names import is_label_value, is_qualified_name
 
 MAX_REPLICAS = 10_000
+MAX_RESTARTS = 1_000_000
 MAX_REGIONS = 2000
 SIGNALS = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGKILL")
 SECCOMP = ("RuntimeDefault", "Unconfined")
@@ -186,6 +187,7 @@ class AppSpec:
     topology: tuple[RegionSpec, ...] = ()
     readiness: Readiness = Readiness()
     rollout: dict[str, Any] = field(default_factory=dict)  # as written; ``strategy_of`` reads it with the environment's
+    restarts: int = 0
 
 
 def read_app(spec: Reader) -> AppSpec:
@@ -215,6 +217,7 @@ def read_app(spec: Reader) -> AppSpec:
         topology=topology,
         readiness=_readiness(spec.part("readiness")),
         rollout=_rollout(spec, [row.region for row in topology]),
+        restarts=spec.integer("restarts", 0, 0, MAX_RESTARTS),
     )
     spec.close()
     return made

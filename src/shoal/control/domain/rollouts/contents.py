@@ -1,5 +1,6 @@
 """What makes two revisions the same: their containers in every region and the versions of their secrets; not what git
-says of them, nor the rules by which agents render them. A revision that was taken back is remembered by it."""
+says of them, nor how often they were restarted, nor the rules by which agents render them. A revision that was taken
+back is remembered by it."""
 
 from __future__ import annotations
 
@@ -12,11 +13,15 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database.tables import BadRevision, Deployment, Secret
-from shoal.control.domain.plan import RENDER, secrets_of
+from shoal.control.domain.plan import RENDER, RESTARTS, secrets_of
 
 
 def same_contents(one: Deployment, other: Deployment) -> bool:
-    return _compared(one.template) == _compared(other.template)
+    return _compared(one.template) == _compared(other.template) and _restarts(one) == _restarts(other)
+
+
+def _restarts(one: Deployment) -> int:
+    return int(one.template.get(RESTARTS) or 0)
 
 
 async def content_digest(session: AsyncSession, deployment: Deployment) -> str:
@@ -39,4 +44,4 @@ async def bad_revision(session: AsyncSession, app_id: str, digest: str) -> BadRe
 
 
 def _compared(template: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in template.items() if name not in ("git", RENDER)}
+    return {name: value for name, value in template.items() if name not in ("git", RENDER, RESTARTS)}

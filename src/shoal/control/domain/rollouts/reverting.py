@@ -28,7 +28,7 @@ async def revert(work: PendingWork, app: tables.App, within: ObjectScope, row: R
     app.generation += 1
     app.version, app.updated_at = await work.tx.number(), work.now
     await work.session.flush()
-    await apps.apply_app(work, app, within, read_app_spec(app.spec), before)
+    await apps.apply_app(work, app, within, read_app_spec(app.spec), before, is_going_back=True)
     _audit(work, app, within, differences({"spec": before}, {"spec": app.spec}))
 
 
