@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 from tests.unit.cli.golden import GOLDEN, compare, every_command
@@ -37,7 +39,16 @@ def test_every_command_has_an_example() -> None:
     assert [words for words in EXAMPLES if words not in EVERY] == []
 
 
-@pytest.mark.parametrize("line", sorted({line for found in EXAMPLES.values() for _, line in found}))
+def guide_lines() -> set[str]:
+    """The commands of the guide, in its blocks and in its table of everyday commands."""
+    text = (Path(__file__).parents[3] / "docs" / "guides" / "cli.md").read_text()
+    found = re.findall(r"^\$ (?:source <\()?(shoal [^#\n]*?)\)?\s*(?:#.*)?$", text, re.MULTILINE)
+    table = text.partition("## Everyday commands\n\n")[2].partition("\n\n")[0]
+    found += re.findall(r"`(shoal [^`]*)`", table)
+    return {line.replace("\\|", "|").partition(" | ")[0].removesuffix("<Tab>").strip() for line in found}
+
+
+@pytest.mark.parametrize("line", sorted({line for found in EXAMPLES.values() for _, line in found} | guide_lines()))
 def test_an_example_can_be_typed(line: str) -> None:
     line = line.removeprefix("source <(").removesuffix(" | source").removesuffix(")").partition(" || ")[0]
     words = shlex.split(line)
