@@ -70,6 +70,8 @@ def test_version_names_shoal_python_and_sqlite(capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr().out
     assert __version__ in shown
     assert "sqlite" in shown
+    assert main(["version", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out).keys() == {"shoal", "python", "sqlite"}
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"shoal {__version__}\n"
 

@@ -86,6 +86,7 @@ READ = {
 LOCAL = {
     "doctor": "tests/unit/app/test_main.py",
     "doctor cluster": "tests/cluster/fleet/test_cluster_join.py",
+    "version": "tests/unit/app/test_main.py",
     "why pod": "tests/unit/app/commands/test_why.py",
     "navigator token list": "tests/unit/app/navigator/test_joining.py",
 }

@@ -507,6 +507,14 @@ def test_a_users_token_works_until_it_is_revoked(
     assert "name is missing" in shoal("token", "create").err
 
 
+def test_deleting_what_is_not_there_is_an_error_unless_told_otherwise(shoal: Shoal, project: str) -> None:
+    name = f"{project}/production/none"
+    assert shoal("delete", f"app/{name}", "--yes").code == 1
+    ran = shoal("delete", f"app/{name}", "--yes", "--ignore-not-found")
+    assert (ran.code, ran.out) == (0, f"app {name}   not found\n")
+    assert shoal("delete", "app", "nowhere-at-all", "--yes", "--ignore-not-found").code == 0
+
+
 def test_a_control_plane_that_is_away_is_one_line(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_URL", "https://127.0.0.1:1")
     monkeypatch.setenv("SHOAL_TOKEN", "x")

@@ -28,6 +28,9 @@ def delete(
     cascade: Annotated[bool, typer.Option("--cascade", help="also delete all objects in it")] = False,
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")] = False,
+    ignore_not_found: Annotated[
+        bool, typer.Option("--ignore-not-found", help="an object that does not exist is no error")
+    ] = False,
     output: Output = Format.TABLE,
     project: Project = "",
     environment: Environment = "",
@@ -39,17 +42,28 @@ def delete(
         raise ConfigError("nothing to delete: use `shoal delete KIND NAME` or `shoal delete -f FILE`")
     with opened(context, project, environment) as session:
         if kind:
-            refs = [session.find(kind, name)]
+            refs = _named(session, kind, name, tolerant=ignore_not_found)
         else:
             refs = [_ref(session, each) for each in reversed(ordered(read_all(filename or [])))]
         if not dry_run and not yes and sys.stdin.isatty():
             _ask(session, refs, cascade=cascade)
-        results = _delete_all(session, refs, cascade=cascade, dry_run=dry_run, strict=bool(kind))
+        results = _delete_all(
+            session, refs, cascade=cascade, dry_run=dry_run, strict=bool(kind) and not ignore_not_found
+        )
     found = [result for _, result in results if result is not None]
     put(
         {"items": found, "dryRun": dry_run}, output,
         lambda: "".join(_line(ref, result, dry_run=dry_run) for ref, result in results),
     )  # fmt: skip
+
+
+def _named(session: FleetSession, kind: str, name: str, *, tolerant: bool) -> list[ObjectName]:
+    try:
+        return [session.find(kind, name)]
+    except NoSuchObject:
+        if not tolerant:
+            raise
+        return []
 
 
 def _ref(session: FleetSession, document: ManifestDocument) -> ObjectName:

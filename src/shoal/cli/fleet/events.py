@@ -28,7 +28,9 @@ EVENT_WIDE = ("correlation",)
 def events(
     kind: Annotated[str, typer.Argument(metavar="[KIND NAME]", help="only events of this object")] = "",
     name: Annotated[str, typer.Argument(metavar="", help="")] = "",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="follow events as they happen")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", "--watch", "-w", help="follow events as they happen")
+    ] = False,
     limit: Annotated[int, typer.Option(min=1, max=500, help="number of past events to show")] = 50,
     correlation: Annotated[
         str,

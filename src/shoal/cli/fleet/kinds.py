@@ -176,6 +176,13 @@ def kind_and_name(kind: str, name: str) -> tuple[str, str]:
     return word, rest
 
 
+def without_kind(kind: CommandKind, name: str) -> str:
+    """The name alone, where a command that takes one kind only is given KIND/NAME."""
+    word, _, rest = name.partition("/")
+    leads = bool(rest) and _BY_WORD.get(word.lower()) is kind
+    return rest if leads and name.count("/") in (1, len(kind.parts) + 1) else name
+
+
 def ref_of(found: Object) -> ObjectName:
     """The reference to an object that the control plane returned."""
     metadata = found["metadata"]

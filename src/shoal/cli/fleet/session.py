@@ -16,7 +16,15 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.contexts import current_context, shoal_home
-from shoal.cli.fleet.kinds import BY_NAME, CommandKind, ObjectName, kind_and_name, kind_called, ref_of
+from shoal.cli.fleet.kinds import (
+    BY_NAME,
+    CommandKind,
+    ObjectName,
+    kind_and_name,
+    kind_called,
+    ref_of,
+    without_kind,
+)
 from shoal.cli.rest import RequestRefused, Rest
 from shoal.errors import ConfigError, ShoalError
 
@@ -80,7 +88,7 @@ class FleetSession:
         kind = kind_called(word)
         if not name:
             raise ConfigError(f"name is missing: name the {kind.word}, or use {kind.word}/NAME")
-        ref = self._spelled(kind, name)
+        ref = self._spelled(kind, without_kind(kind, name))
         if all(getattr(ref, part) for part in kind.parts) and not (kind.scope == "either" and not ref.project):
             return ref
         found = [other for other in self._every(kind) if _matches(other, ref)]

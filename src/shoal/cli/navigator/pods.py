@@ -18,6 +18,7 @@ class NoSuchPod(ShoalError):
 
 def find_pods(rest: Rest, name: str, *, cluster: str = "", namespace: str = "", at: str = "") -> list[dict[str, Any]]:
     """The pods sorted by cluster, namespace and name; raises ``NoSuchPod`` if there are none."""
+    name = _as_queried(name)
     if name.count("/") == 2:
         where = [_of_app(name)]
     elif "/" in name:
@@ -38,6 +39,16 @@ def find_pods(rest: Rest, name: str, *, cluster: str = "", namespace: str = "", 
     if not items:
         raise NoSuchPod(_missing(rest, name, cluster, namespace, at))
     return exact or items
+
+
+def _as_queried(name: str) -> str:
+    """``app/NAME`` and ``pod/NAME`` without their kind, ``deployment/NAME`` as workloads are called."""
+    word, _, rest = name.partition("/")
+    if rest and word in ("app", "apps", "pod", "pods", "po"):
+        return rest
+    kind = {"deployment": "Deployment", "deploy": "Deployment", "statefulset": "StatefulSet", "sts": "StatefulSet",
+            "daemonset": "DaemonSet", "ds": "DaemonSet", "job": "Job"}.get(word)  # fmt: skip
+    return f"{kind}/{rest}" if kind and rest and "/" not in rest else name
 
 
 def quoted(text: str) -> str:

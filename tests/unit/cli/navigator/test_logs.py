@@ -14,6 +14,14 @@ def test_logs_of_one_pod_are_plain_and_those_of_an_app_have_a_prefix(shoal: Shoa
     assert shoal("logs", "shopfront", "--cluster", "us-1", "--tail", "1").out == "web-1 line 2\n"
 
 
+def test_a_kind_before_the_name_is_understood(shoal: Shoal) -> None:
+    assert shoal("logs", "pod/web-2").out == shoal("logs", "web-2").out
+    assert sorted(shoal("logs", "app/shopfront").out.splitlines()) == sorted(
+        shoal("logs", "shopfront").out.splitlines()
+    )
+    assert shoal("logs", "deployment/web").code == 0
+
+
 def test_logs_are_those_of_the_apps_container_and_not_of_the_proxy(shoal: Shoal, served: tuple[World, str]) -> None:
     shoal("logs", "web-2")
     assert served[0].edges.asked[-1][1].container == "main"  # type: ignore[attr-defined]
