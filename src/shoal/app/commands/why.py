@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -78,6 +77,8 @@ def why_pod(
     context: Annotated[str, typer.Option(help="context in the kubeconfig; default: the current one")] = "",
 ) -> None:
     """Show each node's score for the pod, or why the pod does not fit there."""
+    import asyncio  # only for a pod
+
     access = ClusterChoice(dir, kubeconfig, context).access()
     found = asyncio.run(_ask(access, namespace or access.namespace, name))
     put(_content(found), output, lambda: _text(found))
