@@ -179,7 +179,7 @@ def brief(value: Any, length: int = 60) -> str:
 
 
 def cell(value: Any) -> str:
-    if value is None or value == "":
+    if value is None or value in ("", [], ()):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -37,8 +37,8 @@ def _application(verb: str, summary: str, about: str) -> typer.Typer:
 stop = _application(
     "stop",
     "Stop an app everywhere, and keep everything else of it.",
-    "Stop the instances of an app in all regions. Its revisions, routes and secrets stay, and a rollout that is under way "
-    "ends. Applying a file later starts it again, unless the file says `desired: stopped`.",
+    "Stop the instances of an app in all regions. Its revisions, routes and secrets stay, and a rollout that is under "
+    "way ends. Applying a file later starts it again, unless the file says `desired: stopped`.",
 )
 start = _application(
     "start", "Start an app that was stopped.", "Start an app that was stopped, with as many instances as before."
@@ -46,6 +46,6 @@ start = _application(
 restart = _application(
     "restart",
     "Replace all instances of an app.",
-    "Replace all instances of an app: a new revision that is like the newest one, without the steps of its rollout. Old "
-    "instances run until new ones are ready. Files that are applied later do not take it back.",
+    "Replace all instances of an app: a new revision that is like the newest one, without the steps of its rollout. "
+    "Old instances run until new ones are ready. Files that are applied later do not take it back.",
 )
