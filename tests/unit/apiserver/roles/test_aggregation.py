@@ -7,10 +7,16 @@ from typing import Any
 from authz_people import RBAC, People, binding, role, rule
 
 from shoal.apiserver.roles.aggregation import Aggregation
+from shoal.base.metrics import PROCESS
+from shoal.base.supervision import define_loop_metrics
 from shoal.testing.servers import LocalServer, local_server
 
 LABEL = "rbac.authorization.k8s.io/aggregate-to-view"
 WIDGETS = rule("get,list", "widgets", "example.com")
+
+
+def restarts() -> float:
+    return dict(define_loop_metrics(PROCESS).values()).get(("aggregation",), 0.0)
 
 
 async def rules_of(server: LocalServer, name: str) -> list[dict[str, Any]]:
@@ -50,7 +56,7 @@ async def test_two_servers_that_aggregate_write_each_role_once() -> None:
         other = Aggregation(server.server.core, server.server.writer)
         other.start()
         await other.idle.wait()
-        before = server.store.revision
+        before, failures = server.store.revision, restarts()
         widgets = role("widgets", WIDGETS, metadata={"labels": {LABEL: "true"}})
         await People(server).grant("clusterroles", widgets)
         await server.server.aggregation.idle.wait()
@@ -58,3 +64,4 @@ async def test_two_servers_that_aggregate_write_each_role_once() -> None:
         await other.stop()
         assert WIDGETS in await rules_of(server, "admin")
         assert server.store.revision == before + 4  # the new role, view, edit, admin
+        assert restarts() == failures, "the one that comes second tries again, and its loop does not fail"
