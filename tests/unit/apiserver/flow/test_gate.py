@@ -156,6 +156,22 @@ async def test_a_turn_of_the_loop_that_takes_long_makes_the_rest_wait_and_the_qu
         assert order.index("quiet") < 20, order.index("quiet")
 
 
+async def test_a_waiting_request_whose_handler_is_closed_leaves_the_seat_to_the_next() -> None:
+    """Handlers are not tasks: when a client hangs up, its handler is closed and nothing is cancelled."""
+    async with asyncio.timeout(10):
+        made = gate()
+        match = match_of(made)
+        fill(made, match)
+        closed = made.queued(match)
+        closed.send(None)
+        other = asyncio.create_task(made.queued(match), name="other")
+        await settled()
+        closed.close()
+        assert made.waiting == 1
+        made.leave(match)
+        assert await other
+
+
 async def test_queues_can_change_while_a_request_from_one_runs() -> None:
     level = Level("x")
     queuing = {"queues": 4, "handSize": 1, "queueLengthLimit": 5}
