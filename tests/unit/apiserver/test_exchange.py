@@ -42,7 +42,6 @@ class Driven:
         waiting = {each for each in self.running if each != number and not self.waits[each].done()}
         try:
             future = self.running[number].send(None)
-            future._asyncio_future_blocking = False
             self.waits[number] = future
         except StopIteration as stop:
             assert isinstance(stop.value, Response)
