@@ -20,6 +20,13 @@ STARTERS = {"create_task", "ensure_future"}
 MAY_START = {"shoal.base.tasks", "shoal.base.deadline"}  # the helpers themselves; they wait for what they start
 
 OF_ONE_REQUEST = {("shoal.rest.streams", "_until_gone")}  # ends with its request
+# ``supervise`` itself, and what is called like a loop elsewhere: servers whose loops are supervised, and waiting
+NO_LOOPS = {"supervise", "run", "wait"}
+MAY_END_THEM = {
+    "_until_one_hangs": "`shoal up` ends with its children",
+    "until_registered": "the start of a cluster, which fails as a whole",
+    "_begin": "runs in a supervised loop",
+}
 TURNS = {f"asyncio.{name}" for name in ("Lock", "Condition", "Semaphore", "BoundedSemaphore")}
 # Of what the API server imports: these have turns among tasks, none of them a handler of a request.
 TURNS_OF_TASKS = {
@@ -54,9 +61,7 @@ def test_every_task_has_an_owner() -> None:
 def lost_loops(path: Path) -> list[tuple[str, int]]:
     """(name, line) of each start of a loop without an end as an owned task that nobody awaits: there its error is logged
     once, and it is gone."""
-    loops = {loop for loop in nodes(path, ast.While) if isinstance(loop.test, ast.Constant) and _waits(loop)}
-    functions = nodes(path, ast.AsyncFunctionDef) if loops else []
-    endless = {function.name for function in functions if not loops.isdisjoint(ast.walk(function))} - {"supervise"}
+    endless = endless_functions(path) - {"supervise"}
     found: list[tuple[str, int]] = []
     for call in nodes(path, ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "start" and call.args:
@@ -78,6 +83,42 @@ def test_loops_without_an_end_are_supervised() -> None:
     ]
     assert not lost, "use shoal.base.supervision: " + ", ".join(lost)
     assert {(module.name, name) for module, name, _ in found} == OF_ONE_REQUEST, "no longer needed"
+
+
+def endless_functions(path: Path) -> set[str]:
+    """The coroutine functions of a module that loop without an end."""
+    loops = {loop for loop in nodes(path, ast.While) if isinstance(loop.test, ast.Constant) and _waits(loop)}
+    functions = nodes(path, ast.AsyncFunctionDef) if loops else []
+    return {function.name for function in functions if not loops.isdisjoint(ast.walk(function))}
+
+
+def fatal_loops(path: Path, endless: set[str]) -> Iterator[tuple[str, int]]:
+    """(name, line) of loops whose first failure ends what they run beside: the process, where it is its outermost wait."""
+    for call in nodes(path, ast.Call):
+        if isinstance(call.func, ast.Name) and call.func.id == "wait_first":
+            for part in call.args:
+                if isinstance(part, ast.Call) and (name := ast.unparse(part.func).split(".")[-1]) in endless:
+                    yield name, part.lineno
+
+
+def test_a_fault_of_a_loop_ends_no_process() -> None:
+    endless = set[str]().union(*(endless_functions(module.path) for module in modules())) - NO_LOOPS
+    found = [
+        (module, *each) for module in modules() if module.package == "app" for each in fatal_loops(module.path, endless)
+    ]
+    fatal = [f"{module.shown}:{line}: {name}" for module, name, line in found if name not in MAY_END_THEM]
+    assert not fatal, "use shoal.base.supervision: " + ", ".join(fatal)
+    assert {name for _, name, _ in found} == set(MAY_END_THEM), "no longer needed"
+
+
+def test_the_rule_finds_loops_that_end_their_process(tmp_path: Path) -> None:
+    path = tmp_path / "source.py"
+    path.write_text(
+        "async def sweep(self):\n    while True:\n        await self.turn()\n"
+        "async def main(self):\n    await wait_first(self.sweep(), stop.wait(), supervise('sweep', self.sweep))\n"
+    )
+    assert endless_functions(path) == {"sweep"}
+    assert list(fatal_loops(path, {"sweep"})) == [("sweep", 5)]
 
 
 def test_the_rule_finds_lost_loops(tmp_path: Path) -> None:

@@ -100,8 +100,10 @@ async def run_control(
                 api.end_streams()
 
         await wait_first(
-            served(), service.run(), service.freeze_kept_objects(), run_retention(databases, Retention(), clock),
-            sweep_forever(fleet, tokens, clock),
+            served(), service.run(),
+            supervise("collector", service.freeze_kept_objects, clock=clock),
+            supervise("retention", partial(run_retention, databases, Retention(), clock), clock=clock),
+            supervise("sweep", partial(sweep_forever, fleet, tokens, clock), clock=clock),
             supervise("rollouts", partial(keep_rollouts, fleet, clock), clock=clock),
             supervise("certificates", keeper.run, clock=clock),
             supervise("control-checks", checks.run, clock=clock),
@@ -121,8 +123,6 @@ async def sweep_forever(fleet: Fleet, tokens: ApiTokens, clock: Clock) -> None:
             await fleet.sweep()
         except ServiceUnavailable as error:
             log.warning("the sweep is delayed: the database is unavailable", reason=str(error))
-        except Exception as error:
-            log.error("the sweep failed", error=error)
         await clock.sleep(_SWEEP_S)
 
 

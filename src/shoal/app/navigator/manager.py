@@ -84,7 +84,10 @@ async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_read
                 manager.calls.end_all()
                 api.end_streams()
 
-        await wait_first(served(), manager.run(), fleet.run(), supervise("certificates", keeper.run, clock=clock))
+        await wait_first(
+            served(), manager.run(), supervise("navigator-fleet", fleet.run, clock=clock),
+            supervise("certificates", keeper.run, clock=clock),
+        )  # fmt: skip
 
 
 class CollectorFreeze:

@@ -127,7 +127,11 @@ class ShardProxy:
         self.app = make_app(client, self._kinds, self._share, self._writes, self._load, token=token)
 
     async def run(self, stop: asyncio.Event) -> None:
-        await wait_first(self.worker.run(stop), self._keep_learning(), self._load.run())
+        await wait_first(
+            self.worker.run(stop),
+            supervise("proxy/kinds", self._keep_learning, clock=self._clock),
+            supervise("proxy/load", self._load.run, clock=self._clock),
+        )
 
     def alive(self) -> tuple[bool, dict[str, str]]:
         return True, {"slots": str(len(self.worker.owned))}
@@ -149,6 +153,7 @@ class ShardProxy:
     async def _keep_learning(self) -> None:
         """The kinds of the ShardConfig; again when it changes."""
         known = None
+        self._learn.set()
         while True:
             await self._learn.wait()
             self._learn.clear()
