@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import product
 from math import comb, exp
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -382,3 +383,21 @@ def test_whatever_has_happened_the_next_window_of_an_equal_candidate_brings_no_e
             after += [found for _, found in nexts]
         states = after
     assert any(key.startswith("latency") for key in states[0]["evidence"])
+
+
+# simulated rollouts
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+def test_settings_that_are_hard_to_judge_stay_below_their_bars(monkeypatch: pytest.MonkeyPatch, is_good: bool) -> None:
+    """Those of the benchmark whose bar is not the common one, and failures in clumps and in one region only."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[4] / "bench"))
+    import rollout_error_rates as bench
+
+    bar, settings = (bench.ALPHA, bench.GOOD) if is_good else (bench.MISSES, bench.BAD)
+    hard = [each for each in settings if each.bar or "clumps of 8, 10 min" in each.name or "one region" in each.name]
+    assert len(hard) == (1 if is_good else 5)
+    for setting in hard:
+        found = bench.batch((setting, "bars", 0, 50))
+        share = bench.wrong_share(found, is_good=is_good)
+        assert share <= (setting.bar or bar), f"{setting.name}: {share:.0%}"
