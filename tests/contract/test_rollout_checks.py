@@ -247,6 +247,21 @@ async def test_an_answer_that_comes_after_the_lease_is_dropped(world: World) -> 
     assert world.first.count('shoal_control_rollout_checks_total{kind="webhook",result="late"}') == 1
 
 
+async def test_an_answer_makes_the_rollout_due_although_the_engine_writes_at_the_same_time(world: World) -> None:
+    await world.rollout(a_strategy(a_webhook(world)))
+    world.hooks.open.clear()
+    asking = asyncio.create_task(world.first.runner.ask_due())
+    await eventually(lambda: len(world.hooks.requests) == 1)
+    async with world.second.databases.fleet.transaction() as tx:
+        row = await tx.session.get_one(tables.Rollout, "rol_1")
+        world.hooks.open.set()
+        await asyncio.wait([asking], timeout=0.5)  # it would be done by now if it did not wait for this transaction
+        row.due_at = tx.now + 3_600_000
+    await asking
+    (rollout,) = await world.rows(tables.Rollout)
+    assert rollout.due_at == world.database.time.now_ms()
+
+
 async def test_a_webhook_gets_what_is_rolled_out_with_the_credential(world: World) -> None:
     await world.rollout(a_strategy(a_webhook(world)))
     await world.first.runner.ask_due()

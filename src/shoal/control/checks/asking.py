@@ -6,7 +6,7 @@ from shoal.control.checks.calls import WorkspaceCalls
 from shoal.control.checks.jobs import CheckJobs
 from shoal.control.checks.model import CheckContext
 from shoal.control.checks.navigator import NavigatorQueries
-from shoal.control.checks.plan import CheckAnswer, CheckKey
+from shoal.control.checks.plan import CheckAnswer, DueCheck
 from shoal.control.checks.prometheus import ask_prometheus
 from shoal.control.checks.webhook import ask_webhook
 from shoal.control.rollout.strategy import CheckSpec
@@ -18,7 +18,7 @@ class CheckAsker:
         self._navigator = navigator
         self._jobs = jobs
 
-    async def ask(self, check: CheckSpec, context: CheckContext, key: CheckKey) -> CheckAnswer:
+    async def ask(self, check: CheckSpec, context: CheckContext, due: DueCheck) -> CheckAnswer:
         """Never raises for what another system does: that is inconclusive."""
         match check.kind:
             case "webhook":
@@ -28,6 +28,6 @@ class CheckAsker:
             case "query":
                 return await self._navigator.ask(check, context)
             case "job":
-                return await self._jobs.ask(check, context, key)
+                return await self._jobs.ask(check, context, due)
             case _:  # of a rollout that a newer version began
                 return CheckAnswer(passed=None, reason=f"this version knows no checks of the kind {check.kind}")

@@ -7,6 +7,7 @@ or finds how it ended; nothing about it is in memory.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from sqlalchemy import select
 from shoal.base.ids import Ids
 from shoal.control.checks.job_rows import key_of_job, set_jobs
 from shoal.control.checks.model import CheckContext
-from shoal.control.checks.plan import CheckAnswer, CheckKey
+from shoal.control.checks.plan import CheckAnswer, CheckKey, DueCheck, KnownCheck
 from shoal.control.database.engine import Databases
 from shoal.control.database.tables import Topology
 from shoal.control.database.transaction import Tx
@@ -31,33 +32,30 @@ class CheckJobs:
         self._databases = databases
         self._ids = ids
 
-    async def ask(self, check: CheckSpec, context: CheckContext, key: CheckKey) -> CheckAnswer:
-        """Begin the job of a check, look at it, or take its result, after which it is removed."""
-        work = partial(self._ask, check=check, context=context, key=key)
+    async def ask(self, check: CheckSpec, context: CheckContext, due: DueCheck) -> CheckAnswer:
+        """Begin the job of a check, look at it, or tell how it ended. Its end is told until that answer is stored; the
+        next question begins another one."""
+        work = partial(self._ask, check=check, context=context, due=due)
         return await self._databases.of(context.workspace_id).run(work)
 
-    async def _ask(self, tx: Tx, check: CheckSpec, context: CheckContext, key: CheckKey) -> CheckAnswer:
+    async def _ask(self, tx: Tx, check: CheckSpec, context: CheckContext, due: DueCheck) -> CheckAnswer:
         region = str(check.settings.get("region") or "")
         row = await _place_of_candidate(tx, context, region)
         if row is None:
             where = region or "the regions of this step"
             return CheckAnswer(passed=None, reason=f"the candidate is not in {where}, so its job cannot run there")
-        jobs = [
-            each
-            for each in row.check_jobs or ()
-            if key_of_job(each) == (context.rollout_id, key.wave, key.step, key.settled_ms)
-        ]
+        key = (context.rollout_id, due.key.wave, due.key.step, due.key.settled_ms)
+        jobs = [each for each in row.check_jobs or () if key_of_job(each) == key]
         found = next((each for each in jobs if each["check"] == check.name), None)
         named = f"the job in {row.reason.get('region') or row.region_id}"
-        if found is None:
-            await set_jobs(tx, row, [*jobs, self._made(check, context, key, tx.now)])
+        if found is None or _is_told(found, due.known):
+            kept = [each for each in jobs if each is not found]
+            await set_jobs(tx, row, [*kept, self._made(check, context, due.key, tx.now)])
             return CheckAnswer(passed=None, reason=f"{named} begins", again_s=AGAIN_S)
         result = found.get("result") or {}
-        overdue_ms = tx.now - found["startedAt"] - round((found["timeoutSeconds"] + GRACE_S) * 1000)
-        if result.get("state", "running") == "running" and overdue_ms < 0:
+        if result.get("state", "running") == "running" and tx.now < _given_up_ms(found):
             why = f": {result['message']}" if result.get("message") else ""
             return CheckAnswer(passed=None, reason=f"{named} runs{why}", again_s=AGAIN_S)
-        await set_jobs(tx, row, [each for each in jobs if each is not found])
         return answer_of(result, named)
 
     def _made(self, check: CheckSpec, context: CheckContext, key: CheckKey, now_ms: int) -> dict[str, Any]:
@@ -77,6 +75,18 @@ class CheckJobs:
             "resources": settings["resources"],
             "timeoutSeconds": settings["timeoutSeconds"],
         }
+
+
+def _given_up_ms(job: Mapping[str, Any]) -> int:
+    """When nobody reports its end any more."""
+    return int(job["startedAt"] + (job["timeoutSeconds"] + GRACE_S) * 1000)
+
+
+def _is_told(job: Mapping[str, Any], known: KnownCheck | None) -> bool:
+    """Whether the newest answer that is stored is how this job ended."""
+    result = job.get("result") or {}
+    ended_ms = result.get("at", 0) if result.get("state", "running") != "running" else _given_up_ms(job)
+    return known is not None and known.asked_ms >= ended_ms
 
 
 def answer_of(result: dict[str, Any], named: str) -> CheckAnswer:

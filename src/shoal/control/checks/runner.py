@@ -134,7 +134,7 @@ class CheckRunner:
             )
             if context is None:
                 return CheckAnswer(passed=None, reason="the app is gone")
-            return await self._asker.ask(due.check, context, due.key)
+            return await self._asker.ask(due.check, context, due)
         except ServiceUnavailable:
             raise
         except Exception as error:  # a fault of ours in one check must not keep others from being asked
@@ -145,8 +145,9 @@ class CheckRunner:
         self, rollout: WatchedRollout, claimed: KnownCheck, due: DueCheck, answer: CheckAnswer
     ) -> bool:  # fmt: skip
         after = answered(claimed, due.check, answer, rollout.database.time.now_ms())
+        # after the engine, which may be about to write when the rollout is due
         return await rollout.database.run(
-            partial(store, rollout_id=rollout.id, claimed=claimed, after=after), serial=False, short=True
+            partial(store, rollout_id=rollout.id, claimed=claimed, after=after), short=True
         )
 
 

@@ -33,12 +33,13 @@ async def write_results(tx: Tx, place: Place, deployment_id: str, results: Seque
         )
     )  # fmt: skip
     for row in rows:
-        row.check_jobs = [_with_result(each, said.get(each["id"])) for each in row.check_jobs or ()] or None
+        row.check_jobs = [_with_result(each, said.get(each["id"]), tx.now) for each in row.check_jobs or ()] or None
     await tx.session.flush()
 
 
-def _with_result(job: dict[str, Any], said: pb.CheckJobResult | None) -> dict[str, Any]:
+def _with_result(job: dict[str, Any], said: pb.CheckJobResult | None, now_ms: int) -> dict[str, Any]:
     if said is None or (job.get("result") or {}).get("state", "running") != "running":
         return job
-    found = {"state": _STATES[said.state], "exitCode": said.exit_code, "message": clean(said.message, _LONGEST_MESSAGE)}
+    message = clean(said.message, _LONGEST_MESSAGE)
+    found = {"state": _STATES[said.state], "exitCode": said.exit_code, "message": message, "at": now_ms}
     return {**job, "result": found}
