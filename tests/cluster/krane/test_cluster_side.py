@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from dataclasses import replace
+from pathlib import Path
 
 import orjson
 import pytest
@@ -31,6 +32,7 @@ from shoal.client import PatchType, ResourceClient, Scope, Unreachable, builtin
 from shoal.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from shoal.krane import rbac
 from shoal.krane.handlers import make_handlers
+from shoal.krane.labels import FIELD_MANAGER_KRANE
 from shoal.krane.model import Newer
 from shoal.krane.objects.writer import NotOurs
 from shoal.krane.sentinels.images import GatewayImageMissing, GatewaySettings
@@ -44,6 +46,7 @@ from shoal.testing.controllers import Play
 from shoal.testing.waiting import eventually
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
+RECORDED = Path(__file__).parents[2] / "unit" / "krane" / "sentinels"
 ROUTE = orjson.dumps({"environment": "env_1", "host": "shop.example"})
 EVERYTHING = ["Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy", "ServiceAccount"]
 
@@ -982,13 +985,44 @@ async def test_a_new_image_of_the_agent_reaches_one_gateway_after_the_other_and_
             await cancel_all(task)
 
 
+async def test_a_gateway_that_an_earlier_agent_rendered_restarts_only_with_another_image():
+    async with world() as w:
+        await w.apply(sentinel(1))
+        deployments = w.of("deployments", "apps")
+        made = await deployments.get("sentinel-eu-x", "sentinel")
+        (container,) = made["spec"]["template"]["spec"]["containers"]
+        assert container["args"] == ["sentinel", "start"]
+        recorded = orjson.loads((RECORDED / "rendered_version_1.jsonl").read_bytes().splitlines()[0])[1]
+        older = {**made["spec"]["template"]["spec"], "securityContext": {}}
+        older["containers"] = [{key: value for key, value in container.items() if key != "args"}]
+        older["containers"][0]["securityContext"] = recorded["spec"]["template"]["spec"]["containers"][0][
+            "securityContext"
+        ]
+        patch = [
+            {"op": "replace", "path": "/spec/template/spec", "value": older},
+            {"op": "remove", "path": "/metadata/annotations/shoal.dev~1render"},
+        ]
+        await deployments.patch(
+            "sentinel-eu-x", patch, "sentinel", type=PatchType.JSON, field_manager=FIELD_MANAGER_KRANE
+        )
+        await eventually(lambda: w.gateway().drift)
+        await w.apply(sentinel(2))
+        kept = (await deployments.get("sentinel-eu-x", "sentinel"))["spec"]["template"]["spec"]
+        assert "args" not in kept["containers"][0]
+        assert kept["containers"][0]["securityContext"]["capabilities"] == {"drop": ["NET_RAW"]}
+        await w.apply(sentinel(3, image="shoal/sentinel:2"))
+        newer = (await deployments.get("sentinel-eu-x", "sentinel"))["spec"]["template"]["spec"]
+        assert newer["containers"][0]["args"] == ["sentinel", "start"]
+        assert newer["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
 async def test_where_nodes_run_programs_gateways_need_no_image():
     async with world() as w:
         nodes = w.of("nodes")
         node = await nodes.get("node-1")
         await nodes.replace_status({**node, "status": {"nodeInfo": {"containerRuntimeVersion": "process://1"}}})
         await w.apply(sentinel(1, image=""))
-        await eventually(lambda: w.gateway().running_image == "shoal/sentinel")
+        await eventually(lambda: w.gateway().running_image == "shoal/sentinel:latest")
 
 
 async def test_a_sentinel_whose_deployment_was_deleted_comes_back_at_its_address():

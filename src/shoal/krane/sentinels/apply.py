@@ -8,7 +8,7 @@ from shoal.base.logs import get_logger
 from shoal.client import Client, ResourceType, Scope, builtin
 from shoal.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from shoal.krane import labels
-from shoal.krane.deployments.rendering import forbids_root
+from shoal.krane.deployments.rendering import NEWEST, Rendering, rendering_for, rendering_of
 from shoal.krane.model import Live, Owner
 from shoal.krane.objects.group import Group
 from shoal.krane.objects.memory import Memory, Written
@@ -105,23 +105,19 @@ class SentinelApplier:
 
     async def _apply_sentinel(self, item: pb.Item, state: pb.SentinelState) -> list[Written]:
         key = item.key
-        settings = replace(
-            self._settings,
-            image=await chosen_image(self._client, state.image.strip(), self._settings),
-            non_root=await self._forbids_root(),
-        )
+        image = await chosen_image(self._client, state.image.strip(), self._settings)
         check(state)
         entry = self._open_secret(state.entry) if state.entry is not None else None
+        settings = replace(self._settings, image=image)
         rendered = render(state, self._owner, settings, entry)
-        wants = (*rendered.before, rendered.root, *rendered.after)
-        group = await self._group(item, wants)
-        blocker, now = self._blocker(key, state, settings.image, image_in(group.live(ROOT.kind))), settings.image
-        if blocker:
-            settings = replace(settings, image=image_in(group.live(ROOT.kind)))
-            rendered = render(state, self._owner, settings, entry)
+        group = await self._group(item, (*rendered.before, rendered.root, *rendered.after))
+        before = image_in(group.live(ROOT.kind))
+        blocker = self._blocker(key, state, image, before)
+        settings = replace(settings, image=before if blocker else image)
+        settings = replace(settings, rendering=await self._rendering(group.live(ROOT.kind), settings.image))
         live = group.live(_SERVICE)
-        if live is not None and not demands_label(live) and not await self._label_pods(live):
-            rendered = render(state, self._owner, settings, entry, labelled=False)
+        labelled = live is None or demands_label(live) or await self._label_pods(live)
+        rendered = render(state, self._owner, settings, entry, labelled=labelled)
         known = self._addresses.get(key, "")
         if group.live(_SERVICE) is None and known:
             self._asked[key] = known
@@ -135,7 +131,7 @@ class SentinelApplier:
         self._addresses[key] = (service.get("spec") or {}).get("clusterIP") or ""
         if blocker:
             self._memory.remember(key, written)
-            raise GatewayWaits(f"gets the image {now} when gateway {blocker} runs its own in all replicas")
+            raise GatewayWaits(f"gets the image {image} when gateway {blocker} runs its own in all replicas")
         return written
 
     def _blocker(self, key: str, state: pb.SentinelState, image: str, before: str) -> str:
@@ -150,9 +146,12 @@ class SentinelApplier:
             self._waves.begins(key, image)
         return blocker
 
-    async def _forbids_root(self) -> bool:
-        namespace = await self._writer.get(_NAMESPACES, "", NAMESPACE_SENTINEL)
-        return namespace is not None and forbids_root(namespace)
+    async def _rendering(self, live: Obj | None, image: str) -> Rendering:
+        """By which rules: those of what runs, so that an agent's upgrade restarts nothing; the newest ones with another
+        image."""
+        if live is not None and image_in(live) == image:
+            return rendering_of(live)
+        return rendering_for(NEWEST, await self._writer.get(_NAMESPACES, "", NAMESPACE_SENTINEL))
 
     async def _label_pods(self, service: Obj) -> bool:
         """Pods of an earlier version lack the label that their Service is about to demand. False where the agent may

@@ -10,21 +10,23 @@ from dataclasses import dataclass, field
 
 from shoal.client import Client, builtin
 from shoal.errors import ApiError
+from shoal.krane.deployments.rendering import NEWEST, Rendering
 from shoal.kube.objects import Obj
 
-IN_TABLE = "shoal/sentinel"  # of nodes that run programs instead of images, and never pull one
+# Of nodes that run programs instead of images, and never pull one; as earlier releases named it everywhere.
+IN_TABLE = "shoal/sentinel:latest"
 _PULL_NOTHING = ("process", "simulated")  # runtimes, as nodes name them
 _NODES = builtin("nodes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    """Of the agent, for all its gateways."""
+    """Of the agent, for all its gateways; ``image`` and ``rendering`` as they were chosen for one."""
 
     image: str = ""
     pull_secret: str = ""  # in the namespace of the gateways
     env: Mapping[str, str] = field(default_factory=dict)  # further variables
-    non_root: bool = False  # their namespace forbids to run as root
+    rendering: Rendering = Rendering(NEWEST)
 
 
 class GatewayImageMissing(ApiError):

@@ -15,7 +15,7 @@ import orjson
 from shoal.errors import Invalid, not_supported
 from shoal.krane.deployments.check import check_id, check_name
 from shoal.krane.deployments.pod import cpu, mib, spread
-from shoal.krane.labels import FLEET, SENTINEL, SERVING, TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE, labels_of
+from shoal.krane.labels import FLEET, RENDER, SENTINEL, SERVING, TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE, labels_of
 from shoal.krane.model import Owner
 from shoal.krane.sentinels.images import GatewaySettings
 from shoal.kube.objects import Obj
@@ -104,7 +104,7 @@ def render(
         root={
             "apiVersion": "apps/v1",
             "kind": "Deployment",
-            "metadata": about,
+            "metadata": _with_rules(about, settings),
             "spec": _spec(state, labels, selector, settings),
         },
         after=(
@@ -112,6 +112,11 @@ def render(
             _disruption_budget(about, selector),
         ),
     )
+
+
+def _with_rules(about: Obj, settings: GatewaySettings) -> Obj:
+    text = settings.rendering.text
+    return {**about, "annotations": {RENDER: text}} if text else about
 
 
 def _spec(
@@ -123,14 +128,11 @@ def _spec(
         "terminationGracePeriodSeconds": _GRACE_S,
         "tolerations": [_TOLERATION],
         "topologySpreadConstraints": [spread(key, selector) for key in (TOPOLOGY_KEY_ZONE, TOPOLOGY_KEY_HOST)],
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_container(state, settings)],
         "volumes": [_STATE],
     }
-    if settings.non_root:
-        pod["securityContext"]["runAsNonRoot"] = True
-    if settings.pull_secret:
-        pod["imagePullSecrets"] = [{"name": settings.pull_secret}]
+    if settings.rendering.version > 1:
+        pod |= _of_second_rules(settings)
     return {
         "replicas": state.replicas,
         "selector": {"matchLabels": dict(selector)},
@@ -138,6 +140,15 @@ def _spec(
         "progressDeadlineSeconds": _PROGRESS_S,
         "template": {"metadata": {"labels": {**labels, **SERVING_LABEL}}, "spec": pod},
     }
+
+
+def _of_second_rules(settings: GatewaySettings) -> Obj:
+    """What pods have since rules have numbers. A gateway keeps those it was rendered by until its image changes."""
+    security: Obj = {"seccompProfile": {"type": "RuntimeDefault"}}
+    if settings.rendering.non_root:
+        security["runAsNonRoot"] = True
+    pull = {"imagePullSecrets": [{"name": settings.pull_secret}]} if settings.pull_secret else {}
+    return {"securityContext": security, **pull}
 
 
 def _container(state: pb.SentinelState, settings: GatewaySettings) -> Obj:
@@ -151,10 +162,11 @@ def _container(state: pb.SentinelState, settings: GatewaySettings) -> Obj:
         "SHOAL_SENTINEL_STATE": STATE_DIR,
         **settings.env,
     }
+    is_first = settings.rendering.version == 1
+    dropped = "NET_RAW" if is_first else "ALL"
     return {
         "name": "sentinel",
         "image": settings.image,
-        "args": list(_ARGUMENTS),
         "imagePullPolicy": "IfNotPresent",
         "env": [
             {"name": "POD_NAME", "valueFrom": _POD},
@@ -174,7 +186,8 @@ def _container(state: pb.SentinelState, settings: GatewaySettings) -> Obj:
         "livenessProbe": _probe("/livez", delay_s=10, period_s=10, timeout_s=5, failures=3),
         "readinessProbe": _probe("/readyz", delay_s=0, period_s=5, timeout_s=3, failures=2),
         "lifecycle": {"preStop": {"sleep": {"seconds": _DRAIN_S}}},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": [dropped]}},
+        **({} if is_first else {"args": list(_ARGUMENTS)}),
     }
 
 

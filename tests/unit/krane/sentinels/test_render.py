@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 
 import orjson
 import pytest
@@ -10,6 +11,7 @@ from rendered_states import OWNER, unused_fields
 
 from shoal.errors import Invalid
 from shoal.krane import labels
+from shoal.krane.deployments.rendering import FIRST, Rendering
 from shoal.krane.sentinels import custom
 from shoal.krane.sentinels.images import GatewaySettings, pulls_nothing
 from shoal.krane.sentinels.leftovers import leftovers
@@ -283,7 +285,7 @@ def test_the_service_leads_from_the_usual_ports_to_one_that_needs_no_rights():
 
 
 def test_a_gateway_runs_the_chosen_image_with_as_few_rights_as_possible():
-    made = rendered(state(), pull_secret="hub", non_root=True).root["spec"]["template"]["spec"]
+    made = rendered(state(), pull_secret="hub", rendering=Rendering(2, non_root=True)).root["spec"]["template"]["spec"]
     (container,) = made["containers"]
     assert (container["image"], container["args"]) == ("shoal/sentinel:1", ["sentinel", "start"])
     assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -291,6 +293,23 @@ def test_a_gateway_runs_the_chosen_image_with_as_few_rights_as_possible():
     assert made["imagePullSecrets"] == [{"name": "hub"}]
     plain = rendered(state()).root["spec"]["template"]["spec"]
     assert "imagePullSecrets" not in plain and "runAsNonRoot" not in plain["securityContext"]
+
+
+RECORDED = {
+    name: root
+    for line in (Path(__file__).parent / "rendered_version_1.jsonl").read_bytes().splitlines()
+    for name, root in [orjson.loads(line)]
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "settings"),
+    [("own", {}, {}), ("traced", {}, {"env": {"SHOAL_SENTINEL_TRACES_URL": "http://x:1"}}),
+     ("shared", {"environment": "", "project": "", "shared": True}, {})],
+)  # fmt: skip
+def test_the_first_rules_give_what_releases_before_the_second_ones_wrote(name, fields, settings):
+    """The file was written by the code of before there were others."""
+    assert rendered(state(**fields), rendering=FIRST, pull_secret="hub", **settings).root == RECORDED[name]
 
 
 @pytest.mark.parametrize(
