@@ -933,6 +933,8 @@ async def test_without_an_image_no_gateway_is_installed_and_the_error_says_where
         with pytest.raises(GatewayImageMissing, match="--gateway-image") as refused:
             await w.apply(sentinel(1, image=""))
         assert refused.value.reason == "GatewayImageMissing"
+        with pytest.raises(GatewayImageMissing):
+            await w.apply(sentinel(1, image="shoal/sentinel:latest"))  # what control planes say for none
         assert (await w.of("deployments", "apps").list(Scope(namespace="sentinel"))).items == []
         settings = GatewaySettings(image="registry.example/shoal:1")
         handlers = make_handlers(w.client, clock=RealClock(), random=lambda: 0.5, gateways=settings)(OWNER, PRIVATE_KEY)

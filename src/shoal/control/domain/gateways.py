@@ -27,7 +27,8 @@ from shoal.sync.keys import Place, key_of
 
 NAMESPACE = "sentinel"
 EARLIER_IMAGE = "shoal/sentinel:latest"
-"""The default of earlier releases, which no registry of ours has: the agent chooses instead."""
+"""The default of earlier releases, which no registry of ours has. It is still what agents are sent where no image is set:
+earlier ones refuse a gateway without, later ones choose an image themselves."""
 UNHEALTHY = "unhealthy"
 MADE_BY = "shoal.dev/made-by"  # on gateways that Shoal creates by itself
 MADE = {MADE_BY: "readiness"}
@@ -310,7 +311,7 @@ def want_sentinel(work: PendingWork, sentinel: Sentinel) -> None:
 
 
 def image_of(image: str) -> str:
-    """As it is sent to agents; empty: the agent chooses."""
+    """Of a stored one; empty: the agent chooses."""
     return "" if image == EARLIER_IMAGE else image
 
 

@@ -15,7 +15,7 @@ from shoal.krane.objects.memory import Memory, Written
 from shoal.krane.objects.writer import Writer, together
 from shoal.krane.protocol import version_of
 from shoal.krane.sentinels.custom import TYPES, certificate_name, name_of, render_certificate, render_custom
-from shoal.krane.sentinels.images import GatewaySettings, chosen_image
+from shoal.krane.sentinels.images import GatewaySettings, chosen_image, named_image
 from shoal.krane.sentinels.install import Installation
 from shoal.krane.sentinels.render import NAMESPACE_SENTINEL, SERVING_LABEL, check, entry_name, peers_name, render
 from shoal.krane.sentinels.serving import demands_label
@@ -105,7 +105,7 @@ class SentinelApplier:
 
     async def _apply_sentinel(self, item: pb.Item, state: pb.SentinelState) -> list[Written]:
         key = item.key
-        image = await chosen_image(self._client, state.image.strip(), self._settings)
+        image = await chosen_image(self._client, named_image(state), self._settings)
         check(state)
         entry = self._open_secret(state.entry) if state.entry is not None else None
         settings = replace(self._settings, image=image)
@@ -136,7 +136,7 @@ class SentinelApplier:
 
     def _blocker(self, key: str, state: pb.SentinelState, image: str, before: str) -> str:
         """The gateway that this one waits for before it gets the agent's new image."""
-        if not before or before == image or state.image.strip():
+        if not before or before == image or named_image(state):
             return ""
         seen = self._memory.caches.get(ROOT.kind)
         if seen is None or not seen.synced.is_set():

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shoal.control.database.plain import document
-from shoal.control.domain.gateways import image_of
+from shoal.control.domain.gateways import EARLIER_IMAGE
 from shoal.control.domain.kinds.places import SERVICES
 from shoal.control.domain.routing import RouteTargets
 from shoal.control.service.desired import render
@@ -68,7 +68,7 @@ def sentinel_row(
     distances = here.distances if here is not None else {}
     return render.SentinelRow(
         id=row.id, workspace=row.workspace_id, project=row.project_id, environment=row.environment_id,
-        name=row.k8s_name, image=image_of(row.image),
+        name=row.k8s_name, image=row.image or EARLIER_IMAGE,
         replicas=row.desired_replicas if row.desired_state == "running" else 0, resources=spec.get("resources") or {},
         region=here.name if here is not None else "",
         service=(here.service if here is not None else "") or SERVICES[0],
