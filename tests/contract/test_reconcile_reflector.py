@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Mapping
 from random import Random
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import orjson
 import pytest
 
+from shoal.base import logs
 from shoal.base.clock import FakeClock
 from shoal.client import ResourceClient, Scope, builtin
 from shoal.client.errors import Disconnected
 from shoal.client.transport import Reply, StreamReply, Transport
-from shoal.errors import BadRequest, Expired, NotFound
+from shoal.errors import BadRequest, Expired, InternalError, NotFound
 from shoal.reconcile import Cache, Change, ChangeType, ObjectKey, Reflector, ReflectorConfig, key_of
 from shoal.reconcile.keys import version_of
 from shoal.testing.waiting import eventually
@@ -61,6 +63,8 @@ class Faults:
         self.odds = odds
         self.refuse_watch_lists = refuse_lists
         self.fail_streams = 0
+        self.told = False  # their errors are in the log already
+        self.cannot_watch_list = False
         self.targets: list[str] = []
 
     def pick(self) -> str:
@@ -80,13 +84,31 @@ class Faults:
         self.targets.append(target)
         if self.fail_streams:
             self.fail_streams -= 1
-            raise Disconnected("refused by the test")
+            refused = Disconnected("refused by the test")
+            refused.told = self.told  # as by a client that knows of the outage
+            raise refused
+        if self.cannot_watch_list and "sendInitialEvents" in target:
+            return Unable()
         if self.refuse_watch_lists and "sendInitialEvents" in target:
             return Refusal()
         return FaultyStream(await self._inner.stream(method, target, headers=headers, body=body), self)
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+class Unable:
+    """As of a server whose storage cannot tell how far a watch has come."""
+
+    status = 200
+    headers: Mapping[str, str] = {}
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        error = InternalError("the required storage feature RequestWatchProgress is disabled").status()
+        yield b'{"type":"ERROR","object":%b}\n' % orjson.dumps(error)
+
+    async def close(self) -> None:
+        pass
 
 
 class Refusal:
@@ -224,6 +246,39 @@ async def test_a_server_that_refuses_watch_lists_is_listed_and_not_asked_again(a
             faults.odds = 0.0
             await setup.converged()
         assert sum("sendInitialEvents" in target for target in faults.targets) == 1
+
+
+async def test_a_server_whose_storage_has_no_watch_lists_is_listed_at_once(api, clock: FakeClock) -> None:
+    async with api.opened(clock=clock) as cluster:
+        faults = Faults(cluster.transport)
+        faults.cannot_watch_list = True
+        async with Setup(cluster, clock, faults) as setup:
+            await setup.maps.create({"metadata": {"name": "a", "namespace": cluster.namespace}})
+            await setup.converged()
+            assert setup.reflector.failures == 0
+        assert sum("sendInitialEvents" in target for target in faults.targets) == 1
+
+
+async def test_an_outage_is_no_line_per_watch(api, clock: FakeClock) -> None:
+    stream = io.StringIO()
+    async with api.opened(clock=clock) as cluster:
+        faults = Faults(cluster.transport)
+        async with Setup(cluster, clock, faults) as setup:
+            await setup.maps.create({"metadata": {"name": "a", "namespace": cluster.namespace}})
+            await setup.converged()
+            logs.configure(stream=stream, clock=clock)
+            try:
+                faults.kinds, faults.told = ["cut"], True
+                for number in range(2):  # also when it had failed before
+                    faults.odds, faults.fail_streams = 1.0, 4
+                    await setup.maps.patch("a", {"data": {"x": str(number)}}, cluster.namespace)
+                    await setup.until(lambda: faults.fail_streams < 4)  # the stream was cut
+                    faults.odds = 0.0
+                    await setup.converged()
+                    await clock.advance(5)  # established for a while
+            finally:
+                logs.configure()
+    assert "the watch failed" not in stream.getvalue()
 
 
 async def test_a_server_that_ignores_watch_lists_is_detected_by_its_silence(api, clock: FakeClock) -> None:

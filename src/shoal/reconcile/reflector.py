@@ -25,6 +25,7 @@ from shoal.errors import (
     BadRequest,
     ConfigError,
     Expired,
+    InternalError,
     Invalid,
     MethodNotAllowed,
     NotAcceptable,
@@ -127,19 +128,19 @@ class Reflector:
             self._log.info("the revision is too old, listing again", revision=self._cache.resource_version)
             return 0.0 if self.failures == 1 else delay_s
         if isinstance(error, ApiError | TransportError) or error is None:
-            self._tell(error, delay_s)
+            self._tell(error, delay_s, broke=bool(self._applied) or lasted_s >= _SHORT_S)
         else:
             self._log.error("the watch failed unexpectedly", error=error)
         asked_s = error.retry_after_s if isinstance(error, ApiError) else None
         return max(delay_s, float(asked_s or 0))
 
-    def _tell(self, error: Exception | None, delay_s: float) -> None:
-        """An outage is one line, however often it is tried again and however many watch: a stream that breaks is opened
-        again at once, and a client whose requests fail has said so."""
+    def _tell(self, error: Exception | None, delay_s: float, *, broke: bool) -> None:
+        """An outage is one line, however often it is tried again and however many watch: a stream that broke is opened
+        again soon, and a client whose requests fail has said so."""
         reason = str(error or "it ended at once")
         known = reason == self._told
         if isinstance(error, TransportError):
-            known = known or self.failures == 1 or error.told
+            known = known or broke or error.told
         say = self._log.debug if known else self._log.warning
         self._told = reason if not known else self._told
         say("the watch failed", reason=reason, delay_s=round(delay_s, 3))
@@ -211,7 +212,7 @@ class Reflector:
                         return rest
         except TimeoutError:
             raise InitialEventsUnsupported("no bookmark ended the initial events") from None
-        except _REFUSALS as refusal:
+        except (*_REFUSALS, InternalError) as refusal:  # the latter where the server's storage cannot do it
             raise InitialEventsUnsupported(refusal.message) from refusal
         raise Disconnected("the watch ended before it had sent all objects")
 
