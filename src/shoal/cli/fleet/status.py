@@ -15,7 +15,9 @@ from shoal.cli.fleet.rollout_text import UNDER_WAY_COLUMNS, under_way_rows
 from shoal.cli.fleet.session import Environment, FleetSession, Project, opened
 from shoal.cli.fleet.views import (
     AGENT_COLUMNS,
+    AGENT_WIDE,
     APP_COLUMNS,
+    APP_WIDE,
     REFUSED_COLUMNS,
     TROUBLED_COLUMNS,
     agent_rows,
@@ -104,8 +106,12 @@ def _chooser(session: FleetSession, name: str) -> Callable[[Shown], Shown]:
 def status_text(shown: Shown, output: Format = Format.TABLE, where: str = "") -> str:
     if not output.is_table:
         return document(shown, output)
-    apps = render(app_rows(shown["apps"]), APP_COLUMNS) if shown["apps"] else f"no apps{where}\n"
-    agents = render(agent_rows(shown["agents"]), AGENT_COLUMNS) if shown["agents"] else "no agent has joined\n"
+    apps = render(app_rows(shown["apps"]), APP_COLUMNS, output, APP_WIDE) if shown["apps"] else f"no apps{where}\n"
+    agents = (
+        render(agent_rows(shown["agents"]), AGENT_COLUMNS, output, AGENT_WIDE)
+        if shown["agents"]
+        else "no agent has joined\n"
+    )
     refused = render(refused_rows(shown["refused"]), REFUSED_COLUMNS) if shown.get("refused") else ""
     troubled = troubled_rows(shown.get("gateways") or ())
     gateways = render(troubled, TROUBLED_COLUMNS) if troubled else ""

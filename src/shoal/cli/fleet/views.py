@@ -8,6 +8,7 @@ from typing import Any
 from shoal.cli.printers import duration
 
 APP_COLUMNS = ("app", "region", "cluster", "state", "ready", "desired", "applied", "reported", "reason")
+APP_WIDE = ("revision", "weight", "image")
 AGENT_COLUMNS = ("agent", "region", "state", "heartbeat", "lag", "objects", "retrying", "breaker", "brake")
 AGENT_WIDE = ("software", "epoch")
 INSTANCE_COLUMNS = (
@@ -33,8 +34,9 @@ def app_rows(apps: Sequence[Shown]) -> list[dict[str, Any]]:
         for other in app.get("others") or ():
             places += [_leaving(place, other) for place in other.get("regions") or ()]
         name = app_name(app)
-        rows += [{"app": name, **place} for place in places] or [
-            {"app": name, "state": app.get("state"), "reason": app.get("reason") or app.get("summary")}
+        of_app = {"app": name, "revision": app.get("revision"), "image": app.get("image")}
+        rows += [{**of_app, **place} for place in places] or [
+            {**of_app, "state": app.get("state"), "reason": app.get("reason") or app.get("summary")}
         ]
     return rows
 
@@ -112,6 +114,7 @@ def region_row(place: Shown) -> dict[str, Any]:
         "region": place["region"],
         "cluster": _cluster(place),
         "state": place["state"],
+        "weight": f"{place['weight']} %" if place.get("weight") is not None else "",
         "ready": f"{reported['ready']}/{reported['needed']}" if counted else "",
         "desired": _version(desired),
         "applied": _version(applied),
@@ -124,7 +127,13 @@ def _leaving(place: Shown, other: Shown) -> dict[str, Any]:
     row = region_row(place)
     share = place.get("weight") or 0
     why = f"revision {other['revision']}, {f'{share} % of requests' if share else other['status']}"
-    return {**row, "state": "Older", "reason": f"{why}: {row['reason']}" if row["reason"] else why}
+    return {
+        **row,
+        "state": "Older",
+        "revision": other["revision"],
+        "image": other.get("image"),
+        "reason": f"{why}: {row['reason']}" if row["reason"] else why,
+    }
 
 
 def reason_of(place: Shown) -> str:

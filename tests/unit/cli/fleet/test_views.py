@@ -17,16 +17,16 @@ from shoal.cli.fleet.views import (
 def test_an_app_has_a_row_in_each_place_and_its_older_revisions_follow() -> None:
     stuck = a_place("us", "Progressing", ready=0, applied={"version": 0}, reason="NotApplied", message="it waits")
     old = {"revision": 1, "status": "ready", "regions": [a_place("eu", shard="s2")]}
-    rows = app_rows([a_shown_app(a_place("eu"), stuck, others=[old])])
+    rows = app_rows([a_shown_app(a_place("eu"), stuck, others=[old], revision=2, image="web:2")])
     assert rows[0] == {
         "app": "p/e/web", "region": "eu", "cluster": "eu-1", "state": "Ready", "ready": "1/1", "desired": "v7",
-        "applied": "v7", "reported": "3.2s", "reason": "",
+        "applied": "v7", "reported": "3.2s", "reason": "", "revision": 2, "image": "web:2", "weight": "",
     }  # fmt: skip
     assert (rows[1]["applied"], rows[1]["reason"]) == ("", "NotApplied: it waits")
     assert (rows[2]["state"], rows[2]["cluster"], rows[2]["reason"]) == ("Older", "eu-1/s2", "revision 1, ready")
     serving = {**old, "regions": [{**place, "weight": 70} for place in old["regions"]]}
     rows = app_rows([a_shown_app(a_place("eu"), stuck, others=[serving])])
-    assert rows[2]["reason"] == "revision 1, 70 % of requests"
+    assert (rows[2]["reason"], rows[2]["weight"], rows[2]["revision"]) == ("revision 1, 70 % of requests", "70 %", 1)
     assert app_rows([a_shown_app(state="Empty")])[0]["state"] == "Empty"
 
 
