@@ -59,7 +59,7 @@ def test_help_takes_little_longer_than_the_interpreter_alone() -> None:
 
     pairs = [(took_s("-c", "pass"), took_s("-m", "shoal", "--help")) for _ in range(7)]
     bare_s, help_s = (min(each) for each in zip(*pairs, strict=True))
-    assert help_s < 3 * bare_s, f"help takes {help_s * 1000:.0f} ms, the interpreter {bare_s * 1000:.0f} ms"
+    assert help_s < 4 * bare_s, f"help takes {help_s * 1000:.0f} ms, the interpreter {bare_s * 1000:.0f} ms"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
