@@ -1,4 +1,4 @@
-"""The variables of gateways that make them send traces."""
+"""The settings of gateways that their agent has: the image, and the variables that make them send traces."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shoal.app.fleet.agent import gateway_env
+from shoal.app.fleet.agent import gateway_env, gateway_settings
 from shoal.errors import ConfigError
 from shoal.krane.config import KraneConfig
 
@@ -35,3 +35,11 @@ def test_settings_that_cannot_work_are_refused() -> None:
         config(gateway_traces_percent=200.0)
     with pytest.raises(ConfigError, match="gateway_traces_url is 'c:4318': use http://HOST:PORT"):
         config(gateway_traces_url="c:4318")
+
+
+def test_the_image_of_gateways_and_its_registry_are_settings_of_the_agent() -> None:
+    made = gateway_settings(config(gateway_image="registry.example/shoal:1", gateway_pull_secret="hub"), {})
+    assert (made.image, made.pull_secret, made.env) == ("registry.example/shoal:1", "hub", {})
+    assert gateway_settings(config(), {}).image == "", "there is no default that could be somebody else's"
+    with pytest.raises(ConfigError, match="gateway_image"):
+        config(gateway_image="two words")
