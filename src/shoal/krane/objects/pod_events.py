@@ -66,9 +66,7 @@ class PodEvents:
         """Pods that were unexplained at the look before too are asked for."""
         now = self._clock.monotonic()
         pods = {pod["metadata"]["uid"]: pod for pod in self._unexplained()}
-        self._asked = {uid: self._asked.get(uid) or _Lookup(now) for uid in pods if uid in self._asked} | {
-            uid: _Lookup(now) for uid in pods.keys() - self._asked.keys()
-        }
+        self._asked = {uid: self._asked.get(uid) or _Lookup(now) for uid in pods}
         due = sorted((uid for uid, each in self._asked.items() if each.next_s < now), key=self._due)
         for uid in due[:_AT_ONCE]:
             asked = self._asked[uid]

@@ -25,11 +25,22 @@ STATES = {
     "killed": state(shutdown_signal="SIGKILL"),
     "by command": full_state(healthcheck=pb.HealthCheck(kind="exec", command=["true"])),
 }
-RECORDED = {
-    name: objects
-    for line in (Path(__file__).parent / "rendered_version_1.jsonl").read_bytes().splitlines()
-    for name, objects in [orjson.loads(line)]
-}
+REGISTRIES = '{"auths":{}}'
+RULES = {1: FIRST, 2: Rendering(2, non_root=True)}
+
+
+def recorded(version):
+    lines = (Path(__file__).parent / f"rendered_version_{version}.jsonl").read_bytes().splitlines()
+    return dict(orjson.loads(line) for line in lines)
+
+
+def objects(name, version):
+    given = STATES[name]
+    registries = REGISTRIES if version > 1 and given.registries else ""
+    values = {"PASSWORD": "hunter2"} if given.secrets else {}
+    return list(render(given, OWNER, values, RULES[version], registries=registries).objects)
+
+
 RESTRICTED = {"metadata": {"name": "shop", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
 OPEN = {"metadata": {"name": "shop", "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
 
@@ -41,9 +52,17 @@ def live(**annotations):
 @pytest.mark.parametrize("name", STATES)
 def test_the_first_rules_give_what_releases_before_the_second_ones_wrote(name):
     """The file was written by the code of before there were others."""
-    given = STATES[name]
-    made = render(given, OWNER, {"PASSWORD": "hunter2"} if given.secrets else {}, FIRST)
-    assert orjson.dumps(list(made.objects)) == orjson.dumps(RECORDED[name])
+    assert orjson.dumps(objects(name, 1)) == orjson.dumps(recorded(1)[name])
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_the_second_rules_stay_as_they_were_released(name):
+    """What changes them needs a number and a file of its own: else an upgrade restarts what runs."""
+    assert orjson.dumps(objects(name, 2)) == orjson.dumps(recorded(2)[name])
+
+
+def test_every_number_of_rules_has_a_file():
+    assert set(RULES) == set(range(1, NEWEST + 1))
 
 
 def test_a_new_revision_has_no_capabilities_gains_no_privileges_and_is_filtered():
