@@ -152,7 +152,7 @@ class Reflector:
                 return
             except InitialEventsUnsupported as why:
                 self._watch_list = False
-                self._log.info("the server has no watch lists, listing instead", reason=str(why))
+                self._log.debug("the server has no watch lists, listing instead", reason=str(why))
         if self._must_list:
             listed = await self._resource.list(self._scope, limit=self._config.page)
             self._replace(listed.items, listed.resource_version)
