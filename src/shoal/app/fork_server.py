@@ -22,12 +22,17 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+_GROUPS = ("apps", "autoscaling", "cluster", "extension", "hpa", "networking", "policy", "storage")
 MODULES: Mapping[str, tuple[str, ...]] = {
     "control": ("shoal.app.commands.control", "shoal.app.fleet.control", "shoal.app.fleet.reloading", "uvloop"),
     "navigator": ("shoal.app.commands.navigator", "shoal.app.navigator.manager", "shoal.app.fleet.reloading", "uvloop"),
     "cluster": (
         "shoal.app.commands.cluster", "shoal.app.cluster", "shoal.app.components", "shoal.app.nodes",
         "shoal.app.runtimes", "shoal.app.fleet.part", "shoal.app.navigator.part", "shoal.app.sharding.part", "uvloop",
+        # loaded with the first object of a kind, thus by every cluster
+        *(f"shoal.kube.kinds.{group}" for group in _GROUPS), "shoal.kube.crd.checks", "shoal.kube.crd.serving",
+        "shoal.kube.crd.validation", "shoal.kube.crd.conditions", "shoal.kube.webhooks", "encodings.idna",
+        "cryptography.hazmat.backends.openssl.backend",
     ),
 }  # fmt: skip
 MESSAGE_BYTES = 100_000
