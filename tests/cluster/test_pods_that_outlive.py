@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from shoal.app.commands.down import left_containers, stop_all
@@ -19,8 +21,14 @@ _POD = {
 }
 
 
-def started(folder: Path) -> ServerProcess:
-    return start_server_process(folder, "--port", "0", components="")
+@contextmanager
+def killed(folder: Path) -> Iterator[ServerProcess]:
+    """A cluster that is killed at the end."""
+    cluster = start_server_process(folder, "--port", "0", components="")
+    try:
+        yield cluster
+    finally:
+        cluster.kill()
 
 
 async def running_pid(cluster: ServerProcess, folder: Path) -> int:
@@ -49,22 +57,23 @@ def is_gone(pid: int) -> bool:
 async def test_pods_outlive_a_killed_cluster_are_adopted_by_the_next_one_and_ended_by_down(tmp_path: Path) -> None:
     folder = tmp_path / "clusters" / "eu-1"
     folder.mkdir(parents=True)
-    first = await asyncio.to_thread(started, folder)
-    async with connect(load(first.kubeconfig), clock=RealClock()) as client:
-        accounts = client.of(builtin("serviceaccounts"))
-        await eventually(lambda: accounts.get("default", "default"), timeout_s=60)
-        await client.of(builtin("pods")).create(_POD, "default")
-    pid = await running_pid(first, folder)
-    first.kill()
-    assert not is_gone(pid)
+    with killed(folder) as first:
+        async with connect(load(first.kubeconfig), clock=RealClock()) as client:
+            accounts = client.of(builtin("serviceaccounts"))
+            await eventually(lambda: accounts.get("default", "default"), timeout_s=60)
+            await client.of(builtin("pods")).create(_POD, "default")
+        pid = await running_pid(first, folder)
+    try:
+        assert not is_gone(pid)
+        with killed(folder) as second:
+            assert await running_pid(second, folder) == pid
+        assert not is_gone(pid) and left_containers(folder) == 1
 
-    second = await asyncio.to_thread(started, folder)
-    assert await running_pid(second, folder) == pid
-    second.kill()
-    assert not is_gone(pid) and left_containers(folder) == 1
-
-    stopped = await stop_all(tmp_path, clock=RealClock())
-    assert stopped[-1] == "1 container that outlived eu-1"
-    eventually_blocking(lambda: is_gone(pid))
-    assert left_containers(folder) == 0
-    assert await stop_all(tmp_path, clock=RealClock()) == []
+        stopped = await stop_all(tmp_path, clock=RealClock())
+        assert stopped[-1] == "1 container that outlived eu-1"
+        eventually_blocking(lambda: is_gone(pid))
+        assert left_containers(folder) == 0
+        assert await stop_all(tmp_path, clock=RealClock()) == []
+    finally:
+        if not is_gone(pid):
+            os.kill(pid, signal.SIGKILL)
