@@ -183,7 +183,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "arrivals isolation issuers policies snapshot zone",  # parts that work on the data without Envoy's messages
         "translate",  # the data to Envoy's configuration
         "bootstrap inputs",  # Envoy's start file, and the reading of the cluster
-        "stats supervisor",  # the running Envoy: its process and its statistics
+        "cut_off stats supervisor",  # the running Envoy: its process, its statistics, and when it closes connections
         "health",  # endpoints for probes and metrics
         "service",  # the whole gateway
     ),

@@ -32,6 +32,7 @@ from shoal.sentinel import snapshot
 from shoal.sentinel.arrivals import is_early
 from shoal.sentinel.bootstrap import SOCKET_PATH_MAX, Bootstrap
 from shoal.sentinel.config import SentinelConfig
+from shoal.sentinel.cut_off import CutOff
 from shoal.sentinel.folders import gateway_folder
 from shoal.sentinel.health import health_app, metrics_app
 from shoal.sentinel.inputs import POLICY_TYPE, ROUTE_TYPE, InputKeeper
@@ -131,6 +132,9 @@ class Gateway:
             refused=self._refused_pieces,
             under_test=self._under_test,
         )
+        self._cut_off = CutOff(
+            self.supervisor.admin, clock=clock, silent_s=lambda: self.stats.silent_s, replicas=self._replicas
+        )
         kinds = tuple(
             StatusKind(one.type, one.cache, prefix)
             for prefix, type_ in (("route", ROUTE_TYPE), ("policy", POLICY_TYPE))
@@ -169,6 +173,12 @@ class Gateway:
             return {}
         return {"inputs": f"saved {self.restored.age_s} s ago: the cluster cannot be read"}
 
+    def _replicas(self) -> int:
+        """How many this gateway has, as far as it knows."""
+        key = ServiceKey(self._config.namespace, self._config.name)
+        own = self._known.endpoints.get(key) if self._known is not None else None
+        return len(own.endpoints) if own is not None else 0
+
     def leave(self) -> None:
         """Not ready any more; Envoy is drained and ends."""
         self._leaving = True
@@ -202,6 +212,7 @@ class Gateway:
                 "gateway/issuers": self.issuers.run,
                 "gateway/publish": self._publish,
                 "gateway/stats": self.stats.run,
+                "gateway/cut-off": self._cut_off.run,
                 "gateway/status": self.status.run,
                 "gateway/keeper": self._keeper.run,
             }

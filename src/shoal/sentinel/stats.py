@@ -267,9 +267,14 @@ class StatsKeeper:
         self._since = clock.wall_s()
         self._asked_s = self._since  # when Envoy was last asked, and began to merge its histograms
         self.sampled_s = self._since  # of what there is: the one before
-        self._written: tuple[bytes, float] = (b"", 0.0)
+        self._written: tuple[bytes, float] = (b"", clock.monotonic())
         self.certificate_days: int | None = None  # until the first certificate of Envoy expires; None: it has none
         self._warned_s = -_DAY_S
+
+    @property
+    def silent_s(self) -> float:
+        """How long no entry could be written. An entry that stays the same is written every 15 s."""
+        return self._clock.monotonic() - self._written[1]
 
     async def run(self) -> None:
         while True:
