@@ -17,7 +17,7 @@ DOCUMENTS = sorted(
 DOTTED = re.compile(r"(?<![\w./-])shoal(?:\.[A-Za-z_]\w*)+")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 MAKE = re.compile(r"`make ([a-z-]+)")
-COMMAND = re.compile(r"`(?:\.venv/bin/)?shoal ([a-z-]*[a-z])")
+COMMAND = re.compile(r"`(?:\.venv/bin/)?shoal ([a-z][a-z-]*[a-z])")
 
 
 @pytest.fixture(params=DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -33,7 +33,7 @@ OPTIONAL = {
 # What runs from each install: packages, modules, or the processes that commands start
 BASE = (
     "shoal.cli", "shoal.client", "shoal.crds", "shoal.kube", "shoal.reconcile", "shoal.sharding.worker", "shoal.sync", "shoal.app.main",
-    "shoal.app.joining", "shoal.app.commands.completion", "shoal.app.commands.down", "shoal.app.commands.version",
+    "shoal.app.joining", "shoal.app.commands.completion", "shoal.app.commands.version",
 )  # fmt: skip
 PROCESSES = {
     "agent": (

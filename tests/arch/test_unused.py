@@ -31,6 +31,8 @@ CALLED_FROM_OUTSIDE = {
     f"{_VERSIONS}.r0009_traffic.upgrade": "alembic",
     f"{_VERSIONS}.r0011_credentials.down_revision": "alembic",
     f"{_VERSIONS}.r0011_credentials.upgrade": "alembic",
+    f"{_VERSIONS}.r0012_compatibility.down_revision": "alembic",
+    f"{_VERSIONS}.r0012_compatibility.upgrade": "alembic",
     f"{_VERSIONS}.r0016_check_jobs.down_revision": "alembic",
     f"{_VERSIONS}.r0016_check_jobs.upgrade": "alembic",
     "shoal.node.runtime.process.shim.main.main": "the shim's own process",

@@ -258,6 +258,7 @@ COMMANDS = (
         group=_START,
         summary="stop the processes of a state directory",
         target="shoal.app.commands.down:app",
+        extra="cluster",
     ),
     Command(
         name="cluster",

@@ -14,9 +14,9 @@ _PURPOSE = "Applications over many Kubernetes clusters, as if they were one."
 
 class Command:
     """One first word after ``shoal``. ``target`` is ``module:attribute``, a typer application. ``extra`` names what its
-    processes need beyond the base install (``shoal.cli.extras``), ``extra_of`` that of some subcommands. ``aliases`` are
-    further words for it, ``old_names`` those that it had, which go on with a hint. Not a dataclass: their import takes
-    longer than everything else that help does."""
+    processes need beyond the base install (``shoal.cli.extras``), ``extra_of`` that of some subcommands. ``aliases``
+    are further words for it, ``old_names`` those that it had, which go on with a hint. Not a dataclass: their import
+    takes longer than everything else that help does."""
 
     __slots__ = ("aliases", "extra", "extra_of", "group", "name", "old_names", "summary", "target")
 

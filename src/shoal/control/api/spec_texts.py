@@ -62,7 +62,7 @@ _SCOPES: Texts = {
         "description": "For people",
         "sentinel": "How its gateways are made",
         "rollout": "The defaults of its apps; a field that an app has replaces the one here as a whole",
-        "imagePullSecrets": "Secrets with SERVER, USERNAME and PASSWORD of image registries, for its apps that name none",
+        "imagePullSecrets": "Secrets with SERVER, USERNAME and PASSWORD of registries, for its apps that name none",
         "gateway": "off: the environment has no gateways, whatever routes it has; on if left out",
         "namespace": "Its namespace in every cluster, for agents that may use only some; one that exists is used as it "
         "is. Cannot be changed later. Only workspaces that run the fleet may choose; a new one is made if left out",

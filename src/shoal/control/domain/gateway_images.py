@@ -1,9 +1,10 @@
 """A changed image reaches the gateways of an environment one region after the other.
 
-    wanted ──▶ the first region's pods are replaced, never fewer than before ──▶ ready ──▶ SOAK_MS of requests ──▶ the next region
+    wanted ──▶ the first region's pods are replaced, never fewer ──▶ ready ──▶ SOAK_MS of requests ──▶ the next region
 
-A gateway that does not become ready, or in whose region clearly more requests fail than before, ends it there: the other regions keep their image until somebody
-sets another one. Where it is, is noted in annotations of the gateways it has reached, so it survives a restart and needs no timer: each report of such a gateway goes on.
+A gateway that does not become ready, or in whose region clearly more requests fail than before, ends it there: the
+other regions keep their image until somebody sets another one. Where it is, is noted in annotations of the gateways it
+has reached, so it survives a restart and needs no timer: each report of such a gateway goes on.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from shoal.sync.keys import Place, key_of
 
 NAMESPACE = "sentinel"
 EARLIER_IMAGE = "shoal/sentinel:latest"
-"""The default of earlier releases, which no registry of ours has. It is still what agents are sent where no image is set:
-earlier ones refuse a gateway without, later ones choose an image themselves."""
+"""The default of earlier releases, which no registry of ours has. It is still what agents are sent where no image is
+set: earlier ones refuse a gateway without, later ones choose an image themselves."""
 UNHEALTHY = "unhealthy"
 MADE_BY = "shoal.dev/made-by"  # on gateways that Shoal creates by itself
 MADE = {MADE_BY: "readiness"}

@@ -61,8 +61,8 @@ def render(
     *,
     registries: str = "",
 ) -> Rendered:
-    """``values`` are the plain secrets, ``registries`` the credentials of registries. The state has been checked. ``how`` changes what objects hold, never which
-    there are, nor their names."""
+    """``values`` are the plain secrets, ``registries`` the credentials of registries. The state has been checked.
+    ``how`` changes what objects hold, never which there are, nor their names."""
     labels = labels_of(
         owner, "deployment", state.deployment,
         workspace=state.workspace, project=state.project, environment=state.environment, app=state.app,

@@ -37,8 +37,8 @@ class GatewayImageMissing(ApiError):
 
 
 def named_image(state: pb.SentinelState) -> str:
-    """The environment's; empty where it names none. Control planes then send the default of earlier releases, which earlier
-    agents need and no registry of ours has."""
+    """The environment's; empty where it names none. Control planes then send the default of earlier releases, which
+    earlier agents need and no registry of ours has."""
     image = state.image.strip()
     return "" if image == IN_TABLE else image
 
@@ -51,8 +51,8 @@ async def chosen_image(client: Client, wanted: str, settings: GatewaySettings) -
         return IN_TABLE
     raise GatewayImageMissing(
         "no image for gateways is set, so none is installed: start the agent of this cluster with --gateway-image "
-        "REGISTRY/NAME:TAG (SHOAL_KRANE_GATEWAY_IMAGE), or set spec.sentinel.image of the environment; Shoal has no image "
-        "of its own on a public registry"
+        "REGISTRY/NAME:TAG (SHOAL_KRANE_GATEWAY_IMAGE), or set spec.sentinel.image of the environment; Shoal has no "
+        "image of its own on a public registry"
     )
 
 

@@ -1,8 +1,9 @@
 """A changed image reaches the gateways of a cluster one after the other.
 
-Each gateway replaces its pods without ever having fewer, and a single one surges to two. But a bad image is noticed only where it runs: so the next gateway gets a
-changed image when the one before runs it in all replicas. One that never does keeps the others on what they have. A gateway that is new, or whose environment
-names the image, waits for nobody: the control plane decides on those.
+Each gateway replaces its pods without ever having fewer, and a single one surges to two. But a bad image is noticed
+only where it runs: so the next gateway gets a changed image when the one before runs it in all replicas. One that never
+does keeps the others on what they have. A gateway that is new, or whose environment names the image, waits for nobody:
+the control plane decides on those.
 """
 
 from __future__ import annotations
