@@ -52,8 +52,10 @@ parts:
 - {name: SHOAL_HOME, value: /var/lib/shoal}
 - {name: HOME, value: /var/lib/shoal}
 {{- if eq .part.name "shoal-krane" }}
-- {name: SHOAL_KRANE_IMAGE, value: {{ include "shoal.image" $root | quote }}}
+- {name: SHOAL_KRANE_GATEWAY_IMAGE, value: {{ include "shoal.image" $root | quote }}}
 - {name: SHOAL_KRANE_DEPLOYMENT, value: shoal-system/shoal-krane}
+- {name: SHOAL_KRANE_BESIDE, value: {{ without .names "shoal-krane" | join "," | quote }}}
+- {name: SHOAL_KRANE_OWN_IMAGE, value: {{ include "shoal.image" $root | quote }}}
 {{- if $root.Values.namespaces }}
 - {name: SHOAL_KRANE_NAMESPACES, value: {{ join "," $root.Values.namespaces | quote }}}
 {{- end }}
