@@ -148,6 +148,11 @@ def _told(entry: Mapping[str, Any]) -> str:
 
 
 _FIXES = (
+    (
+        r"api server cannot be used",
+        "the pod does not reach its own cluster's API server at the Service default/kubernetes: check the service "
+        "proxy of the nodes, and network policies",
+    ),
     (r"the proxy", "check --https-proxy and --no-proxy, and that the proxy allows the control plane's host and port"),
     (
         r"not yet valid|expired",

@@ -84,6 +84,7 @@ def test_replica_sets_and_pods_of_older_revisions_block_nothing() -> None:
         ("the certificate of fleet.example:7400 is not trusted: unable to get local issuer", "--ca FILE"),
         ("the certificate of fleet.example:7400 is not trusted: certificate is not yet valid", "clocks"),
         ("the token is not known", "join again"),
+        ("the cluster's API server cannot be used: connection refused", "the Service default/kubernetes"),
         ('secrets is forbidden: User "x" cannot list resource "secrets"', "join again as an administrator"),
     ],
 )
