@@ -19,6 +19,12 @@ _APPS: Mapping[str, Examples] = {
         ("what applying a file would change", "shoal diff -f app.yaml"),
         ("apply only if there is something to change", "shoal diff -f app.yaml || shoal apply -f app.yaml"),
     ),
+    "import": (
+        (
+            "an App for a Deployment that runs, to be applied when it reads as it should",
+            "shoal import deployment/web --region eu -p shop -e production",
+        ),
+    ),
     "edit": (("an app in your editor", "shoal edit app hello"),),
     "set": (("another image", "shoal set image hello shop/web:v2"),),
     "set image": (("the image of an app in another project", "shoal set image shop/production/web shop/web:v2"),),
@@ -133,6 +139,13 @@ _CLUSTERS: Mapping[str, Examples] = {
 _FLEET: Mapping[str, Examples] = {
     "agents": (("the agents of all clusters", "shoal agents -o wide"),),
     "agents list": (("as JSON", "shoal agents list -o json"),),
+    "agents upgrade": (
+        (
+            "which clusters are upgraded in which wave",
+            "shoal agents upgrade --image registry.example/shoal:1.2.3 --dry-run",
+        ),
+        ("all clusters, one first", "shoal agents upgrade --image registry.example/shoal:1.2.3 --waves 1,50%,100%"),
+    ),
     "agents confirm": (("confirm deletions that an agent holds back", "shoal agents confirm eu-1/default"),),
     "token": (("the tokens of the control plane", "shoal token list"),),
     "token create": (
@@ -244,6 +257,7 @@ _PROCESSES: Mapping[str, Examples] = {
         ("in bash or zsh", "source <(shoal completion bash)"),
         ("in fish", "shoal completion fish | source"),
     ),
+    "examples": (("the examples of the guides, in ./examples", "shoal examples"),),
     "doctor": (("what is wrong with this machine and the fleet, and what to do", "shoal doctor"),),
     "doctor machine": (("the same", "shoal doctor machine"),),
     "doctor cluster": (

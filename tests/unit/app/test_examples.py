@@ -48,7 +48,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.Cap
 
 def test_up_names_the_command_where_there_is_no_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lines() -> list[str]:
-        return [line.strip() for line in guide(UpOptions(dir=tmp_path), "https://h", {})]
+        return [line.strip() for line in guide(UpOptions(dir=tmp_path), "https://h")]
 
     monkeypatch.chdir(tmp_path)
     at = next(at for at, line in enumerate(lines()) if line.endswith("shoal examples"))

@@ -8,14 +8,17 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.cli.golden import GOLDEN, RecordedServer, Recording, compare, every_command
 
 from shoal.app.commands.doctor_checks import failed, ok, warning
+from shoal.app.joining.findings import Finding, FindingVerdict
 from shoal.app.main import main
 from shoal.base.clock import RealClock
 from shoal.cli.contexts import Context, current_context, navigator_context, save_context
+from shoal.cli.importing import ImportedApp, app_of
 from shoal.scheduler.explain import PodExplanation
 from shoal.scheduler.model import TAINTED, NodeExplanation
 
@@ -75,6 +78,7 @@ READ = {
     "checks-run": "checks run",
     "checks-list": "checks list",
     "agents-list": "agents list",
+    "agents-upgrade": "agents upgrade --image registry.example/shoal:1.2.3 --dry-run",
     "token-list": "token list",
     "workspaces-list": "workspaces list",
     "workspaces-quotas": "workspaces quotas",
@@ -87,7 +91,7 @@ READ = {
     "navigator-edges-get-one": "navigator edges get eu-1",
 }
 # Commands that ask no server, each with a test of its own here.
-LOCAL = ("doctor", "navigator token list", "version", "why pod")
+LOCAL = ("doctor cluster", "doctor machine", "import", "navigator token list", "version", "why pod")
 FORMATS = ("", " -o wide", " -o json")
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -164,7 +168,57 @@ def test_doctor_prints_what_it_printed(
         failed("keys", "others", "run: chmod"),
     ]
     monkeypatch.setattr("shoal.app.commands.doctor.examine", lambda state: found)
-    compare(GOLDEN / "outputs" / "doctor.txt", transcript("doctor", capsys), pytestconfig)
+    compare(GOLDEN / "outputs" / "doctor-machine.txt", transcript("doctor", capsys), pytestconfig)
+
+
+def test_doctor_of_a_cluster_prints_what_it_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pytestconfig: pytest.Config
+) -> None:
+    async def examined(*_: object) -> list[Finding]:
+        return [
+            Finding("version", FindingVerdict.OK, "1.32.0"),
+            Finding(
+                "rights",
+                FindingVerdict.FAILED,
+                "you may not create clusterroles",
+                "use the kubeconfig of an administrator",
+            ),
+        ]
+
+    monkeypatch.setattr("shoal.app.commands.doctor_cluster.examined", examined)
+    write_kubeconfig(tmp_path, monkeypatch)
+    compare(GOLDEN / "outputs" / "doctor-cluster.txt", transcript("doctor cluster", capsys), pytestconfig)
+
+
+def test_import_prints_what_it_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pytestconfig: pytest.Config
+) -> None:
+    labels = {"app": "web"}
+    container = {"name": "web", "image": "shop/web:1", "ports": [{"containerPort": 8080}]}
+    running = {
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+    async def read_app(*given: Any) -> ImportedApp:
+        return app_of(running, given[-1], services=[], autoscalers=[])
+
+    monkeypatch.setattr("shoal.cli.fleet.import_app.read_app", read_app)
+    line = "import deployment/web --region eu -p shop -e production"
+    compare(GOLDEN / "outputs" / "import.txt", transcript(line, capsys), pytestconfig)
+
+
+def write_kubeconfig(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that leads nowhere."""
+    clusters = "clusters: [{name: x, cluster: {server: 'https://127.0.0.1:1'}}]"
+    (folder / "kubeconfig").write_text(
+        f"current-context: x\ncontexts: [{{name: x, context: {{cluster: x}}}}]\n{clusters}"
+    )
+    monkeypatch.setenv("KUBECONFIG", str(folder / "kubeconfig"))
 
 
 def test_version_prints_what_it_printed(
@@ -188,11 +242,7 @@ def test_why_pod_prints_what_it_printed(
         return found
 
     monkeypatch.setattr("shoal.scheduler.explain.explain", explain)
-    clusters = "clusters: [{name: x, cluster: {server: 'https://127.0.0.1:1'}}]"
-    (tmp_path / "kubeconfig").write_text(
-        f"current-context: x\ncontexts: [{{name: x, context: {{cluster: x}}}}]\n{clusters}"
-    )
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    write_kubeconfig(tmp_path, monkeypatch)
     compare(GOLDEN / "outputs" / "why-pod.txt", transcript("why pod web", capsys), pytestconfig)
 
 

@@ -36,13 +36,13 @@ def cluster(
     from shoal.app.commands.cluster_join import access_of, names_in
 
     access = access_of(kubeconfig, kube_context)
-    found = asyncio.run(_examined(access, kubeconfig or access.url, names_in(namespaces), image))
+    found = asyncio.run(examined(access, kubeconfig or access.url, names_in(namespaces), image))
     typer.echo(render([asdict(each) for each in found], ("name", "verdict", "found", "fix"), output), nl=False)
     if any(each.verdict == "failed" for each in found):
         raise typer.Exit(1)
 
 
-async def _examined(access: AccessConfig, source: str, namespaces: tuple[str, ...], image: str) -> list[Finding]:
+async def examined(access: AccessConfig, source: str, namespaces: tuple[str, ...], image: str) -> list[Finding]:
     from shoal.app.joining.examine import ClusterExamination
     from shoal.app.joining.manifests import draft, manifests
     from shoal.base.clock import RealClock

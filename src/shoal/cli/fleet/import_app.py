@@ -50,7 +50,7 @@ def import_(
     if not slash or not called or kind not in ("deployment", "deployments", "deploy", "deployment.apps"):
         raise ConfigError(f"workload is {workload!r}: use deployment/NAME")
     place = ImportPlace(project=project, environment=environment, region=region, name=name)
-    made = asyncio.run(_read(kubeconfig, kube_context, namespace, called, place))
+    made = asyncio.run(read_app(kubeconfig, kube_context, namespace, called, place))
     for note in made.notes:
         sys.stderr.write(f"note: {note}\n")
     if made.obstacles and not partial:
@@ -61,7 +61,7 @@ def import_(
     typer.echo(document(made.document, Format.YAML if output is Format.TABLE else output), nl=False)
 
 
-async def _read(kubeconfig: Path | None, context: str, namespace: str, name: str, place: ImportPlace) -> ImportedApp:
+async def read_app(kubeconfig: Path | None, context: str, namespace: str, name: str, place: ImportPlace) -> ImportedApp:
     from shoal.client import Scope, builtin, connect, load
 
     access = load(kubeconfig, context=context)
