@@ -259,10 +259,21 @@ async def test_a_server_whose_storage_has_no_watch_lists_is_listed_at_once(api, 
         assert sum("sendInitialEvents" in target for target in faults.targets) == 1
 
 
+class CutOnce(Faults):
+    """Cuts streams until others are refused: a new one is whole."""
+
+    async def stream(
+        self, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> StreamReply:
+        if self.fail_streams:
+            self.odds = 0.0
+        return await super().stream(method, target, headers=headers, body=body)
+
+
 async def test_an_outage_is_no_line_per_watch(api, clock: FakeClock) -> None:
     stream = io.StringIO()
     async with api.opened(clock=clock) as cluster:
-        faults = Faults(cluster.transport)
+        faults = CutOnce(cluster.transport)
         async with Setup(cluster, clock, faults) as setup:
             await setup.maps.create({"metadata": {"name": "a", "namespace": cluster.namespace}})
             await setup.converged()
@@ -270,12 +281,13 @@ async def test_an_outage_is_no_line_per_watch(api, clock: FakeClock) -> None:
             try:
                 faults.kinds, faults.told = ["cut"], True
                 for number in range(2):  # also when it had failed before
+                    await setup.until(lambda: setup.reflector.watching)
+                    await clock.advance(5)  # established for a while
                     faults.odds, faults.fail_streams = 1.0, 4
                     await setup.maps.patch("a", {"data": {"x": str(number)}}, cluster.namespace)
                     await setup.until(lambda: faults.fail_streams < 4)  # the stream was cut
                     faults.odds = 0.0
                     await setup.converged()
-                    await clock.advance(5)  # established for a while
             finally:
                 logs.configure()
     assert "the watch failed" not in stream.getvalue()

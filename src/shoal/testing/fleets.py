@@ -424,6 +424,15 @@ class LocalFleet:
             for each in [pool.submit(self.agents[place].start) for place in places]:
                 each.result()
 
+    def watched_by(self, cluster: str, shard: str = "default") -> None:
+        """Wait until an agent has synced: what changes afterwards reaches it as a change of its own."""
+
+        def connection() -> str:
+            known = self.agent_status(f"{cluster}-{shard}")["controllers"].get("deployments") or {}
+            return str(known.get("connection"))
+
+        eventually_blocking(connection, until="watching".__eq__, timeout_s=60, explain=self.logs)
+
     def agent_metric(self, name: str, metric: str, **labels: str) -> float:
         """A metric of an agent, summed over the series that have these labels."""
         return metric_sum(str(self._ask_agent(name, "/metrics")), metric, **labels)

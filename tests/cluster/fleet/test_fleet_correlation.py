@@ -43,6 +43,7 @@ def test_one_id_is_in_the_logs_of_control_plane_relay_and_agent_and_on_the_objec
         fleet.start({"eu-1": "eu"})
         relay = fleet.start_relay("eu-1")
         fleet.start_agents([("eu-1", "default")])
+        fleet.watched_by("eu-1")
         reply = fleet.api.request("PUT", app_path("web"), app("web", {"eu": 1}), **{"X-Correlation-Id": ID})
         assert reply.headers["x-correlation-id"] == ID
         logs = {

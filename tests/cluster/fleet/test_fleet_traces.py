@@ -45,6 +45,7 @@ def test_a_request_s_trace_reaches_the_collector_from_the_control_plane_the_agen
             fleet.start({"eu-1": "eu"})
             fleet.start_relay("eu-1")
             fleet.start_agents([("eu-1", "default")])
+            fleet.watched_by("eu-1")
             document = app("web", {"eu": 1})
             fleet.api.request("PUT", app_path("web"), document, traceparent=f"00-{TRACE}-00f067aa0ba902b7-01")
             eventually_blocking(lambda: found.names(TRACE), until=EXPECTED.issubset, timeout_s=60, explain=fleet.logs)
