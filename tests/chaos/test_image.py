@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -85,7 +86,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         pytest.skip("building a base takes root")
     work = tmp_path_factory.mktemp("image")
     (work / "containers.conf").write_text(CONFIG)
-    command = ("podman", f"--root={work}/root", f"--runroot={work}/run", f"--tmpdir={work}/tmp")
+    short = tempfile.mkdtemp(prefix="shoal-image-")  # podman's limit is 50 letters
+    command = ("podman", f"--root={work}/root", f"--runroot={short}", f"--tmpdir={work}/tmp")
     environ = {**os.environ, "CONTAINERS_CONF": str(work / "containers.conf")}
     began = time.monotonic()
     made = subprocess.run(
@@ -97,6 +99,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     yield Engine(command, environ, work)
     subprocess.run([*command, "rm", "--all", "--force", "--time=0"], env=environ, capture_output=True, check=False)
     subprocess.run([*command, "rmi", "--all", "--force"], env=environ, capture_output=True, check=False)
+    shutil.rmtree(short, ignore_errors=True)
 
 
 def test_the_image_is_configured_as_a_cluster_needs_it(engine: Engine) -> None:

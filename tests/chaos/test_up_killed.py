@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,12 @@ from shoal.testing.waiting import eventually_blocking
 pytestmark = pytest.mark.chaos
 
 _STOP_S = 15.0  # five times what it should take
+
+
+@pytest.fixture(autouse=True)
+def own_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of clusters' networks is in the temporary directory: what runs here reads the one of `up`."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
 
 
 @contextmanager

@@ -140,7 +140,7 @@ class Reflector:
         reason = str(error or "it ended at once")
         known = reason == self._told
         if isinstance(error, TransportError):
-            known = known or broke or error.told
+            known = known or self.failures == 1 or broke or error.told
         say = self._log.debug if known else self._log.warning
         self._told = reason if not known else self._told
         say("the watch failed", reason=reason, delay_s=round(delay_s, 3))
