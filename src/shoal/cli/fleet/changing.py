@@ -1,4 +1,4 @@
-"""``shoal set``, ``shoal edit`` and ``shoal restart``: changes of an object that exists, without its file."""
+"""``shoal set`` and ``shoal edit``: changes of an object that exists, without its file."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def set_env(
     environment: Environment = "",
     context: ContextName = "",
 ) -> None:
-    """Set and remove variables of an app: `shoal set env hello GREETING=hi OLD-`. That makes a new revision. Values
-    that nobody may see belong into a secret."""
+    """Set and remove variables of an app: `shoal set env hello GREETING=hi OLD-`. That makes a new revision. Put
+    passwords and keys into a secret instead."""
     given, removed = read_variables(variables)
     with opened(context, project, environment, correlation=correlation_id) as session:
         ref = session.find("app", name)
