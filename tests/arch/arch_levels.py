@@ -30,7 +30,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "app": (
         # what every process needs: settings, files, ports, child processes, connections; the demo
-        "authorities connect demo examples files health home kubectl locks main ports processes public_address "
+        "authorities connect demo examples files findings health home kubectl locks main ports processes public_address "
         "settings start_display up_options welcome",
         "fork_server",  # child processes of `shoal up`
         "forking",

@@ -9,8 +9,8 @@ from typing import Any
 
 from shoal.apiserver.inprocess import InProcessTransport
 from shoal.apiserver.user import User
+from shoal.app.findings import Finding, FindingVerdict
 from shoal.app.joining.examine import ClusterExamination
-from shoal.app.joining.findings import Finding, FindingVerdict
 from shoal.app.joining.manifests import NAMESPACE, draft, manifests
 from shoal.base.clock import FakeClock, RealClock
 from shoal.client import Client

@@ -1,4 +1,4 @@
-"""The result of one check of ``shoal doctor``."""
+"""What ``shoal doctor`` finds out about a machine, a fleet or a cluster."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class CheckResult(StrEnum):
+class FindingVerdict(StrEnum):
     OK = "ok"
     WARNING = "warning"  # it works without
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
-class DoctorCheck:
-    """The result of one check. ``fix`` is empty when nothing has to be done."""
+class Finding:
+    """The result of one check. ``fix`` is empty if there is nothing to do."""
 
     name: str
-    verdict: CheckResult
+    verdict: FindingVerdict
     found: str
     fix: str = ""
 
 
-def ok(name: str, found: str) -> DoctorCheck:
-    return DoctorCheck(name, CheckResult.OK, found)
+def ok(name: str, found: str) -> Finding:
+    return Finding(name, FindingVerdict.OK, found)
 
 
-def warning(name: str, found: str, fix: str) -> DoctorCheck:
-    return DoctorCheck(name, CheckResult.WARNING, found, fix)
+def warning(name: str, found: str, fix: str) -> Finding:
+    return Finding(name, FindingVerdict.WARNING, found, fix)
 
 
-def failed(name: str, found: str, fix: str) -> DoctorCheck:
-    return DoctorCheck(name, CheckResult.FAILED, found, fix)
+def failed(name: str, found: str, fix: str) -> Finding:
+    return Finding(name, FindingVerdict.FAILED, found, fix)

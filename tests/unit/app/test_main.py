@@ -14,7 +14,7 @@ import pytest
 from typer import Typer
 
 from shoal import __version__
-from shoal.app.commands.doctor import CheckResult, examine
+from shoal.app.commands.doctor import FindingVerdict, examine
 from shoal.app.home import directory, shoal_home
 from shoal.app.main import COMMANDS, main
 from shoal.node.runtime.process import launch
@@ -123,7 +123,7 @@ def test_doctor_warns_where_pods_are_not_isolated(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(launch, "find_namespaces", none)
     check = next(check for check in examine(tmp_path) if check.name == "pod isolation")
-    assert check.verdict is CheckResult.WARNING
+    assert check.verdict is FindingVerdict.WARNING
     assert "pods can read every file of this user" in check.found
     assert "--runtime docker" in check.fix
 
@@ -131,7 +131,7 @@ def test_doctor_warns_where_pods_are_not_isolated(tmp_path: Path, monkeypatch: p
 def test_doctor_warns_of_a_directory_that_others_can_read(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     check = next(check for check in examine(tmp_path) if check.name == "directory")
-    assert check.verdict is CheckResult.WARNING
+    assert check.verdict is FindingVerdict.WARNING
     assert check.fix == f"run: chmod 700 {tmp_path}"
 
 
@@ -139,7 +139,7 @@ def test_doctor_warns_of_a_directory_that_others_can_read(tmp_path: Path) -> Non
 def test_doctor_fails_for_a_directory_of_another_user(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12345)
     check = next(check for check in examine(tmp_path) if check.name == "directory")
-    assert check.verdict is CheckResult.FAILED
+    assert check.verdict is FindingVerdict.FAILED
     assert check.fix == f"run: chown 0 {tmp_path}"
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from tests.unit.cli.golden import GOLDEN, RecordedServer, Recording, compare, every_command
 
-from shoal.app.commands.doctor_checks import failed, ok, warning
-from shoal.app.joining.findings import Finding, FindingVerdict
+from shoal.app.findings import Finding, FindingVerdict, failed, ok, warning
 from shoal.app.main import main
 from shoal.base.clock import RealClock
 from shoal.cli.contexts import Context, current_context, navigator_context, save_context

@@ -16,13 +16,13 @@ from typing import Annotated
 
 import typer
 
-from shoal.app.commands.doctor_checks import CheckResult as CheckResult
-from shoal.app.commands.doctor_checks import DoctorCheck, warning
 from shoal.app.commands.doctor_cluster import cluster
 from shoal.app.commands.doctor_envoy import envoy_check
 from shoal.app.commands.doctor_fleet import fleet_checks
 from shoal.app.commands.doctor_state import state_checks
 from shoal.app.config import DEFAULT_PORT, LOOPBACK
+from shoal.app.findings import Finding, warning
+from shoal.app.findings import FindingVerdict as FindingVerdict
 from shoal.app.home import directory
 from shoal.app.kubectl import OLDEST_KUBECTL, find_kubectl, kubectl_version
 from shoal.app.ports import is_free
@@ -58,11 +58,11 @@ def doctor(
     checks = list(examine(state))
     checks += _fleet(state, context)
     put_rows([asdict(check) for check in checks], ("name", "verdict", "found", "fix"), output)
-    if any(check.verdict is CheckResult.FAILED for check in checks):
+    if any(check.verdict is FindingVerdict.FAILED for check in checks):
         raise typer.Exit(1)
 
 
-def _fleet(state: Path, context: str) -> Iterator[DoctorCheck]:
+def _fleet(state: Path, context: str) -> Iterator[Finding]:
     try:
         if context or has_context(state):
             yield from fleet_checks(*contexts(state, context), RealClock().now)
@@ -79,7 +79,7 @@ def contexts(state: Path, name: str) -> tuple[Context, Context | None]:
         return control, None
 
 
-def examine(state: Path) -> Iterator[DoctorCheck]:
+def examine(state: Path) -> Iterator[Finding]:
     """Run every check of this machine, in the order of printing."""
     yield _at_least("python", sys.version_info[:2], _OLDEST_PYTHON, platform.python_version())
     yield _at_least("sqlite", sqlite3.sqlite_version_info[:2], _OLDEST_SQLITE, sqlite3.sqlite_version)
@@ -93,68 +93,68 @@ def examine(state: Path) -> Iterator[DoctorCheck]:
     yield envoy_check()
 
 
-def _at_least(name: str, version: tuple[int, ...], oldest: tuple[int, int], shown: str) -> DoctorCheck:
+def _at_least(name: str, version: tuple[int, ...], oldest: tuple[int, int], shown: str) -> Finding:
     if version >= oldest:
-        return DoctorCheck(name, CheckResult.OK, shown)
-    return DoctorCheck(name, CheckResult.FAILED, shown, f"install {name} {oldest[0]}.{oldest[1]} or newer")
+        return Finding(name, FindingVerdict.OK, shown)
+    return Finding(name, FindingVerdict.FAILED, shown, f"install {name} {oldest[0]}.{oldest[1]} or newer")
 
 
-def _schema_tables() -> DoctorCheck:
+def _schema_tables() -> Finding:
     import shoal
 
     generated = Path(shoal.__file__).parent / "kube" / "schema" / "generated"
     if generated.is_dir() and any(generated.iterdir()):
-        return DoctorCheck("schema tables", CheckResult.OK, "compiled")
-    return DoctorCheck("schema tables", CheckResult.FAILED, "missing", "run: make setup")
+        return Finding("schema tables", FindingVerdict.OK, "compiled")
+    return Finding("schema tables", FindingVerdict.FAILED, "missing", "run: make setup")
 
 
-def _kubectl() -> DoctorCheck:
+def _kubectl() -> Finding:
     path = find_kubectl()
     oldest = f"{OLDEST_KUBECTL[0]}.{OLDEST_KUBECTL[1]}"
     if path is None:
-        return DoctorCheck(
-            "kubectl", CheckResult.WARNING, "missing", f"install kubectl {oldest} or newer, or run: make setup"
+        return Finding(
+            "kubectl", FindingVerdict.WARNING, "missing", f"install kubectl {oldest} or newer, or run: make setup"
         )
     version = kubectl_version(path)
     shown = f"{version[0]}.{version[1]} at {path}" if version else f"{path} does not run"
     if version is None or version < OLDEST_KUBECTL:
-        return DoctorCheck(
-            "kubectl", CheckResult.WARNING, shown, f"install kubectl {oldest} or newer, or run: make setup"
+        return Finding(
+            "kubectl", FindingVerdict.WARNING, shown, f"install kubectl {oldest} or newer, or run: make setup"
         )
-    return DoctorCheck("kubectl", CheckResult.OK, shown)
+    return Finding("kubectl", FindingVerdict.OK, shown)
 
 
-def _directory(state: Path) -> DoctorCheck:
+def _directory(state: Path) -> Finding:
     existing = next(path for path in (state, *state.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        return DoctorCheck("directory", CheckResult.FAILED, f"{existing} is not writable", "choose another with --dir")
+        return Finding("directory", FindingVerdict.FAILED, f"{existing} is not writable", "choose another with --dir")
     if existing == state and state.stat().st_uid != os.geteuid():
         found = f"{state} belongs to user {state.stat().st_uid}"
-        return DoctorCheck("directory", CheckResult.FAILED, found, f"run: chown {os.geteuid()} {state}")
+        return Finding("directory", FindingVerdict.FAILED, found, f"run: chown {os.geteuid()} {state}")
     if existing == state and state.stat().st_mode & 0o077:
-        return DoctorCheck("directory", CheckResult.WARNING, f"other users can read {state}", f"run: chmod 700 {state}")
-    return DoctorCheck("directory", CheckResult.OK, str(state))
+        return Finding("directory", FindingVerdict.WARNING, f"other users can read {state}", f"run: chmod 700 {state}")
+    return Finding("directory", FindingVerdict.OK, str(state))
 
 
-def _port() -> DoctorCheck:
+def _port() -> Finding:
     if is_free(LOOPBACK, DEFAULT_PORT):
-        return DoctorCheck("port", CheckResult.OK, f"{DEFAULT_PORT} is free")
-    return DoctorCheck(
+        return Finding("port", FindingVerdict.OK, f"{DEFAULT_PORT} is free")
+    return Finding(
         "port",
-        CheckResult.WARNING,
+        FindingVerdict.WARNING,
         f"{DEFAULT_PORT} is in use",
         "Shoal uses the next free port; choose one with --port",
     )
 
 
-def _open_files() -> DoctorCheck:
+def _open_files() -> Finding:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= _FEWEST_FILES:
-        return DoctorCheck("open files", CheckResult.OK, "unlimited" if soft == resource.RLIM_INFINITY else str(soft))
-    return DoctorCheck("open files", CheckResult.WARNING, str(soft), f"run: ulimit -n {_FEWEST_FILES}")
+        return Finding("open files", FindingVerdict.OK, "unlimited" if soft == resource.RLIM_INFINITY else str(soft))
+    return Finding("open files", FindingVerdict.WARNING, str(soft), f"run: ulimit -n {_FEWEST_FILES}")
 
 
-def _isolation() -> DoctorCheck:
+def _isolation() -> Finding:
     """Of pods that are processes; containers have the engine's."""
     from shoal.node.runtime.process.config import ProcessConfig
     from shoal.node.runtime.process.launch import find_namespaces, isolation_gap
@@ -163,5 +163,5 @@ def _isolation() -> DoctorCheck:
         namespaces = asyncio.run(find_namespaces(ProcessConfig(root=Path(folder))))
     gap = isolation_gap(namespaces)
     if gap is not None:
-        return DoctorCheck("pod isolation", CheckResult.WARNING, gap.what, gap.fix)
-    return DoctorCheck("pod isolation", CheckResult.OK, "namespaces" if namespaces == "root" else "user namespaces")
+        return Finding("pod isolation", FindingVerdict.WARNING, gap.what, gap.fix)
+    return Finding("pod isolation", FindingVerdict.OK, "namespaces" if namespaces == "root" else "user namespaces")

@@ -12,7 +12,7 @@ from shoal.cli.options import Output
 from shoal.cli.printers import Format, render
 
 if TYPE_CHECKING:
-    from shoal.app.joining.findings import Finding
+    from shoal.app.findings import Finding
     from shoal.client import AccessConfig
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 
-from shoal.app.commands.doctor_checks import DoctorCheck, failed, ok, warning
+from shoal.app.findings import Finding, failed, ok, warning
 from shoal.errors import ConfigError
 
 OLDEST_ENVOY = (1, 34)
@@ -13,7 +13,7 @@ _RUN_S = 20.0
 _VERSION = re.compile(r"/(\d+)\.(\d+)\.\d+")
 
 
-def envoy_check() -> DoctorCheck:
+def envoy_check() -> Finding:
     """Gateways run it; a machine without gateways does without."""
     try:
         from shoal.sentinel.supervisor import find_envoy

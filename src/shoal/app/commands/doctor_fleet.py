@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from shoal import __version__
-from shoal.app.commands.doctor_checks import DoctorCheck, failed, ok, warning
+from shoal.app.findings import Finding, failed, ok, warning
 from shoal.cli.contexts import Context
 from shoal.cli.fleet.kinds import ROOT
 from shoal.cli.fleet.views import agent_name, app_name, gateway_name
@@ -24,7 +24,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 Shown = Mapping[str, Any]
 
 
-def fleet_checks(control: Context, navigator: Context | None, now: Callable[[], datetime]) -> Iterator[DoctorCheck]:
+def fleet_checks(control: Context, navigator: Context | None, now: Callable[[], datetime]) -> Iterator[Finding]:
     """Every check of the fleet, as far as the control plane answers."""
     with closing(Rest(control)) as rest:
         try:
@@ -45,12 +45,12 @@ def fleet_checks(control: Context, navigator: Context | None, now: Callable[[], 
         yield from _navigator(navigator)
 
 
-def _or_ok(name: str, found: Iterable[DoctorCheck], good: str) -> Iterator[DoctorCheck]:
+def _or_ok(name: str, found: Iterable[Finding], good: str) -> Iterator[Finding]:
     problems = list(found)
     yield from problems or [ok(name, good)]
 
 
-def _no_answer(context: Context, error: ShoalError) -> DoctorCheck:
+def _no_answer(context: Context, error: ShoalError) -> Finding:
     name, first = "control plane", str(error).partition("\n")[0]
     if isinstance(error, RequestRefused) and error.status in (401, 403):
         made = f"shoal config set-context {context.name} --token -"
@@ -64,7 +64,7 @@ def _no_answer(context: Context, error: ShoalError) -> DoctorCheck:
     return failed(name, first.partition("; start it")[0], fix)
 
 
-def _clock(date: str, now: datetime) -> DoctorCheck:
+def _clock(date: str, now: datetime) -> Finding:
     if not date:
         return ok("clock", "the control plane does not tell its time")
     apart_s = abs((now - parsedate_to_datetime(date)).total_seconds())
@@ -76,14 +76,14 @@ def _clock(date: str, now: datetime) -> DoctorCheck:
     return ok("clock", shown)
 
 
-def _version(server: str) -> DoctorCheck:
+def _version(server: str) -> Finding:
     if server.split(".")[:2] != __version__.split(".")[:2]:
         fix = f"install version {server} of the command line, or upgrade the control plane (docs/guides/upgrade.md)"
         return warning("version", f"{__version__} here, {server} at the control plane", fix)
     return ok("version", server)
 
 
-def _agents(agents: Iterable[Shown]) -> Iterator[DoctorCheck]:
+def _agents(agents: Iterable[Shown]) -> Iterator[Finding]:
     for agent in agents:
         name = agent_name(agent)
         if agent["state"] == "Lost":
@@ -98,7 +98,7 @@ def _agents(agents: Iterable[Shown]) -> Iterator[DoctorCheck]:
             yield failed("agents", f"{name} cannot change its cluster", fix)
 
 
-def _clusters(rest: Rest, agents: Iterable[Shown]) -> Iterator[DoctorCheck]:
+def _clusters(rest: Rest, agents: Iterable[Shown]) -> Iterator[Finding]:
     joined = {agent["cluster"] for agent in agents}
     for cluster in rest.get(f"{ROOT}/clusters", limit=500)["items"]:
         name, region = cluster["metadata"]["name"], cluster["spec"].get("region")
@@ -107,7 +107,7 @@ def _clusters(rest: Rest, agents: Iterable[Shown]) -> Iterator[DoctorCheck]:
             yield warning("clusters", f"{name} has no agent", f"run: {create}, then shoal krane start --join join.json")
 
 
-def _gateways(status: Shown) -> Iterator[DoctorCheck]:
+def _gateways(status: Shown) -> Iterator[Finding]:
     for gateway in status.get("gateways") or ():
         if gateway["reason"]:
             name = gateway_name(gateway)
@@ -117,7 +117,7 @@ def _gateways(status: Shown) -> Iterator[DoctorCheck]:
         yield failed("gateways", f"Envoy refuses {named}: {one['message']}", f"mend it: shoal edit {named}")
 
 
-def _apps(status: Shown) -> Iterator[DoctorCheck]:
+def _apps(status: Shown) -> Iterator[Finding]:
     for app in status["apps"]:
         if app.get("state") not in ("Ready", "Stopped"):
             name = app_name(app)
@@ -125,7 +125,7 @@ def _apps(status: Shown) -> Iterator[DoctorCheck]:
             yield warning("apps", f"{name} is {app.get('state')}: {reason}", f"run: shoal why app {name}")
 
 
-def _navigator(context: Context) -> Iterator[DoctorCheck]:
+def _navigator(context: Context) -> Iterator[Finding]:
     with closing(Rest(context)) as rest:
         try:
             clusters = rest.get(f"{ROOT}/clusters")["items"]

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from shoal.app.commands.doctor_checks import DoctorCheck, failed, ok, warning
+from shoal.app.findings import Finding, failed, ok, warning
 from shoal.app.home import ENDPOINTS, UP_LOCK
 from shoal.base.files import holder_of
 
@@ -19,7 +19,7 @@ _SOON = timedelta(days=14)  # running processes renew earlier
 _SHOWN = 3
 
 
-def state_checks(state: Path, now: datetime) -> Iterator[DoctorCheck]:
+def state_checks(state: Path, now: datetime) -> Iterator[Finding]:
     """Every check of a state directory; of one that does not exist yet, only the space for it."""
     yield _space(state)
     if state.is_dir():
@@ -28,7 +28,7 @@ def state_checks(state: Path, now: datetime) -> Iterator[DoctorCheck]:
         yield _processes(state)
 
 
-def _space(state: Path) -> DoctorCheck:
+def _space(state: Path) -> Finding:
     existing = next(path for path in (state, *state.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     shown = f"{free / 1e9:.1f} GB free at {existing}"
@@ -39,7 +39,7 @@ def _space(state: Path) -> DoctorCheck:
     return ok("disk", shown)
 
 
-def _keys(state: Path) -> DoctorCheck:
+def _keys(state: Path) -> Finding:
     """Keys and tokens that other users of the machine can read, unless they cannot enter the folder."""
     paths = [path for pattern in ("*.key", "*.token", "kubeconfig") for path in state.rglob(pattern) if path.is_file()]
     open_ = [path for path in sorted(paths) if path.stat().st_mode & 0o077 and _others_enter(path.parent)]
@@ -54,7 +54,7 @@ def _others_enter(folder: Path) -> bool:
     return all(each.stat().st_mode & 0o011 for each in (folder, *folder.parents))
 
 
-def _certificates(state: Path, now: datetime) -> DoctorCheck:
+def _certificates(state: Path, now: datetime) -> Finding:
     from cryptography import x509  # takes as long as all other checks
 
     ends: list[tuple[datetime, Path]] = []
@@ -75,7 +75,7 @@ def _certificates(state: Path, now: datetime) -> DoctorCheck:
     return warning("certificates", shown, fix) if end - now < _SOON else ok("certificates", f"the first, {shown}")
 
 
-def _processes(state: Path) -> DoctorCheck:
+def _processes(state: Path) -> Finding:
     """Processes of `shoal up`."""
     path = state / ENDPOINTS
     try:

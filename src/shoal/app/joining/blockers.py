@@ -9,14 +9,26 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.app.joining.examine import admission_fix
-from shoal.app.joining.findings import Blocker
 from shoal.app.joining.manifests import NAMESPACE
 from shoal.kube.objects import Obj
+
 
 _NAME = "app.kubernetes.io/name"
 _IMAGE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"})
 _REVISION = "deployment.kubernetes.io/revision"
 _LONGEST = 300
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Blocker:
+    """What keeps a part from joining."""
+
+    part: str
+    what: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.part}: {self.what}" + (f"\n  fix: {self.fix}" if self.fix else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

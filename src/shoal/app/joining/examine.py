@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from shoal.app.joining.findings import Finding, FindingVerdict
+from shoal.app.findings import Finding, FindingVerdict
 from shoal.app.joining.manifests import NAMESPACE
 from shoal.base.clock import Clock
 from shoal.client import Client, ResourceType, Scope, TransportError, builtin

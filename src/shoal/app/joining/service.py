@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from shoal.app.joining.blockers import ClusterState, blockers, is_rolled_out, progress
+from shoal.app.findings import Finding, FindingVerdict
+from shoal.app.joining.blockers import Blocker, ClusterState, blockers, is_rolled_out, progress
 from shoal.app.joining.examine import ClusterExamination, pod_refusal
-from shoal.app.joining.findings import Blocker, Finding, FindingVerdict
 from shoal.app.joining.fleet import FleetSide
 from shoal.app.joining.manifests import API_PORTS, EDGE, KRANE, NAMESPACE, AgentPlan, manifests
 from shoal.base.clock import Clock

