@@ -124,7 +124,7 @@ $(STAMPS)/kubectl: scripts/kubectl.sh | $(STAMPS)/installed
 $(STAMPS)/docs: scripts/docs/requirements.lock | $(STAMPS)/installed
 	@echo "setup: installing what makes the site"
 	@$(PY) -m venv --clear $(VENV)/docs
-	@$(VENV)/docs/bin/pip install -qq --disable-pip-version-check --require-hashes -r $<
+	@$(VENV)/docs/bin/pip install -qq --disable-pip-version-check --no-deps --require-hashes -r $<
 	@touch $@
 
 $(STAMPS)/podman: scripts/podman.sh | $(STAMPS)/installed

@@ -44,5 +44,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 echo "setup: installing the dependencies"
 # The distribution's earlier name: both would own the command.
 [[ -z $(compgen -G "$venv/lib/python3*/site-packages/shoal-*.dist-info") ]] || "$venv/bin/python" -m pip uninstall -qq -y shoal
-"$venv/bin/python" -m pip install -qq --require-hashes -r requirements-dev.lock
+# The lock is complete. Asked for dependencies, pip before 23.3 does not see that `httpx2` there also pins `httpx2[ws]`, and
+# stops at a newer version, which has no hash.
+"$venv/bin/python" -m pip install -qq --no-deps --require-hashes -r requirements-dev.lock
 "$venv/bin/python" -m pip install -qq --no-deps --no-build-isolation --editable .

@@ -11,7 +11,7 @@ compile() { # compile OUTPUT SOURCE [extra options]
   .venv/bin/uv pip compile "$@" --quiet --universal --python-version 3.11 --generate-hashes \
     --no-emit-index-url --no-emit-find-links --no-annotate --no-header --no-emit-package shoal-fleet \
     --output-file "$output"
-  sed -i '1i # Written by scripts/lock.sh from pyproject.toml; install with: pip install --require-hashes -r '"$output" "$output"
+  sed -i '1i # Written by scripts/lock.sh from pyproject.toml; install with: pip install --no-deps --require-hashes -r '"$output" "$output"
 }
 
 compile requirements.lock pyproject.toml --extra all --extra traces --extra vault

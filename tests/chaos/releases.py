@@ -34,7 +34,17 @@ def build_release(version: str, folder: Path) -> Path:
         _copy_environment(Path(sys.prefix), venv)
     else:
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-        install = [str(venv / "bin" / "python"), "-m", "pip", "install", "-qq", "--require-hashes", "-r", LOCK]
+        install = [
+            str(venv / "bin" / "python"),
+            "-m",
+            "pip",
+            "install",
+            "-qq",
+            "--no-deps",
+            "--require-hashes",
+            "-r",
+            LOCK,
+        ]
         subprocess.run(install, cwd=tree, check=True)
     python = venv / "bin" / "python"
     (site,) = (venv / "lib").glob("python*/site-packages")
