@@ -102,8 +102,9 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "wiring",
     ),
     "krane": (
-        "addresses cache config drift election heartbeats identity metrics model protocol rights unsealing",
-        "guard inbox joining key_state labels session stream",
+        "addresses cache config drift election heartbeats identity metrics owner protocol rights unsealing",
+        "inbox key_state labels model",
+        "guard joining session stream",
         "context objects",
         "actual deployments following working",
         "reports resync sentinels",

@@ -22,6 +22,7 @@ COMES_WITH = {"protobuf": "xds-protos", "pyqwest": "connectrpc", "requests": "hv
 # Modules that are imported by nobody but users who have chosen an extra, or that take an extra where it is there
 OPTIONAL = {
     "shoal.reconcile.redis_lock": "elections through Redis, for who has one",
+    "shoal.base.metrics": "asks for the figures of the process only where one serves its metrics",
     "shoal.base.tracing": "imports the API of traces only when they are turned on",
     "shoal.control.secrets.vault": "the extra `vault`, for who has one",
     "shoal.kube.kinds.access.pod_certificate": "checks what an API server is sent",
@@ -32,7 +33,7 @@ OPTIONAL = {
 }
 # What runs from each install: packages, modules, or the processes that commands start
 BASE = (
-    "shoal.cli", "shoal.client", "shoal.crds", "shoal.kube", "shoal.reconcile", "shoal.sharding.worker", "shoal.sync", "shoal.app.main",
+    "shoal.cli", "shoal.client", "shoal.crds", "shoal.kube", "shoal.reconcile", "shoal.sharding.worker", "shoal.app.main",
     "shoal.app.joining", "shoal.app.commands.completion", "shoal.app.commands.version",
 )  # fmt: skip
 PROCESSES = {
@@ -103,9 +104,10 @@ def closure(starts: tuple[str, ...]) -> set[str]:
 
 
 def foreign(module: Module, **kinds: bool) -> set[str]:
-    """What a module imports that is neither Shoal's nor Python's."""
+    """What a module imports that is neither Shoal's nor Python's; generated messages import one package."""
     names = {name for name, _ in imports(module, with_typing=False, **kinds)}
-    return {name for name in names if name.split(".")[0] not in {"shoal", *sys.stdlib_module_names}}
+    messages = {"protobuf"} if any(name.startswith("shoal.wire.") for name in names) else set()
+    return messages | {name for name in names if name.split(".")[0] not in {"shoal", *sys.stdlib_module_names}}
 
 
 def lacking(starts: tuple[str, ...], installed: set[str]) -> dict[str, set[str]]:
@@ -137,7 +139,7 @@ def test_each_extra_is_enough_for_its_processes(extra: str) -> None:
 def test_what_the_base_install_has_is_imported_by_it() -> None:
     used = {each for name in closure(BASE) for each in foreign(MODULES[name])}
     names = set().union(*(distributions_of(each) for each in used))
-    assert BASE_INSTALL - names <= {"protobuf-py", "rich"}  # generated messages import the one, typer the other
+    assert BASE_INSTALL - names <= {"rich"}  # typer imports it
 
 
 def test_the_base_install_can_be_imported_on_any_system() -> None:

@@ -28,7 +28,8 @@ from shoal.errors import ServiceUnavailable
 from shoal.krane.agent import Agent, AgentDeps
 from shoal.krane.config import JoinFile, KraneConfig, Limits
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import Observer, Owner, Report, StreamHandlers
+from shoal.krane.model import Observer, Report, StreamHandlers
+from shoal.krane.owner import Owner
 from shoal.krane.upgrade import NoUpgrade
 from shoal.sync.keys import StreamKind
 from shoal.testing.broken_fleet import broken_fleet

@@ -13,7 +13,7 @@ from shoal.errors import ConfigError
 DISTRIBUTION = "shoal-fleet"
 
 # Import names of each extra's own packages; pyproject.toml has their distributions, and tests/arch compares the two.
-_AGENT = ("cryptography", "h2", "uvicorn", "uvloop", "zttp")
+_AGENT = ("cryptography", "h2", "prometheus_client", "protobuf", "uvicorn", "uvloop", "zttp")
 _CLUSTER = (*_AGENT, "asyncpg", "redis", "sortedcontainers")
 _SERVER = (*_CLUSTER, "aiosqlite", "alembic", "connectrpc", "pyqwest", "sqlalchemy")
 _GATEWAY = (*_AGENT, "envoy", "google.protobuf", "grpc", "redis", "xds")

@@ -31,7 +31,8 @@ from shoal.krane.controller import Controller, ControllerDeps, DeploymentControl
 from shoal.krane.guard import Guard
 from shoal.krane.identity import Home, KeyPair
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import ControlPlane, Fenced, MakeHandlers, Owner
+from shoal.krane.model import ControlPlane, Fenced, MakeHandlers
+from shoal.krane.owner import Owner
 from shoal.krane.rights import with_grant
 from shoal.krane.session import AgentSession
 from shoal.krane.upgrade import Upgrade

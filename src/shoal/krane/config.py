@@ -9,6 +9,8 @@ from pathlib import Path
 from shoal.base.settings import load, setting
 from shoal.errors import ConfigError
 
+OWN_IMAGE = "SHOAL_KRANE_OWN_IMAGE"  # the variable of the setting `own_image`, by which an agent knows what it runs
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinFile:

@@ -10,8 +10,9 @@ from shoal.client import Client
 from shoal.krane.deployments.apply import DeploymentApplier
 from shoal.krane.deployments.observe import DeploymentObserver
 from shoal.krane.deployments.running_jobs import CheckJobs
-from shoal.krane.model import MakeHandlers, Owner, StreamHandlers
+from shoal.krane.model import MakeHandlers, StreamHandlers
 from shoal.krane.objects.memory import Memory
+from shoal.krane.owner import Owner
 from shoal.krane.sentinels.apply import SentinelApplier
 from shoal.krane.sentinels.images import GatewaySettings
 from shoal.krane.sentinels.install import Installation

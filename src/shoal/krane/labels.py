@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from shoal.krane.model import Owner
+from shoal.krane.owner import Owner
 from shoal.kube.names import is_label_value
 from shoal.kube.objects import Obj
 from shoal.sync.versions import Version
@@ -48,6 +48,9 @@ OF_KIND = {
     "keys": f"{PREFIX}keys",
 }
 """The id label of each kind of key; the kind is also the component."""
+
+NAMESPACE_SENTINEL = "sentinel"
+"""Where the gateways of a cluster are."""
 
 TOPOLOGY_KEY_ZONE = "topology.kubernetes.io/zone"
 TOPOLOGY_KEY_HOST = "kubernetes.io/hostname"

@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from shoal.errors import Conflict, Forbidden, ServiceUnavailable
+from shoal.errors import Forbidden, ServiceUnavailable
+from shoal.krane.owner import Owner
 from shoal.sync.keys import StreamKind
 from shoal.sync.versions import Version
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -19,26 +20,12 @@ Report = pb.DeploymentReport | pb.SentinelReport
 ReportRequest = pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
 
 
-class Newer(Conflict):
-    """The object in the cluster is of a newer version than the one to be applied; nothing was changed."""
-
-
 class Fenced(Forbidden):
     """Another agent has this shard now: the epoch of this one is over, and it must not act any more."""
 
 
 class NextAddress(ServiceUnavailable):
     """This control plane does not answer, and the join file has another one: try again without a pause."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
-    """The ownership labels of an agent's objects, which ``live`` selects by."""
-
-    fleet: str
-    cluster: str
-    region: str
-    shard: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.client import Client, PatchType, TransportError, builtin
 from shoal.errors import ApiError, NotFound
+from shoal.krane.config import OWN_IMAGE
 from shoal.krane.rights import with_grant
 from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
-OWN_IMAGE = "SHOAL_KRANE_OWN_IMAGE"  # the variable by which an agent knows what it runs
 _LIMIT_S = 5.0  # a heartbeat must not wait longer
 
 log = get_logger("krane.upgrade")

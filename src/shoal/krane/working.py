@@ -17,7 +17,7 @@ from shoal.client import TransportError
 from shoal.errors import ApiError, BadRequest
 from shoal.krane.context import ControllerContext
 from shoal.krane.key_state import Failure
-from shoal.krane.model import Newer
+from shoal.krane.owner import Newer
 from shoal.krane.protocol import causes_of, version_of
 from shoal.krane.rights import with_grant
 from shoal.krane.unsealing import Unsealable

@@ -74,6 +74,9 @@ KINDS: Mapping[str, ReportedKind] = {
     )
 }
 
+WATCHED: Mapping[str, ReportedKind] = {name: kind for name, kind in KINDS.items() if kind is not CONTROL_PLANE_CONFIG}
+"""Kinds that an edge reads from its cluster."""
+
 
 LASTING: tuple[str, ...] = tuple(kind.name for kind in KINDS.values() if not kind.transient)
 """Kinds that are searched and compared when a user names none."""

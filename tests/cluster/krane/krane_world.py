@@ -28,7 +28,8 @@ from shoal.errors import AlreadyExists, Invalid
 from shoal.krane import rbac
 from shoal.krane.deployments.apply import PARTS
 from shoal.krane.handlers import make_handlers
-from shoal.krane.model import Owner, StreamHandlers
+from shoal.krane.model import StreamHandlers
+from shoal.krane.owner import Owner
 from shoal.kube.objects import Obj
 from shoal.sync.keys import StreamKind
 from shoal.sync.sealing import new_key, seal_values, wrap_for

@@ -33,8 +33,8 @@ from shoal.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from shoal.krane import rbac
 from shoal.krane.handlers import make_handlers
 from shoal.krane.labels import FIELD_MANAGER_KRANE
-from shoal.krane.model import Newer
 from shoal.krane.objects.writer import NotOurs
+from shoal.krane.owner import Newer
 from shoal.krane.sentinels.images import GatewayImageMissing, GatewaySettings
 from shoal.krane.sentinels.waves import GatewayWaits
 from shoal.krane.unsealing import Unsealable

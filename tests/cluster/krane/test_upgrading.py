@@ -13,7 +13,8 @@ from shoal.app.joining.manifests import EDGE, KRANE, NAMESPACE, AgentPlan, manif
 from shoal.base.clock import RealClock
 from shoal.client import Client
 from shoal.errors import Forbidden
-from shoal.krane.upgrade import OWN_IMAGE, DeploymentUpgrade
+from shoal.krane.config import OWN_IMAGE
+from shoal.krane.upgrade import DeploymentUpgrade
 from shoal.testing.waiting import eventually
 
 OLD, NEW = "registry.example.com/shoal:1", "registry.example.com/shoal:2"

@@ -18,7 +18,8 @@ from shoal.krane.cache import Cache, CacheOwner, Offload
 from shoal.krane.config import Limits
 from shoal.krane.controller import Controller, ControllerDeps, DeploymentController
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import Live, Newer, StreamHandlers
+from shoal.krane.model import Live, StreamHandlers
+from shoal.krane.owner import Newer
 from shoal.krane.protocol import is_removal, version_of
 from shoal.krane.session import AgentSession
 from shoal.sync.digest import Digest, bucket_of

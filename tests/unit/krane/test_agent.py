@@ -24,7 +24,8 @@ from shoal.krane.agent import Agent, AgentDeps
 from shoal.krane.config import JoinFile, KraneConfig, Limits, read_join_file
 from shoal.krane.identity import Home
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import Fenced, Owner, StreamHandlers
+from shoal.krane.model import Fenced, StreamHandlers
+from shoal.krane.owner import Owner
 from shoal.krane.rights import GRANT
 from shoal.krane.upgrade import NoUpgrade
 from shoal.reconcile.leader import ElectionConfig, Elector, LockRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.krane import labels
-from shoal.krane.model import Owner
+from shoal.krane.owner import Owner
 from shoal.kube.names import is_label_value
 from shoal.sync.versions import Version
 

@@ -11,8 +11,8 @@ from shoal.client import Client, Propagation, ResourceType, Scope, builtin
 from shoal.crds.sentinel import definitions as sentinel_definitions
 from shoal.crds.shard import definitions as shard_definitions
 from shoal.errors import NotFound
+from shoal.krane.labels import NAMESPACE_SENTINEL
 from shoal.krane.sentinels import install
-from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
 
 _RBAC = "rbac.authorization.k8s.io"
 _KINDS = (

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from shoal.errors import ConfigError
 from shoal.krane import rbac as krane
-from shoal.krane.upgrade import OWN_IMAGE
+from shoal.krane.config import OWN_IMAGE
 from shoal.kube.objects import Obj
 from shoal.navigator.edge import rbac as edge
 from shoal.sharding.manifests import CONTAINER_SECURITY

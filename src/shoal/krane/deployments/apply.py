@@ -19,10 +19,11 @@ from shoal.krane.deployments.registries import docker_config, registries_name
 from shoal.krane.deployments.render import render, replicas_between
 from shoal.krane.deployments.rendering import Rendering, rendering_for, rendering_of
 from shoal.krane.deployments.running_jobs import CheckJobs
-from shoal.krane.model import Live, Owner
+from shoal.krane.model import Live
 from shoal.krane.objects.group import Group
 from shoal.krane.objects.memory import Memory
 from shoal.krane.objects.writer import Writer, together
+from shoal.krane.owner import Owner
 from shoal.krane.protocol import version_of
 from shoal.krane.unsealing import Unseal, values_of
 from shoal.kube.objects import Obj

@@ -12,7 +12,7 @@ from typing import Any
 from shoal.krane.deployments import pod
 from shoal.krane.deployments.rendering import Rendering
 from shoal.krane.labels import CHECK_JOB, CHECKED, COMPONENT, ENVIRONMENT, PROJECT, WORKSPACE, label_value, owner_labels
-from shoal.krane.model import Owner
+from shoal.krane.owner import Owner
 from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from shoal.client import Client, Propagation, Scope, builtin
 from shoal.errors import Conflict, NotFound
 from shoal.krane.labels import ENVIRONMENT, FLEET, KRANE, MANAGED_BY, label_value
-from shoal.krane.model import Owner
+from shoal.krane.owner import Owner
 from shoal.kube.objects import Obj
 
 _NAMESPACES = builtin("namespaces")

@@ -17,11 +17,12 @@ from shoal.krane import labels
 from shoal.krane.deployments.apply import KIND, PARTS, scopes_of
 from shoal.krane.deployments.instances import fault_of, instance, is_instance, is_ready
 from shoal.krane.deployments.running_jobs import CheckJobs
-from shoal.krane.model import Owner, Report
+from shoal.krane.model import Report
 from shoal.krane.objects.conditions import overdue, replica_failure
 from shoal.krane.objects.memory import SECRET, Memory
 from shoal.krane.objects.pod_events import PodEvents
 from shoal.krane.objects.watching import Watched
+from shoal.krane.owner import Owner
 from shoal.kube.objects import Obj
 from shoal.reconcile import ObjectKey
 from shoal.wire.fleet.v1 import cluster_pb as pb

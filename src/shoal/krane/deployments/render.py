@@ -28,7 +28,7 @@ from shoal.krane.labels import (
     label_value,
     labels_of,
 )
-from shoal.krane.model import Owner
+from shoal.krane.owner import Owner
 from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
 

@@ -18,8 +18,8 @@ from shoal.errors import AlreadyExists, ApiError, Forbidden, Invalid
 from shoal.krane import labels
 from shoal.krane.deployments.check_jobs import COMPONENT_CHECK, broken, job_object, result_of
 from shoal.krane.deployments.rendering import Rendering
-from shoal.krane.model import Owner
 from shoal.krane.objects.writer import Writer
+from shoal.krane.owner import Owner
 from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
 

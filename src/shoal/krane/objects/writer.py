@@ -17,8 +17,8 @@ from shoal.crds import sentinel as crds
 from shoal.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from shoal.krane import labels
 from shoal.krane.labels import APPLIED, CORRELATION, FIELD_MANAGER_KRANE, VERSION
-from shoal.krane.model import Newer, Owner
 from shoal.krane.objects.compare import FOREIGN, additions, differences, fingerprint, foreign_fields, taken_over
+from shoal.krane.owner import Newer, Owner
 from shoal.kube.objects import Obj
 from shoal.sync.versions import Version
 

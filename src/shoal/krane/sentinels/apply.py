@@ -9,15 +9,17 @@ from shoal.client import Client, ResourceType, Scope, builtin
 from shoal.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from shoal.krane import labels
 from shoal.krane.deployments.rendering import NEWEST, Rendering, rendering_for, rendering_of
-from shoal.krane.model import Live, Owner
+from shoal.krane.labels import NAMESPACE_SENTINEL
+from shoal.krane.model import Live
 from shoal.krane.objects.group import Group
 from shoal.krane.objects.memory import Memory, Written
 from shoal.krane.objects.writer import Writer, together
+from shoal.krane.owner import Owner
 from shoal.krane.protocol import version_of
 from shoal.krane.sentinels.custom import TYPES, certificate_name, name_of, render_certificate, render_custom
 from shoal.krane.sentinels.images import GatewaySettings, chosen_image, named_image
 from shoal.krane.sentinels.install import Installation
-from shoal.krane.sentinels.render import NAMESPACE_SENTINEL, SERVING_LABEL, check, entry_name, peers_name, render
+from shoal.krane.sentinels.render import SERVING_LABEL, check, entry_name, peers_name, render
 from shoal.krane.sentinels.serving import demands_label
 from shoal.krane.sentinels.waves import GatewayWaits, ImageWaves, image_in
 from shoal.krane.unsealing import Unseal

@@ -15,10 +15,9 @@ from shoal.client import ResourceType, builtin
 from shoal.crds.sentinel import API_VERSION
 from shoal.errors import FieldError, Invalid, invalid, required
 from shoal.krane.deployments.check import check_id
-from shoal.krane.labels import NAME, label_value, labels_of
-from shoal.krane.model import Owner
+from shoal.krane.labels import NAME, NAMESPACE_SENTINEL, label_value, labels_of
 from shoal.krane.objects.writer import type_of
-from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
+from shoal.krane.owner import Owner
 from shoal.kube import names
 from shoal.kube.objects import Obj
 from shoal.sync.keys import split_key

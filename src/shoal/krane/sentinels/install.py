@@ -13,10 +13,9 @@ from shoal.base.logs import get_logger
 from shoal.client import Client, builtin
 from shoal.crds.sentinel import GROUP, definitions
 from shoal.errors import Forbidden, NotFound, ServiceUnavailable
-from shoal.krane.labels import COMPONENT, KRANE, MANAGED_BY
-from shoal.krane.model import Owner
+from shoal.krane.labels import COMPONENT, KRANE, MANAGED_BY, NAMESPACE_SENTINEL
 from shoal.krane.objects.writer import Writer
-from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
+from shoal.krane.owner import Owner
 from shoal.kube.objects import Obj
 
 log = get_logger("krane.sentinels")

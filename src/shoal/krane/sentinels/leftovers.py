@@ -15,9 +15,8 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.client import Client, PatchType, ResourceType, TransportError, builtin
 from shoal.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
-from shoal.krane.labels import FIELD_MANAGER_KRANE
+from shoal.krane.labels import FIELD_MANAGER_KRANE, NAMESPACE_SENTINEL
 from shoal.krane.sentinels.custom import TYPES
-from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
 from shoal.krane.sentinels.sampling import Samplings
 from shoal.kube.objects import Obj
 from shoal.reconcile import Cache

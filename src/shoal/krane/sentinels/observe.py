@@ -17,13 +17,14 @@ from shoal.client import Client, Scope, TransportError, builtin
 from shoal.crds.sentinel import under_test
 from shoal.errors import ApiError
 from shoal.krane import labels
-from shoal.krane.model import Owner, Report
+from shoal.krane.labels import NAMESPACE_SENTINEL
+from shoal.krane.model import Report
 from shoal.krane.objects.memory import Memory
 from shoal.krane.objects.watching import Watched
+from shoal.krane.owner import Owner
 from shoal.krane.sentinels.apply import PARTS, ROOTS, SECRETS
 from shoal.krane.sentinels.install import Installation
 from shoal.krane.sentinels.leftovers import Leftovers
-from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
 from shoal.krane.sentinels.reports import (
     STATS_SCOPE,
     UNKNOWN,

@@ -15,13 +15,21 @@ import orjson
 from shoal.errors import Invalid, not_supported
 from shoal.krane.deployments.check import check_id, check_name
 from shoal.krane.deployments.pod import cpu, mib, spread
-from shoal.krane.labels import FLEET, RENDER, SENTINEL, SERVING, TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE, labels_of
-from shoal.krane.model import Owner
+from shoal.krane.labels import (
+    FLEET,
+    NAMESPACE_SENTINEL,
+    RENDER,
+    SENTINEL,
+    SERVING,
+    TOPOLOGY_KEY_HOST,
+    TOPOLOGY_KEY_ZONE,
+    labels_of,
+)
+from shoal.krane.owner import Owner
 from shoal.krane.sentinels.images import GatewaySettings
 from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
-NAMESPACE_SENTINEL = "sentinel"
 SENTINEL_PORT = 8040
 HEALTH_PORT = 8041
 METRICS_PORT = 8042

@@ -8,8 +8,8 @@ import orjson
 
 from shoal.krane import labels
 from shoal.krane.deployments.instances import fault_of
-from shoal.krane.model import Owner
 from shoal.krane.objects.conditions import overdue, replica_failure
+from shoal.krane.owner import Owner
 from shoal.krane.protocol import wire_version
 from shoal.krane.sentinels.render import ENTRY_PORT, SENTINEL_PORT, WEB, WEB_PORT
 from shoal.kube.objects import Obj

@@ -16,8 +16,8 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.client import Client, TransportError, builtin
 from shoal.errors import ApiError
-from shoal.krane.labels import FIELD_MANAGER_KRANE, SERVING
-from shoal.krane.sentinels.render import NAMESPACE_SENTINEL, SERVING_LABEL
+from shoal.krane.labels import FIELD_MANAGER_KRANE, NAMESPACE_SENTINEL, SERVING
+from shoal.krane.sentinels.render import SERVING_LABEL
 from shoal.kube.objects import Obj
 
 log = get_logger("krane.sentinels")

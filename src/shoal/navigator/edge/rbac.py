@@ -12,7 +12,7 @@ from copy import deepcopy
 from typing import Any
 
 from shoal.kube.objects import Obj
-from shoal.navigator.edge.watching import WATCHED
+from shoal.navigator.model import WATCHED
 
 NAME = "shoal-navigator-edge"
 NAMESPACE = "shoal-system"

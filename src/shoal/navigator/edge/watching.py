@@ -26,14 +26,13 @@ from shoal.navigator.edge.reading import ROW, ReportedResource
 from shoal.navigator.edge.reporting import Namespaces
 from shoal.navigator.edge.rows import RowSink, key_of
 from shoal.navigator.edge.scopes import WatchScope, needs_list, scopes_of, watched_namespaces
-from shoal.navigator.model import CONTROL_PLANE_CONFIG, KINDS, ReportedKind
+from shoal.navigator.model import WATCHED, ReportedKind
 from shoal.reconcile.cache import Change, ChangeType
 from shoal.reconcile.keys import ObjectKey
 from shoal.reconcile.reflector import Reflector, ReflectorConfig
 
 log = get_logger("navigator.edge.watching")
 
-WATCHED: Mapping[str, ReportedKind] = {name: kind for name, kind in KINDS.items() if kind is not CONTROL_PLANE_CONFIG}
 _NAMESPACES = "namespaces"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from shoal.krane.deployments.render import Rendered, render
 from shoal.krane.deployments.rendering import rendering_for
-from shoal.krane.model import Owner
+from shoal.krane.owner import Owner
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 OWNER = Owner(fleet="flt_1", cluster="c1", region="eu", shard="default")
