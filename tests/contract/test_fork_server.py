@@ -107,7 +107,8 @@ async def test_only_children_of_the_fork_server_become_ours_when_their_parent_en
     """Pods outlive a cluster that was killed: init takes them, since nobody here would wait for their end."""
     async with fork_server() as server:
         await (await spawned(server, tmp_path / "log", *VERSION)).wait()
-    script = "import os, time; pid = os.fork(); print(pid, flush=True) if pid else time.sleep(60)"
+    # The orphan closes its end of the pipe: asyncio takes a process for ended once its pipes are closed too.
+    script = "import os, time; pid = os.fork(); print(pid, flush=True) if pid else (os.close(1), time.sleep(60))"
     parent = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
     assert parent.stdout is not None
     orphan = int(await parent.stdout.readline())
