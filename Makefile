@@ -10,7 +10,8 @@ PY := $(VENV)/bin/python
 SCHEMA := src/shoal/kube/schema
 STAMPS := $(VENV)/.stamps
 PYTEST := $(PY) -m pytest
-WORKERS ?= 2
+# One more than the two cores of the machine that is reckoned with: most tests wait for processes.
+WORKERS ?= 3
 
 export PATH := $(abspath $(VENV)/bin):$(PATH)
 

@@ -70,6 +70,7 @@ async def test_gateways_whose_namespace_is_deleted_come_back_and_while_they_cann
         assert after["address"] == before["address"] != ""
 
 
+@pytest.mark.chaos  # almost a minute
 def test_a_gateway_cut_off_from_its_cluster_is_shown_as_stale_everywhere(tmp_path: Path) -> None:
     """Gateways reach the API server by its Service, so they are cut off while the service proxy is stopped."""
     with demo_fleet(tmp_path) as fleet:

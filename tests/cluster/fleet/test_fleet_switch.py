@@ -152,6 +152,7 @@ def test_a_gateway_that_does_not_answer_keeps_the_old_instances_until_it_is_forg
     until_answers(loads["eu"], {"v2"})
 
 
+@pytest.mark.chaos  # a minute; the agent's part of it: tests/cluster/krane/test_silent_gateways.py
 def test_a_silent_gateway_beside_another_leaves_its_service_and_is_no_longer_waited_for(
     fleet: LocalFleet, tmp_path: Path
 ) -> None:
