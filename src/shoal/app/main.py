@@ -71,7 +71,7 @@ COMMANDS = (
     Command(
         name="why",
         group=_APPS,
-        summary="say why an app or a pod is where it is, and what it lacks",
+        summary="say why an app, gateways or a pod are where they are, and what they lack",
         target="shoal.app.commands.why:app",
         extra="cluster",
     ),

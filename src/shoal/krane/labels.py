@@ -27,6 +27,7 @@ ENVIRONMENT = f"{PREFIX}environment"
 DEPLOYMENT = f"{PREFIX}deployment"
 SENTINEL = f"{PREFIX}sentinel"
 SERVING = f"{PREFIX}serving"  # of a sentinel's pod: whether its Service leads to it
+CANDIDATE = f"{PREFIX}candidate"  # of a sentinel's second Deployment and its pods: the revision that is rolled out
 CHECKED = f"{PREFIX}checked"  # of the Job of a rollout's check: the deployment that it is about
 CHECK_JOB = f"{PREFIX}check-job"  # of such a Job and its pods: its id
 NAME = "app.kubernetes.io/name"

@@ -17,6 +17,7 @@ deleted with it. krane's observer of sentinels finds it by these labels and copi
 
     {"v": 2, "at": time of these counters, in seconds since 1970, "since": of this process's start, "region": "eu",
      "refused": [{"type": "route", "name": NAME, "reason": Envoy's reason}], unless empty,
+     "unrouted": {COUNTS of requests that were failed before a deployment was chosen}, unless empty,
      "deployments": {ID: {COUNTS of entries, "peer": {COUNTS}, "mirror": {COUNTS}, unless empty,
                           "timeouts": n, "retries": n,
                           "connectFailures": n, "overflows": n, "active": n, "healthy": n, "total": n}}}
@@ -57,6 +58,8 @@ _OURS, _COMPONENT = "shoal.dev/", "app.kubernetes.io/component"
 _STATS = f"/stats?format=json&usedonly&histogram_buckets=disjoint&filter=%5E(cluster%7C{REQUESTS}%7Cserver.days)"
 _CODES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 _LOCAL = "local_"
+UNROUTED = ""  # in place of a deployment: requests that were failed before one was chosen
+_NO_CLUSTER = "-"  # as Envoy writes it
 _PREFIXES = ("deployment_", "sticky_", _LOCAL)  # of the clusters of one deployment
 _LOCAL_MEMBERS = re.compile(r"cluster\.local_([^.]+)\.membership_(healthy|total)")
 _COUNTERS = {
@@ -203,7 +206,12 @@ def _read_histogram(found: Stats, one: Mapping[str, Any]) -> None:
     if begin not in (f"{REQUESTS}.ms", f"{REQUESTS}.copies"):
         return
     cluster, code, tries = told.rsplit(".", 2)
-    place, group = _place(found, f"cluster.{cluster}.{REQUESTS}"), f"{code[:1]}xx"
+    group = f"{code[:1]}xx"
+    if cluster == _NO_CLUSTER and begin == f"{REQUESTS}.ms" and code >= "500":
+        failed = found.setdefault(UNROUTED, DeploymentStats()).requests["entry"]
+        failed.codes[_CODES.index(group)] += sum(bucket["cumulative"] for bucket in one["buckets"])
+        return
+    place = _place(found, f"cluster.{cluster}.{REQUESTS}")
     # Without a code the client has left, without a try we have refused it: neither says something about a deployment.
     if place is None or group not in _CODES or (tries == "0" and code < "500"):
         return
@@ -334,9 +342,12 @@ class StatsKeeper:
         """The entry for the control plane, without its time. If too large, it has the busiest deployments, and those
         that a rollout is judged by."""
         shown = {name: stats.shown() for name, stats in self.current().items()}
+        unrouted = shown.pop(UNROUTED, None)
         about = {"v": VERSION, "since": round(self._since), "region": self._config.region}
         if refused := self._refused():
             about["refused"] = refused[:_REFUSED_MAX]
+        if unrouted is not None:
+            about["unrouted"] = {name: unrouted[name] for name in ("codes", "times", "latencyMs")}
         made = orjson.dumps(about | {"deployments": shown})
         kept = frozenset(self._under_test())
         while len(made) > _ENTRY_BYTES and not kept.issuperset(shown):
@@ -367,7 +378,7 @@ class StatsKeeper:
 
     def labelled(self) -> Stats:
         """For ``/metrics``: deployments beyond ``_LABELLED`` share one series."""
-        everything = self.current()
+        everything = {name: one for name, one in self.current().items() if name != UNROUTED}
         if len(everything) <= _LABELLED:
             return everything
         busiest = sorted(everything, key=lambda name: (-sum(everything[name].everything.codes), name))

@@ -987,6 +987,81 @@ async def test_a_new_image_of_the_agent_reaches_one_gateway_after_the_other_and_
             await cancel_all(task)
 
 
+def candidate(**fields):
+    return pb.SentinelCandidate(
+        **({"revision": 2, "image": "shoal/sentinel:2", "replicas": 1, "resources": pb.Resources()} | fields)
+    )
+
+
+async def sentinel_pods(w):
+    """Image and readiness of those that the Service leads to."""
+    (service,) = (await w.of("services").list(Scope(namespace="sentinel"))).items
+    wanted = ",".join(f"{name}={value}" for name, value in service["spec"]["selector"].items())
+    pods = (await w.of("pods").list(Scope(namespace="sentinel", label_selector=wanted))).items
+    return sorted(
+        (each["spec"]["containers"][0]["image"], each["metadata"]["labels"].get("shoal.dev/candidate", ""))
+        for each in pods
+        if not each["metadata"].get("deletionTimestamp")
+    )
+
+
+async def test_a_candidate_runs_beside_its_gateway_behind_the_same_service_and_takes_its_place():
+    async with world() as w:
+        await w.apply(sentinel(1))
+        await eventually(lambda: w.gateway().running_image == "shoal/sentinel:1")
+        assert w.gateway().splits and w.gateway().candidate is None
+        first = await w.get("deployments", "apps", "sentinel-eu-x", "sentinel")
+        await w.apply(sentinel(2, candidate=candidate()))
+        await eventually(lambda: w.gateway().candidate is not None and w.gateway().candidate.ready == 1)
+        assert await sentinel_pods(w) == [("shoal/sentinel:1", ""), ("shoal/sentinel:2", "2")]
+        report = w.gateway()
+        assert (report.running_image, report.available_replicas) == ("shoal/sentinel:1", 1), "its own are as before"
+        assert [report.candidate.revision, report.candidate.replicas, report.drift] == [2, 1, []]
+        again = await w.get("deployments", "apps", "sentinel-eu-x", "sentinel")
+        assert again["metadata"]["generation"] == first["metadata"]["generation"]
+        live = await w.sentinels.applier.live()
+        assert live["sentinel/snt_1"].name == "sentinel-eu-x", "the second one stands for nothing"
+        # its own pod is replaced while the candidate serves: never more than two, never none
+        await w.apply(sentinel(3, image="shoal/sentinel:2", candidate=candidate(covers=True)))
+        root = await w.get("deployments", "apps", "sentinel-eu-x", "sentinel")
+        assert root["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
+        await eventually(lambda: w.gateway().running_image == "shoal/sentinel:2")
+        assert await sentinel_pods(w) == [("shoal/sentinel:2", ""), ("shoal/sentinel:2", "2")]
+        await w.apply(sentinel(4, image="shoal/sentinel:2", candidate=candidate(replicas=0)))
+        await eventually(lambda: w.gateway().candidate is None)
+        await eventually(lambda: sentinel_pods(w), until=lambda pods: pods == [("shoal/sentinel:2", "")])
+        root = await w.get("deployments", "apps", "sentinel-eu-x", "sentinel")
+        assert root["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+async def test_another_candidate_takes_the_place_of_one_that_crashes_and_nothing_is_left_of_either():
+    async with world() as w:
+        await w.apply(sentinel(1))
+        await eventually(lambda: w.gateway().running_image == "shoal/sentinel:1")
+        w.player.play = lambda pod: Play.RUNNING if candidate_in(pod) == "2" else Play.READY
+        await w.apply(sentinel(2, candidate=candidate()))
+        await eventually(lambda: w.gateway().candidate is not None and w.gateway().candidate.replicas == 1)
+        (pod,) = [each for each in (await w.of("pods").list(Scope(namespace="sentinel"))).items if candidate_in(each)]
+        waiting = {"reason": "CrashLoopBackOff", "message": "back-off restarting failed container"}
+        crashed = {"name": "sentinel", "image": "i", "ready": False, "restartCount": 3, "state": {"waiting": waiting}}
+        status = {"phase": "Running", "containerStatuses": [crashed]}
+        await w.of("pods").patch(pod["metadata"]["name"], {"status": status}, "sentinel", subresource="status")
+        await eventually(lambda: w.gateway().candidate.restarts == 3)
+        assert w.gateway().candidate.reason == "CrashLoopBackOff" and w.gateway().reason == ""
+        assert w.gateway().health == pb.SentinelHealth.HEALTHY, "its own pod serves"
+        await w.apply(sentinel(3, candidate=candidate(revision=3, image="shoal/sentinel:3")))
+        await eventually(lambda: w.gateway().candidate.revision == 3 and w.gateway().candidate.ready == 1)
+        both = [("shoal/sentinel:1", ""), ("shoal/sentinel:3", "3")]
+        await eventually(lambda: sentinel_pods(w), until=lambda pods: pods == both)
+        await w.sentinels.applier.delete("sentinel/snt_1", "sentinel", "sentinel-eu-x")
+        deployments = w.of("deployments", "apps")
+        assert (await deployments.list(Scope(namespace="sentinel"))).items == []
+
+
+def candidate_in(pod):
+    return pod["metadata"].get("labels", {}).get("shoal.dev/candidate", "")
+
+
 async def test_a_gateway_that_an_earlier_agent_rendered_restarts_only_with_another_image():
     async with world() as w:
         await w.apply(sentinel(1))

@@ -15,7 +15,7 @@ from shoal.client import Client
 from shoal.sentinel.admin import Admin
 from shoal.sentinel.bootstrap import BEYOND_MS
 from shoal.sentinel.config import SentinelConfig
-from shoal.sentinel.stats import StatsKeeper, belonging, define_stats_metrics, read_stats
+from shoal.sentinel.stats import UNROUTED, StatsKeeper, belonging, define_stats_metrics, read_stats
 from shoal.sync.counters import LATENCY_MS, Counts, read_counts
 
 
@@ -198,3 +198,9 @@ def test_what_is_written_belongs_to_the_gateway() -> None:
 
 async def test_no_answer_from_a_socket_that_is_not_there(tmp_path: Path) -> None:
     assert await Admin(tmp_path / "none.sock", clock=FakeClock()).get("/stats") is None
+
+
+def test_requests_that_were_failed_before_a_deployment_was_chosen_are_counted_apart() -> None:
+    found = read_stats(body("requests.ms.of.-.503.0", "requests.ms.of.-.404.0", "requests.ms.of.deployment_d1.200.1"))
+    assert found[UNROUTED].requests["entry"].codes == [0, 0, 0, 0, 4], "what has no route is no fault"
+    assert found["d1"].requests["entry"].codes == [0, 4, 0, 0, 0]

@@ -28,6 +28,7 @@ _NAMES = {
     **dict.fromkeys(
         ("scale app", "rollback app", "move app", "stop app", "start app", "restart app", "why app"), _APPS
     ),
+    "why environment": "get environments",
     **{f"rollout {verb}": _APPS for verb in "status history pause resume skip promote abort retry undo".split()},
     **dict.fromkeys(("sentinels forget", "gateways forget"), "get sentinels"),
     "agents confirm": "agents list",

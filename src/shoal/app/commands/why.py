@@ -1,4 +1,4 @@
-"""``shoal why``: why an app is where it is and what it lacks, and why a pod is on its node."""
+"""``shoal why``: why an app or gateways are where they are and what they lack, and why a pod is on its node."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import typer
 from shoal.app.home import directory
 from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
+from shoal.cli.fleet.rollouts import subject
 from shoal.cli.fleet.session import Environment, Name, Project, opened
 from shoal.cli.options import ContextName, Output
 from shoal.cli.printers import Format, put, render
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # only one of the two commands needs a Kubernetes client
     from shoal.client import AccessConfig
     from shoal.scheduler.explain import PodExplanation
 
-app = new_app("Say why an app or a pod is where it is, and what it lacks.", group=True, default="app")
+app = new_app("Say why an app, gateways or a pod are where they are, and what they lack.", group=True, default="app")
 
 _COLUMNS = ("node", "fits", "score", "why")
 
@@ -63,8 +64,25 @@ def why_app(
 ) -> None:
     """Say why an app is in its clusters, and why it is not ready."""
     with opened(context, project, environment) as session:
-        found = session.get(session.find("app", name), "explain")
-    put(found, output, lambda: "\n".join(found["lines"]) + "\n")
+        found = session.get(subject(session, name), "explain")
+    put(found, output, lambda: _lines(found))
+
+
+@app.command("environment")
+def why_environment(
+    name: Name,
+    output: Output = Format.TABLE,
+    project: Project = "",
+    context: ContextName = "",
+) -> None:
+    """Say what the gateways of an environment lack, and what their rollout waits for or why it went back."""
+    with opened(context, project, "") as session:
+        found = session.get(session.find("environment", name), "explain")
+    put(found, output, lambda: _lines(found))
+
+
+def _lines(found: Mapping[str, Any]) -> str:
+    return "\n".join(found["lines"] or [found["status"]["summary"]]) + "\n"
 
 
 @app.command("pod")

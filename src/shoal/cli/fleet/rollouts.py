@@ -1,4 +1,5 @@
-"""``shoal rollout``: shows how a new revision of an app replaces the old one, and lets people decide on the way."""
+"""``shoal rollout``: shows how a new revision of an app or of gateways replaces the old one, and lets people decide on
+the way."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import typer
 
 from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
-from shoal.cli.fleet.kinds import ObjectName
+from shoal.cli.fleet.kinds import BY_NAME, ObjectName, is_kind, kind_called
 from shoal.cli.fleet.rollout_plan import plan
 from shoal.cli.fleet.rollout_text import (
     DECISION_COLUMNS,
@@ -27,15 +28,22 @@ from shoal.cli.rest import RequestRefused
 from shoal.cli.watching import REFRESH_S, Display, ReconnectingStream
 from shoal.errors import ConfigError
 
-app = new_app("Show and steer how the new revision of an app replaces the old one.", group=True)
+app = new_app("Show and steer how the new revision of an app, or of gateways, replaces the old one.", group=True)
 app.command()(plan)
 
-AppName = Annotated[str, typer.Argument(metavar="APP", help="NAME, or PROJECT/ENVIRONMENT/NAME")]
+AppName = Annotated[
+    str,
+    typer.Argument(
+        metavar="APP",
+        help="NAME, or PROJECT/ENVIRONMENT/NAME; environment/NAME or gateway/NAME: of an environment's gateways",
+    ),
+]
 Reason = Annotated[str, typer.Option(help="why, for those who read the history")]
 
 Shown = dict[str, Any]
 
-_BEGINNING = ("retry", "undo")  # what they answer is the app, whose newest rollout has begun
+_MOST = 3  # slashes of a name
+_BEGINNING = ("retry", "undo")  # what they answer is the object, whose newest rollout has begun
 
 
 @app.command()
@@ -56,11 +64,11 @@ def status(
     if watch and number:
         raise ConfigError("--watch follows the newest rollout: leave out --number, or --watch")
     with opened(context, project, environment) as session:
-        ref = session.find("app", name)
+        ref = subject(session, name)
         shown = rollout_of(session, ref, number)
         if watch:
             raise typer.Exit(_follow(session, ref, shown, output))
-        put(shown, output, lambda: picture(shown, str(ref), RealClock().now()))
+        put(shown, output, lambda: picture(shown, called(ref), RealClock().now()))
 
 
 @app.command()
@@ -72,10 +80,10 @@ def history(
     environment: Environment = "",
     context: ContextName = "",
 ) -> None:
-    """Show the rollouts of an app, newest first; with --number what was decided in one of them, when, by whom and
-    why."""
+    """Show the rollouts of an app or of gateways, newest first; with --number what was decided in one of them, when, by
+    whom and why."""
     with opened(context, project, environment) as session:
-        ref = session.find("app", name)
+        ref = subject(session, name)
         if number:
             found = rollout_of(session, ref, number)["decisions"]
             table = render(decision_rows(found), DECISION_COLUMNS)
@@ -116,30 +124,52 @@ for _verb, _says in (
     _adds(_verb, _says)
 
 
+def subject(session: FleetSession, name: str) -> ObjectName:
+    """Of whose rollouts a name speaks: an app, or the environment whose gateways are rolled out."""
+    word, _, rest = name.partition("/")
+    kind = kind_called(word).name if rest and name.count("/") <= _MOST and is_kind(word) else ""
+    if kind == "Environment":
+        return session.find(word, rest)
+    if kind != "Sentinel":
+        return session.find("app", name)
+    gateway = session.find(word, rest)
+    if not gateway.environment:
+        raise ConfigError(f"{gateway.shown} is shared by environments: its image changes when it is applied")
+    return ObjectName(BY_NAME["Environment"], gateway.environment, gateway.project)
+
+
+def called(ref: ObjectName) -> str:
+    return str(ref) if ref.kind.name == "App" else f"the gateways of {ref}"
+
+
 def rollout_of(session: FleetSession, ref: ObjectName, number: int = 0) -> Shown:
-    """A rollout of an app, the newest without a number."""
+    """A rollout of an app or of an environment's gateways, the newest without a number."""
     try:
         found: Shown = session.rest.get(f"{ref.path}/rollout", number=number or None)
     except RequestRefused as refused:
         if refused.status != 404:
             raise
-        session.get(ref)  # without the app, this says so
+        session.get(ref)  # without the object, this says so
+        named = str(ref) if ref.kind.name == "App" else f"{ref.kind.word}/{ref}"
         raise NoSuchObject(
-            f"app {ref} has no rollout {number}: `shoal rollout history {ref}` lists them" if number else _none(ref)
+            f"{ref.shown} has no rollout {number}: `shoal rollout history {named}` lists them" if number else _none(ref)
         ) from None
     return found
 
 
 def _none(ref: ObjectName) -> str:
+    if ref.kind.name != "App":
+        return f"{ref.shown} has no rollout yet: the image of its gateways has not changed"
     return f"app {ref} has no rollout yet: its first revision replaces nothing"
 
 
 def _command(session: FleetSession, verb: str, name: str, reason: str, output: Format) -> None:
-    ref = session.find("app", name)
+    ref = subject(session, name)
     found = session.send("POST", ref, f"rollout/{verb}", {"reason": reason} if reason else {})
 
     def text() -> str:
-        return began(rollout_of(session, ref), str(ref)) if verb in _BEGINNING else answer_of(verb, found, str(ref))
+        name = called(ref)
+        return began(rollout_of(session, ref), name) if verb in _BEGINNING else answer_of(verb, found, name)
 
     put(found, output, lambda: f"{text()}\n")
     session.say_correlation()
@@ -154,9 +184,9 @@ def _follow(session: FleetSession, ref: ObjectName, shown: Shown, output: Format
             if not output.is_table:
                 display.show_document(shown, output)
             elif display.is_terminal:
-                display.show(picture(shown, str(ref), clock.now()))
+                display.show(picture(shown, called(ref), clock.now()))
             else:
-                display.show("".join(f"{line}\n" for line in lines_of(shown, str(ref))))
+                display.show("".join(f"{line}\n" for line in lines_of(shown, called(ref))))
             if shown["phase"] in ("keeping", "ended"):
                 return 0 if shown["phase"] == "keeping" or shown["outcome"] == "promoted" else 1
             found = stream.next(refresh_s)

@@ -85,7 +85,7 @@ def _chooser(session: FleetSession, name: str) -> Callable[[Shown], Shown]:
             if places[0] in ("", each["project"]) and places[1] in ("", each["environment"])
             and (ref is None or each["name"] == ref.name)
         ]  # fmt: skip
-        homes = {(each["project"], each["environment"]) for each in apps}
+        homes = {_home(each) for each in apps}
         clusters = {place["cluster"] for each in apps for place in each.get("regions") or ()}
         agents = [each for each in overview["agents"] if ref is None or each["cluster"] in clusters]
         prefix = "/".join(part for part in places if part)
@@ -95,10 +95,13 @@ def _chooser(session: FleetSession, name: str) -> Callable[[Shown], Shown]:
         regions = {place["region"] for each in apps for place in each.get("regions") or ()}
         gateways = [
             each for each in overview.get("gateways") or ()
-            if (each["project"], each["environment"]) in homes
+            if _home(each) in homes
             or (not each["environment"] and each["region"] in regions)
         ]  # fmt: skip
-        return {"apps": apps, "agents": agents, "gateways": gateways, "refused": refused}
+        rolling = [each for each in overview.get("gatewayRollouts") or () if _home(each) in homes and ref is None]
+        return {
+            "apps": apps, "agents": agents, "gateways": gateways, "gatewayRollouts": rolling, "refused": refused,
+        }  # fmt: skip
 
     return choose
 
@@ -121,7 +124,12 @@ def status_text(shown: Shown, output: Format = Format.TABLE, where: str = "") ->
 
 
 def _under_way(shown: Shown) -> list[dict[str, Any]]:
-    return under_way_rows([(app_name(each), each) for each in shown["apps"]])
+    gateways = [(f"gateways of {'/'.join(_home(each))}", each) for each in shown.get("gatewayRollouts") or ()]
+    return under_way_rows([*((app_name(each), each) for each in shown["apps"]), *gateways])
+
+
+def _home(each: Shown) -> tuple[str, str]:
+    return each["project"], each["environment"]
 
 
 def lines_of(shown: Shown) -> list[str]:

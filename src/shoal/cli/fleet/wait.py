@@ -83,7 +83,7 @@ def _condition(session: FleetSession, wanted: str, kind: str, name: str) -> Look
         return lambda: _field(session, ref, path, value)
     if word not in ("ready", "rollout"):
         raise ConfigError(f"for is {wanted!r}: use {_WORDS}")
-    if ref.kind.name != "App":
+    if ref.kind.name != "App" and (word, ref.kind.name) != ("rollout", "Environment"):
         raise ConfigError(f"for is {wanted!r}: only apps have that; use deleted or jsonpath=PATH=VALUE for {ref.shown}")
     return lambda: (_ready if word == "ready" else _promoted)(session, ref)
 

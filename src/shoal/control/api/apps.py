@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from shoal.control.api.answers import applied_answer
 from shoal.control.api.documents import APPLIED, Items, Json
-from shoal.control.api.objects import ENVIRONMENT, Objects, writable
+from shoal.control.api.objects import ENVIRONMENT, PROJECT, Objects, writable
 from shoal.control.api.parameters import CHANGING, Call, DryRun, Limited, Name, ref_of
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.kinds.app import MAX_REPLICAS
@@ -74,6 +74,11 @@ class Apps:
             app("POST", "restart", "Make a new revision like the newest one, whose instances replace the old ones",
                 self.restart, applied, errors=CHANGING),
             Operation(
+                method="GET", path=f"{PROJECT}/environments/{{name}}/explain", id="explainEnvironment",
+                tag="environments", handler=self.explain_environment, answers={200: Json}, errors=(NotFound,),
+                summary="What the gateways of an environment lack, and why their rollout waits or went back",
+            ),
+            Operation(
                 method="POST", path=f"{_KEY}/rotate", id="rotateApiKey", tag="apikeys", handler=self.rotate,
                 summary="Replace the key; the old one ends at once, the new one is shown in this answer only",
                 answers={200: APPLIED["ApiKey"]}, errors=(NotFound,),
@@ -89,6 +94,9 @@ class Apps:
 
     async def explain(self, call: Call) -> Json:
         return await self._fleet.explain(call.caller.who, ref_of(call, "App"))
+
+    async def explain_environment(self, call: Call) -> Json:
+        return await self._fleet.explain(call.caller.who, ref_of(call, "Environment"))
 
     async def move(self, call: Call, query: DryRun, body: Move) -> RestAnswer:
         ref = ref_of(call, "App")

@@ -11,7 +11,10 @@ from shoal.control.database.table_base import NAME_LENGTH, Base, Key, Serial
 
 
 class Rollout(Base):
-    """The way of an app from one revision, *stable*, to another, the *candidate*. One per app has not ended at most."""
+    """The way of an app from one revision, *stable*, to another, the *candidate*. One per app has not ended at most.
+
+    Those of an environment are about its gateways: ``app_id`` is the environment's id, and in place of deployments
+    ``contents`` says what both revisions are."""
 
     __tablename__ = "rollouts"
     id: Mapped[str] = mapped_column(Key, primary_key=True)
@@ -24,6 +27,7 @@ class Rollout(Base):
     stable_revision: Mapped[int] = mapped_column(default=0)
     digest: Mapped[str] = mapped_column(String(64), default="")  # of what the candidate runs, with its secrets
     strategy: Mapped[dict[str, Any]]  # with all defaults, as it was when the rollout began
+    contents: Mapped[dict[str, Any] | None]  # of gateways: candidate and stable, each with what people wrote
     phase: Mapped[str] = mapped_column(String(16))  # running, keeping, goingBack, frozen or ended
     outcome: Mapped[str] = mapped_column(String(16), default="")  # of an ended one: promoted, rolledBack or superseded
     progress: Mapped[dict[str, Any]]  # step, waits and the accumulators of analysis

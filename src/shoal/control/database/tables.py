@@ -352,6 +352,7 @@ class Sentinel(_Named, Base):
     available_replicas: Mapped[int] = mapped_column(default=0)
     health: Mapped[str] = mapped_column(String(16), default="unknown")
     deploy_status: Mapped[str] = mapped_column(String(16), default="progressing")  # idle, progressing, ready, failed
+    rollout: Mapped[dict[str, Any] | None]  # of another version of it: ``shoal.control.domain.gateway_rollouts.known``
     __table_args__ = (
         UniqueConstraint("workspace_id", "environment_id", "region_id"),
         Index(None, "environment_id", "region_id", "health"),

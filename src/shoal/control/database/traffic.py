@@ -26,6 +26,12 @@ _FOLD_ROWS = 500
 ByOrigin = Mapping[str, Counts]
 
 
+def gateway_version(revision: int) -> str:
+    """In place of a deployment: everything that pods of one revision of a gateway counted while it was rolled out; 0:
+    the stable one's."""
+    return f"gateway/{revision}"
+
+
 class TrafficKey(NamedTuple):
     """The primary key; ``from_at`` is a multiple of the span."""
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shoal.control.database import tables
-from shoal.control.domain.gateway_images import FAULT
 from shoal.control.domain.silence import LOST, silence_of
 from shoal.control.domain.status import StatusFacts, place_status
 from shoal.sync.keys import Place
@@ -55,14 +54,29 @@ def _judge(sentinel: tables.Sentinel, desired: tables.Desired | None, facts: Sta
     fault = observed.get("fault") or {}
     why = f"; {fault['reason']}: {fault['message']}" if fault else ""
     available, desired_replicas = sentinel.available_replicas, sentinel.desired_replicas
+    if health in GOOD and (text := _rolled_out(sentinel, observed)):
+        return health, text
     if health not in GOOD or (health != "paused" and fault and available < desired_replicas):
         return health, f"{available} of {desired_replicas} replicas are available{why}"
-    if worse := sentinel.annotations.get(FAULT):
-        return health, worse
     if sentinel.deploy_status == "progressing" and health != "paused":
         text = found["message"] if found and found["message"] else "its newest version is being rolled out"
         return health, f"{text}{why}"
     return health, ""
+
+
+def _rolled_out(sentinel: tables.Sentinel, observed: Mapping[str, Any]) -> str:
+    """What a rollout does with it now, and what keeps pods of the other version from being ready; empty where its wave
+    has not begun."""
+    at = sentinel.rollout or {}
+    if not at or not (at["count"] or at["promoted"]):
+        return ""
+    candidate = observed.get("candidate") or {}
+    faults = (each for each in (candidate, observed.get("fault") or {}) if each.get("reason"))
+    why = next((f"; {each['reason']}: {each['message']}" for each in faults), "")
+    number = f"revision {at['revision']}"
+    if at["promoted"]:
+        return f"its pods are exchanged for those of {number}{why}"
+    return f"{int(candidate.get('ready') or 0)} of {at['count']} pods of {number} are ready beside its own{why}"
 
 
 def explained(gateways: Iterable[Mapping[str, Any]]) -> list[str]:

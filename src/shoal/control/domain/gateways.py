@@ -20,15 +20,14 @@ from shoal.control.database import tables
 from shoal.control.database.tables import Deployment, Desired, Sentinel, Topology
 from shoal.control.database.transaction import DesiredObject, Tx
 from shoal.control.domain.fields import Reader
+from shoal.control.domain.gateway_rollouts.newcomers import version_for_new
+from shoal.control.domain.gateway_rollouts.versions import wanted_version
 from shoal.control.domain.kinds.scopes import GatewaySettings, read_environment
 from shoal.control.domain.plan import cluster_name
 from shoal.control.domain.work import PendingWork
 from shoal.sync.keys import Place, key_of
 
 NAMESPACE = "sentinel"
-EARLIER_IMAGE = "shoal/sentinel:latest"
-"""The default of earlier releases, which no registry of ours has. It is still what agents are sent where no image is
-set: earlier ones refuse a gateway without, later ones choose an image themselves."""
 UNHEALTHY = "unhealthy"
 MADE_BY = "shoal.dev/made-by"  # on gateways that Shoal creates by itself
 MADE = {MADE_BY: "readiness"}
@@ -310,11 +309,6 @@ def want_sentinel(work: PendingWork, sentinel: Sentinel) -> None:
     )
 
 
-def image_of(image: str) -> str:
-    """Of a stored one; empty: the agent chooses."""
-    return "" if image == EARLIER_IMAGE else image
-
-
 def sentinel_name(name: str, sentinel_id: str) -> str:
     return cluster_name(f"sentinel-{name}", sentinel_id)
 
@@ -362,8 +356,8 @@ async def _create(
     settings: GatewaySettings,
 ) -> Sentinel:
     sentinel_id, defaults = work.new_id("Sentinel"), work.gateways
-    cpu, memory = settings.cpu_millicores or defaults.cpu_millicores, settings.memory_mib or defaults.memory_mib
-    image, replicas = settings.image or defaults.image, settings.replicas or defaults.replicas
+    version = await version_for_new(work.session, environment.id, wanted_version(settings, defaults))
+    image, replicas = version["image"], settings.replicas or defaults.replicas
     sentinel = Sentinel(
         id=sentinel_id,
         workspace_id=environment.workspace_id,
@@ -374,7 +368,7 @@ async def _create(
             "region": at.region,
             **({"image": image} if image else {}),
             "replicas": replicas,
-            "resources": {"cpu": f"{cpu}m", "memory": f"{memory}Mi"},
+            "resources": version["resources"],
         },
         generation=1,
         version=await work.tx.number(),

@@ -12,9 +12,10 @@ from sqlalchemy import func, select
 
 from shoal.base.ids import new_token, token_digest
 from shoal.control.database import tables
-from shoal.control.domain import apps, deployments, gateway_images, gateways, namespaces, readiness
+from shoal.control.domain import apps, deployments, gateways, namespaces, readiness
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.fingerprints import FingerprintKey
+from shoal.control.domain.gateway_rollouts import beginning as gateway_beginning
 from shoal.control.domain.hosts import PREVIEW_HOST, preview_host_of
 from shoal.control.domain.kinds.app import AppSpec
 from shoal.control.domain.kinds.credentials import ApiKeySpec, SealedSpec
@@ -135,8 +136,9 @@ class EnvironmentHandler(KindHandler):
     async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:
         if before is not None and before.get("gateway") != row.spec.get("gateway"):
             await readiness.settle_gateways(work, row.id)
-        if before is not None and _gateway_image(before) != _gateway_image(row.spec):
-            await gateway_images.advance(work, cast(tables.Environment, row))
+        if before is not None:
+            environment = cast(tables.Environment, row)
+            await gateway_beginning.wanted_otherwise(work, environment, str(request.doc.ref), before)
 
     async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
         assert isinstance(row, tables.Environment)
@@ -164,6 +166,7 @@ class EnvironmentHandler(KindHandler):
             await work.session.scalars(select(tables.Sentinel).where(tables.Sentinel.environment_id == row.id))
         ):
             await gateways.remove(work, sentinel)
+        await gateway_beginning.forget(work, row.id)
         for each in content:
             if not isinstance(each, tables.App | tables.Sentinel):
                 await work.session.delete(each)
@@ -465,10 +468,6 @@ class CredentialHandler(_SealedHandler):
         if users and not cascade:
             raise _in_use(row, f"rollouts use it: {_some(users)}; change them first, or delete with cascade")
         return await super().delete(work, row, within, cascade=cascade)
-
-
-def _gateway_image(spec: dict[str, Any]) -> Any:
-    return (spec.get("sentinel") or {}).get("image")
 
 
 def _secrets_of(spec: AppSpec, defaults: tuple[str, ...]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from shoal.control.database.engine import Database, Databases
 from shoal.control.domain import gateways
 from shoal.control.domain import status as views
 from shoal.control.domain.access import authorize
+from shoal.control.domain.gateway_rollouts.shown import gateway_rollout_lines, gateway_rollouts_of
 from shoal.control.domain.gateway_status import explained, gateway_status
 from shoal.control.domain.model import Actor, ListPage, ListScope, ObjectRef
 from shoal.control.domain.objects import (
@@ -110,20 +111,29 @@ class Queries:
             return {"object": _short(row, within), **await self._places(session, row, infrastructure)}
 
     async def explain(self, who: Actor, ref: ObjectRef) -> dict[str, Any]:
-        """Why an app is where it is, and why it is not ready; ``lines`` is for people."""
+        """Why an app, or the gateways of an environment, are where they are, and why they are not ready; ``lines`` is
+        for people."""
         authorize(who, "read", ref.kind)
         infrastructure = await self._infrastructure()
         async with self._database(who, ref.kind).reading() as session:
             row, within = await get(session, who.workspace_id, ref)
+            if isinstance(row, tables.Environment):
+                of = tables.Sentinel.environment_id == row.id
+                found = await self._gateway_list(session, who, infrastructure, of)
+                lines = [*await gateway_rollout_lines(session, row.id), *explained(found)]
+                summary = lines[0] if lines else "its gateways are as they should be"
+                said = {"lines": lines, "status": {"gateways": found, "summary": summary}}
+                return {"object": _short(row, _outside(row, within)), **said}
             if not isinstance(row, tables.App):
-                raise BadRequest(f"{ref.kind} has no explanation: use an App")
+                raise BadRequest(f"{ref.kind} has no explanation: use an App, or an Environment for its gateways")
             shown = await self._app_status(session, row, infrastructure)
             rollout = await find_rollout(session, row.id)
-            of = tables.Sentinel.environment_id.in_((row.environment_id, ""))
-            found = await self._gateway_list(session, who, infrastructure, of)
+            of_app = tables.Sentinel.environment_id.in_((row.environment_id, ""))
+            found = await self._gateway_list(session, who, infrastructure, of_app)
+            gateways = await gateway_rollout_lines(session, row.environment_id)
         regions = {each["region"] for each in shown["regions"]}
         serving = [each for each in found if each["environment"] or each["region"] in regions]
-        lines = [*views.explain(row, shown, rollout), *explained(serving)]
+        lines = [*views.explain(row, shown, rollout), *gateways, *explained(serving)]
         return {"object": _short(row, within), "lines": lines, "status": shown}
 
     async def history(self, who: Actor, ref: ObjectRef, *, limit: int = 100) -> dict[str, Any]:
@@ -300,6 +310,7 @@ class Queries:
             "apps": await self._app_summaries(session, apps, infrastructure, ("regions", "others", "rollout")),
             "agents": self._agents(infrastructure, None),
             "gateways": await self._gateway_list(session, who, infrastructure),
+            "gatewayRollouts": await gateway_rollouts_of(session, who.workspace_id, MAX_PAGE),
             "refused": await self._refused(session, who, infrastructure),
         }
 

@@ -23,11 +23,13 @@ from shoal.base.ids import Ids
 from shoal.control.database import tables
 from shoal.control.database.tables import Deployment, Desired, Sentinel, Topology
 from shoal.control.database.transaction import Tx
-from shoal.control.domain import apps, broken, candidates, gateway_images, gateways, moves
+from shoal.control.domain import apps, broken, candidates, gateways, moves
 from shoal.control.domain.app_facts import KnownApp, load_apps
 from shoal.control.domain.deployments import want_row
 from shoal.control.domain.exchange import say
 from shoal.control.domain.gate import WAITING, converged, finished_moves, passes, serving
+from shoal.control.domain.gateway_rollouts import engine as gateway_engine
+from shoal.control.domain.gateway_rollouts.versions import image_of
 from shoal.control.domain.gateways import ReadyAt
 from shoal.control.domain.model import GatewayDefaults
 from shoal.control.domain.rollouts import engine
@@ -68,10 +70,10 @@ async def after_sentinel_report(tx: Tx, keys: set[str], *, defaults: GatewayDefa
         named.setdefault(kind, set()).add(object_id)
     work = PendingWork(tx=tx, new_suffix=_new_suffix, gateways=defaults)
     if sentinels := named.get("sentinel"):
-        rows = await tx.session.scalars(select(Sentinel).where(Sentinel.id.in_(sentinels)))
-        for sentinel in list(rows):
+        rows = list(await tx.session.scalars(select(Sentinel).where(Sentinel.id.in_(sentinels))))
+        for sentinel in rows:
             await _sentinel_reported(work, sentinel)
-            await gateway_images.reported(work, sentinel)
+        await _roll_out_gateways(work, rows)
     if routes := named.get("route"):
         await gateways.heard(tx.session, sorted(routes))
         waiting = await _waiting_for(tx, sorted(routes))
@@ -79,6 +81,15 @@ async def after_sentinel_report(tx: Tx, keys: set[str], *, defaults: GatewayDefa
             await tx.claim()
             await advance_apps(work, waiting)
     await work.flush()
+
+
+async def _roll_out_gateways(work: PendingWork, reported: Sequence[Sentinel]) -> None:
+    """The rollouts that these gateways take part in may go on."""
+    environments = {each.environment_id for each in reported if each.rollout is not None}
+    if environments:
+        await work.tx.claim()
+    for environment_id in sorted(environments):
+        await gateway_engine.advance(work, environment_id)
 
 
 async def _waiting_for(tx: Tx, routes: Sequence[str]) -> set[str]:
@@ -215,7 +226,9 @@ async def _sentinel_reported(work: PendingWork, sentinel: Sentinel) -> None:
     if desired is None:
         return
     seen = desired.observed or {}
-    sentinel.available_replicas = int(seen.get("available") or 0)
+    beside = int((seen.get("candidate") or {}).get("ready") or 0)
+    own = int(seen.get("available") or 0)
+    sentinel.available_replicas = own + beside
     sentinel.health = str(seen.get("health") or "unknown")
     sentinel.running_image = str(seen.get("image") or "")
     sentinel.address = str(seen.get("address") or sentinel.address)
@@ -224,9 +237,9 @@ async def _sentinel_reported(work: PendingWork, sentinel: Sentinel) -> None:
         applied=desired.applied_number >= desired.number and not desired.error,
         health=sentinel.health,
         running_image=sentinel.running_image,
-        image=gateways.image_of(sentinel.image),
-        available=sentinel.available_replicas,
-        desired=sentinel.desired_replicas,
+        image=image_of(sentinel.image),
+        available=own,
+        desired=int((sentinel.rollout or {}).get("kept", sentinel.desired_replicas)),
     )
     if not done or sentinel.deploy_status != "progressing":
         return

@@ -130,7 +130,8 @@ def _failing(strategy: Strategy, progress: Progress, facts: RolloutFacts) -> dic
     }
     if progress.short_ms and facts.now_ms - progress.short_ms >= _ms(strategy.deadline_s):
         for id_, each in _short(strategy, progress, facts).items():
-            found.setdefault(id_, f"not ready in {each.region} after {strategy.deadline_s:g} s")
+            why = f": {each.trouble}" if each.trouble else ""
+            found.setdefault(id_, f"not ready in {each.region} after {strategy.deadline_s:g} s{why}")
     return found
 
 

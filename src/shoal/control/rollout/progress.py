@@ -32,6 +32,7 @@ class CandidateFacts:
     is_done: bool = False  # the candidate has everything and no other revision is left
     failure: str = ""  # why its instances fail again and again, in words
     waits_for: str = ""  # gateways that have not taken the newest routes
+    trouble: str = ""  # what keeps its instances from being ready, which time may heal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

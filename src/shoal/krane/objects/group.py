@@ -64,8 +64,10 @@ class Group:
             writer.check(obj, version, taken_from)
         return cls(writer, version, live, correlation=correlation, strict=strict, taken_from=taken_from)
 
-    def live(self, kind: str) -> Obj | None:
-        """The object of a kind, of which there is one, as it was read, or as it was written since."""
+    def live(self, kind: str, name: str = "") -> Obj | None:
+        """The object of a kind, of which there is one unless it is named, as it was read or written since."""
+        if name:
+            return self._live.get(f"{kind}/{name}")
         return next((obj for slot, obj in self._live.items() if slot.startswith(f"{kind}/")), None)
 
     async def write(

@@ -92,6 +92,14 @@ class Memory:
             return False
         return name not in names if name else not names
 
+    def names(self, key: str, kind: str) -> set[str] | None:
+        """The key's objects of a kind that were seen, or written and perhaps not seen yet; None when neither is known
+        whole."""
+        written = {each for of_kind, each in self._kinds.get(key, ()) if of_kind == kind}
+        if self._is_watched(kind):
+            return written | {obj["metadata"]["name"] for obj in self.caches[kind].by_index("key", key)}
+        return written if key in self._kinds else None
+
     def recall(self, key: str, want: Obj) -> Obj | None:
         """The object as it was last seen, without its managed fields; None when it is not watched, was not seen, or is
         known to be newer than what was seen. Of Secrets whose values are not kept, too little was seen."""

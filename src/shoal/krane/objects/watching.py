@@ -24,7 +24,7 @@ def by_key(obj: Obj, key_of: KeyOf = labels.key_of) -> Iterable[str]:
     return (key,) if key is not None else ()
 
 
-def _age(obj: Obj) -> tuple[str, str]:
+def age_of(obj: Obj) -> tuple[str, str]:
     about = obj["metadata"]
     return str(about.get("creationTimestamp", "")), str(about["name"])
 
@@ -125,7 +125,7 @@ class Watched:
         found = self.of(kind, key)
         if len(found) < 2:
             return found[0] if found else None
-        return min(found, key=lambda obj: (not memory.knows(key, obj), *_age(obj)))
+        return min(found, key=lambda obj: (not memory.knows(key, obj), *age_of(obj)))
 
     def keys(self, kinds: Iterable[str]) -> set[str]:
         return {key for kind in kinds if kind in self._caches for obj in self._caches[kind] for key in by_key(obj)}

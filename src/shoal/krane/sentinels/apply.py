@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from shoal.base.logs import get_logger
@@ -19,9 +20,16 @@ from shoal.krane.protocol import version_of
 from shoal.krane.sentinels.custom import TYPES, certificate_name, name_of, render_certificate, render_custom
 from shoal.krane.sentinels.images import GatewaySettings, chosen_image, named_image
 from shoal.krane.sentinels.install import Installation
-from shoal.krane.sentinels.render import SERVING_LABEL, check, entry_name, peers_name, render
+from shoal.krane.sentinels.render import (
+    SERVING_LABEL,
+    check,
+    entry_name,
+    peers_name,
+    render,
+    render_candidate,
+)
 from shoal.krane.sentinels.serving import demands_label
-from shoal.krane.sentinels.waves import GatewayWaits, ImageWaves, image_in
+from shoal.krane.sentinels.waves import GatewayWaits, ImageWaves, image_in, is_candidate
 from shoal.krane.unsealing import Unseal
 from shoal.kube.objects import Obj
 from shoal.sync.keys import split_key
@@ -99,7 +107,7 @@ class SentinelApplier:
             key: Live(obj["metadata"]["namespace"], obj["metadata"]["name"], labels.live_version(obj))
             for objects in lists.values()
             for obj in objects
-            if (key := labels.key_of(obj)) is not None
+            if (key := labels.key_of(obj)) is not None and not is_candidate(obj)
         }
 
     def _scope(self, kind: str, id_: str = "") -> Scope:
@@ -107,28 +115,38 @@ class SentinelApplier:
 
     async def _apply_sentinel(self, item: pb.Item, state: pb.SentinelState) -> list[Written]:
         key = item.key
-        image = await chosen_image(self._client, named_image(state), self._settings)
+        image = await chosen_image(self._client, named_image(state.image), self._settings)
         check(state)
         entry = self._open_secret(state.entry) if state.entry is not None else None
         settings = replace(self._settings, image=image)
         rendered = render(state, self._owner, settings, entry)
-        group = await self._group(item, (*rendered.before, rendered.root, *rendered.after))
-        before = image_in(group.live(ROOT.kind))
+        beside = await self._candidate(state)
+        group = await self._group(item, (*rendered.before, rendered.root, *rendered.after, *beside))
+        root = group.live(ROOT.kind, state.name)
+        before = image_in(root)
         blocker = self._blocker(key, state, image, before)
         settings = replace(settings, image=before if blocker else image)
-        settings = replace(settings, rendering=await self._rendering(group.live(ROOT.kind), settings.image))
+        settings = replace(settings, rendering=await self._rendering(root, settings.image))
+        if state.candidate is not None and beside:
+            beside = await self._candidate(state, group.live(ROOT.kind, beside[0]["metadata"]["name"]) or root)
         live = group.live(_SERVICE)
         labelled = live is None or demands_label(live) or await self._label_pods(live)
         rendered = render(state, self._owner, settings, entry, labelled=labelled)
         known = self._addresses.get(key, "")
         if group.live(_SERVICE) is None and known:
             self._asked[key] = known
+        after = (*rendered.after, *beside)
+        surplus = await self._surplus(key, state.name, {each["metadata"]["name"] for each in beside})
         try:
-            written = await group.write(rendered.before, rendered.root, self._at_address(key, rendered.after))
+            written = await group.write(
+                rendered.before, rendered.root, self._at_address(key, after), surplus=surplus
+            )  # fmt: skip
         except Invalid:
             if self._asked.pop(key, "") == "":
                 raise
-            written = await group.write(rendered.before, rendered.root, rendered.after)  # another Service has it by now
+            written = await group.write(
+                rendered.before, rendered.root, after, surplus=surplus
+            )  # another Service has it by now
         service = group.live(_SERVICE) or {}
         self._addresses[key] = (service.get("spec") or {}).get("clusterIP") or ""
         if blocker:
@@ -136,10 +154,29 @@ class SentinelApplier:
             raise GatewayWaits(f"gets the image {image} when gateway {blocker} runs its own in all replicas")
         return written
 
+    async def _candidate(self, state: pb.SentinelState, live: Obj | None = None) -> tuple[Obj, ...]:
+        """The Deployment of the version that is being rolled out, if pods of it are wanted. ``live`` is it as it is,
+        or else the stable one."""
+        candidate = state.candidate
+        if candidate is None or not candidate.replicas:
+            return ()
+        image = await chosen_image(self._client, named_image(candidate.image), self._settings)
+        settings = replace(self._settings, image=image, rendering=await self._rendering(live, image))
+        return (render_candidate(state, candidate, self._owner, settings),)
+
+    async def _surplus(self, key: str, name: str, kept: Collection[str] = ()) -> list[tuple[ResourceType, str]]:
+        """The Deployments of versions that are not rolled out any more."""
+        names = self._memory.names(key, ROOT.kind)
+        if names is None or names - {name, *kept}:
+            found = await self._writer.list(ROOT, self._scope(*split_key(key)))
+            names = {each["metadata"]["name"] for each in found if is_candidate(each)}
+        # a user's copy has the same labels, and another name
+        return [(ROOT, each) for each in sorted(names - {*kept}) if each.startswith(f"{name}-")]
+
     def _blocker(self, key: str, state: pb.SentinelState, image: str, before: str) -> str:
         """The gateway that this one waits for before it gets the agent's new image."""
-        if not before or before == image or named_image(state):
-            return ""
+        if not before or before == image or named_image(state.image) or state.candidate is not None:
+            return ""  # or the control plane decides
         seen = self._memory.caches.get(ROOT.kind)
         if seen is None or not seen.synced.is_set():
             return "(not listed yet)"
@@ -204,7 +241,9 @@ class SentinelApplier:
         if kind == "keys":
             name = name_of(key, name)
         if not name:
-            found = await self._writer.list(ROOTS[kind], self._scope(kind, id_))
+            found = [
+                each for each in await self._writer.list(ROOTS[kind], self._scope(kind, id_)) if not is_candidate(each)
+            ]
             found = found or (await self._writer.list(PARTS[1], self._scope(kind, id_)) if kind == "sentinel" else [])
             if not found:
                 return []
@@ -214,4 +253,4 @@ class SentinelApplier:
         if kind != "sentinel":
             return [(ROOTS[kind], name)]
         names = {_CONFIG: peers_name(name), SECRETS: entry_name(name)}
-        return [(part, names.get(part, name)) for part in PARTS]
+        return [*await self._surplus(key, name), *((part, names.get(part, name)) for part in PARTS)]

@@ -12,7 +12,6 @@ from shoal.client import Client, builtin
 from shoal.errors import ApiError
 from shoal.krane.deployments.rendering import NEWEST, Rendering
 from shoal.kube.objects import Obj
-from shoal.wire.fleet.v1 import cluster_pb as pb
 
 # Of nodes that run programs instead of images, and never pull one; as earlier releases named it everywhere.
 IN_TABLE = "shoal/sentinel:latest"
@@ -36,10 +35,10 @@ class GatewayImageMissing(ApiError):
     reason, code = "GatewayImageMissing", 422
 
 
-def named_image(state: pb.SentinelState) -> str:
+def named_image(image: str) -> str:
     """The environment's; empty where it names none. Control planes then send the default of earlier releases, which
     earlier agents need and no registry of ours has."""
-    image = state.image.strip()
+    image = image.strip()
     return "" if image == IN_TABLE else image
 
 

@@ -6,7 +6,7 @@ of the sentinels; for all of them, drift.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from shoal.base.backoff import Backoff
@@ -20,7 +20,7 @@ from shoal.krane import labels
 from shoal.krane.labels import NAMESPACE_SENTINEL
 from shoal.krane.model import Report
 from shoal.krane.objects.memory import Memory
-from shoal.krane.objects.watching import Watched
+from shoal.krane.objects.watching import Watched, age_of
 from shoal.krane.owner import Owner
 from shoal.krane.sentinels.apply import PARTS, ROOTS, SECRETS
 from shoal.krane.sentinels.install import Installation
@@ -28,6 +28,8 @@ from shoal.krane.sentinels.leftovers import Leftovers
 from shoal.krane.sentinels.reports import (
     STATS_SCOPE,
     UNKNOWN,
+    candidate_of,
+    candidate_report,
     entries_of,
     gateway_fault,
     gateway_pod,
@@ -171,7 +173,8 @@ class SentinelObserver:
     def _pod_changed(self, change: Change, changed: Callable[[str], None]) -> None:
         """A sentinel's pod has come, gone or become ready: routes may wait for it, or no longer."""
         old, new = change.old, change.new
-        if (old or {}).get("fault") != (new or {}).get("fault") and labels.is_of(change.object, self._owner):
+        is_news = candidate_of(change.object) or (old or {}).get("fault") != (new or {}).get("fault")
+        if is_news and labels.is_of(change.object, self._owner):
             key = labels.key_of(change.object)
             if key is not None:
                 changed(key)
@@ -200,15 +203,20 @@ class SentinelObserver:
 
     def report(self, key: str) -> pb.SentinelReport | None:
         kind, _ = split_key(key)
-        root = self._watched.first(ROOTS[kind].kind, key, self._memory)
+        root = self._root(kind, key)
         if root is None:
             return None
         if kind == "sentinel":
             report = sentinel_report(root, self._watched.of("Service", key), self._watched.caches["Node"])
             pods, counters = self._pods(), self._watched.of(_STATS, key)
-            report.stats = self._stats(root, counters)
-            own_pods = (pod for pod in self._watched.caches["Pod"] if labels.key_of(pod) == key)
-            report.reason, report.message = gateway_fault(root, own_pods)
+            own_pods = [pod for pod in self._watched.caches["Pod"] if labels.key_of(pod) == key]
+            report.stats = self._stats(root, counters, {pod["metadata"]["name"]: candidate_of(pod) for pod in own_pods})
+            report.reason, report.message = gateway_fault(root, (pod for pod in own_pods if not candidate_of(pod)))
+            report.splits = True
+            if self._memory.has_written(key) and self._memory.recall(key, root) is None:
+                report.running_image = ""  # what is seen of it is older than what was written
+            if (beside := self._candidate(key)) is not None:
+                report.candidate = candidate_report(beside, own_pods)
             if self._silence is not None:
                 own = {pod for one in counters for pod in one.get("data") or {}}
                 report.stale = self._silence.stale(own & pods)
@@ -224,14 +232,28 @@ class SentinelObserver:
         report.drift = self._memory.drift(key)
         return report
 
-    def _stats(self, root: Obj, counters: Iterable[Obj]) -> bytes:
+    def _root(self, kind: str, key: str) -> Obj | None:
+        """What stands for a key. A copy has the same labels: what we applied is preferred, then what is older."""
+        found = [each for each in self._watched.of(ROOTS[kind].kind, key) if not candidate_of(each)]
+        return min(found, key=lambda each: (not self._memory.knows(key, each), *age_of(each)), default=None)
+
+    def _candidate(self, key: str) -> Obj | None:
+        """The Deployment of the newest version that is being rolled out."""
+        found = [each for each in self._watched.of(ROOTS["sentinel"].kind, key) if candidate_of(each)]
+        return max(found, key=candidate_of, default=None)
+
+    def _stats(self, root: Obj, counters: Iterable[Obj], candidates: Mapping[str, int]) -> bytes:
+        """``candidates``: by pod, the revision that it was made for while that was rolled out."""
         environment = str((root["metadata"].get("labels") or {}).get(labels.ENVIRONMENT) or "")
         specs = (route.get("spec") or {} for route in self._watched.caches[ROOTS["route"].kind])
         judged = under_test(spec for spec in specs if environment in ("", spec.get("environment")))
+        is_split = any(candidates.values())
         found = {
-            pod: self._samplings.stamped(pod, entry, judged=not judged.isdisjoint(entry["deployments"]))
+            pod: self._samplings.stamped(
+                pod, entry, judged=is_split or not judged.isdisjoint(entry["deployments"])
+            ) | ({"revision": candidates[pod]} if candidates.get(pod) else {})
             for pod, entry in entries_of(counters).items()
-        }
+        }  # fmt: skip
         return owned_stats(found, judged)
 
     def delivered(self, report: Report) -> None:

@@ -16,6 +16,7 @@ from shoal.errors import Invalid, not_supported
 from shoal.krane.deployments.check import check_id, check_name
 from shoal.krane.deployments.pod import cpu, mib, spread
 from shoal.krane.labels import (
+    CANDIDATE,
     FLEET,
     NAMESPACE_SENTINEL,
     RENDER,
@@ -56,6 +57,8 @@ _REDIS = {"secretKeyRef": {"name": REDIS_SECRET, "key": REDIS_URL, "optional": T
 _STATE = {"name": "state", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}
 _ARGUMENTS = ("sentinel", "start")  # of the image's entry point, shoal
 _SERVICES = ("ClusterIP", "NodePort", "LoadBalancer")
+_ONE_MORE = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+_ONE_LESS = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}  # a candidate serves too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,10 @@ class Rendered:
 
 def peers_name(name: str) -> str:
     return f"peers-{name}"
+
+
+def candidate_name(name: str, revision: int) -> str:
+    return f"{name}-{revision}"
 
 
 def entry_name(name: str) -> str:
@@ -103,6 +110,7 @@ def render(
     about = {"name": state.name, "namespace": NAMESPACE_SENTINEL, "labels": labels}
     peers = {**about, "name": peers_name(state.name)}
     known = (_entry(about, state, entry),) if entry and state.entry_authority else ()
+    covers = state.candidate is not None and state.candidate.covers
     return Rendered(
         before=(
             {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": about},
@@ -113,13 +121,39 @@ def render(
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": _with_rules(about, settings),
-            "spec": _spec(state, labels, selector, settings),
+            "spec": {
+                **_spec(state, labels, selector, settings),
+                "replicas": state.replicas,
+                "strategy": _ONE_LESS if covers else _ONE_MORE,
+            },
         },
         after=(
             _service(about, {**selector, **SERVING_LABEL} if labelled else selector, state.service or _SERVICES[0]),
             _disruption_budget(about, selector),
         ),
     )
+
+
+def render_candidate(
+    state: pb.SentinelState, candidate: pb.SentinelCandidate, owner: Owner, settings: GatewaySettings
+) -> Obj:
+    """Another version of a sentinel, in a Deployment of its own: the Service and the disruption budget lead to the pods
+    of both, and the sentinel in them has the same name, so they get the same routes. ``settings`` have its image."""
+    labels = labels_of(
+        owner, "sentinel", state.sentinel,
+        workspace=state.workspace, project=state.project, environment=state.environment,
+    ) | {CANDIDATE: str(candidate.revision)}  # fmt: skip
+    selector = {name: labels[name] for name in (FLEET, SENTINEL, CANDIDATE)}
+    about = {"name": candidate_name(state.name, candidate.revision), "namespace": NAMESPACE_SENTINEL, "labels": labels}
+    sized = pb.SentinelState.from_binary(state.to_binary())
+    sized.resources = candidate.resources
+    spec = _spec(sized, labels, selector, settings)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _with_rules(about, settings),
+        "spec": {**spec, "replicas": candidate.replicas, "strategy": _ONE_MORE},
+    }
 
 
 def _with_rules(about: Obj, settings: GatewaySettings) -> Obj:
@@ -142,9 +176,7 @@ def _spec(
     if settings.rendering.version > 1:
         pod |= _of_second_rules(settings)
     return {
-        "replicas": state.replicas,
         "selector": {"matchLabels": dict(selector)},
-        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
         "progressDeadlineSeconds": _PROGRESS_S,
         "template": {"metadata": {"labels": {**labels, **SERVING_LABEL}}, "spec": pod},
     }

@@ -142,7 +142,31 @@ def gateway_pod(pod: Obj) -> Obj:
     about, status = pod["metadata"], pod.get("status") or {}
     kept = {name: about[name] for name in ("name", "namespace", "uid", "resourceVersion", "labels") if name in about}
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
-    return {"metadata": kept, "ready": ready, "ended": status.get("phase") in _ENDED, "fault": fault_of(status)}
+    return {
+        "metadata": kept, "ready": ready, "ended": status.get("phase") in _ENDED, "fault": fault_of(status),
+        "restarts": sum(each.get("restartCount") or 0 for each in status.get("containerStatuses") or ()),
+    }  # fmt: skip
+
+
+def candidate_report(deployment: Obj, pods: Iterable[Obj]) -> pb.SentinelCandidateReport:
+    """What there is of the version that is being rolled out. ``pods`` are all of the sentinel's."""
+    revision = candidate_of(deployment)
+    own = [pod for pod in pods if candidate_of(pod) == revision and not pod["ended"]]
+    reason, message = gateway_fault(deployment, own)
+    return pb.SentinelCandidateReport(
+        revision=revision,
+        replicas=len(own),
+        ready=sum(pod["ready"] for pod in own),
+        restarts=max((pod["restarts"] for pod in own), default=0),
+        reason=reason,
+        message=message,
+    )
+
+
+def candidate_of(obj: Obj) -> int:
+    """The revision that a Deployment or pod was made for while it was rolled out; 0 for those of the stable one."""
+    text = str((obj["metadata"].get("labels") or {}).get(labels.CANDIDATE) or "")
+    return int(text) if text.isdecimal() else 0
 
 
 def gateway_fault(deployment: Obj, pods: Iterable[Obj]) -> tuple[str, str]:

@@ -31,7 +31,11 @@ class ImageWaves:
     def blocker(self, key: str, deployments: Iterable[Obj]) -> str:
         """The gateway that has to be done before ``key`` may get another image; empty: none. ``deployments`` are as
         they were last seen."""
-        seen = {found: each for each in deployments if (found := labels.key_of(each)) is not None}
+        seen = {
+            found: each
+            for each in deployments
+            if (found := labels.key_of(each)) is not None and not is_candidate(each)
+        }  # fmt: skip
         if self._changing is not None:
             last, image = self._changing
             if last != key and last in seen and running_image(seen[last]) != image:
@@ -45,6 +49,11 @@ class ImageWaves:
 
     def begins(self, key: str, image: str) -> None:
         self._changing = key, image
+
+
+def is_candidate(deployment: Obj) -> bool:
+    """Whether it is a sentinel's second Deployment, with the version that is being rolled out."""
+    return labels.CANDIDATE in (deployment["metadata"].get("labels") or {})
 
 
 def image_in(deployment: Obj | None) -> str:

@@ -15,7 +15,7 @@ from shoal.krane.deployments.rendering import FIRST, Rendering
 from shoal.krane.sentinels import custom
 from shoal.krane.sentinels.images import GatewaySettings, pulls_nothing
 from shoal.krane.sentinels.leftovers import leftovers
-from shoal.krane.sentinels.render import check, render
+from shoal.krane.sentinels.render import check, render, render_candidate
 from shoal.krane.sentinels.reports import (
     entries_of,
     node_place,
@@ -60,7 +60,28 @@ def test_every_field_of_a_sentinel_changes_what_is_rendered():
     def opened(each):  # what comes out of it depends on what is in it
         return {"tls.crt": each.entry.ciphertext.hex(), "tls.key": each.entry.wrapped_key.hex()}
 
-    assert unused_fields([state()], lambda each: rendered(each, opened(each))) == NOT_FOR_KUBERNETES
+    def made(each):
+        beside = render_candidate(each, each.candidate, OWNER, GatewaySettings(image=each.candidate.image))
+        return rendered(each, opened(each)), beside
+
+    beside = pb.SentinelCandidate(
+        revision=3, image="shoal/sentinel:2", replicas=1, covers=True, resources=pb.Resources(
+            cpu_millicores=500, memory_mib=128, ephemeral_mib=8),
+    )  # fmt: skip
+    assert unused_fields([state(candidate=beside)], made) == NOT_FOR_KUBERNETES
+
+
+def test_a_candidate_is_led_to_as_the_gateway_itself_and_chosen_apart():
+    given = state(candidate=pb.SentinelCandidate(revision=3, image="shoal/sentinel:2", replicas=1))
+    (service, budget), root = rendered(given).after, rendered(given).root
+    beside = render_candidate(given, given.candidate, OWNER, GatewaySettings(image="shoal/sentinel:2"))
+    pod = beside["spec"]["template"]["metadata"]["labels"]
+    for selector in (service["spec"]["selector"], budget["spec"]["selector"]["matchLabels"]):
+        assert selector.items() <= pod.items()
+    assert beside["spec"]["selector"]["matchLabels"].items() <= pod.items()
+    own = root["spec"]["template"]["metadata"]["labels"]
+    assert not beside["spec"]["selector"]["matchLabels"].items() <= own.items(), "it has no pods of the gateway itself"
+    assert beside["metadata"]["name"] == "sentinel-eu-x-3"
 
 
 def test_every_field_of_a_custom_object_changes_what_is_rendered():

@@ -7,7 +7,9 @@ from typing import Any
 
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.checks import is_image, is_name, is_plain
+from shoal.control.domain.kinds.gateway_rollout import read_gateway_rollout
 from shoal.control.domain.kinds.rollout import read_fields
+from shoal.control.rollout.strategy import Strategy
 from shoal.errors import not_supported
 from shoal.kube.names import Faults
 
@@ -30,6 +32,7 @@ class GatewaySettings:
     cpu_millicores: int = 0
     memory_mib: int = 0
     shared: bool = True
+    rollout: Strategy = Strategy()  # how another image or size reaches them
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ def read_environment(spec: Reader) -> EnvironmentSpec:
         read_fields(rollout)
     made = EnvironmentSpec(
         spec.text("description", check=is_plain),
-        _settings(part) if part else GatewaySettings(),
+        _settings(part) if part else GatewaySettings(rollout=read_gateway_rollout(None)),
         dict(written) if isinstance(written, dict) else {},
         spec.texts("imagePullSecrets", check=is_name, unique=True),
         _gateway(spec),
@@ -87,6 +90,7 @@ def _settings(part: Reader) -> GatewaySettings:
         cpu_millicores=cpu,
         memory_mib=memory,
         shared=part.flag("shared", True),
+        rollout=read_gateway_rollout(part.part("rollout")),
     )
     part.close()
     return made

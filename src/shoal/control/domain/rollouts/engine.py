@@ -13,30 +13,24 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.checks.job_rows import drop_jobs
-from shoal.control.checks.outbox import PAUSE, ROLLBACK, SUCCESS, notify
 from shoal.control.checks.plan import checks_of
 from shoal.control.checks.rows import facts_of
-from shoal.control.database.tables import Agent, BadRevision, Instance
+from shoal.control.database.tables import Agent, Instance
 from shoal.control.domain import exchange, gateways
 from shoal.control.domain.app_facts import KnownApp, KnownRollout
 from shoal.control.domain.deployments import place_of
 from shoal.control.domain.exchange import say
 from shoal.control.domain.gateways import BehindGateway
-from shoal.control.domain.rollouts.contents import bad_revision
+from shoal.control.domain.rollouts.deciding import WARNINGS, event_reason, remember_bad, take_decision
 from shoal.control.domain.rollouts.judging import look
-from shoal.control.domain.rollouts.records import write
 from shoal.control.domain.silence import outage_of
 from shoal.control.domain.status import instance_text, worst_instance
 from shoal.control.domain.work import PendingWork
-from shoal.control.rollout.machine import decide, needs_person
-from shoal.control.rollout.progress import CandidateFacts, CheckFacts, Progress, RolloutDecision, RolloutFacts
-from shoal.control.rollout.strategy import Strategy
+from shoal.control.rollout.progress import CandidateFacts, CheckFacts, RolloutDecision, RolloutFacts
 from shoal.sync.keys import Place
 
 ROUNDS = 50  # more than a strategy has steps that nothing has to be waited for
 CRASHES = 2  # restarts since the rollout began, of an instance that is failed again: the candidate will not come up
-_EVENTS = {"promote": SUCCESS, "rollback": ROLLBACK, "freeze": PAUSE}
-_WARNINGS = ("rollback", "freeze", "leaveOut")
 
 
 async def advance(work: PendingWork, known: KnownApp) -> None:
@@ -69,19 +63,13 @@ async def _decide(work: PendingWork, known: KnownApp, rollout: KnownRollout) -> 
         checks=await _checks(work, rollout),
         is_reverted=known.app.revision != rollout.row.revision,
     )
-    progress, decision = decide(rollout.strategy, rollout.progress, facts)
-    if progress == rollout.progress and not _is_overdue(work, rollout):
-        return False
-    if event := _event(rollout.strategy, rollout.progress, progress, decision):
-        text = decision.reason if decision is not None else progress.hold
-        await notify(work.tx, rollout.row, rollout.strategy, event, text, progress.numbers)
-    rollout.progress = progress
-    write(work.tx, rollout.row, rollout.strategy, progress, decision)
+    decision = await take_decision(work, rollout, facts)
     if decision is not None:
-        _tell(work, known, decision)
+        text = f"rollout: {decision.reason}"
+        say(work, known, event_reason(decision), text, warning=decision.action in WARNINGS)
         if decision.action == "rollback":
             await _remember(work, known, rollout, decision)
-    if not progress.is_active:
+    if not rollout.progress.is_active:
         known.rollout = None
     await work.session.flush()
     return decision is not None
@@ -93,36 +81,13 @@ async def _checks(work: PendingWork, rollout: KnownRollout) -> CheckFacts:
     return await facts_of(work.session, rollout.row.id, rollout.strategy, rollout.progress)
 
 
-def _event(strategy: Strategy, before: Progress, after: Progress, decision: RolloutDecision | None) -> str:
-    """What others are told, if anything."""
-    if decision is not None:
-        return _EVENTS.get(decision.action, "")
-    waited, waits = (needs_person(strategy, each) for each in (before, after))
-    return PAUSE if waits and not waited else ""
-
-
-def _is_overdue(work: PendingWork, rollout: KnownRollout) -> bool:
-    """Whether the time to look again has to be set anew."""
-    return 0 < rollout.row.due_at <= work.now
-
-
-def _tell(work: PendingWork, known: KnownApp, decision: RolloutDecision) -> None:
-    text = f"rollout: {decision.reason}"
-    say(work, known, f"Rollout{decision.action[:1].upper()}{decision.action[1:]}", text,
-        warning=decision.action in _WARNINGS)  # fmt: skip
-
-
 async def _remember(work: PendingWork, known: KnownApp, rollout: KnownRollout, decision: RolloutDecision) -> None:
     """The candidate is bad: the same contents are refused from now on."""
     row = rollout.row
     record = known.record(row.revision)
     if record is not None:
         record.status, record.reason, record.updated_at = "failed", decision.reason, work.now
-    found = await bad_revision(work.session, row.app_id, row.digest)
-    if found is None:
-        found = BadRevision(app_id=row.app_id, digest=row.digest, workspace_id=row.workspace_id, revision=0, at=0)
-        work.session.add(found)
-    found.revision, found.reason, found.at = row.revision, decision.reason, work.now
+    await remember_bad(work, row, decision.reason)
 
 
 async def facts_of_regions(session: AsyncSession, known: KnownApp) -> dict[str, CandidateFacts]:

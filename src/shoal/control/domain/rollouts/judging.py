@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shoal.control.domain.app_facts import KnownApp, KnownRollout
 from shoal.control.domain.samples import newest_sample, read_samples
 from shoal.control.domain.work import PendingWork
@@ -24,15 +26,18 @@ from shoal.control.rollout.samples import BOUNDS_MS
 
 async def look(work: PendingWork, known: KnownApp, rollout: KnownRollout) -> AnalysisFacts | None:
     """A look at everything since the last one, once it is time."""
+    return await look_at(work, known.app.environment_id, rollout, judged_regions(known))
+
+
+async def look_at(
+    work: PendingWork, environment: str, rollout: KnownRollout, regions: Mapping[str, JudgedRegion]
+) -> AnalysisFacts | None:
+    """The same at what gateways of an environment counted in these regions."""
     strategy, progress = rollout.strategy, rollout.progress
-    if not strategy.is_judged or progress.phase != RUNNING or progress.is_hurried:
+    if not strategy.is_judged or progress.phase != RUNNING or progress.is_hurried or not regions:
         return None
     if work.now < progress.looked_ms + round(strategy.interval_s * 1000):
         return None
-    regions = judged_regions(known)
-    if not regions:
-        return None
-    environment = known.app.environment_id
     heard = heard_until(regions, await newest_sample(work.session, environment), work.now)
     span = span_of(progress, heard)
     if not heard:

@@ -22,7 +22,9 @@ from shoal.errors import Conflict
 _EVENTS = {"pause": PAUSE, "abort": ROLLBACK}
 
 
-async def command(work: PendingWork, app: tables.App, ref: ObjectRef, verb: str, reason: str) -> Rollout:
+async def command(
+    work: PendingWork, app: tables.App | tables.Environment, ref: ObjectRef, verb: str, reason: str
+) -> Rollout:
     """Do ``verb`` (a key of ``COMMANDS``) to the rollout that is under way; ``Conflict`` where it does not fit."""
     row = (await active_rollouts(work.session, [app.id])).get(app.id)
     if row is None:
@@ -44,11 +46,11 @@ async def command(work: PendingWork, app: tables.App, ref: ObjectRef, verb: str,
         await notify(work.tx, row, strategy, event, said.reason)
     work.tx.event(
         workspace_id=row.workspace_id,
-        kind="App",
+        kind=ref.kind,
         object_id=app.id,
         name=str(ref),
         reason=f"Rollout{decision.action.capitalize()}",
-        message=f"rollout: {said.reason}",
+        message=f"{'rollout of gateways' if ref.kind == 'Environment' else 'rollout'}: {said.reason}",
     )
     await work.session.flush()
     return row

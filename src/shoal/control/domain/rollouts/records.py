@@ -25,7 +25,7 @@ KEPT = 20  # ended rollouts of an app
 
 
 async def active_rollouts(session: AsyncSession, app_ids: Collection[str]) -> dict[str, Rollout]:
-    """By app, the rollout that is under way."""
+    """By app, the rollout that is under way; by environment, that of its gateways."""
     rows = await session.scalars(
         select(Rollout)
         .where(Rollout.app_id.in_(app_ids), Rollout.phase != ENDED)
@@ -45,7 +45,8 @@ async def find_rollout(session: AsyncSession, app_id: str, number: int = 0) -> R
 
 
 async def due_apps(session: AsyncSession, now_ms: int) -> list[str]:
-    """Apps whose rollout may go on by time alone, or whose stable revision has to be applied again."""
+    """Apps and environments whose rollout may go on by time alone, or whose stable revision has to be applied
+    again."""
     found = await session.scalars(
         select(Rollout.app_id).where(
             Rollout.phase != ENDED,

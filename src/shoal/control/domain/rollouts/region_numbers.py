@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -27,9 +27,16 @@ async def region_numbers(session: AsyncSession, known: KnownApp, now_ms: int) ->
                 found.setdefault(region_id, {})["candidate"] = each
             elif stable is not None and each.id == stable.deployment_id:
                 found.setdefault(region_id, {})["stable"] = each
+    return await numbers_of(session, known.app.environment_id, found, now_ms)
+
+
+async def numbers_of(
+    session: AsyncSession, environment: str, found: Mapping[str, Mapping[str, RevisionFacts]], now_ms: int
+) -> dict[str, dict[str, Any]]:
+    """The same for these revisions, by region's id and what they are of the rollout."""
     ends = {
         id_: end
-        for id_, end in (await newest_sample(session, known.app.environment_id)).items()
+        for id_, end in (await newest_sample(session, environment)).items()
         if id_ in found and end > now_ms - LATELY_MS
     }
     samples: list[TrafficSample] = []
@@ -37,7 +44,7 @@ async def region_numbers(session: AsyncSession, known: KnownApp, now_ms: int) ->
     if ends:
         deployments = {each.id for facts in found.values() for each in facts.values()}
         first, last = min(ends.values()) - LATELY_MS, max(ends.values())
-        where = (session, known.app.environment_id, deployments, first, last)
+        where = (session, environment, deployments, first, last)
         samples = await read_samples(*where)
         copies = await read_samples(*where, origin="mirror")
 

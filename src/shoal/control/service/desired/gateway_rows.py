@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from shoal.control.database.plain import document
-from shoal.control.domain.gateways import EARLIER_IMAGE
+from shoal.control.domain.gateway_rollouts.versions import EARLIER_IMAGE
 from shoal.control.domain.kinds.places import SERVICES
 from shoal.control.domain.routing import RouteTargets
 from shoal.control.service.desired import render
@@ -63,13 +64,15 @@ def sentinel_row(
     row: StoredSentinel, others: Sequence[StoredPeer], regions: Mapping[str, RegionFacts]
 ) -> render.SentinelRow:
     """``row`` is of the gateway, ``others`` of those of its environment and the shared ones."""
-    spec = document(row.spec) or {}
+    spec, rollout = document(row.spec) or {}, document(row.rollout) or {}
+    size = rollout.get("kept", row.desired_replicas)
     here = regions.get(row.region_id)
     distances = here.distances if here is not None else {}
     return render.SentinelRow(
         id=row.id, workspace=row.workspace_id, project=row.project_id, environment=row.environment_id,
         name=row.k8s_name, image=row.image or EARLIER_IMAGE,
-        replicas=row.desired_replicas if row.desired_state == "running" else 0, resources=spec.get("resources") or {},
+        replicas=size if row.desired_state == "running" else 0, candidate=_candidate(rollout),
+        resources=spec.get("resources") or {},
         region=here.name if here is not None else "",
         service=(here.service if here is not None else "") or SERVICES[0],
         peers=[
@@ -84,6 +87,18 @@ def sentinel_row(
             for address in regions[peer.region_id].entries or document(peer.entries) or ()
         ],
     )  # fmt: skip
+
+
+def _candidate(rollout: Mapping[str, Any]) -> render.GatewayCandidateRow | None:
+    if not rollout:
+        return None
+    return render.GatewayCandidateRow(
+        revision=rollout["revision"],
+        image=rollout["image"] or EARLIER_IMAGE,
+        resources=rollout["resources"],
+        replicas=rollout["count"],
+        covers=rollout["promoted"] and rollout["count"] > 0,
+    )
 
 
 def _peers(row: StoredSentinel, others: Sequence[StoredPeer]) -> list[StoredPeer]:

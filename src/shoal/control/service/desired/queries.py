@@ -70,6 +70,7 @@ class StoredSentinel(NamedTuple):
     spec: Any
     region_id: str
     desired_state: str
+    rollout: Any = None
 
 
 class StoredPeer(NamedTuple):
@@ -195,7 +196,7 @@ def _build(dialect: str) -> Queries:
         ),
         sentinels=RowQuery(
             "SELECT s.id, s.workspace_id, s.project_id, s.environment_id, s.k8s_name, s.image, s.desired_replicas, "
-            f"s.spec, s.region_id, s.desired_state FROM sentinels AS s WHERE s.id IN ({ids})",
+            f"s.spec, s.region_id, s.desired_state, s.rollout FROM sentinels AS s WHERE s.id IN ({ids})",
             StoredSentinel,
         ),
         peers=RowQuery(

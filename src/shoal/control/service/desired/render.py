@@ -84,6 +84,17 @@ class PeerRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayCandidateRow:
+    """Another version of a gateway, which is rolled out."""
+
+    revision: int
+    image: str
+    resources: Mapping[str, Any]
+    replicas: int
+    covers: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SentinelRow:
     id: str
     workspace: str
@@ -96,6 +107,7 @@ class SentinelRow:
     region: str
     peers: Sequence[PeerRow]
     service: str
+    candidate: GatewayCandidateRow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +234,17 @@ def sentinel_state(row: SentinelRow, entry: EntryRow | None) -> pb.SentinelState
         service=row.service,
         entry=_secret(entry.secret) if entry is not None else None,
         entry_authority=entry.authority if entry is not None else b"",
+        candidate=_candidate(row.candidate) if row.candidate is not None else None,
+    )
+
+
+def _candidate(row: GatewayCandidateRow) -> pb.SentinelCandidate:
+    return pb.SentinelCandidate(
+        revision=row.revision,
+        image=row.image,
+        resources=_resources(row.resources),
+        replicas=row.replicas,
+        covers=row.covers,
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from shoal.control.database.traffic import SAMPLE_MS, read_origins
 from shoal.sync.counters import NOTHING, Counts, piece, since
 
+UNROUTED = ""  # in place of a deployment: requests that the gateway failed itself before it knew one
 _APART_MS = 20_000  # samplings further apart are spread
 _PIECES = 12
 _REMEMBERED_MS = 3_600_000  # a pod that has gone
@@ -35,18 +36,19 @@ class CountedPart(NamedTuple):
     deployment: str
     origin: str
     counts: Counts
+    revision: int = 0  # of the gateway's pod, while that revision is rolled out; 0: of the stable one
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
     parts: tuple[CountedPart, ...]
-    memory: dict[str, Any]  # by pod, for the next report: {until, skew, since, seen, rest}
+    memory: dict[str, Any]  # by pod, for the next report: {until, skew, since, seen, revision, rest}
 
     def answers(self) -> dict[str, tuple[int, int]]:
         """By deployment, the number of requests, and how many of them were answered with 5xx."""
         found: dict[str, tuple[int, int]] = {}
         for part in self.parts:
-            if part.origin in _USED and any(part.counts.codes):
+            if part.deployment and part.origin in _USED and any(part.counts.codes):
                 requests, failed = found.get(part.deployment, (0, 0))
                 codes = part.counts.codes
                 found[part.deployment] = (requests + sum(codes), failed + codes[-1])
@@ -62,6 +64,7 @@ class _Pod(NamedTuple):
     seen: int
     deployments: Mapping[str, Any]  # its last counters, as it wrote them
     bounds: Any
+    revision: int = 0
 
 
 def count(before: Mapping[str, Any] | None, stats: Any, now_ms: int) -> Counted:
@@ -85,8 +88,16 @@ def _entries(stats: Any) -> dict[str, dict[str, Any]]:
     found = (stats.get("gateways") if isinstance(stats, dict) else None) or {}
     entries = found.items() if isinstance(found, dict) else ()
     return {
-        name: entry for name, entry in entries if isinstance(entry, dict) and isinstance(entry.get("deployments"), dict)
+        name: {**entry, "deployments": _with_unrouted(entry)}
+        for name, entry in entries
+        if isinstance(entry, dict) and isinstance(entry.get("deployments"), dict)
     }
+
+
+def _with_unrouted(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What the gateway answered itself, for no deployment, stands beside those of deployments."""
+    unrouted = entry.get("unrouted")
+    return {**entry["deployments"], **({UNROUTED: unrouted} if isinstance(unrouted, dict) else {})}
 
 
 def _known(before: Mapping[str, Any]) -> dict[str, _Pod]:
@@ -103,6 +114,7 @@ def _known(before: Mapping[str, Any]) -> dict[str, _Pod]:
             seen=kept.get("seen", 0),
             deployments={**dict(kept.get("rest") or ()), **(entry.get("deployments") or {})},
             bounds=entry.get("bounds", kept.get("bounds")),
+            revision=_revision(entry) or _revision(kept),  # one that has gone is reported without it
         )
     return found
 
@@ -120,11 +132,13 @@ def _count_pod(pod: _Pod | None, entry: Mapping[str, Any], now_ms: int) -> Count
         begin = max(begin, began + skew)
     begin = min(begin or until, until)
     last = {} if is_new else dict(known.deployments)
+    revision = _revision(entry) or known.revision
     parts: list[CountedPart] = []
     for deployment, told in entry["deployments"].items():
         past = read_origins(last.pop(deployment, {}), known.bounds)
-        parts += _count_deployment(deployment, read_origins(told, entry.get("bounds")), past, (begin, until))
-    made = _Pod(started, until, skew, now_ms, last, known.bounds)
+        counted = _count_deployment(deployment, read_origins(told, entry.get("bounds")), past, (begin, until))
+        parts += [part._replace(revision=revision) for part in counted]
+    made = _Pod(started, until, skew, now_ms, last, known.bounds, revision)
     return Counted(tuple(parts), _memory(made))
 
 
@@ -160,6 +174,11 @@ def _skew(pod: _Pod, at_ms: int | None, now_ms: int) -> int:
     return min(now_ms - at_ms, pod.skew + max(0, round((now_ms - pod.seen) * _DRIFT)))
 
 
+def _revision(told: Mapping[str, Any]) -> int:
+    found = told.get("revision")
+    return found if isinstance(found, int) and found > 0 else 0
+
+
 def _ms(seconds: Any) -> int | None:
     return round(seconds * 1000) if isinstance(seconds, int | float) and 0 <= seconds < 1e11 else None
 
@@ -167,6 +186,7 @@ def _ms(seconds: Any) -> int | None:
 def _memory(pod: _Pod, most: int = _REST) -> dict[str, Any]:
     """As it is stored; a list, because PostgreSQL forgets the order of keys."""
     made = {"until": pod.until, "skew": pod.skew, "since": pod.since, "seen": pod.seen}
+    made |= {"revision": pod.revision} if pod.revision else {}
     if not pod.deployments:
         return made
     return made | {"rest": [*map(list, pod.deployments.items())][-most:], "bounds": pod.bounds}

@@ -171,6 +171,20 @@ def observed(report: pb.DeploymentReport | pb.SentinelReport) -> dict[str, Any]:
         "stale": [clean(pod) for pod in report.stale[:_MAX_VERDICTS]],
         "takenOut": [clean(pod) for pod in report.taken_out[:_MAX_VERDICTS]],
         "waiting": [clean(pod) for pod in report.waiting[:_MAX_VERDICTS]],
+        **({"splits": True} if report.splits else {}),
+        **({"candidate": _candidate(report.candidate)} if report.candidate is not None else {}),
+    }
+
+
+def _candidate(found: pb.SentinelCandidateReport) -> dict[str, Any]:
+    """Of a gateway: the pods of the version that is being rolled out."""
+    return {
+        "revision": found.revision,
+        "pods": found.replicas,
+        "ready": found.ready,
+        "restarts": found.restarts,
+        "reason": clean(found.reason, 64),
+        "message": clean(found.message, _LONG_TEXT),
     }
 
 
@@ -183,6 +197,8 @@ def health_of(report: pb.SentinelReport) -> str:
     """``stale``: all of its replicas serve, but none has heard of its cluster for a while. One that its Service does
     not lead to does not count."""
     health = _HEALTH.get(report.health, "unknown")
+    if health == "unhealthy" and report.candidate is not None and report.candidate.ready:
+        health = "healthy"  # the pods of another version serve while the stable ones are replaced
     silent = set(report.stale).difference(report.taken_out)
     return "stale" if health == "healthy" and 0 < report.available_replicas <= len(silent) else health
 

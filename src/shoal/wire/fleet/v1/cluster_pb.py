@@ -1576,7 +1576,7 @@ class Toleration(Message[_TolerationFields]):
         value: str
         effect: str
 
-_SentinelStateFields: TypeAlias = Literal["sentinel", "workspace", "project", "environment", "name", "image", "replicas", "resources", "region", "shared", "peers", "service", "entry", "entry_authority"]
+_SentinelStateFields: TypeAlias = Literal["sentinel", "workspace", "project", "environment", "name", "image", "replicas", "resources", "region", "shared", "peers", "service", "entry", "entry_authority", "candidate"]
 
 class SentinelState(Message[_SentinelStateFields]):
     """
@@ -1649,9 +1649,15 @@ class SentinelState(Message[_SentinelStateFields]):
             ```proto
             bytes entry_authority = 14;
             ```
+        candidate:
+            while another version is rolled out; image, resources and replicas are stable's
+
+            ```proto
+            optional shoal.fleet.v1.SentinelCandidate candidate = 15;
+            ```
     """
 
-    __slots__ = ("sentinel", "workspace", "project", "environment", "name", "image", "replicas", "resources", "region", "shared", "peers", "service", "entry", "entry_authority")
+    __slots__ = ("sentinel", "workspace", "project", "environment", "name", "image", "replicas", "resources", "region", "shared", "peers", "service", "entry", "entry_authority", "candidate")
 
     if TYPE_CHECKING:
 
@@ -1672,6 +1678,7 @@ class SentinelState(Message[_SentinelStateFields]):
             service: str = "",
             entry: SealedSecret | None = None,
             entry_authority: bytes = b"",
+            candidate: SentinelCandidate | None = None,
         ) -> None:
             pass
 
@@ -1689,6 +1696,65 @@ class SentinelState(Message[_SentinelStateFields]):
         service: str
         entry: SealedSecret | None
         entry_authority: bytes
+        candidate: SentinelCandidate | None
+
+_SentinelCandidateFields: TypeAlias = Literal["revision", "image", "resources", "replicas", "covers"]
+
+class SentinelCandidate(Message[_SentinelCandidateFields]):
+    """
+    Another version of a sentinel, which runs in pods of its own beside those of the stable one.
+
+    ```proto
+    message shoal.fleet.v1.SentinelCandidate
+    ```
+
+    Attributes:
+        revision:
+            ```proto
+            uint64 revision = 1;
+            ```
+        image:
+            ```proto
+            string image = 2;
+            ```
+        resources:
+            ```proto
+            optional shoal.fleet.v1.Resources resources = 3;
+            ```
+        replicas:
+            0: none beside
+
+            ```proto
+            uint32 replicas = 4;
+            ```
+        covers:
+            the stable pods are being replaced, and one of them may be missing: these serve meanwhile
+
+            ```proto
+            bool covers = 5;
+            ```
+    """
+
+    __slots__ = ("revision", "image", "resources", "replicas", "covers")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            revision: int = 0,
+            image: str = "",
+            resources: Resources | None = None,
+            replicas: int = 0,
+            covers: bool = False,
+        ) -> None:
+            pass
+
+        revision: int
+        image: str
+        resources: Resources | None
+        replicas: int
+        covers: bool
 
 _PeerFields: TypeAlias = Literal["region", "addresses", "distance", "healthy"]
 
@@ -2282,7 +2348,7 @@ class Instance(Message[_InstanceFields]):
         uid: str
         outdated: bool
 
-_SentinelReportFields: TypeAlias = Literal["key", "applied", "error", "gone", "desired_replicas", "available_replicas", "health", "running_image", "address", "stats", "observed_ms", "drift", "entries", "verdicts", "stale", "waiting", "taken_out", "reason", "message"]
+_SentinelReportFields: TypeAlias = Literal["key", "applied", "error", "gone", "desired_replicas", "available_replicas", "health", "running_image", "address", "stats", "observed_ms", "drift", "entries", "verdicts", "stale", "waiting", "taken_out", "reason", "message", "splits", "candidate"]
 
 class SentinelReport(Message[_SentinelReportFields]):
     """
@@ -2387,9 +2453,19 @@ class SentinelReport(Message[_SentinelReportFields]):
             ```proto
             string message = 22;
             ```
+        splits:
+            of a sentinel: the agent can run a candidate beside it; agents of earlier releases leave it out
+
+            ```proto
+            bool splits = 23;
+            ```
+        candidate:
+            ```proto
+            optional shoal.fleet.v1.SentinelCandidateReport candidate = 24;
+            ```
     """
 
-    __slots__ = ("key", "applied", "error", "gone", "desired_replicas", "available_replicas", "health", "running_image", "address", "stats", "observed_ms", "drift", "entries", "verdicts", "stale", "waiting", "taken_out", "reason", "message")
+    __slots__ = ("key", "applied", "error", "gone", "desired_replicas", "available_replicas", "health", "running_image", "address", "stats", "observed_ms", "drift", "entries", "verdicts", "stale", "waiting", "taken_out", "reason", "message", "splits", "candidate")
 
     if TYPE_CHECKING:
 
@@ -2415,6 +2491,8 @@ class SentinelReport(Message[_SentinelReportFields]):
             taken_out: list[str] | None = None,
             reason: str = "",
             message: str = "",
+            splits: bool = False,
+            candidate: SentinelCandidateReport | None = None,
         ) -> None:
             pass
 
@@ -2435,6 +2513,74 @@ class SentinelReport(Message[_SentinelReportFields]):
         stale: list[str]
         waiting: list[str]
         taken_out: list[str]
+        reason: str
+        message: str
+        splits: bool
+        candidate: SentinelCandidateReport | None
+
+_SentinelCandidateReportFields: TypeAlias = Literal["revision", "replicas", "ready", "restarts", "reason", "message"]
+
+class SentinelCandidateReport(Message[_SentinelCandidateReportFields]):
+    """
+    The pods of a sentinel's candidate.
+
+    ```proto
+    message shoal.fleet.v1.SentinelCandidateReport
+    ```
+
+    Attributes:
+        revision:
+            ```proto
+            uint64 revision = 1;
+            ```
+        replicas:
+            that exist
+
+            ```proto
+            uint32 replicas = 2;
+            ```
+        ready:
+            ```proto
+            uint32 ready = 3;
+            ```
+        restarts:
+            the most of one pod
+
+            ```proto
+            uint32 restarts = 4;
+            ```
+        reason:
+            why fewer are ready than desired
+
+            ```proto
+            string reason = 5;
+            ```
+        message:
+            ```proto
+            string message = 6;
+            ```
+    """
+
+    __slots__ = ("revision", "replicas", "ready", "restarts", "reason", "message")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            revision: int = 0,
+            replicas: int = 0,
+            ready: int = 0,
+            restarts: int = 0,
+            reason: str = "",
+            message: str = "",
+        ) -> None:
+            pass
+
+        revision: int
+        replicas: int
+        ready: int
+        restarts: int
         reason: str
         message: str
 
@@ -2959,7 +3105,7 @@ class SentinelHealth(Enum):
 
 
 _DESC = file_desc(
-    b'\n\x1cshoal/fleet/v1/cluster.proto\x12\x0eshoal.fleet.v1"~\n\x08Identity\x12\x18\n\x07cluster\x18\x01 \x01(\tR\x07cluster\x12\x16\n\x06region\x18\x02 \x01(\tR\x06region\x12\x14\n\x05shard\x18\x03 \x01(\tR\x05shard\x12\x14\n\x05agent\x18\x04 \x01(\tR\x05agent\x12\x14\n\x05epoch\x18\x05 \x01(\x04R\x05epoch"~\n\x0bJoinRequest\x124\n\x08identity\x18\x01 \x01(\x0b2\x18.shoal.fleet.v1.IdentityR\x08identity\x12\x1d\n\npublic_key\x18\x02 \x01(\x0cR\tpublicKey\x12\x1a\n\x08software\x18\x03 \x01(\tR\x08software"v\n\x0cJoinResponse\x12\x14\n\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12#\n\rcontrol_plane\x18\x02 \x01(\tR\x0ccontrolPlane\x12+\n\x11heartbeat_seconds\x18\x03 \x01(\x01R\x10heartbeatSeconds"_\n\x07Version\x12\x1a\n\x08database\x18\x01 \x01(\tR\x08database\x12 \n\x0bincarnation\x18\x02 \x01(\x04R\x0bincarnation\x12\x16\n\x06number\x18\x03 \x01(\x04R\x06number"\xfd\x01\n\x0cWatchRequest\x12-\n\x05hello\x18\x01 \x01(\x0b2\x15.shoal.fleet.v1.HelloH\x00R\x05hello\x126\n\x08received\x18\x02 \x01(\x0b2\x18.shoal.fleet.v1.ReceivedH\x00R\x08received\x129\n\x07buckets\x18\x03 \x01(\x0b2\x1d.shoal.fleet.v1.BucketRequestH\x00R\x07buckets\x12@\n\theartbeat\x18\x04 \x01(\x0b2 .shoal.fleet.v1.HeartbeatRequestH\x00R\theartbeatB\t\n\x07request"U\n\x05Hello\x124\n\x08identity\x18\x01 \x01(\x0b2\x18.shoal.fleet.v1.IdentityR\x08identity\x12\x16\n\x06cursor\x18\x02 \x01(\tR\x06cursor""\n\x08Received\x12\x16\n\x06cursor\x18\x01 \x01(\tR\x06cursor")\n\rBucketRequest\x12\x18\n\x07buckets\x18\x01 \x03(\rR\x07buckets"\xce\x03\n\nWatchEvent\x123\n\x07welcome\x18\x01 \x01(\x0b2\x17.shoal.fleet.v1.WelcomeH\x00R\x07welcome\x12:\n\nsync_begin\x18\x02 \x01(\x0b2\x19.shoal.fleet.v1.SyncBeginH\x00R\tsyncBegin\x12*\n\x04item\x18\x03 \x01(\x0b2\x14.shoal.fleet.v1.ItemH\x00R\x04item\x127\n\tsync_keys\x18\x04 \x01(\x0b2\x18.shoal.fleet.v1.SyncKeysH\x00R\x08syncKeys\x124\n\x08sync_end\x18\x05 \x01(\x0b2\x17.shoal.fleet.v1.SyncEndH\x00R\x07syncEnd\x126\n\x08progress\x18\x06 \x01(\x0b2\x18.shoal.fleet.v1.ProgressH\x00R\x08progress\x120\n\x06digest\x18\x07 \x01(\x0b2\x16.shoal.fleet.v1.DigestH\x00R\x06digest\x12A\n\theartbeat\x18\x08 \x01(\x0b2!.shoal.fleet.v1.HeartbeatResponseH\x00R\theartbeatB\x07\n\x05event"~\n\x07Welcome\x12\x18\n\x07resumed\x18\x01 \x01(\x08R\x07resumed\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\x12!\n\x0cobserve_only\x18\x03 \x01(\x08R\x0bobserveOnly\x12\x1e\n\nheartbeats\x18\x04 \x01(\x08R\nheartbeats"\x9c\x01\n\tSyncBegin\x12\x12\n\x04sync\x18\x01 \x01(\x04R\x04sync\x12\x16\n\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x18\n\x07buckets\x18\x03 \x03(\rR\x07buckets\x12\x14\n\x05count\x18\x04 \x01(\rR\x05count\x123\n\x08versions\x18\x05 \x03(\x0b2\x17.shoal.fleet.v1.VersionR\x08versions"2\n\x08SyncKeys\x12\x12\n\x04sync\x18\x01 \x01(\x04R\x04sync\x12\x12\n\x04keys\x18\x02 \x03(\tR\x04keys"5\n\x07SyncEnd\x12\x12\n\x04sync\x18\x01 \x01(\x04R\x04sync\x12\x16\n\x06cursor\x18\x02 \x01(\tR\x06cursor""\n\x08Progress\x12\x16\n\x06cursor\x18\x01 \x01(\tR\x06cursor":\n\x06Digest\x12\x16\n\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x18\n\x07buckets\x18\x02 \x03(\x06R\x07buckets"C\n\x0bSyncRequest\x124\n\x08identity\x18\x01 \x01(\x0b2\x18.shoal.fleet.v1.IdentityR\x08identity"[\n\x11GetDesiredRequest\x124\n\x08identity\x18\x01 \x01(\x0b2\x18.shoal.fleet.v1.IdentityR\x08identity\x12\x10\n\x03key\x18\x02 \x01(\tR\x03key"\xe7\x03\n\x04Item\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x121\n\x07version\x18\x02 \x01(\x0b2\x17.shoal.fleet.v1.VersionR\x07version\x12A\n\ndeployment\x18\x03 \x01(\x0b2\x1f.shoal.fleet.v1.DeploymentStateH\x00R\ndeployment\x12;\n\x08sentinel\x18\x04 \x01(\x0b2\x1d.shoal.fleet.v1.SentinelStateH\x00R\x08sentinel\x125\n\x06custom\x18\x05 \x01(\x0b2\x1b.shoal.fleet.v1.CustomStateH\x00R\x06custom\x120\n\x06delete\x18\x06 \x01(\x0b2\x16.shoal.fleet.v1.DeleteH\x00R\x06delete\x123\n\x07release\x18\x07 \x01(\x0b2\x17.shoal.fleet.v1.ReleaseH\x00R\x07release\x12\x17\n\x07by_user\x18\x08 \x01(\x08R\x06byUser\x12!\n\x0ccommitted_ms\x18\t \x01(\x03R\x0bcommittedMs\x12\x14\n\x05trace\x18\n \x01(\tR\x05trace\x12 \n\x0bcorrelation\x18\x0b \x01(\tR\x0bcorrelationB\x08\n\x06action":\n\x06Delete\x12\x1c\n\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name";\n\x07Release\x12\x1c\n\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name"\xe2\x0b\n\x0fDeploymentState\x12\x1e\n\ndeployment\x18\x01 \x01(\tR\ndeployment\x12\x1c\n\tworkspace\x18\x02 \x01(\tR\tworkspace\x12\x18\n\x07project\x18\x03 \x01(\tR\x07project\x12 \n\x0benvironment\x18\x04 \x01(\tR\x0benvironment\x12\x10\n\x03app\x18\x05 \x01(\tR\x03app\x12\x1c\n\tnamespace\x18\x06 \x01(\tR\tnamespace\x12\x12\n\x04name\x18\x07 \x01(\tR\x04name\x12\x19\n\x08app_name\x18\x08 \x01(\tR\x07appName\x12!\n\x0cproject_name\x18\t \x01(\tR\x0bprojectName\x12)\n\x10environment_name\x18\n \x01(\tR\x0fenvironmentName\x12\x1a\n\x08revision\x18\x0b \x01(\x04R\x08revision\x12\x16\n\x06region\x18\x0c \x01(\tR\x06region\x12\x18\n\x07running\x18\r \x01(\x08R\x07running\x12\x14\n\x05image\x18\x0e \x01(\tR\x05image\x12\x18\n\x07command\x18\x0f \x03(\tR\x07command\x12\x12\n\x04args\x18\x10 \x03(\tR\x04args\x12:\n\x03env\x18\x11 \x03(\x0b2(.shoal.fleet.v1.DeploymentState.EnvEntryR\x03env\x126\n\x07secrets\x18\x12 \x03(\x0b2\x1c.shoal.fleet.v1.SealedSecretR\x07secrets\x127\n\tresources\x18\x13 \x01(\x0b2\x19.shoal.fleet.v1.ResourcesR\tresources\x12\x12\n\x04port\x18\x14 \x01(\rR\x04port\x12\x1a\n\x08protocol\x18\x15 \x01(\tR\x08protocol\x12=\n\x0bhealthcheck\x18\x16 \x01(\x0b2\x1b.shoal.fleet.v1.HealthCheckR\x0bhealthcheck\x12\x1a\n\x08replicas\x18\x17 \x01(\rR\x08replicas\x12=\n\x0bautoscaling\x18\x18 \x01(\x0b2\x1b.shoal.fleet.v1.AutoscalingR\x0bautoscaling\x12\'\n\x0fshutdown_signal\x18\x19 \x01(\tR\x0eshutdownSignal\x12/\n\x13termination_seconds\x18\x1a \x01(\rR\x12terminationSeconds\x12%\n\x03git\x18\x1b \x01(\x0b2\x13.shoal.fleet.v1.GitR\x03git\x12+\n\x05drift\x18\x1c \x01(\x0e2\x15.shoal.fleet.v1.DriftR\x05drift\x12V\n\rnode_selector\x18\x1d \x03(\x0b21.shoal.fleet.v1.DeploymentState.NodeSelectorEntryR\x0cnodeSelector\x12<\n\x0btolerations\x18\x1e \x03(\x0b2\x1a.shoal.fleet.v1.TolerationR\x0btolerations\x12\x1d\n\ntaken_from\x18\x1f \x01(\tR\ttakenFrom\x12\x16\n\x06render\x18  \x01(\rR\x06render\x124\n\x08security\x18! \x01(\x0b2\x18.shoal.fleet.v1.SecurityR\x08security\x127\n\ncheck_jobs\x18" \x03(\x0b2\x18.shoal.fleet.v1.CheckJobR\tcheckJobs\x12<\n\nregistries\x18# \x03(\x0b2\x1c.shoal.fleet.v1.SealedSecretR\nregistries\x1a6\n\x08EnvEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n\x11NodeSelectorEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01"\xc8\x01\n\x08Security\x12"\n\x0ccapabilities\x18\x01 \x03(\tR\x0ccapabilities\x121\n\x14privilege_escalation\x18\x02 \x01(\x08R\x13privilegeEscalation\x12%\n\x0frun_as_non_root\x18\x03 \x01(\x08R\x0crunAsNonRoot\x12\x1e\n\x0brun_as_user\x18\x04 \x01(\rR\trunAsUser\x12\x1e\n\nunconfined\x18\x05 \x01(\x08R\nunconfined"\xc3\x02\n\x08CheckJob\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n\x05check\x18\x02 \x01(\tR\x05check\x12\x14\n\x05image\x18\x03 \x01(\tR\x05image\x12\x18\n\x07command\x18\x04 \x03(\tR\x07command\x12\x12\n\x04args\x18\x05 \x03(\tR\x04args\x123\n\x03env\x18\x06 \x03(\x0b2!.shoal.fleet.v1.CheckJob.EnvEntryR\x03env\x127\n\tresources\x18\x07 \x01(\x0b2\x19.shoal.fleet.v1.ResourcesR\tresources\x12\'\n\x0ftimeout_seconds\x18\x08 \x01(\rR\x0etimeoutSeconds\x1a6\n\x08EnvEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01"\x8c\x01\n\x0eCheckJobResult\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x123\n\x05state\x18\x02 \x01(\x0e2\x1d.shoal.fleet.v1.CheckJobStateR\x05state\x12\x1b\n\texit_code\x18\x03 \x01(\x05R\x08exitCode\x12\x18\n\x07message\x18\x04 \x01(\tR\x07message"\x9f\x01\n\x0cSealedSecret\x12\x16\n\x06secret\x18\x01 \x01(\tR\x06secret\x12\x18\n\x07version\x18\x02 \x01(\x04R\x07version\x12\x1f\n\x0bwrapped_key\x18\x03 \x01(\x0cR\nwrappedKey\x12\x1e\n\nciphertext\x18\x04 \x01(\x0cR\nciphertext\x12\x1c\n\tvariables\x18\x05 \x03(\tR\tvariables"v\n\tResources\x12%\n\x0ecpu_millicores\x18\x01 \x01(\rR\rcpuMillicores\x12\x1d\n\nmemory_mib\x18\x02 \x01(\rR\tmemoryMib\x12#\n\rephemeral_mib\x18\x03 \x01(\rR\x0cephemeralMib"\x83\x02\n\x0bHealthCheck\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n\x04path\x18\x02 \x01(\tR\x04path\x12\x18\n\x07command\x18\x03 \x03(\tR\x07command\x12\x12\n\x04port\x18\x04 \x01(\rR\x04port\x122\n\x15initial_delay_seconds\x18\x05 \x01(\rR\x13initialDelaySeconds\x12%\n\x0eperiod_seconds\x18\x06 \x01(\rR\rperiodSeconds\x12\'\n\x0ftimeout_seconds\x18\x07 \x01(\rR\x0etimeoutSeconds\x12\x1a\n\x08failures\x18\x08 \x01(\rR\x08failures"y\n\x0bAutoscaling\x12\x10\n\x03min\x18\x01 \x01(\rR\x03min\x12\x10\n\x03max\x18\x02 \x01(\rR\x03max\x12\x1f\n\x0bcpu_percent\x18\x03 \x01(\rR\ncpuPercent\x12%\n\x0ememory_percent\x18\x04 \x01(\rR\rmemoryPercent"i\n\x03Git\x12\x10\n\x03sha\x18\x01 \x01(\tR\x03sha\x12\x16\n\x06branch\x18\x02 \x01(\tR\x06branch\x12\x1e\n\nrepository\x18\x03 \x01(\tR\nrepository\x12\x18\n\x07message\x18\x04 \x01(\tR\x07message"h\n\nToleration\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x1a\n\x08operator\x18\x02 \x01(\tR\x08operator\x12\x14\n\x05value\x18\x03 \x01(\tR\x05value\x12\x16\n\x06effect\x18\x04 \x01(\tR\x06effect"\xd7\x03\n\rSentinelState\x12\x1a\n\x08sentinel\x18\x01 \x01(\tR\x08sentinel\x12\x1c\n\tworkspace\x18\x02 \x01(\tR\tworkspace\x12\x18\n\x07project\x18\x03 \x01(\tR\x07project\x12 \n\x0benvironment\x18\x04 \x01(\tR\x0benvironment\x12\x12\n\x04name\x18\x05 \x01(\tR\x04name\x12\x14\n\x05image\x18\x06 \x01(\tR\x05image\x12\x1a\n\x08replicas\x18\x07 \x01(\rR\x08replicas\x127\n\tresources\x18\x08 \x01(\x0b2\x19.shoal.fleet.v1.ResourcesR\tresources\x12\x16\n\x06region\x18\t \x01(\tR\x06region\x12\x16\n\x06shared\x18\n \x01(\x08R\x06shared\x12*\n\x05peers\x18\x0b \x03(\x0b2\x14.shoal.fleet.v1.PeerR\x05peers\x12\x18\n\x07service\x18\x0c \x01(\tR\x07service\x122\n\x05entry\x18\r \x01(\x0b2\x1c.shoal.fleet.v1.SealedSecretR\x05entry\x12\'\n\x0fentry_authority\x18\x0e \x01(\x0cR\x0eentryAuthority"r\n\x04Peer\x12\x16\n\x06region\x18\x01 \x01(\tR\x06region\x12\x1c\n\taddresses\x18\x02 \x03(\tR\taddresses\x12\x1a\n\x08distance\x18\x03 \x01(\rR\x08distance\x12\x18\n\x07healthy\x18\x04 \x01(\x08R\x07healthy"\xe9\x01\n\x0bCustomState\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n\tworkspace\x18\x02 \x01(\tR\tworkspace\x12 \n\x0benvironment\x18\x03 \x01(\tR\x0benvironment\x12\x12\n\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n\x04spec\x18\x05 \x01(\x0cR\x04spec\x12\x14\n\x05title\x18\x06 \x01(\tR\x05title\x12.\n\x03tls\x18\x07 \x01(\x0b2\x1c.shoal.fleet.v1.SealedSecretR\x03tls\x12\x18\n\x07rollout\x18\x08 \x01(\x0cR\x07rollout"\xdd\x01\n\x1dReportDeploymentStatusRequest\x124\n\x08identity\x18\x01 \x01(\x0b2\x18.shoal.fleet.v1.IdentityR\x08identity\x12\x1a\n\x08sequence\x18\x02 \x01(\x04R\x08sequence\x12:\n\x07reports\x18\x03 \x03(\x0b2 .shoal.fleet.v1.DeploymentReportR\x07reports\x12.\n\x05times\x18\x04 \x03(\x0b2\x18.shoal.fleet.v1.HopTimesR\x05times"\xd9\x01\n\x1bReportSentinelStatusRequest\x124\n\x08identity\x18\x01 \x01(\x0b2\x18.shoal.fleet.v1.IdentityR\x08identity\x12\x1a\n\x08sequence\x18\x02 \x01(\x04R\x08sequence\x128\n\x07reports\x18\x03 \x03(\x0b2\x1e.shoal.fleet.v1.SentinelReportR\x07reports\x12.\n\x05times\x18\x04 \x03(\x0b2\x18.shoal.fleet.v1.HopTimesR\x05times"\\\n\x08HopTimes\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x1f\n\x0breceived_ms\x18\x02 \x01(\x03R\nreceivedMs\x12\x1d\n\napplied_ms\x18\x03 \x01(\x03R\tappliedMs"*\n\x0eReportResponse\x12\x18\n\x07unknown\x18\x01 \x03(\tR\x07unknown"\x93\x04\n\x10DeploymentReport\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x121\n\x07applied\x18\x02 \x01(\x0b2\x17.shoal.fleet.v1.VersionR\x07applied\x120\n\x05error\x18\x03 \x01(\x0b2\x1a.shoal.fleet.v1.ApplyErrorR\x05error\x12\x12\n\x04gone\x18\x04 \x01(\x08R\x04gone\x12)\n\x10desired_replicas\x18\x05 \x01(\rR\x0fdesiredReplicas\x12-\n\x12available_replicas\x18\x06 \x01(\rR\x11availableReplicas\x126\n\tinstances\x18\x07 \x03(\x0b2\x18.shoal.fleet.v1.InstanceR\tinstances\x12\x14\n\x05drift\x18\x08 \x03(\tR\x05drift\x12\x1d\n\napplied_ms\x18\t \x01(\x03R\tappliedMs\x12\x1f\n\x0bobserved_ms\x18\n \x01(\x03R\nobservedMs\x12\x1b\n\tlive_name\x18\x0b \x01(\tR\x08liveName\x12\x16\n\x06reason\x18\x0c \x01(\tR\x06reason\x12\x18\n\x07message\x18\r \x01(\tR\x07message\x12=\n\ncheck_jobs\x18\x0e \x03(\x0b2\x1e.shoal.fleet.v1.CheckJobResultR\tcheckJobs"\xa8\x01\n\nApplyError\x121\n\x07version\x18\x01 \x01(\x0b2\x17.shoal.fleet.v1.VersionR\x07version\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n\x07message\x18\x03 \x01(\tR\x07message\x12\x1a\n\x08attempts\x18\x04 \x01(\rR\x08attempts\x12\x19\n\x08since_ms\x18\x05 \x01(\x03R\x07sinceMs"\xac\x03\n\x08Instance\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n\x07address\x18\x02 \x01(\tR\x07address\x12\x12\n\x04node\x18\x03 \x01(\tR\x04node\x12\x12\n\x04zone\x18\x04 \x01(\tR\x04zone\x126\n\x06status\x18\x05 \x01(\x0e2\x1e.shoal.fleet.v1.InstanceStatusR\x06status\x12\x14\n\x05ready\x18\x06 \x01(\x08R\x05ready\x12\x1a\n\x08restarts\x18\x07 \x01(\rR\x08restarts\x12\x16\n\x06reason\x18\x08 \x01(\tR\x06reason\x12\x18\n\x07message\x18\t \x01(\tR\x07message\x12\x1b\n\texit_code\x18\n \x01(\x05R\x08exitCode\x12%\n\x0ecpu_millicores\x18\x0b \x01(\rR\rcpuMillicores\x12\x1d\n\nmemory_mib\x18\x0c \x01(\rR\tmemoryMib\x12\x1d\n\nstarted_ms\x18\r \x01(\x03R\tstartedMs\x12\x10\n\x03uid\x18\x0e \x01(\tR\x03uid\x12\x1a\n\x08outdated\x18\x0f \x01(\x08R\x08outdated"\x87\x05\n\x0eSentinelReport\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x121\n\x07applied\x18\x02 \x01(\x0b2\x17.shoal.fleet.v1.VersionR\x07applied\x120\n\x05error\x18\x03 \x01(\x0b2\x1a.shoal.fleet.v1.ApplyErrorR\x05error\x12\x12\n\x04gone\x18\x04 \x01(\x08R\x04gone\x12)\n\x10desired_replicas\x18\x05 \x01(\rR\x0fdesiredReplicas\x12-\n\x12available_replicas\x18\x06 \x01(\rR\x11availableReplicas\x126\n\x06health\x18\x07 \x01(\x0e2\x1e.shoal.fleet.v1.SentinelHealthR\x06health\x12#\n\rrunning_image\x18\x08 \x01(\tR\x0crunningImage\x12\x18\n\x07address\x18\t \x01(\tR\x07address\x12\x14\n\x05stats\x18\n \x01(\x0cR\x05stats\x12\x1f\n\x0bobserved_ms\x18\x0b \x01(\x03R\nobservedMs\x12\x14\n\x05drift\x18\x0c \x03(\tR\x05drift\x12\x18\n\x07entries\x18\r \x03(\tR\x07entries\x123\n\x08verdicts\x18\x0e \x03(\x0b2\x17.shoal.fleet.v1.VerdictR\x08verdicts\x12\x14\n\x05stale\x18\x0f \x03(\tR\x05stale\x12\x18\n\x07waiting\x18\x10 \x03(\tR\x07waiting\x12\x1b\n\ttaken_out\x18\x14 \x03(\tR\x08takenOut\x12\x16\n\x06reason\x18\x15 \x01(\tR\x06reason\x12\x18\n\x07message\x18\x16 \x01(\tR\x07message"\x8e\x01\n\x07Verdict\x12\x1a\n\x08sentinel\x18\x01 \x01(\tR\x08sentinel\x12\x1a\n\x08accepted\x18\x02 \x01(\x08R\x08accepted\x12\x18\n\x07message\x18\x03 \x01(\tR\x07message\x121\n\x07version\x18\x04 \x01(\x0b2\x17.shoal.fleet.v1.VersionR\x07version"\xcf\x02\n\x10HeartbeatRequest\x124\n\x08identity\x18\x01 \x01(\x0b2\x18.shoal.fleet.v1.IdentityR\x08identity\x12A\n\x0bdeployments\x18\x02 \x01(\x0b2\x1f.shoal.fleet.v1.ControllerStateR\x0bdeployments\x12=\n\tsentinels\x18\x03 \x01(\x0b2\x1f.shoal.fleet.v1.ControllerStateR\tsentinels\x12\x1a\n\x08software\x18\x04 \x01(\tR\x08software\x125\n\x06outage\x18\x05 \x01(\x0b2\x1d.shoal.fleet.v1.ClusterOutageR\x06outage\x120\n\x05image\x18\x06 \x01(\x0b2\x1a.shoal.fleet.v1.AgentImageR\x05image"V\n\nAgentImage\x12\x18\n\x07running\x18\x01 \x01(\tR\x07running\x12\x14\n\x05error\x18\x02 \x01(\tR\x05error\x12\x18\n\x07waiting\x18\x03 \x03(\tR\x07waiting"A\n\rClusterOutage\x12\x16\n\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n\x07seconds\x18\x02 \x01(\x01R\x07seconds"\x9f\x02\n\x0fControllerState\x12\x16\n\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x1e\n\nconnection\x18\x02 \x01(\tR\nconnection\x12\x18\n\x07breaker\x18\x03 \x01(\tR\x07breaker\x12\x18\n\x07objects\x18\x04 \x01(\rR\x07objects\x12\x1a\n\x08buffered\x18\x05 \x01(\rR\x08buffered\x12\x1a\n\x08retrying\x18\x06 \x01(\rR\x08retrying\x12\x1f\n\x0blag_seconds\x18\x07 \x01(\x01R\nlagSeconds\x12+\n\x05brake\x18\x08 \x01(\x0b2\x15.shoal.fleet.v1.BrakeR\x05brake\x12\x1a\n\x08reported\x18\t \x03(\x06R\x08reported"]\n\x05Brake\x12\x12\n\x04held\x18\x01 \x01(\x08R\x04held\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n\x04keys\x18\x03 \x03(\tR\x04keys\x12\x14\n\x05count\x18\x04 \x01(\rR\x05count"\xb0\x01\n\x11HeartbeatResponse\x12-\n\x12resend_deployments\x18\x01 \x03(\rR\x11resendDeployments\x12)\n\x10resend_sentinels\x18\x02 \x03(\rR\x0fresendSentinels\x12+\n\x11confirmed_deletes\x18\x03 \x01(\tR\x10confirmedDeletes\x12\x14\n\x05image\x18\x04 \x01(\tR\x05image*\xc3\x01\n\rCheckJobState\x12\x1f\n\x1bCHECK_JOB_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17CHECK_JOB_STATE_RUNNING\x10\x01\x12\x1d\n\x19CHECK_JOB_STATE_SUCCEEDED\x10\x02\x12\x1a\n\x16CHECK_JOB_STATE_FAILED\x10\x03\x12\x1d\n\x19CHECK_JOB_STATE_TIMED_OUT\x10\x04\x12\x1a\n\x16CHECK_JOB_STATE_BROKEN\x10\x05*C\n\x05Drift\x12\x15\n\x11DRIFT_UNSPECIFIED\x10\x00\x12\x11\n\rDRIFT_CORRECT\x10\x01\x12\x10\n\x0cDRIFT_REPORT\x10\x02*\x87\x01\n\x0eInstanceStatus\x12\x1f\n\x1bINSTANCE_STATUS_UNSPECIFIED\x10\x00\x12\x1b\n\x17INSTANCE_STATUS_PENDING\x10\x01\x12\x1b\n\x17INSTANCE_STATUS_RUNNING\x10\x02\x12\x1a\n\x16INSTANCE_STATUS_FAILED\x10\x03*\x89\x01\n\x0eSentinelHealth\x12\x1f\n\x1bSENTINEL_HEALTH_UNSPECIFIED\x10\x00\x12\x1b\n\x17SENTINEL_HEALTH_HEALTHY\x10\x01\x12\x1d\n\x19SENTINEL_HEALTH_UNHEALTHY\x10\x02\x12\x1a\n\x16SENTINEL_HEALTH_PAUSED\x10\x032\xcf\x06\n\x0eClusterService\x12A\n\x04Join\x12\x1b.shoal.fleet.v1.JoinRequest\x1a\x1c.shoal.fleet.v1.JoinResponse\x12P\n\x10WatchDeployments\x12\x1c.shoal.fleet.v1.WatchRequest\x1a\x1a.shoal.fleet.v1.WatchEvent(\x010\x01\x12N\n\x0eWatchSentinels\x12\x1c.shoal.fleet.v1.WatchRequest\x1a\x1a.shoal.fleet.v1.WatchEvent(\x010\x01\x12L\n\x0fSyncDeployments\x12\x1b.shoal.fleet.v1.SyncRequest\x1a\x1a.shoal.fleet.v1.WatchEvent0\x01\x12J\n\rSyncSentinels\x12\x1b.shoal.fleet.v1.SyncRequest\x1a\x1a.shoal.fleet.v1.WatchEvent0\x01\x12O\n\x14GetDesiredDeployment\x12!.shoal.fleet.v1.GetDesiredRequest\x1a\x14.shoal.fleet.v1.Item\x12M\n\x12GetDesiredSentinel\x12!.shoal.fleet.v1.GetDesiredRequest\x1a\x14.shoal.fleet.v1.Item\x12g\n\x16ReportDeploymentStatus\x12-.shoal.fleet.v1.ReportDeploymentStatusRequest\x1a\x1e.shoal.fleet.v1.ReportResponse\x12c\n\x14ReportSentinelStatus\x12+.shoal.fleet.v1.ReportSentinelStatusRequest\x1a\x1e.shoal.fleet.v1.ReportResponse\x12P\n\tHeartbeat\x12 .shoal.fleet.v1.HeartbeatRequest\x1a!.shoal.fleet.v1.HeartbeatResponseb\x06proto3',
+    b'\n\x1cshoal/fleet/v1/cluster.proto\x12\x0eshoal.fleet.v1"~\n\x08Identity\x12\x18\n\x07cluster\x18\x01 \x01(\tR\x07cluster\x12\x16\n\x06region\x18\x02 \x01(\tR\x06region\x12\x14\n\x05shard\x18\x03 \x01(\tR\x05shard\x12\x14\n\x05agent\x18\x04 \x01(\tR\x05agent\x12\x14\n\x05epoch\x18\x05 \x01(\x04R\x05epoch"~\n\x0bJoinRequest\x124\n\x08identity\x18\x01 \x01(\x0b2\x18.shoal.fleet.v1.IdentityR\x08identity\x12\x1d\n\npublic_key\x18\x02 \x01(\x0cR\tpublicKey\x12\x1a\n\x08software\x18\x03 \x01(\tR\x08software"v\n\x0cJoinResponse\x12\x14\n\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12#\n\rcontrol_plane\x18\x02 \x01(\tR\x0ccontrolPlane\x12+\n\x11heartbeat_seconds\x18\x03 \x01(\x01R\x10heartbeatSeconds"_\n\x07Version\x12\x1a\n\x08database\x18\x01 \x01(\tR\x08database\x12 \n\x0bincarnation\x18\x02 \x01(\x04R\x0bincarnation\x12\x16\n\x06number\x18\x03 \x01(\x04R\x06number"\xfd\x01\n\x0cWatchRequest\x12-\n\x05hello\x18\x01 \x01(\x0b2\x15.shoal.fleet.v1.HelloH\x00R\x05hello\x126\n\x08received\x18\x02 \x01(\x0b2\x18.shoal.fleet.v1.ReceivedH\x00R\x08received\x129\n\x07buckets\x18\x03 \x01(\x0b2\x1d.shoal.fleet.v1.BucketRequestH\x00R\x07buckets\x12@\n\theartbeat\x18\x04 \x01(\x0b2 .shoal.fleet.v1.HeartbeatRequestH\x00R\theartbeatB\t\n\x07request"U\n\x05Hello\x124\n\x08identity\x18\x01 \x01(\x0b2\x18.shoal.fleet.v1.IdentityR\x08identity\x12\x16\n\x06cursor\x18\x02 \x01(\tR\x06cursor""\n\x08Received\x12\x16\n\x06cursor\x18\x01 \x01(\tR\x06cursor")\n\rBucketRequest\x12\x18\n\x07buckets\x18\x01 \x03(\rR\x07buckets"\xce\x03\n\nWatchEvent\x123\n\x07welcome\x18\x01 \x01(\x0b2\x17.shoal.fleet.v1.WelcomeH\x00R\x07welcome\x12:\n\nsync_begin\x18\x02 \x01(\x0b2\x19.shoal.fleet.v1.SyncBeginH\x00R\tsyncBegin\x12*\n\x04item\x18\x03 \x01(\x0b2\x14.shoal.fleet.v1.ItemH\x00R\x04item\x127\n\tsync_keys\x18\x04 \x01(\x0b2\x18.shoal.fleet.v1.SyncKeysH\x00R\x08syncKeys\x124\n\x08sync_end\x18\x05 \x01(\x0b2\x17.shoal.fleet.v1.SyncEndH\x00R\x07syncEnd\x126\n\x08progress\x18\x06 \x01(\x0b2\x18.shoal.fleet.v1.ProgressH\x00R\x08progress\x120\n\x06digest\x18\x07 \x01(\x0b2\x16.shoal.fleet.v1.DigestH\x00R\x06digest\x12A\n\theartbeat\x18\x08 \x01(\x0b2!.shoal.fleet.v1.HeartbeatResponseH\x00R\theartbeatB\x07\n\x05event"~\n\x07Welcome\x12\x18\n\x07resumed\x18\x01 \x01(\x08R\x07resumed\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\x12!\n\x0cobserve_only\x18\x03 \x01(\x08R\x0bobserveOnly\x12\x1e\n\nheartbeats\x18\x04 \x01(\x08R\nheartbeats"\x9c\x01\n\tSyncBegin\x12\x12\n\x04sync\x18\x01 \x01(\x04R\x04sync\x12\x16\n\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x18\n\x07buckets\x18\x03 \x03(\rR\x07buckets\x12\x14\n\x05count\x18\x04 \x01(\rR\x05count\x123\n\x08versions\x18\x05 \x03(\x0b2\x17.shoal.fleet.v1.VersionR\x08versions"2\n\x08SyncKeys\x12\x12\n\x04sync\x18\x01 \x01(\x04R\x04sync\x12\x12\n\x04keys\x18\x02 \x03(\tR\x04keys"5\n\x07SyncEnd\x12\x12\n\x04sync\x18\x01 \x01(\x04R\x04sync\x12\x16\n\x06cursor\x18\x02 \x01(\tR\x06cursor""\n\x08Progress\x12\x16\n\x06cursor\x18\x01 \x01(\tR\x06cursor":\n\x06Digest\x12\x16\n\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x18\n\x07buckets\x18\x02 \x03(\x06R\x07buckets"C\n\x0bSyncRequest\x124\n\x08identity\x18\x01 \x01(\x0b2\x18.shoal.fleet.v1.IdentityR\x08identity"[\n\x11GetDesiredRequest\x124\n\x08identity\x18\x01 \x01(\x0b2\x18.shoal.fleet.v1.IdentityR\x08identity\x12\x10\n\x03key\x18\x02 \x01(\tR\x03key"\xe7\x03\n\x04Item\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x121\n\x07version\x18\x02 \x01(\x0b2\x17.shoal.fleet.v1.VersionR\x07version\x12A\n\ndeployment\x18\x03 \x01(\x0b2\x1f.shoal.fleet.v1.DeploymentStateH\x00R\ndeployment\x12;\n\x08sentinel\x18\x04 \x01(\x0b2\x1d.shoal.fleet.v1.SentinelStateH\x00R\x08sentinel\x125\n\x06custom\x18\x05 \x01(\x0b2\x1b.shoal.fleet.v1.CustomStateH\x00R\x06custom\x120\n\x06delete\x18\x06 \x01(\x0b2\x16.shoal.fleet.v1.DeleteH\x00R\x06delete\x123\n\x07release\x18\x07 \x01(\x0b2\x17.shoal.fleet.v1.ReleaseH\x00R\x07release\x12\x17\n\x07by_user\x18\x08 \x01(\x08R\x06byUser\x12!\n\x0ccommitted_ms\x18\t \x01(\x03R\x0bcommittedMs\x12\x14\n\x05trace\x18\n \x01(\tR\x05trace\x12 \n\x0bcorrelation\x18\x0b \x01(\tR\x0bcorrelationB\x08\n\x06action":\n\x06Delete\x12\x1c\n\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name";\n\x07Release\x12\x1c\n\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name"\xe2\x0b\n\x0fDeploymentState\x12\x1e\n\ndeployment\x18\x01 \x01(\tR\ndeployment\x12\x1c\n\tworkspace\x18\x02 \x01(\tR\tworkspace\x12\x18\n\x07project\x18\x03 \x01(\tR\x07project\x12 \n\x0benvironment\x18\x04 \x01(\tR\x0benvironment\x12\x10\n\x03app\x18\x05 \x01(\tR\x03app\x12\x1c\n\tnamespace\x18\x06 \x01(\tR\tnamespace\x12\x12\n\x04name\x18\x07 \x01(\tR\x04name\x12\x19\n\x08app_name\x18\x08 \x01(\tR\x07appName\x12!\n\x0cproject_name\x18\t \x01(\tR\x0bprojectName\x12)\n\x10environment_name\x18\n \x01(\tR\x0fenvironmentName\x12\x1a\n\x08revision\x18\x0b \x01(\x04R\x08revision\x12\x16\n\x06region\x18\x0c \x01(\tR\x06region\x12\x18\n\x07running\x18\r \x01(\x08R\x07running\x12\x14\n\x05image\x18\x0e \x01(\tR\x05image\x12\x18\n\x07command\x18\x0f \x03(\tR\x07command\x12\x12\n\x04args\x18\x10 \x03(\tR\x04args\x12:\n\x03env\x18\x11 \x03(\x0b2(.shoal.fleet.v1.DeploymentState.EnvEntryR\x03env\x126\n\x07secrets\x18\x12 \x03(\x0b2\x1c.shoal.fleet.v1.SealedSecretR\x07secrets\x127\n\tresources\x18\x13 \x01(\x0b2\x19.shoal.fleet.v1.ResourcesR\tresources\x12\x12\n\x04port\x18\x14 \x01(\rR\x04port\x12\x1a\n\x08protocol\x18\x15 \x01(\tR\x08protocol\x12=\n\x0bhealthcheck\x18\x16 \x01(\x0b2\x1b.shoal.fleet.v1.HealthCheckR\x0bhealthcheck\x12\x1a\n\x08replicas\x18\x17 \x01(\rR\x08replicas\x12=\n\x0bautoscaling\x18\x18 \x01(\x0b2\x1b.shoal.fleet.v1.AutoscalingR\x0bautoscaling\x12\'\n\x0fshutdown_signal\x18\x19 \x01(\tR\x0eshutdownSignal\x12/\n\x13termination_seconds\x18\x1a \x01(\rR\x12terminationSeconds\x12%\n\x03git\x18\x1b \x01(\x0b2\x13.shoal.fleet.v1.GitR\x03git\x12+\n\x05drift\x18\x1c \x01(\x0e2\x15.shoal.fleet.v1.DriftR\x05drift\x12V\n\rnode_selector\x18\x1d \x03(\x0b21.shoal.fleet.v1.DeploymentState.NodeSelectorEntryR\x0cnodeSelector\x12<\n\x0btolerations\x18\x1e \x03(\x0b2\x1a.shoal.fleet.v1.TolerationR\x0btolerations\x12\x1d\n\ntaken_from\x18\x1f \x01(\tR\ttakenFrom\x12\x16\n\x06render\x18  \x01(\rR\x06render\x124\n\x08security\x18! \x01(\x0b2\x18.shoal.fleet.v1.SecurityR\x08security\x127\n\ncheck_jobs\x18" \x03(\x0b2\x18.shoal.fleet.v1.CheckJobR\tcheckJobs\x12<\n\nregistries\x18# \x03(\x0b2\x1c.shoal.fleet.v1.SealedSecretR\nregistries\x1a6\n\x08EnvEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n\x11NodeSelectorEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01"\xc8\x01\n\x08Security\x12"\n\x0ccapabilities\x18\x01 \x03(\tR\x0ccapabilities\x121\n\x14privilege_escalation\x18\x02 \x01(\x08R\x13privilegeEscalation\x12%\n\x0frun_as_non_root\x18\x03 \x01(\x08R\x0crunAsNonRoot\x12\x1e\n\x0brun_as_user\x18\x04 \x01(\rR\trunAsUser\x12\x1e\n\nunconfined\x18\x05 \x01(\x08R\nunconfined"\xc3\x02\n\x08CheckJob\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n\x05check\x18\x02 \x01(\tR\x05check\x12\x14\n\x05image\x18\x03 \x01(\tR\x05image\x12\x18\n\x07command\x18\x04 \x03(\tR\x07command\x12\x12\n\x04args\x18\x05 \x03(\tR\x04args\x123\n\x03env\x18\x06 \x03(\x0b2!.shoal.fleet.v1.CheckJob.EnvEntryR\x03env\x127\n\tresources\x18\x07 \x01(\x0b2\x19.shoal.fleet.v1.ResourcesR\tresources\x12\'\n\x0ftimeout_seconds\x18\x08 \x01(\rR\x0etimeoutSeconds\x1a6\n\x08EnvEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01"\x8c\x01\n\x0eCheckJobResult\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x123\n\x05state\x18\x02 \x01(\x0e2\x1d.shoal.fleet.v1.CheckJobStateR\x05state\x12\x1b\n\texit_code\x18\x03 \x01(\x05R\x08exitCode\x12\x18\n\x07message\x18\x04 \x01(\tR\x07message"\x9f\x01\n\x0cSealedSecret\x12\x16\n\x06secret\x18\x01 \x01(\tR\x06secret\x12\x18\n\x07version\x18\x02 \x01(\x04R\x07version\x12\x1f\n\x0bwrapped_key\x18\x03 \x01(\x0cR\nwrappedKey\x12\x1e\n\nciphertext\x18\x04 \x01(\x0cR\nciphertext\x12\x1c\n\tvariables\x18\x05 \x03(\tR\tvariables"v\n\tResources\x12%\n\x0ecpu_millicores\x18\x01 \x01(\rR\rcpuMillicores\x12\x1d\n\nmemory_mib\x18\x02 \x01(\rR\tmemoryMib\x12#\n\rephemeral_mib\x18\x03 \x01(\rR\x0cephemeralMib"\x83\x02\n\x0bHealthCheck\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n\x04path\x18\x02 \x01(\tR\x04path\x12\x18\n\x07command\x18\x03 \x03(\tR\x07command\x12\x12\n\x04port\x18\x04 \x01(\rR\x04port\x122\n\x15initial_delay_seconds\x18\x05 \x01(\rR\x13initialDelaySeconds\x12%\n\x0eperiod_seconds\x18\x06 \x01(\rR\rperiodSeconds\x12\'\n\x0ftimeout_seconds\x18\x07 \x01(\rR\x0etimeoutSeconds\x12\x1a\n\x08failures\x18\x08 \x01(\rR\x08failures"y\n\x0bAutoscaling\x12\x10\n\x03min\x18\x01 \x01(\rR\x03min\x12\x10\n\x03max\x18\x02 \x01(\rR\x03max\x12\x1f\n\x0bcpu_percent\x18\x03 \x01(\rR\ncpuPercent\x12%\n\x0ememory_percent\x18\x04 \x01(\rR\rmemoryPercent"i\n\x03Git\x12\x10\n\x03sha\x18\x01 \x01(\tR\x03sha\x12\x16\n\x06branch\x18\x02 \x01(\tR\x06branch\x12\x1e\n\nrepository\x18\x03 \x01(\tR\nrepository\x12\x18\n\x07message\x18\x04 \x01(\tR\x07message"h\n\nToleration\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x1a\n\x08operator\x18\x02 \x01(\tR\x08operator\x12\x14\n\x05value\x18\x03 \x01(\tR\x05value\x12\x16\n\x06effect\x18\x04 \x01(\tR\x06effect"\x98\x04\n\rSentinelState\x12\x1a\n\x08sentinel\x18\x01 \x01(\tR\x08sentinel\x12\x1c\n\tworkspace\x18\x02 \x01(\tR\tworkspace\x12\x18\n\x07project\x18\x03 \x01(\tR\x07project\x12 \n\x0benvironment\x18\x04 \x01(\tR\x0benvironment\x12\x12\n\x04name\x18\x05 \x01(\tR\x04name\x12\x14\n\x05image\x18\x06 \x01(\tR\x05image\x12\x1a\n\x08replicas\x18\x07 \x01(\rR\x08replicas\x127\n\tresources\x18\x08 \x01(\x0b2\x19.shoal.fleet.v1.ResourcesR\tresources\x12\x16\n\x06region\x18\t \x01(\tR\x06region\x12\x16\n\x06shared\x18\n \x01(\x08R\x06shared\x12*\n\x05peers\x18\x0b \x03(\x0b2\x14.shoal.fleet.v1.PeerR\x05peers\x12\x18\n\x07service\x18\x0c \x01(\tR\x07service\x122\n\x05entry\x18\r \x01(\x0b2\x1c.shoal.fleet.v1.SealedSecretR\x05entry\x12\'\n\x0fentry_authority\x18\x0e \x01(\x0cR\x0eentryAuthority\x12?\n\tcandidate\x18\x0f \x01(\x0b2!.shoal.fleet.v1.SentinelCandidateR\tcandidate"\xb2\x01\n\x11SentinelCandidate\x12\x1a\n\x08revision\x18\x01 \x01(\x04R\x08revision\x12\x14\n\x05image\x18\x02 \x01(\tR\x05image\x127\n\tresources\x18\x03 \x01(\x0b2\x19.shoal.fleet.v1.ResourcesR\tresources\x12\x1a\n\x08replicas\x18\x04 \x01(\rR\x08replicas\x12\x16\n\x06covers\x18\x05 \x01(\x08R\x06covers"r\n\x04Peer\x12\x16\n\x06region\x18\x01 \x01(\tR\x06region\x12\x1c\n\taddresses\x18\x02 \x03(\tR\taddresses\x12\x1a\n\x08distance\x18\x03 \x01(\rR\x08distance\x12\x18\n\x07healthy\x18\x04 \x01(\x08R\x07healthy"\xe9\x01\n\x0bCustomState\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n\tworkspace\x18\x02 \x01(\tR\tworkspace\x12 \n\x0benvironment\x18\x03 \x01(\tR\x0benvironment\x12\x12\n\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n\x04spec\x18\x05 \x01(\x0cR\x04spec\x12\x14\n\x05title\x18\x06 \x01(\tR\x05title\x12.\n\x03tls\x18\x07 \x01(\x0b2\x1c.shoal.fleet.v1.SealedSecretR\x03tls\x12\x18\n\x07rollout\x18\x08 \x01(\x0cR\x07rollout"\xdd\x01\n\x1dReportDeploymentStatusRequest\x124\n\x08identity\x18\x01 \x01(\x0b2\x18.shoal.fleet.v1.IdentityR\x08identity\x12\x1a\n\x08sequence\x18\x02 \x01(\x04R\x08sequence\x12:\n\x07reports\x18\x03 \x03(\x0b2 .shoal.fleet.v1.DeploymentReportR\x07reports\x12.\n\x05times\x18\x04 \x03(\x0b2\x18.shoal.fleet.v1.HopTimesR\x05times"\xd9\x01\n\x1bReportSentinelStatusRequest\x124\n\x08identity\x18\x01 \x01(\x0b2\x18.shoal.fleet.v1.IdentityR\x08identity\x12\x1a\n\x08sequence\x18\x02 \x01(\x04R\x08sequence\x128\n\x07reports\x18\x03 \x03(\x0b2\x1e.shoal.fleet.v1.SentinelReportR\x07reports\x12.\n\x05times\x18\x04 \x03(\x0b2\x18.shoal.fleet.v1.HopTimesR\x05times"\\\n\x08HopTimes\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x1f\n\x0breceived_ms\x18\x02 \x01(\x03R\nreceivedMs\x12\x1d\n\napplied_ms\x18\x03 \x01(\x03R\tappliedMs"*\n\x0eReportResponse\x12\x18\n\x07unknown\x18\x01 \x03(\tR\x07unknown"\x93\x04\n\x10DeploymentReport\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x121\n\x07applied\x18\x02 \x01(\x0b2\x17.shoal.fleet.v1.VersionR\x07applied\x120\n\x05error\x18\x03 \x01(\x0b2\x1a.shoal.fleet.v1.ApplyErrorR\x05error\x12\x12\n\x04gone\x18\x04 \x01(\x08R\x04gone\x12)\n\x10desired_replicas\x18\x05 \x01(\rR\x0fdesiredReplicas\x12-\n\x12available_replicas\x18\x06 \x01(\rR\x11availableReplicas\x126\n\tinstances\x18\x07 \x03(\x0b2\x18.shoal.fleet.v1.InstanceR\tinstances\x12\x14\n\x05drift\x18\x08 \x03(\tR\x05drift\x12\x1d\n\napplied_ms\x18\t \x01(\x03R\tappliedMs\x12\x1f\n\x0bobserved_ms\x18\n \x01(\x03R\nobservedMs\x12\x1b\n\tlive_name\x18\x0b \x01(\tR\x08liveName\x12\x16\n\x06reason\x18\x0c \x01(\tR\x06reason\x12\x18\n\x07message\x18\r \x01(\tR\x07message\x12=\n\ncheck_jobs\x18\x0e \x03(\x0b2\x1e.shoal.fleet.v1.CheckJobResultR\tcheckJobs"\xa8\x01\n\nApplyError\x121\n\x07version\x18\x01 \x01(\x0b2\x17.shoal.fleet.v1.VersionR\x07version\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n\x07message\x18\x03 \x01(\tR\x07message\x12\x1a\n\x08attempts\x18\x04 \x01(\rR\x08attempts\x12\x19\n\x08since_ms\x18\x05 \x01(\x03R\x07sinceMs"\xac\x03\n\x08Instance\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n\x07address\x18\x02 \x01(\tR\x07address\x12\x12\n\x04node\x18\x03 \x01(\tR\x04node\x12\x12\n\x04zone\x18\x04 \x01(\tR\x04zone\x126\n\x06status\x18\x05 \x01(\x0e2\x1e.shoal.fleet.v1.InstanceStatusR\x06status\x12\x14\n\x05ready\x18\x06 \x01(\x08R\x05ready\x12\x1a\n\x08restarts\x18\x07 \x01(\rR\x08restarts\x12\x16\n\x06reason\x18\x08 \x01(\tR\x06reason\x12\x18\n\x07message\x18\t \x01(\tR\x07message\x12\x1b\n\texit_code\x18\n \x01(\x05R\x08exitCode\x12%\n\x0ecpu_millicores\x18\x0b \x01(\rR\rcpuMillicores\x12\x1d\n\nmemory_mib\x18\x0c \x01(\rR\tmemoryMib\x12\x1d\n\nstarted_ms\x18\r \x01(\x03R\tstartedMs\x12\x10\n\x03uid\x18\x0e \x01(\tR\x03uid\x12\x1a\n\x08outdated\x18\x0f \x01(\x08R\x08outdated"\xe6\x05\n\x0eSentinelReport\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x121\n\x07applied\x18\x02 \x01(\x0b2\x17.shoal.fleet.v1.VersionR\x07applied\x120\n\x05error\x18\x03 \x01(\x0b2\x1a.shoal.fleet.v1.ApplyErrorR\x05error\x12\x12\n\x04gone\x18\x04 \x01(\x08R\x04gone\x12)\n\x10desired_replicas\x18\x05 \x01(\rR\x0fdesiredReplicas\x12-\n\x12available_replicas\x18\x06 \x01(\rR\x11availableReplicas\x126\n\x06health\x18\x07 \x01(\x0e2\x1e.shoal.fleet.v1.SentinelHealthR\x06health\x12#\n\rrunning_image\x18\x08 \x01(\tR\x0crunningImage\x12\x18\n\x07address\x18\t \x01(\tR\x07address\x12\x14\n\x05stats\x18\n \x01(\x0cR\x05stats\x12\x1f\n\x0bobserved_ms\x18\x0b \x01(\x03R\nobservedMs\x12\x14\n\x05drift\x18\x0c \x03(\tR\x05drift\x12\x18\n\x07entries\x18\r \x03(\tR\x07entries\x123\n\x08verdicts\x18\x0e \x03(\x0b2\x17.shoal.fleet.v1.VerdictR\x08verdicts\x12\x14\n\x05stale\x18\x0f \x03(\tR\x05stale\x12\x18\n\x07waiting\x18\x10 \x03(\tR\x07waiting\x12\x1b\n\ttaken_out\x18\x14 \x03(\tR\x08takenOut\x12\x16\n\x06reason\x18\x15 \x01(\tR\x06reason\x12\x18\n\x07message\x18\x16 \x01(\tR\x07message\x12\x16\n\x06splits\x18\x17 \x01(\x08R\x06splits\x12E\n\tcandidate\x18\x18 \x01(\x0b2\'.shoal.fleet.v1.SentinelCandidateReportR\tcandidate"\xb5\x01\n\x17SentinelCandidateReport\x12\x1a\n\x08revision\x18\x01 \x01(\x04R\x08revision\x12\x1a\n\x08replicas\x18\x02 \x01(\rR\x08replicas\x12\x14\n\x05ready\x18\x03 \x01(\rR\x05ready\x12\x1a\n\x08restarts\x18\x04 \x01(\rR\x08restarts\x12\x16\n\x06reason\x18\x05 \x01(\tR\x06reason\x12\x18\n\x07message\x18\x06 \x01(\tR\x07message"\x8e\x01\n\x07Verdict\x12\x1a\n\x08sentinel\x18\x01 \x01(\tR\x08sentinel\x12\x1a\n\x08accepted\x18\x02 \x01(\x08R\x08accepted\x12\x18\n\x07message\x18\x03 \x01(\tR\x07message\x121\n\x07version\x18\x04 \x01(\x0b2\x17.shoal.fleet.v1.VersionR\x07version"\xcf\x02\n\x10HeartbeatRequest\x124\n\x08identity\x18\x01 \x01(\x0b2\x18.shoal.fleet.v1.IdentityR\x08identity\x12A\n\x0bdeployments\x18\x02 \x01(\x0b2\x1f.shoal.fleet.v1.ControllerStateR\x0bdeployments\x12=\n\tsentinels\x18\x03 \x01(\x0b2\x1f.shoal.fleet.v1.ControllerStateR\tsentinels\x12\x1a\n\x08software\x18\x04 \x01(\tR\x08software\x125\n\x06outage\x18\x05 \x01(\x0b2\x1d.shoal.fleet.v1.ClusterOutageR\x06outage\x120\n\x05image\x18\x06 \x01(\x0b2\x1a.shoal.fleet.v1.AgentImageR\x05image"V\n\nAgentImage\x12\x18\n\x07running\x18\x01 \x01(\tR\x07running\x12\x14\n\x05error\x18\x02 \x01(\tR\x05error\x12\x18\n\x07waiting\x18\x03 \x03(\tR\x07waiting"A\n\rClusterOutage\x12\x16\n\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n\x07seconds\x18\x02 \x01(\x01R\x07seconds"\x9f\x02\n\x0fControllerState\x12\x16\n\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x1e\n\nconnection\x18\x02 \x01(\tR\nconnection\x12\x18\n\x07breaker\x18\x03 \x01(\tR\x07breaker\x12\x18\n\x07objects\x18\x04 \x01(\rR\x07objects\x12\x1a\n\x08buffered\x18\x05 \x01(\rR\x08buffered\x12\x1a\n\x08retrying\x18\x06 \x01(\rR\x08retrying\x12\x1f\n\x0blag_seconds\x18\x07 \x01(\x01R\nlagSeconds\x12+\n\x05brake\x18\x08 \x01(\x0b2\x15.shoal.fleet.v1.BrakeR\x05brake\x12\x1a\n\x08reported\x18\t \x03(\x06R\x08reported"]\n\x05Brake\x12\x12\n\x04held\x18\x01 \x01(\x08R\x04held\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n\x04keys\x18\x03 \x03(\tR\x04keys\x12\x14\n\x05count\x18\x04 \x01(\rR\x05count"\xb0\x01\n\x11HeartbeatResponse\x12-\n\x12resend_deployments\x18\x01 \x03(\rR\x11resendDeployments\x12)\n\x10resend_sentinels\x18\x02 \x03(\rR\x0fresendSentinels\x12+\n\x11confirmed_deletes\x18\x03 \x01(\tR\x10confirmedDeletes\x12\x14\n\x05image\x18\x04 \x01(\tR\x05image*\xc3\x01\n\rCheckJobState\x12\x1f\n\x1bCHECK_JOB_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17CHECK_JOB_STATE_RUNNING\x10\x01\x12\x1d\n\x19CHECK_JOB_STATE_SUCCEEDED\x10\x02\x12\x1a\n\x16CHECK_JOB_STATE_FAILED\x10\x03\x12\x1d\n\x19CHECK_JOB_STATE_TIMED_OUT\x10\x04\x12\x1a\n\x16CHECK_JOB_STATE_BROKEN\x10\x05*C\n\x05Drift\x12\x15\n\x11DRIFT_UNSPECIFIED\x10\x00\x12\x11\n\rDRIFT_CORRECT\x10\x01\x12\x10\n\x0cDRIFT_REPORT\x10\x02*\x87\x01\n\x0eInstanceStatus\x12\x1f\n\x1bINSTANCE_STATUS_UNSPECIFIED\x10\x00\x12\x1b\n\x17INSTANCE_STATUS_PENDING\x10\x01\x12\x1b\n\x17INSTANCE_STATUS_RUNNING\x10\x02\x12\x1a\n\x16INSTANCE_STATUS_FAILED\x10\x03*\x89\x01\n\x0eSentinelHealth\x12\x1f\n\x1bSENTINEL_HEALTH_UNSPECIFIED\x10\x00\x12\x1b\n\x17SENTINEL_HEALTH_HEALTHY\x10\x01\x12\x1d\n\x19SENTINEL_HEALTH_UNHEALTHY\x10\x02\x12\x1a\n\x16SENTINEL_HEALTH_PAUSED\x10\x032\xcf\x06\n\x0eClusterService\x12A\n\x04Join\x12\x1b.shoal.fleet.v1.JoinRequest\x1a\x1c.shoal.fleet.v1.JoinResponse\x12P\n\x10WatchDeployments\x12\x1c.shoal.fleet.v1.WatchRequest\x1a\x1a.shoal.fleet.v1.WatchEvent(\x010\x01\x12N\n\x0eWatchSentinels\x12\x1c.shoal.fleet.v1.WatchRequest\x1a\x1a.shoal.fleet.v1.WatchEvent(\x010\x01\x12L\n\x0fSyncDeployments\x12\x1b.shoal.fleet.v1.SyncRequest\x1a\x1a.shoal.fleet.v1.WatchEvent0\x01\x12J\n\rSyncSentinels\x12\x1b.shoal.fleet.v1.SyncRequest\x1a\x1a.shoal.fleet.v1.WatchEvent0\x01\x12O\n\x14GetDesiredDeployment\x12!.shoal.fleet.v1.GetDesiredRequest\x1a\x14.shoal.fleet.v1.Item\x12M\n\x12GetDesiredSentinel\x12!.shoal.fleet.v1.GetDesiredRequest\x1a\x14.shoal.fleet.v1.Item\x12g\n\x16ReportDeploymentStatus\x12-.shoal.fleet.v1.ReportDeploymentStatusRequest\x1a\x1e.shoal.fleet.v1.ReportResponse\x12c\n\x14ReportSentinelStatus\x12+.shoal.fleet.v1.ReportSentinelStatusRequest\x1a\x1e.shoal.fleet.v1.ReportResponse\x12P\n\tHeartbeat\x12 .shoal.fleet.v1.HeartbeatRequest\x1a!.shoal.fleet.v1.HeartbeatResponseb\x06proto3',
     [],
     {
         "Identity": Identity,
@@ -2993,6 +3139,7 @@ _DESC = file_desc(
         "Git": Git,
         "Toleration": Toleration,
         "SentinelState": SentinelState,
+        "SentinelCandidate": SentinelCandidate,
         "Peer": Peer,
         "CustomState": CustomState,
         "ReportDeploymentStatusRequest": ReportDeploymentStatusRequest,
@@ -3003,6 +3150,7 @@ _DESC = file_desc(
         "ApplyError": ApplyError,
         "Instance": Instance,
         "SentinelReport": SentinelReport,
+        "SentinelCandidateReport": SentinelCandidateReport,
         "Verdict": Verdict,
         "HeartbeatRequest": HeartbeatRequest,
         "AgentImage": AgentImage,

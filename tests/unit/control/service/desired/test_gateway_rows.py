@@ -5,6 +5,7 @@ from __future__ import annotations
 from shoal.control.service.desired.directory import RegionFacts
 from shoal.control.service.desired.gateway_rows import certificates, sentinel_row
 from shoal.control.service.desired.queries import StoredCertificate, StoredPeer, StoredSentinel
+from shoal.control.service.desired.render import GatewayCandidateRow
 
 REGIONS = {
     "reg_eu": RegionFacts("eu", {"us": 3}, "NodePort"),
@@ -15,6 +16,18 @@ REGIONS = {
 
 def row(region: str = "reg_eu", environment: str = "env_1") -> StoredSentinel:
     return StoredSentinel("sen_1", "ws_1", "prj_1", environment, "sentinel-x", "i", 2, {}, region, "running")
+
+
+def test_while_another_version_is_rolled_out_both_are_told() -> None:
+    assert sentinel_row(row(), (), REGIONS).candidate is None
+    at = {"revision": 3, "image": "", "resources": {"cpu": "1"}, "count": 1, "kept": 1, "promoted": False}
+    made = sentinel_row(row()._replace(rollout=at), (), REGIONS)
+    assert (made.replicas, made.image, made.candidate) == (
+        1, "i", GatewayCandidateRow(
+            revision=3, image="shoal/sentinel:latest", resources={"cpu": "1"}, replicas=1, covers=False),
+    )  # fmt: skip
+    later = sentinel_row(row()._replace(rollout={**at, "promoted": True, "kept": 2}), (), REGIONS)
+    assert later.candidate is not None and (later.replicas, later.candidate.covers) == (2, True)
 
 
 def peer(

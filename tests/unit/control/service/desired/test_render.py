@@ -72,6 +72,10 @@ def a_sentinel() -> pb.SentinelState:
             id="sen_1", workspace="ws_1", project="prj_1", environment="env_1", name="s", image="i", replicas=2,
             resources={"cpu": "1", "memory": "1Gi", "ephemeralStorage": "1Mi"}, region="eu", peers=peers,
             service="NodePort",
+            candidate=render.GatewayCandidateRow(
+                revision=3, image="j", resources={"cpu": "2", "memory": "1Gi", "ephemeralStorage": "1Mi"}, replicas=1,
+                covers=True,
+            ),
         ),
         render.EntryRow(
             render.SecretRow(id="gwc_1", revision=1, wrapped_key=b"w", ciphertext=b"c", variables=["tls.key"]), b"ca"

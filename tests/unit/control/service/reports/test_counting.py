@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.control.service.reports.counting import CountedPart, count
+from shoal.control.service.reports.counting import UNROUTED, CountedPart, count
 from shoal.sync.counters import NOTHING, plus
 
 NOW = 1_800_000_000_000
@@ -138,6 +138,24 @@ def test_what_is_remembered_of_pods_that_have_gone_ends() -> None:
     assert len(plane.observed["counted"]["b"]["rest"]) == 600, "it may come back with all of them"
     plane.hear(NOW + 4_005_000, b=entry(seconds(NOW + 4_005_000), {}))
     assert len(plane.observed["counted"]["b"]["rest"]) == 500
+
+
+def test_what_a_gateways_other_version_counted_stays_its_own_when_its_pod_is_gone() -> None:
+    plane = Plane()
+    plane.hear(NOW, a=entry(seconds(NOW), {"d": told(5)}), b=entry(seconds(NOW), {"d": told(7)}) | {"revision": 3})
+    later = seconds(NOW + 5000)
+    parts = plane.hear(NOW + 5000, a=entry(later, {"d": told(6)}), b=entry(later, {"d": told(9)}))
+    assert {(part.revision, sum(part.counts.codes)) for part in parts} == {(0, 1), (3, 2)}
+    assert plane.observed is not None and plane.observed["counted"]["b"]["revision"] == 3
+
+
+def test_requests_that_a_gateway_failed_before_it_knew_a_deployment_are_nobodys_answers() -> None:
+    plane = Plane()
+    plane.hear(NOW, a=entry(seconds(NOW), {"d": told(5)}) | {"unrouted": told(0, 4)})
+    later = entry(seconds(NOW + 5000), {"d": told(6)}) | {"unrouted": told(0, 9)}
+    parts = plane.hear(NOW + 5000, a=later)
+    assert [part.counts.codes for part in parts if part.deployment == UNROUTED] == [(0, 0, 0, 0, 5)]
+    assert plane.answers == {"d": (1, 0)}
 
 
 def test_users_peers_and_copies_are_counted_apart() -> None:
