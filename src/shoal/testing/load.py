@@ -4,8 +4,9 @@
         ...
     failed = [one for one in load.outcomes() if one.status != 200]
 
-The rate does not depend on the answers: a request that hangs delays no other request. Connections are reused. Times are
-those of the machine's monotonic clock, so a test can compare them with its own.
+The rate does not depend on the answers: a request that hangs delays no other request. Connections are reused, unless
+``lasting`` is False: then each request has one of its own, as those of many users. Times are those of the machine's
+monotonic clock, so a test can compare them with its own.
 """
 
 from __future__ import annotations
@@ -46,9 +47,19 @@ class RequestOutcome:
 class RequestLoad:
     """Sends from entry to exit; the exit waits for requests under way."""
 
-    def __init__(self, file: Path, address: str, host: str, *, rate: float, mix: Sequence[str] = ("GET /",)) -> None:
+    def __init__(
+        self,
+        file: Path,
+        address: str,
+        host: str,
+        *,
+        rate: float,
+        mix: Sequence[str] = ("GET /",),
+        lasting: bool = True,
+    ) -> None:
         self._file = file
-        self._command = [sys.executable, "-m", __name__, str(file), address, host, str(rate), *mix]
+        how = "lasting" if lasting else "short"
+        self._command = [sys.executable, "-m", __name__, str(file), address, host, str(rate), how, *mix]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -114,7 +125,8 @@ class _Connection(asyncio.Protocol):
 
 
 class _Client:
-    def __init__(self, address: str, host: str, file: Path) -> None:
+    def __init__(self, address: str, host: str, file: Path, *, lasting: bool) -> None:
+        self._lasting = lasting
         self._at = address.rpartition(":")
         self._host = host
         self._idle: list[_Connection] = []
@@ -144,7 +156,7 @@ class _Client:
         except BaseException:
             connection.close()
             raise
-        if b"\r\nconnection: close" in answer.partition(b"\r\n\r\n")[0].lower():
+        if not self._lasting or b"\r\nconnection: close" in answer.partition(b"\r\n\r\n")[0].lower():
             connection.close()
         else:
             self._idle.append(connection)
@@ -179,11 +191,11 @@ def _read(answer: bytes) -> dict[str, Any]:
     }
 
 
-async def _run(file: Path, address: str, host: str, rate: float, mix: Sequence[str]) -> None:
+async def _run(file: Path, address: str, host: str, rate: float, how: str, mix: Sequence[str]) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_reader(sys.stdin.fileno(), stop.set)  # ends with the test's process
-    client, under_way = _Client(address, host, file), set[asyncio.Task[None]]()
+    client, under_way = _Client(address, host, file, lasting=how == "lasting"), set[asyncio.Task[None]]()
     print("ready", flush=True)
     began, sent = time.monotonic(), 0
     while not stop.is_set():
@@ -200,4 +212,4 @@ async def _run(file: Path, address: str, host: str, rate: float, mix: Sequence[s
 
 
 if __name__ == "__main__":
-    asyncio.run(_run(Path(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4]), sys.argv[5:]))
+    asyncio.run(_run(Path(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4]), sys.argv[5], sys.argv[6:]))

@@ -48,7 +48,7 @@ def apply(
     filename: Files = None,
     dry_run: DryRun = False,
     force: Annotated[
-        bool, typer.Option("--force", help="also a revision of an app whose contents a rollout has taken back")
+        bool, typer.Option("--force", help="also a revision of an app or of gateways that a rollout has taken back")
     ] = False,
     correlation_id: CorrelationId = "",
     output: Output = Format.TABLE,

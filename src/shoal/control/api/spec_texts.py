@@ -72,6 +72,9 @@ _SCOPES: Texts = {
         "replicas": "How many replicas a gateway has",
         "resources": "What each replica requests",
         "shared": "Whether the environment uses the region's shared gateway where there is one; true if left out",
+        "rollout": "How another image or other resources reach its gateways: one region after the other, weight 50 and "
+        "a pause of 2m if left out. A weight is a share of the pods; steps are weight, pause and analysis. Without "
+        "strategy, keep, previewHost, checks and notify",
     },
     "SecretSpec": {
         "": "Values that apps of the environment get as variables. Only agents that run such an app can open them"

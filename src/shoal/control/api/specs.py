@@ -92,13 +92,6 @@ class ProjectSpec(Part):
     description: Text = UNSET
 
 
-class EnvironmentGateways(Part):
-    image: Text = UNSET
-    replicas: Gateways = UNSET
-    resources: Maybe[Sizes] = UNSET
-    shared: Flag = UNSET
-
-
 class AnalysisStep(Part):
     for_: Annotated[str, DURATION] = field(name="for")
     checks: Names = UNSET
@@ -216,6 +209,14 @@ class RolloutFields(Part):
     previewHost: Text = UNSET
     checks: Maybe[Annotated[list[RolloutCheck], Meta(max_length=MAX_CHECKS)]] = UNSET
     notify: Maybe[Annotated[list[RolloutNotification], Meta(max_length=MAX_CHECKS)]] = UNSET
+
+
+class EnvironmentGateways(Part):
+    image: Text = UNSET
+    replicas: Gateways = UNSET
+    resources: Maybe[Sizes] = UNSET
+    shared: Flag = UNSET
+    rollout: Annotated[Maybe[RolloutFields], Meta(description="Of its gateways")] = UNSET
 
 
 class EnvironmentSpec(Part):

@@ -93,7 +93,8 @@ def test_the_schema_of_a_spec_has_exactly_the_fields_that_are_read(kind: str) ->
         alone = [{"healthcheck": {name: probe}} for name, probe in value["healthcheck"].items()]
     if kind in ("App", "Environment"):
         steps = [{name: each} for name, each in value["rollout"]["steps"][0].items()]
-        alone.append({"rollout": {"steps": steps, "waves": value["rollout"]["waves"]}})
+        fields = {"steps": steps, "waves": value["rollout"]["waves"]}
+        alone += [{"rollout": fields}, *([{"sentinel": {"rollout": fields}}] if kind == "Environment" else ())]
     if kind == "Policy":
         alone = [{**dict.fromkeys(POLICIES), name: value[name]} for name in POLICIES]
         alone += [{"match": [{name: each}]} for name, each in value["match"][0].items()]
