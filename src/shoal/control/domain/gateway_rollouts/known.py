@@ -80,9 +80,12 @@ class KnownGateway:
     @property
     def is_settled(self) -> bool:
         """Whether its own pods are as many as was told, and all of their version."""
+        at, told = self.row.rollout or {}, self.told
         running, wanted = str(self.observed.get("image") or ""), version_of(self.row)["image"]
-        is_rolled_out = bool(running) and wanted in ("", running)
-        kept = self.told.kept
+        other = ((at.get("before") or {}) if told.promoted else at).get("image")
+        # which image an agent chooses is not known, only that it is not the other version's
+        is_rolled_out = bool(running) and (running == wanted if wanted else running != other)
+        kept = told.kept
         return (
             self.is_taken
             and is_rolled_out

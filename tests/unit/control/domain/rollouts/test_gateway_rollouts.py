@@ -143,6 +143,21 @@ async def test_more_failed_requests_than_the_other_pods_have_take_it_back_in_all
         assert await told(world) == {"eu": (1, 0), "us": (1, 0)}
 
 
+async def test_it_has_gone_back_to_the_agents_image_only_when_its_pods_run_another_one(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await two_gateways(world)
+        await changed(world, "edge:2")
+        await play(world)
+        await world.clock.advance(125)
+        await play(world)
+        await world.fleet.command_rollout(ADMIN, ENVIRONMENT, "abort")
+        for name in ("eu", "us"):
+            await report(world, name, image="edge:2" if name == "eu" else "agent:1")
+        assert (await rollout(world))["hold"] == "gateways still lead to it in eu"
+        await report(world, "eu")
+        assert (await rollout(world))["outcome"] == "rolledBack"
+
+
 async def test_what_fails_for_both_versions_is_not_its_fault(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await two_gateways(world)
