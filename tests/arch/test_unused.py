@@ -35,6 +35,8 @@ CALLED_FROM_OUTSIDE = {
     f"{_VERSIONS}.r0012_compatibility.upgrade": "alembic",
     f"{_VERSIONS}.r0016_check_jobs.down_revision": "alembic",
     f"{_VERSIONS}.r0016_check_jobs.upgrade": "alembic",
+    f"{_VERSIONS}.r0018_gateway_rollouts.down_revision": "alembic",
+    f"{_VERSIONS}.r0018_gateway_rollouts.upgrade": "alembic",
     "shoal.node.runtime.process.shim.main.main": "the shim's own process",
     "shoal.base.clock.FakeClock": "stands beside the clock that it replaces; CONTRIBUTING gives it to all tests",
 }

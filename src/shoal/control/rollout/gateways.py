@@ -51,7 +51,7 @@ def step(facts: GatewayFacts) -> ToldGateway:
     size, told, goal = facts.size, facts.told, facts.goal
     if not goal.weight:
         return ToldGateway(kept=size)
-    if goal.weight == FULL or not facts.can_split or not size:
+    if goal.weight == FULL or told.promoted or not facts.can_split or not size:
         is_done = not facts.can_split or not size or (told.promoted and facts.is_settled)
         return ToldGateway(count=0 if is_done else told.count, kept=size, promoted=True)
     count = min(goal.count, size)

@@ -104,3 +104,17 @@ def test_a_watch_ends_when_the_rollout_has_gone_back_with_exit_code_1(
 @pytest.mark.parametrize("words", [("--dry-run",), ()])
 def test_apply_takes_force(shoal: Shoal, project: str, tmp_path: Path, words: tuple[str, ...]) -> None:
     assert shoal("apply", "-f", a_file(tmp_path, an_app(project)), "--force", *words).code == 0
+
+
+def test_an_environment_stands_for_its_gateways(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    assert shoal("apply", "-f", a_file(tmp_path, an_app(project))).code == 0
+    name = f"{project}/production"
+    refused = shoal("rollout", "status", f"environment/{name}")
+    assert refused.code == 1
+    assert f"environment {name} has no rollout yet: the image of its gateways has not changed" in refused.err
+    assert "has no rollout yet" in shoal("rollout", "history", "env/production", "-p", project).out
+    for verb, said in (("pause", "no rollout is under way"), ("retry", "the last rollout was not taken back")):
+        assert said in shoal("rollout", verb, f"env/{name}").err
+    assert shoal("why", f"environment/{name}").out == "its gateways are as they should be\n"
+    assert f"environment {name} has no rollout" in shoal("rollout", "status", f"gateway/{name}/eu").err
+    assert shoal("wait", "environment", name, "--for", "rollout").code == 0

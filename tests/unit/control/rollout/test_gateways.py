@@ -63,6 +63,7 @@ def test_an_agent_that_cannot_run_both_exchanges_all_pods_at_the_first_step() ->
     told = step(facts(can_split=False))
     assert told == ToldGateway(kept=1, promoted=True)
     assert share(facts(told=told, can_split=False)).weight == 50, "the step is done"
+    assert step(facts(told=told)) == told, "its agent was upgraded meanwhile"
     assert share(facts(told=told, can_split=False, is_settled=False)).weight == 0
 
 
