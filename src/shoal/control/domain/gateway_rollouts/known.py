@@ -98,8 +98,10 @@ class KnownGateway:
         if not self.is_taken:
             return ""
         at = self.candidate
-        if self.told.count and int(at.get("restarts") or 0) >= CRASHES and int(at["ready"]) < self.told.count:
-            return f"{at.get('reason') or 'crashes'}: {at.get('message') or ''}".removesuffix(": ")
+        restarts = int(at.get("restarts") or 0)
+        if self.told.count and restarts >= CRASHES and int(at["ready"]) < self.told.count:
+            why = f"{at.get('reason') or 'Error'}: {at.get('message') or ''}".removesuffix(": ")
+            return f"{why} (restarted {restarts} times)"
         fault = self.observed.get("fault") or {}
         if self.told.promoted and not self.is_settled and fault.get("reason") == _CRASHING:
             return f"{_CRASHING}: {fault.get('message') or ''}".removesuffix(": ")

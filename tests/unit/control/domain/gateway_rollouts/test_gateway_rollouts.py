@@ -100,13 +100,13 @@ async def test_a_candidate_that_crashes_is_taken_back_and_refused_until_it_is_fo
         await play(world, bad=("edge:bad",))
         found = await rollout(world)
         assert found["outcome"] == "rolledBack"
-        assert found["reason"] == "instances fail in eu: CrashLoopBackOff: exit code 1"
+        assert found["reason"] == "instances fail in eu: CrashLoopBackOff: exit code 1 (restarted 3 times)"
         assert await images(world) == {"eu": "edge:1", "us": "edge:1"}
         assert (await world.fleet.get(ADMIN, ENVIRONMENT))["spec"] == {"sentinel": {"image": "edge:1"}}
         with pytest.raises(Conflict, match="edge:bad were taken back as revision 2: instances fail in eu: CrashLoop"):
             await changed(world, "edge:bad")
         why = (await world.fleet.explain(ADMIN, ENVIRONMENT))["lines"]
-        assert why == ["gateways: rollout 1 went back: instances fail in eu: CrashLoopBackOff: exit code 1"]
+        assert why == [f"gateways: rollout 1 went back: {found['reason']}"]
         await changed(world, "edge:bad", forced=True)
         assert (await rollout(world))["number"] == 2
 
