@@ -205,6 +205,18 @@ async def test_a_pod_runs_is_ready_and_goes_when_deleted(tmp_path: Path) -> None
         assert not list((node.folder / "pods").iterdir())
 
 
+async def test_a_pod_that_was_marked_not_ready_while_its_node_was_away_is_ready_again(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
+        await node.create("a")
+        lost = {**condition(await node.ready("a"), "Ready"), "status": "False"}  # as the controllers write it
+        await node.server.patch(f"{PODS}/a/status", {"status": {"conditions": [lost]}})
+        before = await node.ready("a")
+        assert condition(before, "Ready")["status"] == "True"
+        await node.clock.advance(30)
+        after = await node.pod("a")
+        assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"], "written once"
+
+
 async def test_restart_policies(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node:
         await node.create("done", a_container("exit 0"), restartPolicy="Never")

@@ -16,6 +16,8 @@ from shoal.node.pods.status import status_of
 
 log = get_logger("node.pods")
 
+_OURS = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
+
 
 class Written(StrEnum):
     DONE = "done"  # written, or nothing to write
@@ -34,12 +36,18 @@ class Reporter:
         self.known = True  # False: the pod was removed from the API
 
     def seen(self, pod: Obj) -> None:
-        """A newer version of the pod was received."""
-        self._latest = pod
+        """A version of the pod was received; it may be older than what the last write has returned."""
+        if _version(pod) >= _version(self._latest):
+            self._latest = pod
+
+    def _overruled(self) -> bool:
+        """Whether another client has changed a condition of ours: the controllers mark the pods of a lost node as not
+        ready, and leave it to the node to say otherwise when it is back."""
+        return _conditions(self._latest.get("status") or {}) != _conditions(self.status)
 
     async def write(self, view: PodView, waits: Mapping[str, ContainerWait], now: float) -> Written:
         status = status_of(view, {**view.waits, **waits}, self._deps.runtime_name, now)
-        if status == self.status or not self.known:
+        if not self.known or (status == self.status and not self._overruled()):
             return Written.DONE
         try:
             self._latest = await self._deps.pods.replace_status({**self._latest, "status": status})
@@ -68,3 +76,13 @@ class Reporter:
             return Written.DONE
         self._latest = found
         return Written.AGAIN
+
+
+def _conditions(status: Obj) -> dict[str, str]:
+    return {each["type"]: each["status"] for each in status.get("conditions") or () if each["type"] in _OURS}
+
+
+def _version(pod: Obj) -> int:
+    """0 for a server whose versions are no numbers: then what was received last counts as newest."""
+    text = str(pod["metadata"].get("resourceVersion", ""))
+    return int(text) if text.isdecimal() else 0
