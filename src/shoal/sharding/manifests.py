@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from shoal.crds.shard import definitions
 from shoal.kube.objects import Obj
 from shoal.sharding.model import CONFIG_LABEL, epoch_annotation, slot_label
-from shoal.sharding.rbac import MANAGER, NAMESPACE, TargetKind, manager_rights, worker_rights
+from shoal.sharding.rbac import JOINED, MANAGER, NAMESPACE, TargetKind, manager_rights, worker_rights
 
 PORT = 8060  # of the manager's health and metrics
 WORKER_PORT = 8080  # of a built-in worker's health and metrics
@@ -40,7 +40,7 @@ def manifests(
         *manager_rights(kinds, namespace=namespace, service_account=service_account),
     ]
     for place in worker_namespaces:
-        made += [*worker_rights(kinds, namespace=place), worker_policy(place, manager=service_account)]
+        made += [*worker_rights(kinds, namespace=place), worker_policy(place)]
     if image:
         made += [manager_policy(namespace), _budget(namespace), _deployment(namespace, image, replicas)]
     return made
@@ -95,10 +95,11 @@ def manager_policy(namespace: str) -> Obj:
     return _object("networking.k8s.io/v1", "NetworkPolicy", MANAGER, namespace, spec)
 
 
-def worker_policy(namespace: str, *, manager: str = MANAGER) -> Obj:
+def worker_policy(namespace: str) -> Obj:
     """Only the manager connects to workers, and any client reads the health and metrics of built-in ones; workers' own
     connections are not limited."""
-    pods = {"namespaceSelector": {}, "podSelector": {"matchLabels": {_APP: manager}}}
+    managers = {"matchExpressions": [{"key": _APP, "operator": "In", "values": [MANAGER, JOINED]}]}
+    pods = {"namespaceSelector": {}, "podSelector": managers}
     ingress = [{"from": [pods]}, {"ports": [{"protocol": "TCP", "port": WORKER_PORT}]}]
     spec = {"podSelector": _workers(), "policyTypes": ["Ingress"], "ingress": ingress}
     return _object("networking.k8s.io/v1", "NetworkPolicy", "shard-workers", namespace, spec)

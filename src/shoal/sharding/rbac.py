@@ -16,6 +16,7 @@ from shoal.kube.objects import Obj
 
 NAMESPACE = "shoal-system"
 MANAGER = "shard-manager"  # its ServiceAccount, roles, Deployment and Lease
+JOINED = "shoal-shard-manager"  # the ServiceAccount and Deployment of a manager that joined with its cluster
 WORKER = "shard-worker"
 
 
@@ -93,15 +94,17 @@ def target_rules(kinds: Sequence[TargetKind]) -> list[Obj]:
 def manager_rights(
     kinds: Sequence[TargetKind] = (), *, namespace: str = NAMESPACE, service_account: str = MANAGER
 ) -> list[Obj]:
-    """The manager's account and its roles."""
-    account = _object("v1", "ServiceAccount", service_account, namespace)
+    """The manager's account and its roles. They are granted to the accounts of both ways to install a manager: what
+    one way applies does not take the rights of the other, and kinds may be added to a cluster that joined."""
+    names = dict.fromkeys((service_account, MANAGER, JOINED))
+    account, *others = (_object("v1", "ServiceAccount", name, namespace) for name in names)
     made = [
         account,
-        *_granted(MANAGER, "", (*MANAGER_RULES, *sweep_rules((SHARDED_RESOURCES,))), account),
-        *_granted(MANAGER, namespace, ELECTION_RULES, account),
+        *_granted(MANAGER, "", (*MANAGER_RULES, *sweep_rules((SHARDED_RESOURCES,))), account, *others),
+        *_granted(MANAGER, namespace, ELECTION_RULES, account, *others),
     ]
     for kind in kinds:
-        made += _granted(f"{MANAGER}-{kind.role}", "", sweep_rules((kind,)), account)
+        made += _granted(f"{MANAGER}-{kind.role}", "", sweep_rules((kind,)), account, *others)
     return made
 
 
@@ -118,14 +121,13 @@ def worker_rights(kinds: Sequence[TargetKind] = (), *, namespace: str = "default
     return made
 
 
-def _granted(name: str, namespace: str, rules: Sequence[Obj], account: Obj) -> list[Obj]:
+def _granted(name: str, namespace: str, rules: Sequence[Obj], *accounts: Obj) -> list[Obj]:
     kind, version = "Role" if namespace else "ClusterRole", "rbac.authorization.k8s.io/v1"
-    about = account["metadata"]
-    subject = {"kind": "ServiceAccount", "name": about["name"], "namespace": about["namespace"]}
+    subjects = [{"kind": "ServiceAccount", **account["metadata"]} for account in accounts]
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
     return [
         _object(version, kind, name, namespace, rules=list(rules)),
-        _object(version, f"{kind}Binding", name, namespace, roleRef=reference, subjects=[subject]),
+        _object(version, f"{kind}Binding", name, namespace, roleRef=reference, subjects=subjects),
     ]
 
 

@@ -46,7 +46,8 @@ class Proxies:
 
     async def proxy(self, shard: str, **more: Any) -> Path:
         """Start a proxy; returns its kubeconfig."""
-        folder, ready = self._folder / shard, asyncio.Event()
+        folder = Path(os.path.relpath(self._folder / shard))  # as a user may give it
+        ready = asyncio.Event()
         config = WorkerConfig(config=CONFIG, shard=shard)
         running = run_proxy(
             config, asyncio.Event(), ready.set, folder=folder, host=HOST, port=any_free(HOST),

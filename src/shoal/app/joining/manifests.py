@@ -18,13 +18,14 @@ from shoal.krane import rbac as krane
 from shoal.krane.config import OWN_IMAGE
 from shoal.kube.objects import Obj
 from shoal.navigator.edge import rbac as edge
+from shoal.sharding import rbac as sharding
 from shoal.sharding.manifests import CONTAINER_SECURITY
 from shoal.sharding.manifests import manifests as shard_manifests
 from shoal.sharding.model import CONFIG_LABEL
 
 NAMESPACE = krane.NAMESPACE
 SECRET = "shoal-join"
-KRANE, EDGE, SHARD_MANAGER = "shoal-krane", "shoal-edge", "shoal-shard-manager"
+KRANE, EDGE, SHARD_MANAGER = "shoal-krane", "shoal-edge", sharding.JOINED
 KRANE_FILE, EDGE_FILE = "krane.yaml", "edge.yaml"  # keys of the Secret
 CONFIG_DIR, STATE_DIR = "/etc/shoal", "/var/lib/shoal"
 KRANE_PORT, EDGE_PORT, SHARD_PORT = 8070, 8071, 8060  # health and metrics
@@ -114,11 +115,13 @@ def rights(plan: AgentPlan) -> list[Obj]:
 
 
 def _own_deployment() -> list[Obj]:
-    """Krane may change the image of the agents' Deployments, for `shoal agents upgrade`."""
+    """For `shoal agents upgrade`: the agent changes the Deployments' image, and sees why their pods do not start."""
     group = "rbac.authorization.k8s.io"
     about = {"name": f"{KRANE}-upgrade", "namespace": NAMESPACE}
     names = [KRANE, EDGE, SHARD_MANAGER]
-    rules = [{"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": names, "verbs": ["get", "patch"]}]
+    rules = [
+        {"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": names, "verbs": ["get", "patch"]},
+    ]
     return [
         {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": about, "rules": rules},
         {

@@ -176,7 +176,7 @@ def _kubeconfig(url: str, ca: Path, token: str) -> bytes:
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": name,
-        "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority": str(ca)}}],
+        "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority": str(ca.absolute())}}],
         "users": [{"name": name, "user": {"token": token}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
     }

@@ -136,7 +136,9 @@ def _draining(shard: Shard) -> PhaseDecision | None:
     if shard.slots == 0:
         return PhaseDecision(ShardPhase.TERMINATED, shard.reason or "Drained", "it owns no slots")
     alive = shard.lease in (LeaseState.READY, LeaseState.EXPIRED) and shard.pod is not PodState.LEAVING
-    asked = {"Requested": shard.drain, "Unhealthy": shard.unhealthy}
+    # "Leaving" ends when a worker of the same name has come, as those that are started elsewhere do after a restart
+    back = shard.lease is LeaseState.READY
+    asked = {"Requested": shard.drain, "Unhealthy": shard.unhealthy, "Leaving": not back}
     if alive and not shard.leaving and shard.reason in asked and not asked[shard.reason]:
         return PhaseDecision(ShardPhase.RUNNING, "DrainCancelled", "the reason for draining it no longer holds")
     return None

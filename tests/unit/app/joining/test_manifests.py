@@ -21,6 +21,8 @@ from shoal.app.joining.manifests import (
 from shoal.errors import ConfigError
 from shoal.kube.podsecurity.evaluate import findings, in_detail
 from shoal.kube.podsecurity.policy import RESTRICTED, Standard
+from shoal.sharding.manifests import manifests as shard_manifests
+from shoal.sharding.rbac import TargetKind
 
 IMAGE = "registry.example/shoal:1.2.3"
 JOIN: dict[str, Any] = {
@@ -74,7 +76,8 @@ def test_the_join_files_are_in_one_secret_and_each_agent_mounts_its_own() -> Non
 def test_accounts_of_deployments_have_the_roles_of_the_manifests_of_each_agent() -> None:
     made = rights(a_plan())
     for account, role in ((KRANE, "shoal-krane"), (EDGE, "shoal-navigator-edge"), (SHARD_MANAGER, "shard-manager")):
-        (subject,) = find(made, "ClusterRoleBinding", role)["subjects"]
+        subject, *others = find(made, "ClusterRoleBinding", role)["subjects"]
+        assert [each["name"] for each in others] == (["shard-manager"] if account == SHARD_MANAGER else [])
         assert (subject["name"], subject["namespace"]) == (account, NAMESPACE)
         find(made, "ServiceAccount", account)
 
@@ -83,6 +86,18 @@ def test_the_agent_may_change_the_deployments_of_agents_and_no_other_by_that_rol
     (rule,) = find(rights(a_plan()), "Role", "shoal-krane-upgrade")["rules"]
     assert rule["resourceNames"] == [KRANE, EDGE, SHARD_MANAGER]
     assert rule["verbs"] == ["get", "patch"]
+
+
+def test_kinds_that_are_sharded_later_take_no_rights_from_a_manager_that_joined() -> None:
+    later = shard_manifests([TargetKind("example.com", "websites")], namespace=NAMESPACE)
+    for made in (rights(a_plan()), later):
+        for binding in (each for each in made if each["kind"].endswith("Binding")):
+            if binding["metadata"]["name"].startswith("shard-manager"):
+                assert SHARD_MANAGER in {each["name"] for each in binding["subjects"]}
+        policy = find(made, "NetworkPolicy", "shard-workers", "default")
+        (allowed,) = policy["spec"]["ingress"][0]["from"]
+        (names,) = allowed["podSelector"]["matchExpressions"]
+        assert SHARD_MANAGER in names["values"]
 
 
 def test_with_namespaces_the_agent_writes_workloads_and_reads_secrets_in_these_alone() -> None:

@@ -93,6 +93,15 @@ def test_a_drain_ends_with_the_last_slot_or_when_its_reason_ends():
     assert decision(phase=ShardPhase.DRAINING, reason=SCALE_DOWN) is None
 
 
+def test_a_shard_whose_worker_left_runs_again_when_another_of_its_name_has_come():
+    left = {"phase": ShardPhase.DRAINING, "reason": "Leaving", "slots": 3}
+    assert decision(**left, lease=LeaseState.READY, leaving=True) is None
+    assert decision(**left, lease=LeaseState.DEAD) is None
+    assert decision(**left, lease=LeaseState.EXPIRED) is None
+    assert decision(**left, lease=LeaseState.READY, pod=PodState.LEAVING) is None
+    assert decision(**left, lease=LeaseState.READY) == "Running"
+
+
 def test_a_failed_shard_comes_back_or_ends_when_its_slots_are_gone():
     assert decision(phase=ShardPhase.FAILED) == "Running"
     assert decision(phase=ShardPhase.FAILED, lease=LeaseState.DEAD, slots=0, phase_age_s=5.0) is None
