@@ -13,9 +13,10 @@ from typing import Any, Protocol
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
-from shoal.client import Client, PatchType, TransportError, builtin
-from shoal.errors import ApiError, NotFound
+from shoal.client import Client, PatchType, Scope, TransportError, builtin
+from shoal.errors import ApiError, Forbidden, NotFound
 from shoal.krane.config import OWN_IMAGE
+from shoal.krane.deployments.instances import fault_of
 from shoal.krane.rights import with_grant
 from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -50,6 +51,7 @@ class DeploymentUpgrade:
         self, client: Client, namespace: str, own: str, beside: Sequence[str], running: str, *, clock: Clock
     ) -> None:
         self._deployments = client.of(builtin("deployments", "apps"))
+        self._pods = client.of(builtin("pods"))
         self._namespace = namespace
         self._own = own
         self._beside = tuple(beside)
@@ -92,11 +94,26 @@ class DeploymentUpgrade:
                 found = await self._deployments.patch(name, patch, self._namespace, type=PatchType.STRATEGIC)
             if not rolled_out(found):
                 waiting.append(name)
-            if problem := stuck(found):
+            if problem := stuck(found) or (name in waiting and await self._fault(found, wanted)):
                 problems.append(f"Deployment {name}: {problem}")
         self._waiting, self._error = waiting, "; ".join(problems)
         if wanted == self._running and not waiting:
             self._done = wanted
+
+    async def _fault(self, deployment: Obj, wanted: str) -> str:
+        """Why a pod with the wanted image does not get ready, long before its Deployment's controller gives up."""
+        labels = deployment["spec"]["selector"]["matchLabels"]
+        scope = Scope(namespace=self._namespace, label_selector=",".join(f"{key}={labels[key]}" for key in labels))
+        try:
+            pods = (await self._pods.list(scope)).items
+        except Forbidden:
+            return ""  # by the rights that an earlier version was given
+        for pod in pods:
+            if pod["spec"]["containers"][0].get("image") == wanted:
+                reason, message = fault_of(pod.get("status") or {})
+                if reason not in ("", "NotReady"):  # it has only just started
+                    return f"{pod['metadata']['name']}: {reason}: {message}"
+        return ""
 
 
 def image_patch(deployment: Obj, wanted: str) -> Obj | None:

@@ -11,7 +11,7 @@ from shoal.apiserver.inprocess import InProcessTransport
 from shoal.apiserver.user import User
 from shoal.app.joining.manifests import EDGE, KRANE, NAMESPACE, AgentPlan, manifests
 from shoal.base.clock import RealClock
-from shoal.client import Client
+from shoal.client import Client, Scope
 from shoal.errors import Forbidden
 from shoal.krane.config import OWN_IMAGE
 from shoal.krane.upgrade import DeploymentUpgrade
@@ -50,5 +50,6 @@ async def test_the_deployments_of_a_joined_cluster_get_the_image_one_after_the_o
         assert await images() == {KRANE: [NEW, NEW], EDGE: [OLD]}, "the edge waits for an agent that runs the image"
         await eventually(lambda: done(agent(NEW)))
         assert await images() == {KRANE: [NEW, NEW], EDGE: [NEW]}
+        assert (await client.resource("", "v1", "pods").list(Scope(namespace=NAMESPACE))).items is not None
         with pytest.raises(Forbidden):
             await client.resource("apps", "v1", "deployments").patch("other", {"spec": {}}, NAMESPACE)

@@ -26,7 +26,11 @@ def deployment(name: str, image: str = OLD, *args: str) -> Obj:
     container = {"name": "main", "image": image, "args": list(args), "env": env}
     return {
         "metadata": {"name": name, "namespace": "system", "generation": 1},
-        "spec": {"replicas": 2, "template": {"spec": {"containers": [container]}}},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"spec": {"containers": [container]}},
+        },
         "status": {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2},
     }
 
@@ -37,6 +41,7 @@ class Server:
     def __init__(self, *deployments: Obj) -> None:
         self.objects = {each["metadata"]["name"]: each for each in deployments}
         self.patched: list[str] = []
+        self.pods: list[Obj] = []
         self.error: tuple[int, Obj] | None = None
 
     async def request(self, method: str, target: str, *, body: bytes = b"", **_: Any) -> Reply:
@@ -44,6 +49,8 @@ class Server:
         if self.error is not None:
             return Reply(self.error[0], {}, orjson.dumps(self.error[1]))
         name = target.partition("?")[0].rpartition("/")[2]
+        if name == "pods":
+            return Reply(200, {}, orjson.dumps({"kind": "PodList", "metadata": {}, "items": self.pods}))
         found = self.objects.get(name)
         if found is None:
             return Reply(404, {}, orjson.dumps({"kind": "Status", "reason": "NotFound", "code": 404, "message": "no"}))
@@ -103,6 +110,20 @@ async def test_a_deployment_that_does_not_go_on_is_told_and_nothing_else_is_touc
     assert server.patched == ["krane"]
     await here.follow("")
     assert not here.state().error and not here.state().waiting
+
+
+async def test_what_keeps_a_new_pod_from_starting_is_told_before_its_deployment_gives_up(clock: FakeClock) -> None:
+    server = Server(deployment("krane"))
+    waiting = {"reason": "ImagePullBackOff", "message": f"{NEW}: not found"}
+    for name, image, state in (("old", OLD, {"running": {}}), ("new", NEW, {"waiting": waiting})):
+        status = {"containerStatuses": [{"name": "main", "image": image, "state": state}]}
+        server.pods.append({"metadata": {"name": name}, "spec": {"containers": [{"image": image}]}, "status": status})
+    here = upgrade(server, OLD, clock)
+    await here.follow(NEW)
+    assert here.state().error == f"Deployment krane: new: ImagePullBackOff: {NEW}: not found"
+    server.pods.pop()
+    await here.follow(NEW)
+    assert not here.state().error and list(here.state().waiting) == ["krane"]
 
 
 async def test_a_missing_right_is_named_with_what_grants_it(clock: FakeClock) -> None:

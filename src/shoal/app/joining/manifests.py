@@ -121,6 +121,7 @@ def _own_deployment() -> list[Obj]:
     names = [KRANE, EDGE, SHARD_MANAGER]
     rules = [
         {"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": names, "verbs": ["get", "patch"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
     ]
     return [
         {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": about, "rules": rules},

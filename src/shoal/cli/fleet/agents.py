@@ -10,6 +10,7 @@ import typer
 
 from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
+from shoal.cli.durations import seconds_of
 from shoal.cli.fleet.kinds import ROOT, kind_called
 from shoal.cli.fleet.session import FleetSession, NoSuchObject, opened
 from shoal.cli.fleet.upgrade_plan import DEFAULT_WAVES
@@ -75,9 +76,7 @@ def upgrade(
     cluster: Annotated[
         list[str] | None, typer.Option("--cluster", help="only this cluster; may be repeated; default: all")
     ] = None,
-    deadline: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="how long the agents of a wave may take to come back")
-    ] = 600.0,
+    deadline: Annotated[str, typer.Option(help="how long the agents of a wave may take to come back")] = "10m",
     status: Annotated[bool, typer.Option("--status", help="show how far each cluster is, and change nothing")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show the waves, and change nothing")] = False,
     output: Output = Format.TABLE,
@@ -86,13 +85,14 @@ def upgrade(
     """Have the agents of clusters run another image, wave by wave. An agent first changes its own Deployment, then
     those beside it (edge, shard manager). A wave ends when all of it runs the image. If a cluster does not come back in
     time, the exit code is 1 and later waves stay as they are; called again, the command goes on."""
+    deadline_s = float(deadline) if deadline.isdecimal() else float(seconds_of("deadline", deadline))  # as it was once
     with opened(context) as session:
         wanted = image or _begun(session, cluster or [])
         deps = UpgradeDeps(
             session=session, pause=threading.Event().wait, now_s=RealClock().monotonic,
             say=lambda line: typer.echo(line, err=True),
         )  # fmt: skip
-        work = AgentUpgrade(deps, wanted, deadline_s=deadline)
+        work = AgentUpgrade(deps, wanted, deadline_s=deadline_s)
         if not status and not dry_run:
             work.run(cluster or [], waves)
         rows = work.rows(cluster or [], waves)

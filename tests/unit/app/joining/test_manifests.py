@@ -83,9 +83,10 @@ def test_accounts_of_deployments_have_the_roles_of_the_manifests_of_each_agent()
 
 
 def test_the_agent_may_change_the_deployments_of_agents_and_no_other_by_that_role() -> None:
-    (rule,) = find(rights(a_plan()), "Role", "shoal-krane-upgrade")["rules"]
+    rule, reading = find(rights(a_plan()), "Role", "shoal-krane-upgrade")["rules"]
     assert rule["resourceNames"] == [KRANE, EDGE, SHARD_MANAGER]
     assert rule["verbs"] == ["get", "patch"]
+    assert (reading["resources"], reading["verbs"]) == (["pods"], ["list"])
 
 
 def test_kinds_that_are_sharded_later_take_no_rights_from_a_manager_that_joined() -> None:
