@@ -58,7 +58,9 @@ async def test_a_user_without_rights_is_told_what_is_missing_and_who_can_do_it()
     async with a_server() as server:
         found = await examined(a_client(server, User("eve", ("system:authenticated",))))
         assert "rights" in failed(found)
-        assert "create clusterroles.rbac.authorization.k8s.io" in found["rights"].found
+        told = found["rights"].found
+        assert told.startswith("not allowed: create and patch clusterrolebindings.rbac.authorization.k8s.io, ")
+        assert "create and patch deployments.apps, " in told and told.count("deployments.apps") == 1
         assert "--print" in found["rights"].fix
 
 

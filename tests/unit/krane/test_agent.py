@@ -26,7 +26,7 @@ from shoal.krane.identity import Home
 from shoal.krane.metrics import KraneMetrics
 from shoal.krane.model import Fenced, StreamHandlers
 from shoal.krane.owner import Owner
-from shoal.krane.rights import GRANT
+from shoal.krane.rights import FIX
 from shoal.krane.upgrade import NoUpgrade
 from shoal.reconcile.leader import ElectionConfig, Elector, LockRecord
 from shoal.sync.digest import bucket_of
@@ -285,10 +285,10 @@ async def test_a_missing_right_is_named_with_the_command_that_grants_it(tmp_path
     async with world.running(world.agent("a1")) as agent:
         await world.clock.advance(1)
         ready, checks = agent.readyz()
-        assert not ready and checks["deployments"] == f"{refusal}; an administrator of the cluster grants it: {GRANT}"
+        assert not ready and checks["deployments"] == f"{refusal}; {FIX}"
         told = {key: report.error for key, report in world.plane.reports.items()}
-        assert (one := told["deployment/a"]) is not None and one.message.endswith(GRANT)
-        assert (other := told["deployment/b"]) is not None and GRANT not in other.message
+        assert (one := told["deployment/a"]) is not None and one.message.endswith(FIX)
+        assert (other := told["deployment/b"]) is not None and FIX not in other.message
         cluster.refusal = ""
         assert agent.readyz()[0]
 

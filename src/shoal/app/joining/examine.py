@@ -5,7 +5,7 @@ Everything is asked of the API server; nothing is changed there. Requests to cre
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from shoal.client import Client, ResourceType, Scope, TransportError, builtin
 from shoal.errors import ApiError, Forbidden, NotFound, Unauthorized
 from shoal.kube.objects import Obj
 
-OLDEST = (1, 27)
+OLDEST, TRIED = (1, 27), (1, 31)  # has all APIs that are used; the oldest that releases are tried with
 _WARN_S, _FAIL_S = 5.0, 60.0
 _REVIEWS = builtin("selfsubjectaccessreviews", "authorization.k8s.io")
 _SLICES = builtin("endpointslices", "discovery.k8s.io")
@@ -149,13 +149,13 @@ class ClusterExamination:
             for each in self._objects
             if (kind := self._types.get((each["kind"], each["apiVersion"]))) is not None
         }
-        denied = []
+        denied: dict[tuple[str, str], list[str]] = {}  # namespaces by verbs and kind
         for kind, namespace in sorted(wanted, key=lambda each: (each[0].qualified, each[1])):
-            for verb in ("create", "patch"):
-                if not await self._may(verb, kind, namespace):
-                    denied.append(f"{verb} {kind.qualified}" + (f" in {namespace}" if namespace else ""))
+            verbs = [verb for verb in ("create", "patch") if not await self._may(verb, kind, namespace)]
+            if verbs:
+                denied.setdefault((" and ".join(verbs), kind.qualified), []).append(namespace)
         if denied:
-            return self._no_rights(f"not allowed: {', '.join(denied)}")
+            return self._no_rights(f"not allowed: {'; '.join(denied_texts(denied))}")
         for each in self._objects:
             if each["kind"] != "ClusterRole":
                 continue
@@ -216,6 +216,17 @@ class ClusterExamination:
         await self._client.of(kind).apply(obj, dry_run=True, force=True, field_manager=_PROBE)
 
 
+def denied_texts(denied: Mapping[tuple[str, str], Sequence[str]]) -> list[str]:
+    """One text for the kinds that are denied with the same verbs in the same namespaces."""
+    kinds: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (verbs, kind), namespaces in denied.items():
+        kinds.setdefault((verbs, tuple(filter(None, namespaces))), []).append(kind)
+    return [
+        f"{verbs} {', '.join(names)}" + (f" in {', '.join(places)}" if places else "")
+        for (verbs, places), names in kinds.items()
+    ]
+
+
 async def pod_refusal(client: Client, deployment: Obj, namespace: str) -> Finding | None:
     """Why a server would refuse a Deployment or its pods in a namespace; None if it accepts them."""
     name = deployment["metadata"]["name"]
@@ -248,6 +259,8 @@ def _without_account(deployment: Obj) -> Obj:
 
 def admission_fix(message: str) -> str:
     """What to do when a server refuses a pod with this message."""
+    if "looking up service account" in message:
+        return "wait until kube-controller-manager has made the account; without it no pod starts"
     if "PodSecurity" in message:
         return (
             f"allow the level in namespace {NAMESPACE}: kubectl label --overwrite namespace {NAMESPACE} "
@@ -265,8 +278,11 @@ def version_finding(version: Any) -> Finding:
     shown = str(version.get("gitVersion", "unknown"))
     with suppress(KeyError, ValueError):
         number = (int(version["major"]), int("".join(c for c in version["minor"] if c.isdigit())))
-        if number >= OLDEST:
+        if number >= TRIED:
             return Finding("version", FindingVerdict.OK, shown)
+        if number >= OLDEST:
+            fix = f"releases are tried with {TRIED[0]}.{TRIED[1]} and newer: upgrade, or try a test cluster first"
+            return Finding("version", FindingVerdict.WARNING, shown, fix)
         fix = f"upgrade the cluster to Kubernetes {OLDEST[0]}.{OLDEST[1]} or newer"
         return Finding("version", FindingVerdict.FAILED, shown, fix)
     return Finding("version", FindingVerdict.WARNING, f"the server reports version {shown!r}")

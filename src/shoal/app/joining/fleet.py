@@ -126,6 +126,11 @@ class FleetSide:
                 ) from None
             if refused.status not in (404, 409):
                 raise
+            if refused.status == 409:
+                done.append(
+                    f"control plane: cluster {cluster} stays without an agent, because it has deployments; when they "
+                    f"are gone: shoal delete cluster {cluster}"
+                )
         for token in self._agent_tokens(cluster):
             self._control.request("DELETE", f"{ROOT}/tokens/{token['id']}")
             done.append(f"control plane: token {token['name']} revoked")

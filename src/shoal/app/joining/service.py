@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ from shoal.client import Client, Propagation, Scope, TransportError, builtin
 from shoal.errors import ApiError, NotFound, ShoalError
 from shoal.kube.objects import Obj
 
+ACCOUNT = "shoal.dev/account"  # annotation of pods: the id of their service account
 MANAGER = "shoal-cluster-join"  # of fields, and the label of our objects
 _POLL_S = 1.0
 _LOOKS = 4
@@ -81,14 +83,29 @@ async def examine(client: Client, plan: AgentPlan, *, clock: Clock, source: str,
 
 
 async def apply_all(client: Client, objects: Sequence[Obj]) -> None:
-    """Apply in order. Before the Deployments the server is asked whether it would accept their pods."""
+    """Apply in order. Before the Deployments the server is asked whether it would accept their pods.
+
+    Pods note the id of their account: the tokens of one that was deleted and made again are no longer valid, and a
+    kubelet replaces them only with their pods."""
+    accounts: dict[str, str] = {}  # ids by name
     for each in objects:
         if each["kind"] == "Deployment":
+            each = _with_account(each, accounts)
             refused = await pod_refusal(client, each, NAMESPACE)
             if refused is not None and refused.verdict is FindingVerdict.FAILED:
                 raise CannotJoin(f"the cluster refuses the agents:\n{_text(refused)}")
         kind = await client.by_kind(each["kind"], each["apiVersion"])
-        await kind.apply(each, force=True, field_manager=MANAGER)
+        made = await kind.apply(each, force=True, field_manager=MANAGER)
+        if each["kind"] == "ServiceAccount" and each["metadata"].get("namespace") == NAMESPACE:
+            accounts[each["metadata"]["name"]] = made["metadata"]["uid"]
+
+
+def _with_account(deployment: Obj, accounts: Mapping[str, str]) -> Obj:
+    made = deepcopy(deployment)
+    template = made["spec"]["template"]
+    if uid := accounts.get(template["spec"].get("serviceAccountName", "")):
+        template["metadata"].setdefault("annotations", {})[ACCOUNT] = uid
+    return made
 
 
 async def remove_others(client: Client, plan: AgentPlan) -> list[str]:

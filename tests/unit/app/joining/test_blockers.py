@@ -142,7 +142,8 @@ def test_a_deployment_is_rolled_out_when_only_its_newest_pods_are_there(status: 
 @pytest.mark.parametrize(
     ("minor", "verdict"),
     [
-        ("27+", FindingVerdict.OK),
+        ("27+", FindingVerdict.WARNING),
+        ("31", FindingVerdict.OK),
         ("34", FindingVerdict.OK),
         ("26", FindingVerdict.FAILED),
         ("?", FindingVerdict.WARNING),
