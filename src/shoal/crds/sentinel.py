@@ -295,7 +295,13 @@ def _definition(
     kind: str, plural: str, spec: dict[str, Any], columns: list[tuple[str, str]], **parts: dict[str, Any]
 ) -> dict[str, Any]:
     """``parts`` are those beside the spec."""
-    whole = {"type": "object", "required": ["spec"], "properties": {"spec": spec, **parts, "status": _STATUS}}
+    about = "Written by the agent of the cluster, from the fleet's routes and policies; users change those."
+    whole = {
+        "type": "object",
+        "description": about,
+        "required": ["spec"],
+        "properties": {"spec": spec, **parts, "status": _STATUS},
+    }
     shown = [
         {"name": name, "jsonPath": path, "type": "integer" if name == "Order" else "string"} for name, path in columns
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shoal.crds import shard_fields
 from shoal.kube.objects import Obj
 
 NAME_LIMIT = 40  # leaves room for the suffix of a shard and for the label that carries the name
@@ -217,7 +218,7 @@ _CONFIG_STATUS = _object(
 CONFIG: Obj = {
     "description": "How a controller's work is distributed over several active workers.",
     **_object(
-        {"spec": _CONFIG_SPEC, "status": _CONFIG_STATUS},
+        {"spec": shard_fields.described(_CONFIG_SPEC, shard_fields.CONFIG), "status": _CONFIG_STATUS},
         required=("spec",),
         rules=(
             (

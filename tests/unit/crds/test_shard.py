@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -162,3 +164,21 @@ def test_written_objects_are_read_back():
     found, status = read_instance({"spec": written(spec), "status": {"phase": "Running", "load": 1}})
     assert found == spec
     assert (status.phase, status.load) == ("Running", 1.0)
+
+
+def test_every_field_of_a_shard_config_is_described() -> None:
+    def without(schema: dict[str, Any], path: str = "") -> list[str]:
+        found = []
+        for name, field in ((schema.get("items") or schema).get("properties") or {}).items():
+            own = f"{path}.{name}".removeprefix(".")
+            if "description" not in field:
+                found.append(own)
+            if "elector" not in name and name not in ("requests", "limits"):  # their parts are those of Kubernetes
+                found += without(field, own)
+        return found
+
+    (config,) = (each for each in definitions() if each["spec"]["names"]["kind"] == "ShardConfig")
+    spec = config["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert without(spec) == ["resources.requests", "resources.limits"]
+    target = spec["properties"]["targets"]["items"]["properties"]
+    assert target["selector"]["description"] == "Only objects with these labels."
