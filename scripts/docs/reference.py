@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -34,6 +35,7 @@ _OBJECTS = (
 )  # fmt: skip
 _NO_SEALER: Any = None  # nothing is sealed here
 _REF = "#/components/schemas/"
+_EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def reference_pages() -> dict[str, str]:
@@ -88,9 +90,23 @@ def _object_index(schemas: Schema) -> str:
 
 def _object_page(name: str, schemas: Schema) -> str:
     spec = schemas[f"{name}Spec"]
-    lines = [f"# {name}", "", _about(spec), "", "Fields of `spec`:", ""]
+    lines = [f"# {name}", "", _about(spec), "", *_example(name), "Fields of `spec`:", ""]
     lines += _fields(spec, "spec", schemas)
     return "\n".join(lines) + "\n"
+
+
+def _example(name: str) -> list[str]:
+    """The shortest document of the kind in examples/, which tests apply."""
+    found = [
+        text.strip()
+        for path in sorted(_EXAMPLES.glob("*.yaml"))
+        for text in path.read_text().split("\n---\n")
+        if f"\nkind: {name}\n" in f"\n{text}\n"
+    ]
+    if not found:
+        return []
+    lines = [line for line in min(found, key=len).splitlines() if not line.startswith("#")]
+    return ["```yaml", *lines, "```", ""]
 
 
 def _fields(schema: Schema, path: str, schemas: Schema, seen: tuple[str, ...] = ()) -> list[str]:
@@ -208,8 +224,15 @@ def _settings(schema: Schema, root: Schema, path: str) -> Iterator[tuple[str, st
 
 
 def _kinds_page() -> str:
-    lines = ["# Kinds that Shoal adds to clusters", ""]
-    for definition in (*sentinel.definitions(), *shard.definitions()):
+    lines = [
+        "# Kinds that Shoal adds to clusters",
+        "",
+        "Users write ShardConfigs, and ShardedResources where they have no kind of their own "
+        "([guide](../guides/sharding.md)). The others are written by Shoal, and are here for those who look into a "
+        "cluster. `kubectl explain` shows the same.",
+        "",
+    ]
+    for definition in (*shard.definitions(), *sentinel.definitions()):
         version = definition["spec"]["versions"][0]
         schema = version["schema"]["openAPIV3Schema"]
         names = definition["spec"]["names"]
@@ -230,7 +253,7 @@ def _crd_fields(schema: Schema, path: str) -> Iterator[tuple[str, str, str]]:
     for name, field in schema.get("properties", {}).items():
         key = f"{path}.{name}"
         inner = field.get("items", field) if field.get("type") == "array" else field
-        text = f"list of {inner.get('type')}" if inner is not field else str(field.get("type", "anything"))
+        text, _ = _type(field, {})
         about = ["**Required.**" if name in required else "", _about(field), _bounds(field)]
         yield key, text, " ".join(filter(None, about))
         yield from _crd_fields(inner, f"{key}[]" if inner is not field else key)
