@@ -32,7 +32,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         # what every process needs: settings, files, ports, child processes, connections; the demo
         "authorities connect demo examples files findings health home kubectl locks main ports processes public_address "
         "settings start_display up_options welcome",
-        "fork_server",  # child processes of `shoal up`
+        "fork_server pod_forks",  # child processes of `shoal up`, and what its pods are forked from
         "forking",
         "children introduction",
         # the settings of a cluster, and its keys and certificates
@@ -130,6 +130,8 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "answers manager",
     ),
     "node": (
+        "runtime.process.shim",  # runs one container; imports nothing
+        "forks",  # the process that shims, programs of ours and service proxies are forked from
         # settings and errors; the service proxy; objects that pods refer to; why a node ended a pod
         "config errors limits pod_failure proxy references",
         # what runs containers: the seam and its implementations

@@ -37,7 +37,8 @@ CALLED_FROM_OUTSIDE = {
     f"{_VERSIONS}.r0016_check_jobs.upgrade": "alembic",
     f"{_VERSIONS}.r0018_gateway_rollouts.down_revision": "alembic",
     f"{_VERSIONS}.r0018_gateway_rollouts.upgrade": "alembic",
-    "shoal.node.runtime.process.shim.main.main": "the shim's own process",
+    "shoal.app.pod_forks.MODULES": "the fork server of pods, which is told this module",
+    "shoal.app.pod_forks.PACKAGES": "the fork server of pods, which is told this module",
     "shoal.base.clock.FakeClock": "stands beside the clock that it replaces; CONTRIBUTING gives it to all tests",
 }
 

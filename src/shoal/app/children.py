@@ -68,12 +68,12 @@ class Children:
         clock: Clock,
         answers: Callable[[str], Awaitable[bool]] | None = None,
         *,
-        home: Path | None = None,
+        environ: Mapping[str, str] | None = None,
         spawn: Spawn = spawn,
     ) -> None:
-        """``answers`` tells whether the server at a URL answers. ``home`` is the children's ``$SHOAL_HOME``. ``spawn``
+        """``answers`` tells whether the server at a URL answers. ``environ`` is added to their environment. ``spawn``
         starts a command with its log as standard error, and pipes for standard input and output."""
-        self._environ = os.environ if home is None else {**os.environ, "SHOAL_HOME": str(home)}
+        self._environ = {**os.environ, **(environ or {})}
         self._stop = stop
         self._clock = clock
         self._answers = answers or is_answering

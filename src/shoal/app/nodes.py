@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from shoal.client import Client
 from shoal.errors import ShoalError
 from shoal.node.agent import NodeAgentDeps
 from shoal.node.config import NodeConfig, NodeSettings
+from shoal.node.forks.client import ForkClient
 from shoal.node.node_object import MachineInfo
 from shoal.node.proxy import wiring as proxy
 from shoal.node.proxy.config import ProxyConfig
@@ -143,7 +145,10 @@ def _proxy(deps: ComponentDeps, shared: NodeDeps, addresses: Sequence[str]) -> C
         proxy.add(
             manager, events, clock=deps.clock, random=deps.random.random, new_id=deps.ids.new_uid,
             metrics=ReconcileMetrics(deps.metrics), config=ProxyConfig(node_addresses=("127.0.0.1", *addresses)),
-            relays=ProxyProcess(shared.proxy_folder, clock=deps.clock, metrics=ProxyMetrics(deps.metrics)),
+            relays=ProxyProcess(
+                shared.proxy_folder, clock=deps.clock, metrics=ProxyMetrics(deps.metrics),
+                forks=ForkClient.of(os.environ),
+            ),
         )  # fmt: skip
 
     return Component("kube-proxy", PROXY, deps, wire, elected=False)

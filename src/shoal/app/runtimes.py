@@ -12,6 +12,7 @@ from shoal.app.components import ComponentDeps
 from shoal.app.config import ClusterConfig
 from shoal.app.home import shoal_home
 from shoal.base.clock import Clock
+from shoal.node.forks.client import ForkClient
 from shoal.node.runtime.docker.config import DockerConfig
 from shoal.node.runtime.docker.runtime import DockerRuntime, check
 from shoal.node.runtime.model import Runtime
@@ -53,7 +54,11 @@ def _processes(config: ClusterConfig, network: Network) -> LocalRuntimes:
 
     def make(deps: ComponentDeps, name: str, address: str) -> Runtime:
         process = ProcessRuntimeDeps(
-            clock=deps.clock, new_id=deps.ids.new_uid, environ=os.environ, host_address=address
+            clock=deps.clock,
+            new_id=deps.ids.new_uid,
+            environ=os.environ,
+            host_address=address,
+            forks=ForkClient.of(os.environ),
         )
         own = ProcessConfig(root=root_of(folder, name), covered=covered, volumes=(deps.volumes,))
         return ProcessRuntime(own, table, PodAddresses(network, name), process)

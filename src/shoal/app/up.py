@@ -33,6 +33,7 @@ from shoal.app.forking import ForkServer
 from shoal.app.home import ENDPOINTS, NAVIGATOR, UP_LOCK
 from shoal.app.introduction import introduce
 from shoal.app.kubectl import kubectl_word
+from shoal.app.pod_forks import PodForks
 from shoal.app.ports import any_free
 from shoal.app.start_display import PlainDisplay, StartDisplay, shown
 from shoal.app.up_options import UpOptions, cluster_of, remember_regions
@@ -43,6 +44,7 @@ from shoal.base.supervision import supervise
 from shoal.base.tasks import run_all, wait_first
 from shoal.cli.contexts import Context, save_context
 from shoal.cli.rest import CannotReach, RequestRefused, Rest
+from shoal.node.forks.client import VARIABLE
 
 log = get_logger("up")
 
@@ -99,12 +101,15 @@ async def run_up(
         stop = _stop_event()
         fork_server = ForkServer()
         # pods of one cluster must not see the others
-        children = Children(stop, RealClock(), home=options.dir, spawn=fork_server.spawn)
+        pod_forks = PodForks(options.dir)
+        more = {"SHOAL_HOME": str(options.dir), VARIABLE: str(pod_forks.socket)}
+        children = Children(stop, RealClock(), environ=more, spawn=fork_server.spawn)
         endpoints = options.dir / ENDPOINTS
         try:
             await until_ended(options, RealClock(), stop)
             remember_regions(options)
             await fork_server.start()
+            await pod_forks.start()
             started = await _start_all(options, deps, children, display)
             await fork_server.end()  # it would cost 30 MB for a child that may have to be started again
             context = _with_navigator(_context(options, started.control.url), options, started.navigator)
@@ -137,6 +142,7 @@ async def run_up(
             endpoints.unlink(missing_ok=True)
             await children.end()
             await fork_server.end()
+            await pod_forks.end()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
+from shoal.node.forks.client import NO_FORKS, ForkClient
 from shoal.node.runtime.process.addresses import PodAddresses, claim_network
 from shoal.node.runtime.process.config import ProcessConfig
 from shoal.node.runtime.process.images import load_table
@@ -24,14 +25,17 @@ from shoal.node.runtime.process.runtime import ProcessRuntime, ProcessRuntimeDep
 class ProcessMachine:
     """One node with its state in a folder. Its network is registered, so that tests do not share one."""
 
-    def __init__(self, folder: Path, *, registry: Path, node: str = "node-1", **config: Any) -> None:
+    def __init__(
+        self, folder: Path, *, registry: Path, node: str = "node-1", forks: ForkClient = NO_FORKS, **config: Any
+    ) -> None:
         self.network = claim_network(folder, registry=registry)
         self._node = node
+        self._forks = forks
         self._config = ProcessConfig(root=folder / node, **config)
 
     def runtime(self, **config: Any) -> ProcessRuntime:
         """A runtime with the sandboxes and containers of earlier runtimes."""
-        around = ProcessRuntimeDeps(clock=RealClock(), new_id=Ids().new_uid, environ=os.environ)
+        around = ProcessRuntimeDeps(clock=RealClock(), new_id=Ids().new_uid, environ=os.environ, forks=self._forks)
         addresses = PodAddresses(self.network, self._node)
         return ProcessRuntime(replace(self._config, **config), load_table(), addresses, around)
 

@@ -8,10 +8,10 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -22,6 +22,7 @@ from shoal.base.files import holder_of, make_private_dirs
 from shoal.base.logs import get_logger
 from shoal.base.tasks import OwnedTasks, wait_first
 from shoal.errors import ShoalError
+from shoal.node.forks.client import NO_FORKS, ForkClient, ForkRefused
 from shoal.node.proxy import wire
 from shoal.node.proxy.metrics import ProxyMetrics
 from shoal.node.proxy.model import ListenAddress, ProxyListener
@@ -33,6 +34,7 @@ _START_S = 20.0
 _END_S = 4.0  # longer than connections get to end
 _POLL_S = 0.02
 _COUNT_S = 5.0  # between two looks at what it has counted
+_PROGRAM = "shoal.node.proxy.serve"
 _ERRORS = "proxy.err"
 _PASSED_ON = ("PATH", "PYTHONHOME", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 _THRIFTY = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
@@ -45,10 +47,11 @@ class ProxyAway(ShoalError):
 class ProxyProcess:
     """Implements ``Relays``. ``run`` keeps the process alive; ``release`` leaves it running."""
 
-    def __init__(self, folder: Path, *, clock: Clock, metrics: ProxyMetrics) -> None:
+    def __init__(self, folder: Path, *, clock: Clock, metrics: ProxyMetrics, forks: ForkClient = NO_FORKS) -> None:
         self._folder = folder
         self._clock = clock
         self._metrics = metrics
+        self._forks = forks
         self._served: dict[ListenAddress, ProxyListener] = {}
         self._lock = asyncio.Lock()
         self._link: _Link | None = None
@@ -133,22 +136,33 @@ class ProxyProcess:
         raise ProxyAway(f"the proxy process in {self._folder} has another version and does not end")
 
     async def _start(self) -> None:
+        environ = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | _THRIFTY
         with (self._folder / _ERRORS).open("ab") as errors:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "shoal.node.proxy.serve", str(self._folder), stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL, stderr=errors, start_new_session=True,
-                env={name: os.environ[name] for name in _PASSED_ON if name in os.environ} | _THRIFTY,
-            )  # fmt: skip
+            nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            files = (nothing, nothing, errors.fileno())
+            try:
+                async with within(self._clock, _START_S):
+                    code = await self._forks.call(f"{_PROGRAM}:main", [str(self._folder)], files, environ)
+            except (ForkRefused, TimeoutError):
+                code = await self._executed(errors, environ)
+            finally:
+                os.close(nothing)
+        self._metrics.started()
+        if code:
+            raise ProxyAway(f"the proxy process did not start: see {self._folder / _ERRORS}")
+
+    async def _executed(self, errors: BinaryIO, environ: Mapping[str, str]) -> int:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", _PROGRAM, str(self._folder), stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL, stderr=errors, start_new_session=True, env=dict(environ),
+        )  # fmt: skip
         try:
             async with within(self._clock, _START_S):
-                code = await process.wait()
+                return await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()
             raise ProxyAway(f"the proxy process did not start within {_START_S:g} s") from None
-        self._metrics.started()
-        if code:
-            raise ProxyAway(f"the proxy process did not start: see {self._folder / _ERRORS}")
 
 
 class _Link:

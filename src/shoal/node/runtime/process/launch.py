@@ -7,11 +7,13 @@ import marshal
 import os
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal.base.logs import get_logger
+from shoal.node.forks.client import NO_FORKS, ForkClient, ForkRefused
 from shoal.node.runtime.model import (
     ContainerResources,
     ContainerSpec,
@@ -21,10 +23,13 @@ from shoal.node.runtime.model import (
     SandboxSpec,
     argv_of,
 )
+from shoal.node.runtime.process import forked_shim
 from shoal.node.runtime.process.config import ProcessConfig
 from shoal.node.runtime.process.fds import readable
 from shoal.node.runtime.process.shim import system
 from shoal.node.runtime.process.shim.mounts import is_inside
+
+log = get_logger("node.process")
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 CONTAINER_ID = "SHOAL_CONTAINER_ID"  # in the environment of all its processes
@@ -33,7 +38,7 @@ _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _HERE = Path(__file__).parent
 _OPEN_PORTS = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 _CAP_NET_BIND_SERVICE = 10
-_RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from shim.main import main; main()"
+_RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from shim.main import main; main(sys.argv[1])"
 _TRY = (
     "import os, sys; sys.path.insert(0, sys.argv[1]); from shim import mounts, system; "
     "mode, scratch = sys.argv[2:]; mounts.isolate(mode, 'trial'); "
@@ -269,26 +274,34 @@ def _limits(resources: ContainerResources) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class ShimStart:
-    """The result of starting a shim."""
+    """The result of starting a shim. One that is a child of this process has to be reaped by the caller."""
 
     shim_pid: int
     ok: bool
+    child: bool
     message: str = ""
 
 
-def _spawn(folder: Path) -> tuple[int, int]:
-    """Start the shim. Returns its pid and the file from which its result is read."""
+def _executed(folder: Path, files: Sequence[int]) -> int:
+    return os.posix_spawn(
+        sys.executable, [*interpreter(), _RUN, str(_HERE), str(folder)], {},
+        file_actions=[(os.POSIX_SPAWN_DUP2, each, number) for number, each in enumerate(files)],
+    )  # fmt: skip
+
+
+async def _spawn(folder: Path, forks: ForkClient) -> tuple[int, int, bool]:
+    """Start the shim. Returns its pid, the file from which its result is read, and whether it is a child."""
     ours, theirs = os.pipe()
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     complaints = os.open(folder / "shim.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    files, child = (nothing, nothing, complaints, theirs), False
     try:
-        pid = os.posix_spawn(
-            sys.executable, [*interpreter(), _RUN, str(_HERE), str(folder)], {},
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, nothing, 0), (os.POSIX_SPAWN_DUP2, nothing, 1),
-                (os.POSIX_SPAWN_DUP2, complaints, 2), (os.POSIX_SPAWN_DUP2, theirs, 3),
-            ],
-        )  # fmt: skip
+        try:
+            pid = await forks.fork(forked_shim.FUNCTION, [str(folder)], files)
+        except ForkRefused as refusal:
+            if forks.path is not None:
+                log.debug("the shim is executed", reason=str(refusal))
+            pid, child = _executed(folder, files), True
     except BaseException:
         os.close(ours)
         raise
@@ -296,13 +309,12 @@ def _spawn(folder: Path) -> tuple[int, int]:
         for fd in (theirs, nothing, complaints):
             os.close(fd)
     os.set_blocking(ours, False)
-    return pid, ours
+    return pid, ours, child
 
 
-async def start_shim(folder: Path) -> ShimStart:
-    """Start the shim of a container and wait for its result. The shim is a child of this process: the caller has to
-    reap ``shim_pid``."""
-    pid, ours = _spawn(folder)
+async def start_shim(folder: Path, forks: ForkClient = NO_FORKS) -> ShimStart:
+    """Start the shim of a container, forked where that is possible, and wait for its result."""
+    pid, ours, child = await _spawn(folder, forks)
     answer = b""
     try:
         while True:
@@ -315,9 +327,9 @@ async def start_shim(folder: Path) -> ShimStart:
         os.close(ours)
     word, _, rest = answer.decode(errors="replace").partition(" ")
     if word == "started":
-        return ShimStart(pid, True)
+        return ShimStart(pid, True, child)
     message = rest.partition(" ")[2] or _last_line(folder / "shim.err") or "the container's shim exited at once"
-    return ShimStart(pid, False, message)
+    return ShimStart(pid, False, child, message)
 
 
 def _last_line(path: Path) -> str:

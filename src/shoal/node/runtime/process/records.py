@@ -107,6 +107,11 @@ def shim_of(folder: Path) -> ProcessIdentity | None:
     return ProcessIdentity(int(state["shim"]), int(state["shim_start"]), state["boot"]) if state else None
 
 
+def inherited_bytes(folder: Path) -> int:
+    """Memory that the container's program has from the process that forked it, and shares with others."""
+    return int(facts(folder / "state").get("inherited", 0))
+
+
 def main_of(folder: Path) -> ProcessIdentity | None:
     state = facts(folder / "state")
     return ProcessIdentity(int(state["pid"]), int(state["start"]), state["boot"]) if state else None

@@ -21,6 +21,7 @@ from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.supervision import SupervisedLoops
 from shoal.base.tasks import OwnedTasks
+from shoal.node.forks.client import NO_FORKS, ForkClient
 from shoal.node.runtime.connections import SocketConnection
 from shoal.node.runtime.model import (
     Container,
@@ -92,6 +93,7 @@ class ProcessRuntimeDeps:
     new_id: Callable[[], str]
     environ: Mapping[str, str]
     host_address: str = "127.0.0.1"  # of the node, and of pods on the host's network
+    forks: ForkClient = NO_FORKS  # what forks shims and programs of ours
 
 
 class ProcessRuntime:
@@ -306,8 +308,8 @@ class ProcessRuntime:
         return entry.container
 
     async def _launch(self, entry: _Entry) -> None:
-        started = await launch.start_shim(entry.folder)
-        self._watches.add(entry.container.id, started.shim_pid, child=True)
+        started = await launch.start_shim(entry.folder, self._deps.forks)
+        self._watches.add(entry.container.id, started.shim_pid, child=started.child)
         self._refresh(entry)
         if not started.ok:
             if entry.container.phase is ContainerPhase.CREATED:  # the shim itself failed

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shoal.node.runtime.model import Container, ContainerStats
 from shoal.node.runtime.process.launch import CONTAINER_ID
+from shoal.node.runtime.process.records import inherited_bytes
 from shoal.node.runtime.process.shim import processes
 
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -17,7 +18,8 @@ def stats_of(container: Container, shim: int, folder: Path, at: float) -> Contai
     """Usage of the container whose shim has the pid ``shim``. CPU time of exited children counts for their parents, and
     of orphans for the shim, so the total never decreases."""
     ticks = _ticks(shim, own=False)
-    private = shared = count = 0
+    shared = count = 0
+    private = -inherited_bytes(folder)
     for pid in processes.descendants(shim):
         ticks += _ticks(pid, own=True)
         pages = processes.read(f"/proc/{pid}/statm").split()
@@ -25,6 +27,7 @@ def stats_of(container: Container, shim: int, folder: Path, at: float) -> Contai
             count += 1
             private += (int(pages[1]) - int(pages[2])) * processes.PAGE_BYTES
             shared = max(shared, int(pages[2]) * processes.PAGE_BYTES)
+    private = max(private, 0)
     return ContainerStats(
         container_id=container.id, pod_uid=container.pod_uid, name=container.name, at=at,
         cpu_total_ns=ticks * _TICK_NS, memory_working_set_bytes=private + shared, memory_rss_bytes=private,

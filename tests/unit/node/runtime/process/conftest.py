@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from shoal.app.pod_forks import PodForks
 from shoal.node.runtime.model import (
     Container,
     ContainerPhase,
@@ -25,6 +26,7 @@ from shoal.node.runtime.model import (
 from shoal.node.runtime.process.config import ProcessConfig
 from shoal.node.runtime.process.launch import find_namespaces
 from shoal.node.runtime.process.runtime import ProcessRuntime
+from shoal.testing import forked_code
 from shoal.testing.processes import ProcessMachine
 from shoal.testing.waiting import eventually
 
@@ -127,3 +129,16 @@ def on_process_node(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager
             await following
 
     return node
+
+
+@pytest.fixture
+async def forks(tmp_path: Path) -> AsyncIterator[PodForks]:
+    """A fork server for shims, and for programs that run code."""
+    (folder := tmp_path / "home").mkdir(exist_ok=True)
+    server = PodForks(folder, forked_code.__name__)
+    await server.start()
+    await eventually(server.socket.exists)
+    try:
+        yield server
+    finally:
+        await server.end()

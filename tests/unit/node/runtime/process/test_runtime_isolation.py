@@ -15,10 +15,15 @@ from typing import Any
 
 import pytest
 
+import shoal
+from shoal.app.pod_forks import PodForks
+from shoal.node.forks.client import NO_FORKS, ForkClient
 from shoal.node.runtime.model import Mount, Security, StartFailure
 from shoal.node.runtime.process import launch
 from shoal.node.runtime.process.config import ProcessConfig
+from shoal.node.runtime.process.records import inherited_bytes
 from shoal.node.runtime.process.shim import system
+from shoal.testing import forked_code
 
 Run = Callable[..., AbstractAsyncContextManager[Any]]
 SECRET = "KEY-OF-THE-CLUSTER"
@@ -97,17 +102,25 @@ def neighbour() -> Iterator[int]:
         process.kill()
 
 
+@pytest.mark.parametrize("forked", [False, True], ids=["executed", "forked"])
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_pod_finds_no_key_token_or_kubeconfig_and_cannot_look_into_other_processes(
-    on_process_node: Run, tmp_path: Path, state: list[Path], neighbour: int, mode: str
+    on_process_node: Run, tmp_path: Path, state: list[Path], neighbour: int, mode: str, forks: PodForks, forked: bool
 ) -> None:
     covered = (tmp_path / "cluster", tmp_path / "home", tmp_path / "missing")
-    async with on_process_node(namespaces=mode, covered=covered) as node:
+    client = ForkClient(forks.socket) if forked else NO_FORKS
+    async with on_process_node(namespaces=mode, covered=covered, forks=client) as node:
         await node.needs_namespaces()
         other = await node.sh(f"echo {SECRET} > mine; sleep 600", name="other", env=(("SECRET", SECRET),))
-        command = ("python3", "-c", TRY, SECRET, "--", *map(str, state), str(node.folder(other) / "work" / "mine"))
-        container = await node.run(*command, env=(("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin"),))
+        tried = (TRY, SECRET, "--", *map(str, state), str(node.folder(other) / "work" / "mine"))
+        command, own_code = ("python3", "-c", *tried), (sys.executable, "-m", forked_code.__name__, *tried)
+        env = (
+            ("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin"),
+            ("PYTHONPATH", str(Path(shoal.__file__).parents[1])),
+        )
+        container = await node.run(*(own_code if forked else command), env=env)
         await node.exited(container)
+        assert (inherited_bytes(node.folder(container)) > 0) is forked
         assert await node.output(container) == "tried\n"
         session, code = await node.exec(other, *command, stdout=True)
         assert code == 0

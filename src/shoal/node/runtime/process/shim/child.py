@@ -11,7 +11,10 @@ from . import mounts, system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing these at run time would double the memory of a shim
+    from collections.abc import Callable
     from typing import Any, NoReturn
+
+    Run = Callable[[list[str], dict[str, str]], NoReturn]
 
 NOT_FOUND, NOT_STARTED = 127, 128
 
@@ -24,14 +27,17 @@ class StartError(Exception):
         self.code = code
 
 
-def spawn(config: dict[str, Any], argv: list[str], streams: tuple[int, int, int], inside: int = 0) -> int:
+def spawn(
+    config: dict[str, Any], argv: list[str], streams: tuple[int, int, int], inside: int = 0, run: Run | None = None
+) -> int:
     """Start a program with these streams and return its pid. ``inside``: the pid of a process whose namespaces it
-    joins, instead of new ones. Raises ``StartError`` if the program does not exist or cannot be run."""
+    joins, instead of new ones. ``run`` runs it in place of ``exec``. Raises ``StartError`` if the program does not
+    exist or cannot be run."""
     failures, failed = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(failures)
-        _become(config, argv, streams, failed, inside)
+        _become(config, argv, streams, failed, inside, run or _run)
     os.close(failed)
     text = b""
     while piece := os.read(failures, 65536):
@@ -45,7 +51,7 @@ def spawn(config: dict[str, Any], argv: list[str], streams: tuple[int, int, int]
 
 
 def _become(
-    config: dict[str, Any], argv: list[str], streams: tuple[int, int, int], failed: int, inside: int
+    config: dict[str, Any], argv: list[str], streams: tuple[int, int, int], failed: int, inside: int, run: Run
 ) -> NoReturn:
     try:
         os.setsid()
@@ -57,7 +63,7 @@ def _become(
         environment = dict(config["env"])
         if os.isatty(0):
             environment.setdefault("TERM", "xterm")
-        _run(argv, environment)
+        run(argv, environment)
     except StartError as error:
         text = f"{error.code} {error}"
     except BaseException as error:

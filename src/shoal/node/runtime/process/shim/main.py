@@ -8,7 +8,6 @@ import marshal
 import os
 import select
 import struct
-import sys
 import termios
 import time
 
@@ -20,7 +19,16 @@ from .peers import ShimPeer
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing these at run time would double the memory of a shim
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, NoReturn, Protocol
+
+    from .child import Run
+
+    class Forked(Protocol):
+        """Runs programs in a process that was forked, in place of ``exec``."""
+
+        def fits(self, argv: list[str], environment: dict[str, str], targets: list[str]) -> bool: ...
+
+        def run(self, argv: list[str], environment: dict[str, str]) -> NoReturn: ...
 
     Interest = dict[int, tuple[int, Callable[[], object]]]
 
@@ -34,8 +42,11 @@ _END_OF_INPUT = b"\x04"
 class Shim:
     """One container. Works in the container's folder."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], forked: Forked | None = None) -> None:
+        """``forked`` is given to a shim that was forked itself: it may fork the container's program."""
         self._config = config
+        self._forked = forked
+        self._inherited = 0  # memory that the container's program has from the fork server
         self._memory_limit = config["memory_limit"]
         self._log = ContainerLog(config["log_bytes"], config["log_files"])
         self._peers: list[ShimPeer] = []
@@ -62,7 +73,7 @@ class Shim:
         me = os.getpid()
         _write_facts(
             "state", pid=self._pid, start=processes.start_time(self._pid), shim=me,
-            shim_start=processes.start_time(me), boot=processes.boot_id(), at=started_at,
+            shim_start=processes.start_time(me), boot=processes.boot_id(), at=started_at, inherited=self._inherited,
         )  # fmt: skip
         _say(ready, "started")
         while self._status is None:
@@ -96,10 +107,17 @@ class Shim:
         for fd in (*self._outputs, *((self._input,) if self._input >= 0 else ())):
             os.set_blocking(fd, False)
         try:
-            self._pid = spawn(config, config["argv"], streams)
+            self._pid = spawn(config, config["argv"], streams, run=self._run_forked())
         finally:
             for fd in theirs:
                 os.close(fd)
+
+    def _run_forked(self) -> Run | None:
+        config, forked = self._config, self._forked
+        if forked is None or not forked.fits(config["argv"], config["env"], [each[1] for each in config["mounts"]]):
+            return None
+        self._inherited = processes.private_bytes(os.getpid())
+        return forked.run
 
     # the loop
 
@@ -155,7 +173,8 @@ class Shim:
         limit = self._memory_limit
         if limit and not self._out_of_memory:
             pids = [self._pid, *processes.descendants(self._pid)]
-            if sum(map(processes.private_bytes, pids)) > limit and sum(map(processes.proportional_bytes, pids)) > limit:
+            private = sum(map(processes.private_bytes, pids)) - self._inherited
+            if private > limit and sum(map(processes.proportional_bytes, pids)) > limit:
                 self._out_of_memory = True
                 os.kill(self._pid, system.SIGKILL)
 
@@ -361,9 +380,9 @@ def _say(fd: int, text: str) -> None:
     os.close(fd)
 
 
-def main() -> None:
-    """Argument: the container's folder. The runtime reads the result of the start from file descriptor 3."""
-    os.chdir(sys.argv[1])
+def main(folder: str, forked: Forked | None = None) -> None:
+    """Run the container of a folder. The runtime reads the result of the start from file descriptor 3."""
+    os.chdir(folder)
     os.closerange(4, 65536)
     os.set_inheritable(3, False)
     if os.getsid(0) != os.getpid():
@@ -380,4 +399,4 @@ def main() -> None:
     while piece := os.read(config_fd, _PIECE_BYTES):
         raw += piece
     os.close(config_fd)
-    Shim(marshal.loads(raw)).run(3)  # noqa: S302 - written by our own user
+    Shim(marshal.loads(raw), forked).run(3)  # noqa: S302 - written by our own user

@@ -11,7 +11,8 @@ MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 MNT_DETACH = 2
 SIGKILL, SIGCHLD, _SIGNALS = 9, 17, 64
 _SIG_BLOCK, _SIG_SETMASK = 0, 2
-_PDEATHSIG, _CAPBSET_DROP, _CHILD_SUBREAPER = 1, 24, 36
+_PDEATHSIG, _SET_DUMPABLE, _CAPBSET_DROP, _CHILD_SUBREAPER = 1, 4, 24, 36
+_CAPABILITY_VERSION = 0x20080522  # the third: sets of 64 bits
 # Capabilities with which root could undo what hides files from it: read by handle, make or use devices, load code into
 # the kernel, trace processes, mount. The numbers are the kernel's.
 _UNDOING = (2, 16, 17, 19, 21, 22, 27, 38, 39, 40)
@@ -126,6 +127,24 @@ def drop_capabilities() -> None:
     for number in _UNDOING:
         if _libc.prctl(_CAPBSET_DROP, number, 0, 0, 0) < 0 and ctypes.get_errno() != 22:  # unknown to this kernel
             _check(-1, "prctl")
+
+
+def keep_rights_of_exec() -> None:
+    """Give up the capabilities that executing a program would take from this process, and let it look into its own
+    ``/proc`` again, as a program that was executed can."""
+    permitted, bounding, ambient = _capabilities("CapPrm"), _capabilities("CapBnd"), _capabilities("CapAmb")
+    kept = permitted & bounding if os.geteuid() == 0 else permitted & ambient
+    inherited = _capabilities("CapInh")
+    header = b"".join(each.to_bytes(4, sys.byteorder) for each in (_CAPABILITY_VERSION, 0))
+    words = (each >> shift & 0xFFFFFFFF for shift in (0, 32) for each in (kept, kept, inherited))
+    _check(_libc.capset(header, b"".join(word.to_bytes(4, sys.byteorder) for word in words)), "capset")
+    _check(_libc.prctl(_SET_DUMPABLE, 1, 0, 0, 0), "prctl")
+
+
+def _capabilities(name: str) -> int:
+    """A set of capabilities of this process, by its name in ``/proc``."""
+    with open("/proc/self/status", "rb") as status:
+        return next((int(line.split()[1], 16) for line in status if line.startswith(name.encode() + b":")), 0)
 
 
 def has_landlock() -> bool:
