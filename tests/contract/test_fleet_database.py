@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event, func, insert, select, text, update
+from sqlalchemy import event, func, insert, inspect, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from shoal.base.clock import Clock, FakeClock, RealClock
@@ -28,7 +28,7 @@ from shoal.control.database.changes import forget
 from shoal.control.database.connections import DatabaseTimeouts
 from shoal.control.database.engine import Database
 from shoal.control.database.failures import Undone, Unsure
-from shoal.control.database.migrate import upgrade
+from shoal.control.database.migrate import make_tables, upgrade
 from shoal.control.database.retention import Retention, sweep
 from shoal.control.database.tables import (
     Audit,
@@ -193,8 +193,26 @@ async def test_the_migrations_make_the_tables_of_the_models(empty: Backend) -> N
             context = MigrationContext.configure(connection, opts={"compare_type": True})
             return compare_metadata(context, Base.metadata)
 
-        async with database.reading() as session:
-            assert await (await session.connection()).run_sync(differences) == []
+        def columns(connection: Any) -> Any:
+            found = inspect(connection)
+            return {
+                (table, each["name"]): (str(each["type"]), each["nullable"], each["default"])
+                for table in found.get_table_names()
+                for each in found.get_columns(table)
+            }
+
+        def migrate(connection: Any) -> None:
+            Base.metadata.drop_all(connection)
+            connection.execute(text("DROP TABLE alembic_version"))
+            upgrade(connection)
+
+        async with database.transaction() as tx:
+            connection = await tx.session.connection()
+            made = await connection.run_sync(columns)  # at once: the database was empty
+            assert await connection.run_sync(differences) == []
+            await connection.run_sync(migrate)
+            assert await connection.run_sync(differences) == []
+            assert await connection.run_sync(columns) == made  # defaults too, which programs of the release before need
 
 
 def test_the_newest_revision_is_the_one_that_is_named() -> None:
@@ -257,14 +275,18 @@ async def test_every_database_says_which_programs_work_with_its_tables(empty: Ba
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(empty: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(connection: Any) -> None:
-        upgrade(connection)
-        raise RuntimeError("no")
+    def failing(step: Any) -> Any:
+        def fail(connection: Any) -> None:
+            step(connection)
+            raise RuntimeError("no")
 
-    with monkeypatch.context() as patched:
-        patched.setattr("shoal.control.database.migrate.upgrade", failing)
-        with pytest.raises(RuntimeError):
-            await empty.open()
+        return fail
+
+    for step in (upgrade, make_tables):
+        with monkeypatch.context() as patched:
+            patched.setattr("shoal.control.database.migrate.make_tables", failing(step))
+            with pytest.raises(RuntimeError):
+                await empty.open()
     database = await empty.open()
     try:
         assert (await database.position()).number == 0

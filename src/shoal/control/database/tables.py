@@ -22,6 +22,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    false,
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -67,13 +68,13 @@ class Change(Base):
     shard: Mapped[str] = mapped_column(String(NAME_LENGTH))
     key: Mapped[str] = mapped_column(String(96))
     created_at: Mapped[int]
-    correlation: Mapped[str] = mapped_column(String(64), default="")  # of the request that led to it
+    correlation: Mapped[str] = mapped_column(String(64), default="", server_default="")  # of the request that led to it
     # of changes that a request led to: when the agent received and applied it (by the agent's clock), when that was
     # reported, and when everything of it first ran
-    received_at: Mapped[int] = mapped_column(default=0)
-    applied_at: Mapped[int] = mapped_column(default=0)
-    reported_at: Mapped[int] = mapped_column(default=0)
-    ready_at: Mapped[int] = mapped_column(default=0)
+    received_at: Mapped[int] = mapped_column(default=0, server_default="0")
+    applied_at: Mapped[int] = mapped_column(default=0, server_default="0")
+    reported_at: Mapped[int] = mapped_column(default=0, server_default="0")
+    ready_at: Mapped[int] = mapped_column(default=0, server_default="0")
     __table_args__ = (
         Index(None, "cluster_id", "shard", "stream", "number"),
         Index(None, "created_at"),
@@ -97,7 +98,7 @@ class Desired(Base):
     by_user: Mapped[bool]
     committed_at: Mapped[int]
     trace: Mapped[str] = mapped_column(String(64), default="")
-    correlation: Mapped[str] = mapped_column(String(64), default="")
+    correlation: Mapped[str] = mapped_column(String(64), default="", server_default="")
     namespace: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")
     name: Mapped[str] = mapped_column(default="")
     # reported by the agent
@@ -180,7 +181,7 @@ class App(_InEnvironment, Base):
     live_deployment_id: Mapped[str] = mapped_column(Key, default="")  # the newest that became ready as a whole
     revision: Mapped[int] = mapped_column(default=0)
     template_hash: Mapped[str] = mapped_column(String(64), default="")
-    preview_host: Mapped[str] = mapped_column(default="")  # reserved as the hosts of routes are
+    preview_host: Mapped[str] = mapped_column(default="", server_default="")  # reserved as the hosts of routes are
     __table_args__ = (UniqueConstraint("workspace_id", "environment_id", "name"), Index(None, "preview_host"))
 
 
@@ -293,7 +294,9 @@ class Deployment(Base):
     created_at: Mapped[int]
     updated_at: Mapped[int]
     ready_at: Mapped[int] = mapped_column(default=0)
-    broken_at: Mapped[int] = mapped_column(default=0)  # since when it fails although it was ready; 0: it does not
+    broken_at: Mapped[int] = mapped_column(
+        default=0, server_default="0"
+    )  # since when it fails although it was ready; 0: it does not
     __table_args__ = (UniqueConstraint("workspace_id", "app_id", "revision"), Index(None, "workspace_id", "status"))
 
 
@@ -314,12 +317,14 @@ class Topology(Base):
     desired_status: Mapped[str] = mapped_column(String(16))  # running, stopped, leaving (moves away) or gone
     moved_from: Mapped[str] = mapped_column(Key, default="")  # topology row this one replaces once it is ready
     # the revision that it counts as: a newer one with the same containers takes its instances over; 0: its deployment's
-    revision: Mapped[int] = mapped_column(default=0)
+    revision: Mapped[int] = mapped_column(default=0, server_default="0")
     # percent of the app's requests at the region's gateways; the most that some gateway may still send
-    weight: Mapped[int] = mapped_column(Integer, default=0)
-    routed: Mapped[int] = mapped_column(Integer, default=0)
+    weight: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
+    routed: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
     instances: Mapped[int | None] = mapped_column(Integer)  # while revisions are exchanged; else as replicas say
-    target: Mapped[int] = mapped_column(Integer, default=0)  # instances at the end of an exchange; 0: none under way
+    target: Mapped[int] = mapped_column(
+        Integer, default=0, server_default="0"
+    )  # instances at the end of an exchange; 0: none under way
     # of a rollout's candidate, besides its weight: header and cookie of testers, mirror, previewHost
     extras: Mapped[dict[str, Any] | None]
     # of a rollout's candidate: jobs of its checks that its agent runs, with what was reported of them
@@ -393,7 +398,7 @@ class Instance(Base):
     zone: Mapped[str] = mapped_column(default="")
     status: Mapped[str] = mapped_column(String(16))  # pending, running, failed, unknown (its agent is lost)
     ready: Mapped[bool]
-    outdated: Mapped[bool] = mapped_column(default=False)  # it has older values of its secrets
+    outdated: Mapped[bool] = mapped_column(default=False, server_default=false())  # it has older values of its secrets
     restarts: Mapped[int] = mapped_column(Integer)
     reason: Mapped[str] = mapped_column(default="")
     message: Mapped[str] = mapped_column(Text, default="")
@@ -455,7 +460,9 @@ class Audit(Base):
     name: Mapped[str]  # project/environment/name
     diff: Mapped[list[Any] | None]  # [{path, before, after}], secrets never
     correlation: Mapped[str] = mapped_column(String(64), default="")
-    accepted_at: Mapped[int] = mapped_column(default=0)  # when the request came; ``at`` is its transaction
+    accepted_at: Mapped[int] = mapped_column(
+        default=0, server_default="0"
+    )  # when the request came; ``at`` is its transaction
     __table_args__ = (
         Index(None, "workspace_id", "at"),
         Index(None, "workspace_id", "object_id"),
@@ -477,7 +484,7 @@ class Event(Base):
     name: Mapped[str]
     region: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")
     message: Mapped[str] = mapped_column(Text)
-    correlation: Mapped[str] = mapped_column(String(64), default="")
+    correlation: Mapped[str] = mapped_column(String(64), default="", server_default="")
     __table_args__ = (Index(None, "workspace_id", "object_id"), Index(None, "at"), by_correlation())
 
 
