@@ -131,5 +131,20 @@ assert len(os.listdir("/proc/self/task")) == 1, "a fork would copy the locks of 
     loaded(program)
 
 
+def test_the_fork_server_of_pods_has_one_thread_and_nothing_of_a_control_plane() -> None:
+    program = """
+from importlib import import_module
+from shoal.app.pod_forks import MODULES
+import os
+for module in MODULES:
+    import_module(module)
+assert len(os.listdir("/proc/self/task")) == 1, "a fork would copy the locks of a thread that is not there any more"
+"""
+    found = loaded(program)
+    unwanted = {"sqlalchemy", "yaml", "shoal.control", "shoal.apiserver", "shoal.store", "shoal.controllers"}
+    wrong = sorted(name for name in found for each in unwanted if name == each or name.startswith(f"{each}."))
+    assert not wrong, f"in the memory of every pod: {', '.join(wrong[:20])}"
+
+
 def test_this_test_sees_what_is_loaded() -> None:
     assert "yaml" in loaded("import yaml")

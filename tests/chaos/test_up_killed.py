@@ -77,7 +77,7 @@ async def test_pods_outlive_up_and_are_adopted_and_ended(tmp_path: Path) -> None
         pods = containers(state)
         assert len(pods) >= 3, "two instances and a gateway"
         children = children_of(first.pid)
-        assert len(children) == 3, "control plane, navigator and cluster; the fork server has ended"
+        assert len(children) == 4, "control plane, navigator, cluster and the fork server of pods"
         kill_all(first.pid, *children)
         first.wait()
         assert containers(state) == pods

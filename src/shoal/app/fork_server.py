@@ -24,15 +24,22 @@ from pathlib import Path
 
 _GROUPS = ("apps", "autoscaling", "cluster", "extension", "hpa", "networking", "policy", "storage")
 MODULES: Mapping[str, tuple[str, ...]] = {
-    "control": ("shoal.app.commands.control", "shoal.app.fleet.control", "shoal.app.fleet.reloading", "uvloop"),
-    "navigator": ("shoal.app.commands.navigator", "shoal.app.navigator.manager", "shoal.app.fleet.reloading", "uvloop"),
+    "control": (
+        "shoal.app.commands.control", "shoal.app.fleet.control", "shoal.app.fleet.reloading", "uvloop",
+        # which each of them loads at its start
+        "shoal.app.main", "shoal.cli.dispatch", "typer._click.decorators", "uvicorn.lifespan.off", "encodings.idna",
+        "cryptography.hazmat.backends.openssl.backend",
+    ),
+    "navigator": (
+        "shoal.app.commands.navigator", "shoal.app.navigator.manager", "shoal.app.fleet.reloading", "uvloop",
+        "shoal.navigator.manager.sqlite",
+    ),
     "cluster": (
         "shoal.app.commands.cluster", "shoal.app.cluster", "shoal.app.components", "shoal.app.nodes",
         "shoal.app.runtimes", "shoal.app.fleet.part", "shoal.app.navigator.part", "shoal.app.sharding.part", "uvloop",
         # loaded with the first object of a kind, thus by every cluster
         *(f"shoal.kube.kinds.{group}" for group in _GROUPS), "shoal.kube.crd.checks", "shoal.kube.crd.serving",
-        "shoal.kube.crd.validation", "shoal.kube.crd.conditions", "shoal.kube.webhooks", "encodings.idna",
-        "cryptography.hazmat.backends.openssl.backend",
+        "shoal.kube.crd.validation", "shoal.kube.crd.conditions", "shoal.kube.crd.kind", "shoal.kube.webhooks",
     ),
 }  # fmt: skip
 MESSAGE_BYTES = 100_000

@@ -66,16 +66,21 @@ class Forked:
         end(lambda: runpy.run_module(argv[2], run_name="__main__", alter_sys=True))
 
 
-def begin(words: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Take over signals, environment, time zone and standard streams, and show these words and variables in /proc."""
-    system.default_signals()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for ignored in _IGNORED:
-        signal.signal(ignored, signal.SIG_IGN)
+def take_over(words: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Take over the environment, and show it and these words in /proc."""
     os.environ.clear()
     _overwrite(_ENVIRONMENT_AT, [f"{name}={text}" for name, text in environment.items()])
     os.environ.update(environment)
     _overwrite(_COMMAND_AT, words)
+
+
+def begin(words: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Take over signals, environment, time zone and standard streams."""
+    system.default_signals()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for ignored in _IGNORED:
+        signal.signal(ignored, signal.SIG_IGN)
+    take_over(words, environment)
     time.tzset()
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         before = getattr(sys, f"__{name}__")  # made for the same locale

@@ -197,7 +197,7 @@ def main(path: str, listed: str) -> int:
         return 0
     gc.enable()
     module, _, name = request.function.partition(":")
-    program.begin([module, *request.arguments], request.environ)
+    program.take_over([module, *request.arguments], request.environ)
     program.end(lambda: getattr(import_module(module), name)(*request.arguments))
 
 
