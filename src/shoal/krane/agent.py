@@ -42,6 +42,8 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 
 log = get_logger("krane.agent")
 
+ABILITIES = ("adopt",)  # that agents of earlier releases do not have
+
 _KINDS: dict[StreamKind, type[Controller]] = {
     StreamKind.DEPLOYMENTS: DeploymentController,
     StreamKind.SENTINELS: SentinelController,
@@ -204,6 +206,7 @@ class Agent:
             software=self._deps.software,
             outage=self._outage(),
             image=self._deps.upgrade.state(),
+            abilities=list(ABILITIES),
         )
         try:
             with self._guard.calling():

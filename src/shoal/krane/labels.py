@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Any
+
+import orjson
 
 from shoal.krane.owner import Owner
 from shoal.kube.names import is_label_value
@@ -39,6 +42,7 @@ VERSION = f"{PREFIX}version"  # annotation: DATABASE:INCARNATION:NUMBER
 APPLIED = f"{PREFIX}applied"  # annotation: fingerprint of what was applied
 CORRELATION = f"{PREFIX}correlation-id"  # annotation: the request that led to the version that was applied
 RENDER = f"{PREFIX}render"  # annotation of Deployments: the rules they were rendered by, if not the first
+ADOPTED = f"{PREFIX}adopted"  # annotation of objects that were there before: JSON, with the labels that we replaced
 SECRETS = f"{PREFIX}secrets"  # annotation of pods: which secrets, in which versions, they started with
 
 OF_KIND = {
@@ -101,6 +105,11 @@ def key_of(obj: Obj) -> str | None:
     return f"{kind}/{id_}" if id_ else None
 
 
+def is_of_krane(obj: Obj) -> bool:
+    """Whether some agent of some fleet has it."""
+    return (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == KRANE
+
+
 def is_of(obj: Obj, owner: Owner) -> bool:
     labels: Mapping[str, str] = obj["metadata"].get("labels") or {}
     return all(labels.get(name) == value for name, value in owner_labels(owner).items())
@@ -122,6 +131,41 @@ def live_version(obj: Obj) -> Version | None:
         return Version.parse(text)
     except ValueError:
         return None
+
+
+# objects of users that were adopted
+
+KEPT_LABELS = "labels"  # in the annotation
+
+
+def is_adopted(obj: Obj) -> bool:
+    """Whether only a part of it is ours."""
+    return ADOPTED in (obj["metadata"].get("annotations") or {})
+
+
+def adopted_record(obj: Obj) -> Mapping[str, Any]:
+    """What was written down when it was adopted; nothing of other objects, or when somebody has changed it."""
+    text = (obj["metadata"].get("annotations") or {}).get(ADOPTED) or "{}"
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def kept_labels(live: Obj, ours: Mapping[str, str]) -> dict[str, str]:
+    """The labels of a user's object that ours replace: as they are before, or as they were written down then."""
+    if is_adopted(live):
+        found = adopted_record(live).get(KEPT_LABELS)
+        return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    theirs: Mapping[str, str] = live["metadata"].get("labels") or {}
+    return {name: theirs[name] for name in ours if name in theirs and not name.startswith(PREFIX)}
+
+
+def released_labels(live: Obj) -> dict[str, str | None]:
+    """What a release makes of our labels: gone, or what a user had there."""
+    kept = kept_labels(live, {}) if is_adopted(live) else {}
+    return {name: kept.get(name) for name in live["metadata"].get("labels") or {} if is_ours_to_remove(name)}
 
 
 def is_ours_to_remove(name: str) -> bool:

@@ -185,6 +185,8 @@ _APPS: Texts = {
         "security": "What the containers may do; as little as possible if left out",
         "imagePullSecrets": "Secrets of the environment with SERVER, USERNAME and PASSWORD of the registries that the "
         "image comes from; those of the environment's spec if left out",
+        "podLabels": "Labels of the pods beside Shoal's own, for Services, policies and monitors that you made. Where "
+        "set, others than Shoal's gateways reach the pods too, so the NetworkPolicy lets them in",
         "readiness": "When a revision counts as ready as a whole",
         "rollout": "How a new revision replaces the old one; what is left out comes from the environment",
     },
@@ -204,6 +206,17 @@ _APPS: Texts = {
         "overrides": "What differs in this region",
         "surge": "How many more instances there may be while revisions are exchanged: a number or a "
         "percentage; 25% if left out",
+        "adopt": "A Deployment that runs already and is the first revision of the app in the region. Only looked at "
+        "when the region is new",
+    },
+    "AdoptedDeployment": {
+        "": "A Deployment that runs in a cluster of the region; `shoal import --adopt` writes it. Its pods go on",
+        "cluster": "The cluster where it runs, by its name in the fleet",
+        "namespace": "Its namespace; the environment must have the same",
+        "deployment": "Its name, which stays",
+        "uid": "Its uid: another Deployment of the same name is not adopted",
+        "selector": "The labels by which it selects its pods",
+        "autoscaler": "The HorizontalPodAutoscaler that scales it; the app's autoscaling sets its bounds from then on",
     },
     "RegionOverrides": {
         "env": "Variables, added to those of the app",

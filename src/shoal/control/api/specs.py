@@ -290,12 +290,22 @@ class RegionOverrides(Part):
     image: Text = UNSET
 
 
+class AdoptedDeployment(Part):
+    cluster: Name
+    namespace: Name
+    deployment: str
+    uid: str
+    selector: dict[str, str]
+    autoscaler: Text = UNSET
+
+
 class RegionOfApp(Part):
     region: Name
     replicas: Maybe[Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]] = UNSET
     autoscaling: Maybe[Autoscaling] = UNSET
     overrides: Maybe[RegionOverrides] = UNSET
     surge: Maybe[int | str] = UNSET
+    adopt: Maybe[AdoptedDeployment] = UNSET
 
 
 class GitSource(Part):
@@ -348,6 +358,7 @@ class AppSpec(Part):
     nodeSelector: Texted = UNSET
     security: Maybe[AppSecurity] = UNSET
     imagePullSecrets: Names = UNSET
+    podLabels: Texted = UNSET
     readiness: Maybe[AppReadiness] = UNSET
     rollout: Maybe[RolloutFields] = UNSET
     restarts: Maybe[Annotated[int, Meta(ge=0, le=MAX_RESTARTS)]] = UNSET

@@ -16,6 +16,7 @@ from sqlalchemy import func, select
 from shoal.control.database import tables
 from shoal.control.database.tables import Deployment, Sentinel, Topology
 from shoal.control.domain import gateways
+from shoal.control.domain.adoption import adopted_by, place_of_adopted, warn_of_ignored
 from shoal.control.domain.app_facts import load_apps
 from shoal.control.domain.deployments import (
     count_of,
@@ -36,6 +37,7 @@ from shoal.control.domain.placement.facts import size_of
 from shoal.control.domain.placement.model import PlacedLoad, Placement, PlacementRequest
 from shoal.control.domain.placement.plan import place
 from shoal.control.domain.plan import (
+    ADOPTED,
     NEWEST_RENDER,
     RENDER,
     RESTARTS,
@@ -66,6 +68,7 @@ async def apply_app(
     """Make revisions and their rows fit ``spec``, which was just written; ``before`` is what it replaces. A restart
     stays when a spec that does not know of it is written, but for one that goes back to an earlier revision."""
     spec = with_defaults(spec, within.environment)
+    warn_of_ignored(work, spec, before)
     known = {each.id: each for each in await running_deployments(work, app.id)}
     rows = await topology_of(work, list(known))
     here = _by_region([row for row in rows if revision_of(row, known[row.deployment_id]) == app.revision])
@@ -143,6 +146,9 @@ async def _new_revision(
     app.revision += 1
     deployment_id = work.new_id("Deployment")
     hash_ = template_hash(template_of(spec))
+    occupied = {work.infrastructure.region_name(row.region_id) for row in rows}
+    adopted = adopted_by(work, spec, {row.region for row in spec.topology} - occupied)
+    template = recorded_template(spec, await _render_of(work, app, hash_)) | ({ADOPTED: adopted} if adopted else {})
     deployment = Deployment(
         id=deployment_id,
         workspace_id=app.workspace_id,
@@ -154,7 +160,7 @@ async def _new_revision(
         k8s_name=cluster_name(f"{app.name}-{app.revision}", deployment_id),
         namespace=within.environment.namespace if within.environment else "",
         image=spec.image,
-        template=recorded_template(spec, await _render_of(work, app, hash_)),
+        template=template,
         template_hash=hash_,
         git=spec.git or None,
         desired_state="running",
@@ -250,6 +256,9 @@ async def _change_in_place(
         row = named[region]
         _change_row(work, known[row.deployment_id], row, region_state(spec, wanted[region]))
     places = {row.region_id: place_of(row) for row in here.values()}
+    if adopted := adopted_by(work, spec, plan.add):
+        kept = deployment.template.get(ADOPTED) or {}
+        deployment.template = {**deployment.template, ADOPTED: {**kept, **adopted}}
     added = [await _add_region(work, app, within, deployment, spec, wanted[region], places) for region in plan.add]
     await work.session.flush()
     stopped = spec.desired == "stopped"
@@ -295,7 +304,11 @@ async def _add_region(
     assert found is not None  # the names of the regions were checked
     state = region_state(spec, region)
     size = size_of(resources_of(deployment.template, state.overrides), count_of(state))
-    placement = await choose(work, app, within, spec, found.id, size, places.get(found.id))
+    adopted, why = await place_of_adopted(work, deployment.template, region.region)
+    if adopted.cluster:
+        placement = Placement(adopted, why)
+    else:
+        placement = await choose(work, app, within, spec, found.id, size, places.get(found.id))
     target = placement.place or Place("", "")
     row = new_row(work, deployment, found.id, target, placement.reason, state)
     work.session.add(row)

@@ -13,6 +13,7 @@ from sqlalchemy import func, select
 from shoal.base.ids import new_token, token_digest
 from shoal.control.database import tables
 from shoal.control.domain import apps, deployments, gateways, namespaces, readiness
+from shoal.control.domain.adoption import faults_of_adoption
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.fingerprints import FingerprintKey
 from shoal.control.domain.gateway_rollouts import beginning as gateway_beginning
@@ -209,6 +210,8 @@ class AppHandler(_InEnvironment):
                 if name not in known
             ]
         faults += await faults_of_registries(work, spec, request.within.environment)
+        before = row.spec if isinstance(row, tables.App) else None
+        faults += faults_of_adoption(work, spec, before, request.within.environment)
         if host := preview_host_of(request.doc.raw):
             faults += await self._preview_faults(work, host, row)
         if work.is_hurried:  # it goes back to what ran before, whatever a rollout would need

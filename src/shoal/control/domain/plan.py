@@ -22,8 +22,13 @@ RESTARTS = "restarts"  # in the template of a revision, once the app was restart
 OVERRIDES = "overrides"  # of the regions, in the template of a revision
 RENDER = "render"  # the rules by which agents render a revision, in its template
 NEWEST_RENDER = 2
-_BESIDE = (OVERRIDES, RENDER)  # what is recorded with a template and is not a part of it
-_OPTIONAL = ("security", "imagePullSecrets")  # fields that templates without them do not name: their hash stays
+ADOPTED = "adopted"  # by region, the Deployments that a revision is there, in its template
+_BESIDE = (OVERRIDES, RENDER, ADOPTED)  # what is recorded with a template and is not a part of it
+_OPTIONAL = (
+    "security",
+    "imagePullSecrets",
+    "podLabels",
+)  # fields that templates without them do not name: their hash stays
 _DIGITS = "0123456789abcdefghijklmnopqrstuv"
 
 
@@ -46,6 +51,7 @@ def template_of(spec: AppSpec) -> dict[str, Any]:
         "tolerations": [each.as_json() for each in spec.placement.tolerations],
         **({"security": security} if (security := spec.security.as_json()) else {}),
         **({"imagePullSecrets": list(spec.image_pull_secrets)} if spec.image_pull_secrets else {}),
+        **({"podLabels": dict(sorted(spec.pod_labels.items()))} if spec.pod_labels else {}),
         **({RESTARTS: spec.restarts} if spec.restarts else {}),
     }
 

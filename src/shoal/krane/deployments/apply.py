@@ -13,10 +13,11 @@ from itertools import product
 from shoal.client import Client, ResourceType, Scope, builtin
 from shoal.errors import BadRequest, Forbidden, NotFound
 from shoal.krane import labels
+from shoal.krane.deployments.adopting import AUTOSCALERS, rendered_adopted
 from shoal.krane.deployments.check import check
 from shoal.krane.deployments.namespaces import Namespaces
 from shoal.krane.deployments.registries import docker_config, registries_name
-from shoal.krane.deployments.render import render, replicas_between
+from shoal.krane.deployments.render import is_scaled, pod_labels, render, replicas_between
 from shoal.krane.deployments.rendering import Rendering, rendering_for, rendering_of
 from shoal.krane.deployments.running_jobs import CheckJobs
 from shoal.krane.model import Live
@@ -26,6 +27,7 @@ from shoal.krane.objects.writer import Writer, together
 from shoal.krane.owner import Owner
 from shoal.krane.protocol import version_of
 from shoal.krane.unsealing import Unseal, values_of
+from shoal.kube.labels import from_object
 from shoal.kube.objects import Obj
 from shoal.sync.keys import NAMESPACED, split_key
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -44,6 +46,7 @@ PARTS = (
 )
 _SECRETS = builtin("secrets")
 _NAMESPACES = builtin("namespaces")
+_BUDGETS = builtin("poddisruptionbudgets", "policy")
 # Those that ``live`` looks for: a deployment of which anything is there has one of these.
 _FOUND_BY = (builtin("serviceaccounts"), builtin("services"), ROOT)
 
@@ -77,10 +80,14 @@ class DeploymentApplier:
         if not isinstance(state, pb.DeploymentState):
             raise BadRequest(f"{item.key} does not hold the state of a deployment")
         self._check_namespace(state.namespace)
+        if state.adopted is not None:
+            await self._apply_adopted(item, state, state.adopted)
+            return
         values = values_of(state.secrets, self._open_secret)
         check(state, values)
         registries = docker_config([self._open_secret(each) for each in state.registries])
-        rendered = render(state, self._owner, values, registries=registries)
+        budget = not state.pod_labels or not await self._has_budget(state)
+        rendered = render(state, self._owner, values, registries=registries, budget=budget)
         wants = rendered.objects[1:]
         strict = state.drift != pb.Drift.REPORT
         group = await Group.read(
@@ -90,7 +97,7 @@ class DeploymentApplier:
         try:
             await self._writer.ensure_namespace(rendered.namespace)
             how = await self._rendering(state, group.live(ROOT.kind))
-            rendered = render(state, self._owner, values, how, registries=registries)
+            rendered = render(state, self._owner, values, how, registries=registries, budget=budget)
             written = await group.write(
                 rendered.before, rendered.root, rendered.after,
                 between=replicas_between(state), surplus=self._surplus(item.key, state.name, wants),
@@ -100,6 +107,31 @@ class DeploymentApplier:
             raise
         self._memory.remember(item.key, written)
         await self._jobs.apply(item.key, state, how)
+
+    async def _apply_adopted(self, item: pb.Item, state: pb.DeploymentState, adopted: pb.Adopted) -> None:
+        check(state, {})
+        rendered = await rendered_adopted(self._writer, self._owner, state, adopted)
+        wants = rendered.objects[1:]
+        group = await Group.read(
+            self._writer, self._memory, (item.key, version_of(item)), wants,
+            correlation=item.correlation, taken_from=state.taken_from,
+        )  # fmt: skip
+        surplus = self._surplus(item.key, state.name, wants)
+        if adopted.autoscaler and not is_scaled(state):
+            surplus.append((AUTOSCALERS, adopted.autoscaler))
+        written = await group.write(
+            rendered.before, rendered.root, rendered.after, between=replicas_between(state), surplus=surplus
+        )
+        self._memory.remember(item.key, written)
+
+    async def _has_budget(self, state: pb.DeploymentState) -> bool:
+        """Whether a budget of a user has these pods already: with two no pod can be evicted."""
+        ours = pod_labels(state, {})
+        for each in await self._writer.list(_BUDGETS, Scope(namespace=state.namespace)):
+            selector = (each.get("spec") or {}).get("selector")
+            if selector and not labels.is_of_krane(each) and from_object(selector).matches(ours):
+                return True
+        return False
 
     def _check_namespace(self, name: str) -> None:
         if self._allowed and name not in self._allowed:
@@ -140,16 +172,30 @@ class DeploymentApplier:
         self._memory.forget(key)
         await self._jobs.delete(key)
         for place in await self._places(key, namespace, name):
-            for kind, each in _parts(place[1]):
-                await self._writer.remove(kind, place[0], each)
+            roots = [await self._writer.remove(kind, place[0], each) for kind, each in _parts(place[1])]
+            if roots[0] is None or labels.is_adopted(roots[0]):
+                for kind, each in await self._named_otherwise(key, place):
+                    await self._writer.remove(kind, place[0], each)
 
     async def release(self, key: str, namespace: str, name: str) -> None:
         if split_key(key)[0] == NAMESPACED:
             return  # the namespace stays
         self._memory.forget(key)
         for place in await self._places(key, namespace, name):
-            for kind, each in reversed(_parts(place[1])):  # the Deployment last: until then the key is found again
-                await self._writer.release(kind, place[0], each)
+            for kind, each in [*await self._named_otherwise(key, place), *reversed(_parts(place[1]))]:
+                await self._writer.release(
+                    kind, place[0], each
+                )  # the Deployment last: until then the key is found again
+
+    async def _named_otherwise(self, key: str, place: tuple[str, str]) -> list[tuple[ResourceType, str]]:
+        """Objects of a key that do not have the name of its revision: an adopted Deployment and its autoscaler."""
+        scope = Scope(namespace=place[0], label_selector=labels.selector(self._owner, *split_key(key)))
+        return [
+            (kind, obj["metadata"]["name"])
+            for kind in reversed(PARTS)
+            for obj in await self._writer.list(kind, scope)
+            if (kind, obj["metadata"]["name"]) not in _parts(place[1])
+        ]
 
     async def live(self) -> dict[str, Live]:
         scopes = scopes_of(self._allowed, labels.selector(self._owner, KIND))

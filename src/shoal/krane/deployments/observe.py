@@ -14,6 +14,8 @@ from shoal.base.clock import Clock
 from shoal.base.tasks import run_all
 from shoal.client import Client, Scope, builtin
 from shoal.krane import labels
+from shoal.krane.deployments.adoptable import current_hash, recorded_hash
+from shoal.krane.deployments.adopted_pods import AdoptedPods
 from shoal.krane.deployments.apply import KIND, PARTS, scopes_of
 from shoal.krane.deployments.instances import fault_of, instance, is_instance, is_ready
 from shoal.krane.deployments.running_jobs import CheckJobs
@@ -88,6 +90,8 @@ class DeploymentObserver:
         self._memory = memory
         self._jobs = jobs
         self._watched = self._make()
+        self._adopted: AdoptedPods | None = None
+        self._random = random
         self._instances: dict[str, dict[str, _Seen]] = {}  # by key and name, as they were reported last
 
     async def run(self, changed: Callable[[str], None]) -> None:
@@ -101,7 +105,13 @@ class DeploymentObserver:
         self._events = events = PodEvents(
             self._client, clock=self._clock, unexplained=self._unexplained, changed=partial(_tell, changed)
         )
-        parts = {"watch": watched.run(changed), "events": events.run(), "jobs": self._jobs.run(changed)}
+        self._adopted = adopted = AdoptedPods(
+            self._client, watched.caches["Deployment"], only_shown, clock=self._clock, random=self._random
+        )
+        parts = {
+            "watch": watched.run(changed), "adopted": adopted.run(changed),
+            "events": events.run(), "jobs": self._jobs.run(changed),
+        }  # fmt: skip
         await run_all(parts)
 
     def _unexplained(self) -> Iterable[Obj]:
@@ -115,7 +125,8 @@ class DeploymentObserver:
         if root is None:
             self._instances.pop(key, None)
             return None
-        pods = sorted(self._watched.of("Pod", key), key=lambda pod: str(pod["metadata"]["name"]))
+        found = self._watched.of("Pod", key) if not labels.is_adopted(root) else self._adopted_pods(key)
+        pods = sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
         here = root["metadata"]["namespace"]
         instances = self._instances_of(
             key,
@@ -128,12 +139,23 @@ class DeploymentObserver:
             desired_replicas=desired,
             available_replicas=available,
             instances=instances,
-            drift=self._memory.drift(key) or self._missing_secret(key, root),
+            drift=self._memory.drift(key) or self._missing_secret(key, root) or self._other_template(key, root),
             live_name=root["metadata"]["name"],
             reason=reason,
             message=message,
             check_jobs=self._jobs.results(key),
         )
+
+    def _adopted_pods(self, key: str) -> Iterable[Obj]:
+        return self._adopted.of(key) if self._adopted is not None else ()
+
+    def _other_template(self, key: str, root: Obj) -> list[str]:
+        """Others have changed the template of an adopted Deployment: its Service has to follow."""
+        if not labels.is_adopted(root) or (known := recorded_hash(root)) == current_hash(
+            self._adopted_pods(key), known
+        ):
+            return []
+        return ["Deployment.spec.template"]
 
     def _missing_secret(self, key: str, root: Obj) -> list[str]:
         """What an agent that has just started sees of a Secret that was deleted while none ran."""
@@ -165,7 +187,7 @@ class DeploymentObserver:
 
     @property
     def synced(self) -> bool:
-        return self._watched.synced
+        return self._watched.synced and self._adopted is not None and self._adopted.synced
 
     @property
     def refusal(self) -> str:

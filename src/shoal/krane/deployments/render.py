@@ -60,9 +60,11 @@ def render(
     how: Rendering = FIRST,
     *,
     registries: str = "",
+    budget: bool = True,
 ) -> Rendered:
     """``values`` are the plain secrets, ``registries`` the credentials of registries. The state has been checked.
-    ``how`` changes what objects hold, never which there are, nor their names."""
+    ``how`` changes what objects hold, never which there are, nor their names. Without ``budget`` there is none: a user
+    has one for these pods."""
     labels = labels_of(
         owner, "deployment", state.deployment,
         workspace=state.workspace, project=state.project, environment=state.environment, app=state.app,
@@ -76,26 +78,33 @@ def render(
         before.append(_secret(about, values))
     if registries:
         before.append(_registries(about, registries))
-    after = [_disruption_budget(about, selector), _network_policy(about, selector, state)]
-    if _is_scaled(state):
-        after.insert(0, _autoscaler(about, state))
+    after = [_network_policy(about, selector, state)]
+    if budget:
+        after.insert(0, _disruption_budget(about, selector))
+    if is_scaled(state):
+        after.insert(0, autoscaler(about, state, state.name))
     if state.port:
-        after.insert(0, _service(about, selector, state))
+        after.insert(0, service(about, selector, state))
     return Rendered(
-        namespace=_namespace(state, owner),
+        namespace=namespace_of(state, owner),
         before=tuple(before),
         root=_deployment(state, about, labels, selector, _secrets_text(state.secrets) if values else "", how),
         after=tuple(after),
     )
 
 
+def pod_labels(state: pb.DeploymentState, labels: Mapping[str, str]) -> dict[str, str]:
+    """``labels`` are ours. A user's label is the one that other tools know the app by."""
+    return {**labels, **dict(sorted(state.pod_labels.items()))}
+
+
 def replicas_between(state: pb.DeploymentState) -> tuple[int, int] | None:
     """How few and how many an autoscaler may make of it; None when the state says how many there are."""
     scaling = state.autoscaling
-    return (scaling.min, scaling.max) if scaling is not None and _is_scaled(state) else None
+    return (scaling.min, scaling.max) if scaling is not None and is_scaled(state) else None
 
 
-def _is_scaled(state: pb.DeploymentState) -> bool:
+def is_scaled(state: pb.DeploymentState) -> bool:
     return state.autoscaling is not None and state.running
 
 
@@ -103,7 +112,7 @@ def _object(api_version: str, kind: str, about: Obj, **rest: Any) -> Obj:
     return {"apiVersion": api_version, "kind": kind, "metadata": dict(about), **rest}
 
 
-def _namespace(state: pb.DeploymentState, owner: Owner) -> Obj:
+def namespace_of(state: pb.DeploymentState, owner: Owner) -> Obj:
     """Shared by all deployments of an environment and by all shards, so it has the labels of none."""
     ids = {WORKSPACE: state.workspace, PROJECT: state.project, ENVIRONMENT: state.environment}
     labels = {MANAGED_BY: KRANE, FLEET: label_value(owner.fleet)}
@@ -138,19 +147,19 @@ def _deployment(
 ) -> Obj:
     spec: Obj = {
         "selector": {"matchLabels": dict(selector)},
-        "template": pod.template(state, labels, selector, secrets, how),
+        "template": pod.template(state, pod_labels(state, labels), selector, secrets, how),
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}},
         "progressDeadlineSeconds": PROGRESS_S,
         "revisionHistoryLimit": _HISTORY,
     }
-    if not _is_scaled(state):
+    if not is_scaled(state):
         spec["replicas"] = state.replicas if state.running else 0
     if how.text:
         about = {**about, "annotations": {RENDER: how.text}}
     return _object("apps/v1", "Deployment", about, spec=spec)
 
 
-def _service(about: Obj, selector: Mapping[str, str], state: pb.DeploymentState) -> Obj:
+def service(about: Obj, selector: Mapping[str, str], state: pb.DeploymentState) -> Obj:
     """Without an address of its own: it is there for its EndpointSlices."""
     protocol = "kubernetes.io/h2c" if state.protocol == "h2c" else "http"
     port = {
@@ -159,7 +168,8 @@ def _service(about: Obj, selector: Mapping[str, str], state: pb.DeploymentState)
     return _object("v1", "Service", about, spec={"clusterIP": "None", "selector": dict(selector), "ports": [port]})
 
 
-def _autoscaler(about: Obj, state: pb.DeploymentState) -> Obj:
+def autoscaler(about: Obj, state: pb.DeploymentState, target: str) -> Obj:
+    """``target`` is the name of the Deployment."""
     scaling = state.autoscaling or pb.Autoscaling()
     targets = {"cpu": scaling.cpu_percent, "memory": scaling.memory_percent}
     if not any(targets.values()):
@@ -173,7 +183,7 @@ def _autoscaler(about: Obj, state: pb.DeploymentState) -> Obj:
         if percent
     ]
     spec = {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": state.name},
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
         "minReplicas": scaling.min,
         "maxReplicas": scaling.max,
         "metrics": metrics,
@@ -201,5 +211,6 @@ def _network_policy(about: Obj, selector: Mapping[str, str], state: pb.Deploymen
         if state.environment:
             siblings["podSelector"]["matchLabels"][ENVIRONMENT] = label_value(state.environment)
         ports = [{"protocol": "TCP", "port": state.port}]
-        spec["ingress"] = [{"from": [gateways, siblings], "ports": ports}]
+        sources = {} if state.pod_labels else {"from": [gateways, siblings]}  # a user's Services lead to them too
+        spec["ingress"] = [{**sources, "ports": ports}]
     return _object("networking.k8s.io/v1", "NetworkPolicy", about, spec=spec)

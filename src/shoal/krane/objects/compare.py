@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from shoal.krane.labels import APPLIED, CORRELATION, FIELD_MANAGER_KRANE, FIELD_MANAGER_SCALE, VERSION
+from shoal.krane.labels import APPLIED, CORRELATION, FIELD_MANAGER_KRANE, FIELD_MANAGER_SCALE, VERSION, is_adopted
 from shoal.kube.objects import Obj
 
 Path = tuple[str, ...]
@@ -97,7 +97,10 @@ def foreign_fields(obj: Obj) -> list[Path]:
 
 
 def additions(want: Obj, fields: Sequence[Path]) -> list[str]:
-    """Those of the fields that the wanted object does not have, each list item named once."""
+    """Those of the fields that the wanted object does not have, each list item named once. Of an adopted object only a
+    part is wanted: the rest is its user's."""
+    if is_adopted(want):
+        return []
     found: dict[str, None] = {}
     for field in fields:
         missing = _missing(want, field) if field != _RESTARTED else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shoal.client import ResourceType
-from shoal.krane.labels import FIELD_MANAGER_SCALE
+from shoal.krane.labels import FIELD_MANAGER_SCALE, is_adopted
 from shoal.krane.objects.compare import FOREIGN, owns
 from shoal.krane.objects.memory import Memory, Written
 from shoal.krane.objects.writer import Writer, together
@@ -50,6 +50,7 @@ class Group:
         written. ``correlation`` names the request that led to the version; ``taken_from`` is a shard whose objects may
         be taken over."""
         key, version = item
+        wants = tuple(wants)
         live: dict[str, Obj] = {}
         unseen: dict[str, Obj] = {}
         for want in wants:
@@ -60,8 +61,9 @@ class Group:
                 unseen[_slot(want)] = want
         found = await together({slot: writer.read(want) for slot, want in unseen.items()})
         live |= {slot: obj for slot, obj in found.items() if obj is not None}
-        for obj in live.values():
-            writer.check(obj, version, taken_from)
+        for want in wants:
+            if (obj := live.get(_slot(want))) is not None:
+                writer.check(obj, version, taken_from, want=want)
         return cls(writer, version, live, correlation=correlation, strict=strict, taken_from=taken_from)
 
     def live(self, kind: str, name: str = "") -> Obj | None:
@@ -141,7 +143,7 @@ def _slot(want: Obj) -> str:
 
 
 def _owned(want: Obj, owner: Obj | None) -> Obj:
-    if owner is None:
+    if owner is None or is_adopted(want):
         return want
     reference = {
         "apiVersion": owner["apiVersion"], "kind": owner["kind"],

@@ -80,9 +80,12 @@ class Writer:
         except NotFound:
             return []
 
-    def check(self, live: Obj, version: Version, taken_from: str = "") -> None:
+    def check(self, live: Obj, version: Version, taken_from: str = "", *, want: Obj | None = None) -> None:
         """``NotOurs`` or ``Newer`` when the live object may not be written. What the shard ``taken_from`` made may be,
-        whatever its version: another place counts on its own."""
+        whatever its version: another place counts on its own. So may a user's object that is ``want``ed as an adopted
+        one."""
+        if want is not None and labels.is_adopted(want) and not labels.is_of_krane(live):
+            return
         if taken_from and labels.is_of(live, replace(self._owner, shard=taken_from)):
             return
         if not labels.is_of(live, self._owner):
@@ -110,7 +113,7 @@ class Writer:
         ``taken_from``: a shard whose objects become ours."""
         for _ in range(_ATTEMPTS):
             if live is not None:
-                self.check(live, version, taken_from)
+                self.check(live, version, taken_from, want=want)
                 if _is_current(want, live, version if every_version else None, strict):
                     return live
             try:
@@ -171,13 +174,13 @@ class Writer:
             about["name"], patch, about["namespace"], subresource="scale", field_manager=labels.FIELD_MANAGER_SCALE
         )
 
-    async def remove(self, kind: ResourceType, namespace: str, name: str) -> None:
+    async def remove(self, kind: ResourceType, namespace: str, name: str) -> Obj | None:
         """Delete it if it is ours; an object that is not found, or has another owner, is fine. Only as it was seen:
-        another shard may be taking it over at this moment."""
+        another shard may be taking it over at this moment. Returns what was deleted."""
         for _ in range(_ATTEMPTS):
             live = await self.get(kind, namespace, name)
             if live is None or not labels.is_of(live, self._owner) or live["metadata"].get("deletionTimestamp"):
-                return
+                return None
             about = live["metadata"]
             try:
                 await self._client.of(kind).delete(
@@ -187,9 +190,9 @@ class Writer:
                     uid=about["uid"],
                     resource_version=about["resourceVersion"],
                 )
-                return
+                return live
             except NotFound:
-                return
+                return None
             except Conflict:
                 continue  # it changed, or another object has its name now
         raise Conflict(f"{kind.kind} {namespace}/{name} was changed by others {_ATTEMPTS} times while being deleted")
@@ -201,9 +204,12 @@ class Writer:
             if live is None or not labels.is_of(live, self._owner):
                 return
             about = live["metadata"]
-            marks: Obj = {"resourceVersion": about["resourceVersion"]}
-            for field in ("labels", "annotations"):
-                marks[field] = {mark: None for mark in about.get(field) or {} if labels.is_ours_to_remove(mark)}
+            annotations = {mark: None for mark in about.get("annotations") or {} if labels.is_ours_to_remove(mark)}
+            marks: Obj = {
+                "resourceVersion": about["resourceVersion"],
+                "labels": labels.released_labels(live),
+                "annotations": annotations,
+            }
             try:
                 await self._client.of(kind).patch(
                     name, {"metadata": marks}, namespace, field_manager=FIELD_MANAGER_KRANE

@@ -159,6 +159,7 @@ IN_PLACE = {"topology", "autoscaling", "desired", "drift", "placement", "readine
 
 def test_every_field_of_an_app_is_in_the_template_or_known_to_change_in_place() -> None:
     given = {"image": "a", "restarts": 1, "security": {"runAsNonRoot": True}, "imagePullSecrets": ["hub"]}
+    given["podLabels"] = {"app": "web"}
     template = set(template_of(read_app_spec(given)))
     for field in fields(AppSpec):
         head, *rest = field.name.split("_")

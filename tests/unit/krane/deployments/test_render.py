@@ -22,6 +22,7 @@ from rendered_states import (
 
 from shoal.errors import Invalid
 from shoal.krane import labels
+from shoal.krane.deployments.adopted import render_adopted
 from shoal.krane.deployments.check import check
 from shoal.krane.deployments.check_jobs import job_object
 from shoal.krane.deployments.render import render
@@ -39,22 +40,29 @@ NOT_FOR_KUBERNETES = {
 
 
 SCALED = {"autoscaling": pb.Autoscaling(min=2, max=5, cpu_percent=70, memory_percent=60)}
+# Fields that a revision has only when it asks for them: the recorded objects of all rules are without
+ASKED_FOR = {
+    "pod_labels": {"team": "shop"},
+    "adopted": pb.Adopted(deployment="web", uid="u-1", selector={"app": "web"}, autoscaler="web"),
+}
+LIVE = {"metadata": {"name": "web", "namespace": "shop-live", "labels": {"app": "web"}}, "spec": {}}
 
 
 def test_every_field_of_the_wire_changes_what_is_rendered_or_is_listed_as_not_for_kubernetes():
     by_command = pb.HealthCheck(kind="exec", command=["true"])
-    states = [full_state(), full_state(**SCALED), full_state(healthcheck=by_command)]
+    states = [full_state(), full_state(**SCALED, **ASKED_FOR), full_state(healthcheck=by_command)]
     unused = unused_fields(states, everything)
     assert unused == NOT_FOR_KUBERNETES
 
 
 def everything(given: pb.DeploymentState):
     jobs = [job_object(given, each, OWNER, Rendering(NEWEST)) for each in given.check_jobs]
-    return rendered(given, **SECRETS), jobs
+    adopted = render_adopted(given, OWNER, LIVE, None, "h1") if given.adopted is not None else None
+    return rendered(given, **SECRETS), jobs, adopted
 
 
 def test_the_state_of_that_test_has_every_field_set():
-    everything = full_state(**SCALED)
+    everything = full_state(**SCALED, **ASKED_FOR)
     missing = [field.name for field in pb.DeploymentState.desc().fields if not getattr(everything, field.name)]
     assert not missing
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from shoal.control.domain.fields import Reader
@@ -18,7 +18,7 @@ from shoal.control.domain.kinds.checks import (
 from shoal.control.domain.kinds.rollout import read_fields
 from shoal.control.domain.placement.expressions import expression_faults
 from shoal.errors import duplicate, forbidden, invalid, required
-from shoal.kube.names import is_label_value, is_qualified_name
+from shoal.kube.names import is_dns1123_subdomain, is_label_value, is_qualified_name
 
 MAX_REPLICAS = 10_000
 MAX_RESTARTS = 1_000_000
@@ -28,6 +28,7 @@ SECCOMP = ("RuntimeDefault", "Unconfined")
 MAX_USER = 2**31 - 1
 MIB = 1024 * 1024
 DEFAULT_SURGE = "25%"
+OWN_POD_LABELS = ("app.kubernetes.io/component", "app.kubernetes.io/managed-by")  # besides all of shoal.dev
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,21 @@ class Overrides:
         return {name: value for name, value in found.items() if value} or None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """A Deployment that already runs in a cluster, which the first revision in the region is."""
+
+    cluster: str
+    namespace: str
+    deployment: str
+    uid: str
+    selector: dict[str, str]
+    autoscaler: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value}
+
+
 @dataclass(frozen=True, slots=True)
 class RegionSpec:
     region: str
@@ -148,6 +164,7 @@ class RegionSpec:
     autoscaling: Autoscaling | None = None
     overrides: Overrides = Overrides()
     surge: int | str = DEFAULT_SURGE  # how many more instances there may be while revisions are exchanged; at least one
+    adopt: Adoption | None = None
 
     @property
     def needed(self) -> int:
@@ -184,6 +201,7 @@ class AppSpec:
     node_selector: dict[str, str] = field(default_factory=dict)
     security: Security = Security()
     image_pull_secrets: tuple[str, ...] = ()  # those of the environment where it names none
+    pod_labels: dict[str, str] = field(default_factory=dict)
     topology: tuple[RegionSpec, ...] = ()
     readiness: Readiness = Readiness()
     rollout: dict[str, Any] = field(default_factory=dict)  # as written; ``strategy_of`` reads it with the environment's
@@ -214,6 +232,7 @@ def read_app(spec: Reader) -> AppSpec:
         node_selector=spec.mapping("nodeSelector", keys=is_qualified_name, values=is_label_value),
         security=_security(spec.part("security")),
         image_pull_secrets=spec.texts("imagePullSecrets", check=is_name, unique=True),
+        pod_labels=_pod_labels(spec),
         topology=topology,
         readiness=_readiness(spec.part("readiness")),
         rollout=_rollout(spec, [row.region for row in topology]),
@@ -353,12 +372,38 @@ def _topology(spec: Reader, common: Autoscaling | None) -> tuple[RegionSpec, ...
                 autoscaling=own or common,
                 overrides=_overrides(overrides) if overrides is not None else Overrides(),
                 surge=_surge(part),
+                adopt=_adoption(part.part("adopt")),
             )
         )
         part.close()
     if not rows and not spec.has("topology"):
         spec.note(required(spec.at("topology"), "name at least one region"))
     return tuple(rows)
+
+
+def _adoption(part: Reader | None) -> Adoption | None:
+    if part is None:
+        return None
+    made = Adoption(
+        cluster=part.text("cluster", need=True, check=is_name),
+        namespace=part.text("namespace", need=True, check=is_name),
+        deployment=part.text("deployment", need=True, check=is_dns1123_subdomain),
+        uid=part.text("uid", need=True, check=is_plain),
+        selector=part.mapping("selector", keys=is_qualified_name, values=is_label_value),
+        autoscaler=part.text("autoscaler", check=is_dns1123_subdomain),
+    )
+    if not made.selector:
+        part.note(required(part.at("selector"), "the labels by which the Deployment selects its pods"))
+    part.close()
+    return made
+
+
+def _pod_labels(spec: Reader) -> dict[str, str]:
+    found = spec.mapping("podLabels", keys=is_qualified_name, values=is_label_value)
+    for name in found:
+        if name.startswith("shoal.dev/") or name in OWN_POD_LABELS:
+            spec.note(forbidden(f"{spec.at('podLabels')}[{name}]", "the agent sets it: use another label"))
+    return found
 
 
 def _surge(part: Reader) -> int | str:

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database.tables import BadRevision, Deployment, Secret
-from shoal.control.domain.plan import RENDER, RESTARTS, secrets_of
+from shoal.control.domain.plan import ADOPTED, RENDER, RESTARTS, secrets_of
 
 
 def same_contents(one: Deployment, other: Deployment) -> bool:
@@ -44,4 +44,4 @@ async def bad_revision(session: AsyncSession, app_id: str, digest: str) -> BadRe
 
 
 def _compared(template: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in template.items() if name not in ("git", RENDER, RESTARTS)}
+    return {name: value for name, value in template.items() if name not in ("git", ADOPTED, RENDER, RESTARTS)}

@@ -300,9 +300,10 @@ class Agents:
     async def take_heartbeat(self, member: Member, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
         """What an agent says of itself, by a call of its own or on a stream."""
         states = {StreamKind.DEPLOYMENTS: request.deployments, StreamKind.SENTINELS: request.sentinels}
-        said = {str(stream): _controller(state) for stream, state in states.items() if state is not None}
+        said: dict[str, Any] = {str(stream): _controller(one) for stream, one in states.items() if one is not None}
         if request.image is not None:
             said["image"] = _image(request.image)
+        said["abilities"] = [clean(each, 64) for each in request.abilities[:20]]
         said |= self._outages.note(member.place, request.outage, self._now_ms())
         self._heartbeats[member.place] = _Heartbeat(member.epoch, self._now_ms(), said, clean(request.software, 64))
         resend = await self._compare(member.place, {stream: state for stream, state in states.items() if state})

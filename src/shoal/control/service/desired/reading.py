@@ -54,6 +54,7 @@ class _Topology(NamedTuple):
     taken_from: str
     instances: int | None
     check_jobs: Any
+    cluster: str
 
     def parsed(self) -> render.TopologyRow:
         return render.TopologyRow(
@@ -64,6 +65,7 @@ class _Topology(NamedTuple):
             desired_status=self.desired_status,
             taken_from=self.taken_from,
             check_jobs=document(self.check_jobs) or (),
+            cluster=self.cluster,
         )
 
 
@@ -186,7 +188,7 @@ class Reading:
                 continue
             found[where] = _Topology(
                 self._region(row.region_id), row.replicas, row.autoscaling, row.overrides, row.desired_status,
-                row.taken_from or "", row.instances, row.check_jobs,
+                row.taken_from or "", row.instances, row.check_jobs, row.cluster_id,
             )  # fmt: skip
         return found
 

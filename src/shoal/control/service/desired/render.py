@@ -62,6 +62,7 @@ class TopologyRow:
     desired_status: str
     taken_from: str = ""  # shard of the same cluster
     check_jobs: Sequence[Mapping[str, Any]] = ()
+    cluster: str = ""  # id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +208,8 @@ def deployment_state(
         security=_security(template.get("security")),
         check_jobs=[_check_job(each) for each in where.check_jobs],
         registries=[_secret(each) for each in registries],
+        adopted=_adopted(template.get("adopted"), where),
+        pod_labels=dict(template.get("podLabels") or {}),
     )
 
 
@@ -361,6 +364,19 @@ def _security(found: Mapping[str, Any] | None) -> pb.Security | None:
         run_as_non_root=bool(found.get("runAsNonRoot")),
         run_as_user=found.get("runAsUser") or 0,
         unconfined=found.get("seccomp") == "Unconfined",
+    )
+
+
+def _adopted(by_region: Mapping[str, Any] | None, where: TopologyRow) -> pb.Adopted | None:
+    """In another cluster of the region, where it was moved to, the revision is a Deployment of its own."""
+    found = (by_region or {}).get(where.region)
+    if not found or found["clusterId"] != where.cluster:
+        return None
+    return pb.Adopted(
+        deployment=found["deployment"],
+        uid=found["uid"],
+        selector=dict(found["selector"]),
+        autoscaler=found.get("autoscaler") or "",
     )
 
 

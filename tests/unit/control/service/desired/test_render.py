@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.control.domain.kinds.app import (
+    Adoption,
     AppSpec,
     Autoscaling,
     HealthCheck,
@@ -32,6 +33,7 @@ SPEC = AppSpec(
     shutdown_signal="SIGINT", termination_seconds=7,
     git={"sha": "abc", "branch": "main", "repository": "r", "message": "m"}, drift="report",
     node_selector={"disk": "fast"},
+    pod_labels={"app": "web"},
     security=Security(True, 1000, ("CHOWN",), True, "Unconfined"), image_pull_secrets=("hub",),
     placement=PlacementRules(tolerations=(Toleration("k", "Equal", "v", "NoSchedule"),)),
     topology=(
@@ -40,15 +42,19 @@ SPEC = AppSpec(
 )  # fmt: skip
 
 
+ADOPTION = Adoption(
+    cluster="eu-1", namespace="ns", deployment="web", uid="u-1", selector={"app": "web"}, autoscaler="web-hpa"
+)
 JOB = {
     "id": "check-smoke-abc", "check": "smoke", "image": "shop/smoke:1", "command": ["smoke"], "args": ["--all"],
     "env": {"A": "1"}, "resources": {"cpu": "100m", "memory": "1Mi", "ephemeralStorage": "1Mi"}, "timeoutSeconds": 60,
 }  # fmt: skip
 
 
-def a_deployment() -> pb.DeploymentState:
+def a_deployment(cluster: str = "cls_1") -> pb.DeploymentState:
     state = region_state(SPEC, SPEC.topology[0])
-    template = recorded_template(SPEC)
+    adopted = {**ADOPTION.as_json(), "clusterId": "cls_1"}
+    template = recorded_template(SPEC) | {"adopted": {"eu": adopted}}
     row = render.DeploymentRow(
         id="dep_1", workspace="ws_1", project="prj_1", environment="env_1", app="app_1", namespace="ns", name="web-x",
         app_name="web", project_name="shop", environment_name="live", revision=4, image=SPEC.image, template=template,
@@ -56,7 +62,7 @@ def a_deployment() -> pb.DeploymentState:
     )  # fmt: skip
     where = render.TopologyRow(
         region="eu", replicas=state.replicas, autoscaling=state.autoscaling, overrides=state.overrides or {},
-        desired_status=state.desired_status, taken_from="b", check_jobs=[JOB],
+        desired_status=state.desired_status, taken_from="b", check_jobs=[JOB], cluster=cluster,
     )  # fmt: skip
     secret = render.SecretRow(id="sec_1", revision=2, wrapped_key=b"w", ciphertext=b"c", variables=["PASSWORD"])
     return render.deployment_state(row, where, [secret], [secret])
@@ -98,6 +104,13 @@ def empty_fields(message: Any, path: str = "") -> list[str]:
 
 def test_every_field_of_a_deployment_is_filled_from_the_spec() -> None:
     assert empty_fields(a_deployment()) == []
+
+
+def test_only_the_cluster_where_a_deployment_runs_is_told_to_adopt_it() -> None:
+    assert a_deployment().adopted == pb.Adopted(
+        deployment="web", uid="u-1", selector={"app": "web"}, autoscaler="web-hpa"
+    )
+    assert a_deployment("cls_2").adopted is None, "moved there, it is a Deployment of its own"
 
 
 def test_every_field_of_a_sentinel_and_of_custom_states_is_filled() -> None:
