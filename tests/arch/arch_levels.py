@@ -62,7 +62,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         # data and text: the catalog of commands, contexts, durations, output formats
-        "examples templates",  # of help, and of -o jsonpath=
+        "adopting examples templates",  # of imports, of help, and of -o jsonpath=
         "apps catalog contexts durations extras importing printers",
         # what every command uses: dispatch, shared options, the REST client, timestamps
         "dispatch options rest timestamps",

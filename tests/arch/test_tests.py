@@ -53,6 +53,7 @@ MAY_SLEEP = {
         contract/test_store_shared.py::test_whatever_breaks_no_write_is_lost_doubled_or_seen_out_of_order
     """,
     "the pace of load": """
+        cluster/fleet/test_fleet_adopt.py::always_served
         chaos/shard_chaos.py::World.rewrite
         chaos/test_fleet_history.py::History.keep_changing
         cluster/krane/test_silent_gateways.py::writing.write

@@ -1,4 +1,4 @@
-"""The guide to the fleet does what it says: its ``shoal`` lines are run, in order, against ``shoal up``."""
+"""The guide to the fleet does what it says: its ``shoal`` lines, and those of kubectl that name a cluster, are run in order against ``shoal up``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.clients.conftest import find_kubectl
 
 from shoal.testing.waiting import eventually_blocking
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guides" / "fleet.md"
-STEP_S = 120.0
+STEP_S = 150.0
+OF_A_CLUSTER = "--kubeconfig ~/.shoal/"
 
 
 def steps(text: str) -> Iterator[tuple[str, str]]:
@@ -21,7 +23,7 @@ def steps(text: str) -> Iterator[tuple[str, str]]:
     for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
         for command in re.split(r"^\$ ", block, flags=re.MULTILINE):
             line, _, output = command.partition("\n")
-            if "shoal " in line or line.startswith("sed "):
+            if "shoal " in line or line.startswith(("sed ", f"kubectl {OF_A_CLUSTER}")):
                 yield line, output
 
 
@@ -52,7 +54,10 @@ def test_every_shoal_line_works_and_shows_what_the_guide_shows(environment: dict
     found = list(steps(GUIDE.read_text()))
     assert len(found) > 10
     for line, output in found:
-        line = line.replace("/tmp/", f"{environment['TMP_FOLDER']}/")
+        line = line.replace("/tmp/", f"{environment['TMP_FOLDER']}/").replace(
+            "~/.shoal/", f"{environment['SHOAL_HOME']}/"
+        )
+        line = line.replace("kubectl ", f"{find_kubectl()} ") if line.startswith("kubectl ") else line
         if line.endswith(" -w"):
             assert ": Ready, ready 2/2" in watched(line, environment)
             continue

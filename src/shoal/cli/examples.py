@@ -24,6 +24,10 @@ _APPS: Mapping[str, Examples] = {
             "an App for a Deployment that runs, to be applied when it reads as it should",
             "shoal import deployment/web --region eu -p shop -e production",
         ),
+        (
+            "an App whose first revision is that Deployment, of which nothing restarts",
+            "shoal import deployment/web -n shop --region eu -p shop -e production --adopt --cluster eu-1",
+        ),
     ),
     "edit": (("an app in your editor", "shoal edit app hello"),),
     "set": (("another image", "shoal set image hello shop/web:v2"),),

@@ -7,15 +7,15 @@ container, variables from elsewhere), ``notes`` would not, or an App does it in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from shoal.kube.labels import from_object
+from shoal.cli.adopting import ImportedApp, adoption, labels_for, selecting
 from shoal.kube.objects import Obj
 
 API_VERSION = "shoal.dev/v1"
 _PROBES = ("httpGet", "tcpSocket", "grpc", "exec")
-_NOT_OURS = ("kubernetes.io/", "k8s.io/", "helm.sh/", "argocd.argoproj.io/", "pod-template-hash")
+_NOT_OURS = ("kubernetes.io/", "k8s.io/", "helm.sh/", "argocd.argoproj.io/", "shoal.dev/", "pod-template-hash")
 _POD_FIELDS = {  # of a pod's spec, which an App cannot say
     "hostNetwork": "the host's network", "hostPID": "the host's processes", "hostIPC": "the host's IPC",
     "affinity": "affinity", "runtimeClassName": "a runtime class", "hostAliases": "host aliases",
@@ -29,13 +29,6 @@ _DONE_OTHERWISE = {  # of a pod's spec, which the agent does in its own way
 }
 
 
-@dataclass(slots=True)
-class ImportedApp:
-    document: Obj
-    obstacles: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportPlace:
     """Where the App is to be."""
@@ -44,6 +37,7 @@ class ImportPlace:
     environment: str
     region: str
     name: str = ""  # empty: the Deployment's
+    cluster: str = ""  # the Deployment is to be adopted in this one; empty: the App gets instances of its own
 
 
 def app_of(
@@ -87,6 +81,10 @@ def app_of(
     row: Obj = {"region": place.region, "replicas": replicas}
     if scaling := _autoscaling(about["name"], autoscalers, made):
         row = {"region": place.region, "autoscaling": scaling}
+    if place.cluster:
+        row["adopt"] = adoption(deployment, place.cluster, autoscalers)
+        if pod_labels := labels_for(deployment, services, made):
+            app["podLabels"] = pod_labels
     app["topology"] = [row]
     labels = {
         key: value for key, value in (about.get("labels") or {}).items() if not any(part in key for part in _NOT_OURS)
@@ -178,12 +176,7 @@ def _resources(container: Obj, made: ImportedApp) -> dict[str, str]:
 
 
 def _service_of(deployment: Obj, services: Iterable[Obj], made: ImportedApp) -> Obj | None:
-    labels = (deployment["spec"]["template"].get("metadata") or {}).get("labels") or {}
-    found = []
-    for service in services:
-        selector = (service.get("spec") or {}).get("selector")
-        if selector and from_object({"matchLabels": selector}).matches(labels):
-            found.append(service)
+    found = selecting(deployment, services)
     if not found:
         made.notes.append("no Service selects its pods")
         return None

@@ -16,8 +16,10 @@ from tests.unit.cli.golden import GOLDEN, RecordedServer, Recording, compare, ev
 from shoal.app.findings import Finding, FindingVerdict, failed, ok, warning
 from shoal.app.main import main
 from shoal.base.clock import RealClock
+from shoal.cli.adopting import ImportedApp
 from shoal.cli.contexts import Context, current_context, navigator_context, save_context
-from shoal.cli.importing import ImportedApp, app_of
+from shoal.cli.fleet.import_app import check_adoption
+from shoal.cli.importing import ImportPlace, app_of
 from shoal.scheduler.explain import PodExplanation
 from shoal.scheduler.model import TAINTED, NodeExplanation
 
@@ -196,21 +198,29 @@ def test_import_prints_what_it_printed(
 ) -> None:
     labels = {"app": "web"}
     container = {"name": "web", "image": "shop/web:1", "ports": [{"containerPort": 8080}]}
+    helm = {"annotations": {"meta.helm.sh/release-name": "shop"}}
     running = {
-        "metadata": {"name": "web", "namespace": "shop"},
+        "metadata": {"name": "web", "namespace": "shop", "uid": "0d5c1a4e", "generation": 3, **helm},
         "spec": {
             "replicas": 2,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
         },
+        "status": {"observedGeneration": 3, "replicas": 2, "updatedReplicas": 2},
     }
+    service = {"metadata": {"name": "web"}, "spec": {"selector": labels, "ports": [{"port": 80, "targetPort": 8080}]}}
 
     async def read_app(*given: Any) -> ImportedApp:
-        return app_of(running, given[-1], services=[], autoscalers=[])
+        place: ImportPlace = given[-1]
+        made = app_of(running, place, services=[service] if place.cluster else [], autoscalers=[])
+        if place.cluster:
+            check_adoption(running, place, made, [], [])
+        return made
 
     monkeypatch.setattr("shoal.cli.fleet.import_app.read_app", read_app)
     line = "import deployment/web --region eu -p shop -e production"
-    compare(GOLDEN / "outputs" / "import.txt", transcript(line, capsys), pytestconfig)
+    said = [transcript(each, capsys) for each in (line, f"{line} --adopt --cluster eu-1")]
+    compare(GOLDEN / "outputs" / "import.txt", "".join(said), pytestconfig)
 
 
 def write_kubeconfig(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.cli.importing import ImportedApp, ImportPlace, app_of
+from shoal.cli.adopting import ImportedApp
+from shoal.cli.fleet.import_app import NotAdoptable, check_adoption
+from shoal.cli.importing import ImportPlace, app_of
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.app import read_app
 
@@ -160,3 +162,106 @@ def test_whatever_a_deployment_is_the_app_can_be_read_and_is_the_same_twice(cont
     made = imported(deployment, *services)
     assert deployment == before
     assert made == imported(deployment, *services)
+
+
+# adopting
+
+ADOPTED = ImportPlace(project="demo", environment="production", region="eu", cluster="eu-1")
+
+
+def a_running_deployment(**annotations: str) -> Obj:
+    made = a_deployment()
+    made["metadata"] |= {"uid": "u-1", "generation": 2, "annotations": annotations}
+    made["status"] = {"observedGeneration": 2, "replicas": 3, "updatedReplicas": 3}
+    return made
+
+
+def adopting(deployment: Obj, *services: Obj, pods: Any = (), autoscalers: Any = ()) -> ImportedApp:
+    made = app_of(deployment, ADOPTED, services=services or (a_service(),), autoscalers=autoscalers)
+    check_adoption(deployment, ADOPTED, made, pods, autoscalers)
+    errors: list[Any] = []
+    read_app(Reader(made.document["spec"], "spec", errors))
+    assert not errors, errors
+    return made
+
+
+def a_pod(name: str = "web-h1-abc", owner: str = "web-h1", hash_: str = "h1", **status: Any) -> Obj:
+    references = [{"kind": "ReplicaSet", "name": owner, "controller": True}]
+    labels = {"app": "web", "pod-template-hash": hash_}
+    return {"metadata": {"name": name, "labels": labels, "ownerReferences": references}, "status": status}
+
+
+def test_what_is_adopted_is_named_and_its_services_lead_to_later_revisions_too() -> None:
+    made = adopting(a_running_deployment(), pods=[a_pod(), a_pod("web-h1-def")])
+    (row,) = made.document["spec"]["topology"]
+    assert row["adopt"] == {
+        "cluster": "eu-1", "namespace": "shop", "deployment": "web", "uid": "u-1", "selector": {"app": "web"},
+    }  # fmt: skip
+    assert made.document["spec"]["podLabels"] == {"app": "web"}
+    assert made.notes == ["environment production of demo must have spec.namespace shop"]
+
+
+def test_its_autoscaler_is_adopted_with_it() -> None:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    scaler = {"metadata": {"name": "hpa"}, "spec": {"minReplicas": 2, "maxReplicas": 5, "scaleTargetRef": target}}
+    (row,) = adopting(a_running_deployment(), autoscalers=[scaler]).document["spec"]["topology"]
+    assert (row["adopt"]["autoscaler"], row["autoscaling"]) == ("hpa", {"min": 2, "max": 5})
+
+
+def test_a_service_that_selects_by_a_label_of_shoal_is_named() -> None:
+    deployment, label = a_running_deployment(), "app.kubernetes.io/component"
+    deployment["spec"]["template"]["metadata"]["labels"][label] = "web"
+    made = adopting(deployment, a_service(selector={label: "web"}))
+    assert "podLabels" not in made.document["spec"]
+    assert f"Service web selects by {label}, which Shoal sets itself" in made.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        ("meta.helm.sh/release-name", "Helm release mark has it: keep it out of later upgrades"),
+        ("argocd.argoproj.io/tracking-id", "Argo CD applies it: set Prune=false on it"),
+        ("kustomize.toolkit.fluxcd.io/name", "Flux (mark) applies it"),
+        ("kubectl.kubernetes.io/last-applied-configuration", "it was written by kubectl apply: do not apply its file"),
+    ],
+)
+def test_who_else_applies_it_is_named_with_how_to_end_that(mark: str, said: str) -> None:
+    assert said in adopting(a_running_deployment(**{mark: "mark"})).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"paused": True}, "is paused: resume it first (kubectl rollout resume deployment/web)"),
+        ({"selector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}, "by expressions"),
+        ({"replicas": 5, "status": {"updatedReplicas": 1, "replicas": 4}}, "is rolling out: wait until"),
+        ({"status": {"observedGeneration": 1}}, "is rolling out: wait until"),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "is being deleted"),
+        ({"pod": a_pod("stray", owner="other-h1")}, "also matches pods that are not its own (stray): change their"),
+        ({"labels": {"shoal.dev/fleet": "f"}}, "it belongs to Shoal already (a revision of an App): delete that App"),
+        ({"annotations": {"shoal.dev/adopted": '{"app":"a/b/c"}'}, "labels": {"shoal.dev/fleet": "f"}}, "(App a/b/c)"),
+    ],
+)
+def test_what_cannot_be_adopted_is_refused_with_the_fix(change: Obj, said: str) -> None:
+    deployment = a_running_deployment()
+    for name, value in change.items():
+        if name in ("labels", "annotations"):
+            deployment["metadata"][name] |= value
+        elif name == "deletionTimestamp":
+            deployment["metadata"][name] = value
+        elif name == "status":
+            deployment["status"] |= value
+        elif name != "pod":
+            deployment["spec"][name] = value
+    with pytest.raises(NotAdoptable) as refused:
+        adopting(deployment, pods=[a_pod(), *([change["pod"]] if "pod" in change else [])])
+    assert said in str(refused.value)
+
+
+def test_adopting_again_for_the_same_app_writes_the_same() -> None:
+    first = adopting(a_running_deployment())
+    again = a_running_deployment(**{"shoal.dev/adopted": '{"app":"demo/production/web"}'})
+    again["metadata"]["labels"] |= {"shoal.dev/fleet": "f", "app.kubernetes.io/managed-by": "krane"}
+    second = adopting(again)
+    assert second.document == first.document
+    assert "App demo/production/web has adopted it already; applied again, this changes nothing" in second.notes
