@@ -39,6 +39,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "config pki",
         # the components of a cluster, the credentials of their clients, and certificates of running processes
         "certificates components credentials",
+        "sandboxes",  # the runtime that isolates pods
         # parts of a running cluster: embedded components, credential reload, runtimes, simulated nodes
         "embedded reload runtimes simulated",
         # the processes of the fleet; clusters that join it; nodes on this machine

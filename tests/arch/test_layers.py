@@ -31,7 +31,7 @@ AMBIENT = {
 AMBIENT_MODULES = ("random.", "secrets.")
 MAY_BE_AMBIENT = {"shoal.base.clock", "shoal.base.ids"}
 # Programs of their own, which import nothing of ours: one runs beside each container.
-PROGRAMS = ("shoal.node.runtime.process.shim.",)
+PROGRAMS = ("shoal.node.runtime.process.shim.", "shoal.node.runtime.sandbox.helper.")
 
 
 def is_pure(module: Module) -> bool:

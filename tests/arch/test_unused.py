@@ -39,6 +39,7 @@ CALLED_FROM_OUTSIDE = {
     f"{_VERSIONS}.r0018_gateway_rollouts.upgrade": "alembic",
     "shoal.app.pod_forks.MODULES": "the fork server of pods, which is told this module",
     "shoal.app.pod_forks.PACKAGES": "the fork server of pods, which is told this module",
+    "shoal.node.runtime.sandbox.helper.boot.main": "the process of the helper of sandboxes",
     "shoal.base.clock.FakeClock": "stands beside the clock that it replaces; CONTRIBUTING gives it to all tests",
 }
 

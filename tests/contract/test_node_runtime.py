@@ -38,6 +38,7 @@ from shoal.node.runtime.model import (
 )
 from shoal.testing import podman
 from shoal.testing.processes import ProcessMachine
+from shoal.testing.sandboxes import SandboxMachine
 from shoal.testing.simulated_runtime import Machine, SimulatedConfig, SimulatedRuntime
 from shoal.testing.waiting import eventually
 
@@ -99,8 +100,8 @@ class ProcessHarness:
     missing_image = "missing:1"
 
     def __init__(self, folder: Path) -> None:
-        self.clock = RealClock()
-        self._machine = ProcessMachine(folder / "node", registry=folder / "networks")
+        self.clock: Clock = RealClock()
+        self._machine: SandboxMachine | ProcessMachine = ProcessMachine(folder / "node", registry=folder / "networks")
 
     def open(self) -> Runtime:
         return self._machine.runtime()
@@ -126,6 +127,17 @@ while True:
     while data := connection.recv(65536):
         connection.sendall(data)
 """
+
+
+class SandboxHarness(ProcessHarness):
+    """Real processes in sandboxes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock: Clock = RealClock()
+        self._machine: SandboxMachine | ProcessMachine = SandboxMachine(folder / "node")
+
+    def script(self, text: str) -> tuple[str, ...]:
+        return ("sh", "-c", _AS_A_CHILD, text)
 
 
 class DockerHarness:
@@ -161,8 +173,8 @@ class DockerHarness:
 
 # A container's first process is not ended by signals that it does not handle, so it passes them on.
 _AS_A_CHILD = """
-sh -c "$0" & child=$!
 trap 'kill -TERM $child 2>/dev/null' TERM
+sh -c "$0" & child=$!
 while :; do
   wait $child; code=$?
   kill -0 $child 2>/dev/null || exit $code
@@ -172,6 +184,7 @@ done
 HARNESSES: dict[str, Callable[[Path], Harness]] = {
     "docker": DockerHarness,
     "process": ProcessHarness,
+    "sandbox": SandboxHarness,
     "simulated": SimulatedHarness,
 }
 
@@ -214,13 +227,16 @@ class Node:
 async def a_node(harness: Harness) -> AsyncIterator[Node]:
     runtime = harness.open()
     await runtime.open()
+    open_ones = [runtime]
     try:
         uid = f"uid-{next(_uids)}"
         sandbox = await runtime.create_sandbox(SandboxSpec(pod_uid=uid, namespace="default", name="p"))
-        yield Node(harness, runtime, sandbox)
-        await runtime.remove_sandbox(sandbox.id)
+        node = Node(harness, runtime, sandbox)
+        yield node
+        open_ones[:] = [node.runtime]  # a test may have opened another one
+        await node.runtime.remove_sandbox(sandbox.id)
     finally:
-        await runtime.close()
+        await open_ones[0].close()
         await harness.halt()
 
 
@@ -332,7 +348,8 @@ async def test_a_program_that_does_not_exist_is_a_start_error(harness: Harness) 
 
 async def test_stop_sends_the_signal_and_waits_for_the_exit(harness: Harness) -> None:
     async with a_node(harness) as node:
-        container = await node.run("sleep 1000")
+        container = await node.run("echo begun; sleep 1000")
+        await eventually(lambda: node.log(container))
         found = await node.runtime.stop(container.id, grace_s=30)
         assert (found.phase, found.exit_code) == (ContainerPhase.EXITED, 143)
         again = await node.runtime.stop(container.id, grace_s=30)

@@ -28,7 +28,7 @@ from shoal.app.connect import Connect, in_process, over_network
 from shoal.app.credentials import ensure_admin
 from shoal.app.health import health_app
 from shoal.app.pki import Pki, changing, server_context, service_account_keys
-from shoal.app.processes import hand_over_often, say_ready
+from shoal.app.processes import hand_over_often, say_ready, say_runtime
 from shoal.app.reload import as_credentials, follow_credentials
 from shoal.base.clock import Clock, RealClock
 from shoal.base.files import write_private
@@ -57,7 +57,18 @@ async def run_cluster(config: ClusterConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if config.runs_nodes:
+        await _say_runtime(config)
     await run_until(stop, config, lambda: say_ready(config.server or config.url))
+
+
+async def _say_runtime(config: ClusterConfig) -> None:
+    """The first line on standard error: how pods run here, and why."""
+    from shoal.app.runtimes import check_engine
+    from shoal.app.sandboxes import runtime_line
+
+    await check_engine(config, RealClock())
+    say_runtime(await runtime_line(config.runtime, RealClock()))
 
 
 async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callable[[], None]) -> None:
@@ -201,6 +212,11 @@ def _network(config: ClusterConfig) -> Network | None:
     return claim_network(config.dir)
 
 
+def _service_cidr(config: ClusterConfig, network: Network | None) -> str:
+    """Where pods have no network of their own, addresses of Services are those of the machine."""
+    return config.service_cidr if network is None or config.runtime == "sandbox" else network.service_cidr
+
+
 def identity_of(folder: Path, ids: Ids) -> str:
     """The identity of this process in leader elections. The directory's lock allows one process per directory, so after
     a crash it can resume its own lease at once instead of waiting until it expires. The identity covers the path of
@@ -218,7 +234,8 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
     keeper = CertificateKeeper(config.pki_dir, clock=clock, metrics=metrics)
     network = _network(config)
     # pods reach it as the Service `kubernetes`, by the first address of whichever range Services have here
-    own = () if network is None else (str(ipaddress.ip_network(network.service_cidr)[1]),)
+    service_cidr = _service_cidr(config, network)
+    own = (str(ipaddress.ip_network(service_cidr)[1]),)
     hosts = (*config.certificate_hosts, *own)
     tls = keeper.keep_context(
         "server",
@@ -249,7 +266,7 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
         clock=clock,
         ids=ids,
         config=ServerConfig(
-            service_cidr=config.service_cidr if network is None else network.service_cidr,
+            service_cidr=service_cidr,
             nodes=NodesConfig(
                 ca=pki.ca_cert,
                 certificate=kubelet_client.cert,

@@ -43,7 +43,7 @@ SERVICE_CIDR = "10.96.0.0/16"
 COMPONENTS = ("apiserver", "scheduler", "controllers", "nodes")
 AVAILABLE_COMPONENTS = ("apiserver", "scheduler", "controllers", "nodes")
 _STORE_FIX = "use sqlite:///PATH, postgresql://USER@HOST/DATABASE or memory://"
-RUNTIMES = ("process", "docker", "simulated")
+RUNTIMES = ("process", "sandbox", "docker", "simulated")
 HTTP2 = ("auto", "on", "off")
 
 
@@ -251,7 +251,7 @@ class ClusterOptions:
     store: str = setting("", doc="sqlite:///PATH, postgresql://USER@HOST/DATABASE or memory://; default SQLite in dir")
     nodes: int | None = setting(None, doc="number of nodes; default 1, or 0 for an additional server of a cluster")
     node: NodeSettings = setting(NodeSettings(), doc="labels, taints and capacity of the nodes of this process")
-    runtime: str = setting("", doc="how pods run: process (the default), docker or simulated")
+    runtime: str = setting("", doc="how pods run: process (the default), sandbox, docker or simulated")
     docker_socket: str = setting("", doc="container engine socket, for runtime docker")
     pause_image: str = setting("", doc="image of the pause container, for runtime docker; default: Shoal builds one")
     events: str = setting("", doc="redis://HOST:PORT through which servers that share a store notify each other")
@@ -334,10 +334,10 @@ def refuse_what_is_not_built(options: ClusterOptions) -> None:
 def _check_service_cidr(options: ClusterOptions) -> None:
     """Services on nodes of this machine have loopback addresses, which the machine's proxy can listen on."""
     nodes = "nodes" in options.components and (not options.credentials if options.nodes is None else options.nodes > 0)
-    if options.service_cidr and nodes and options.runtime != "simulated":
+    if options.service_cidr and nodes and options.runtime not in ("simulated", "sandbox"):
         raise ConfigError(
             f"service_cidr is {options.service_cidr!r}: nodes on this machine use a loopback range of their own; "
-            "leave it out, or use --runtime simulated or --nodes 0"
+            "leave it out, or use --runtime sandbox, --runtime simulated or --nodes 0"
         )
 
 

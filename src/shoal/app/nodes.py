@@ -15,6 +15,7 @@ from shoal.app.config import ClusterOptions, checked_config
 from shoal.app.connect import NODE
 from shoal.app.pki import kubelet_context
 from shoal.app.runtimes import LocalRuntimes, root_of, runtimes_of
+from shoal.app.sandboxes import helper_folder
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.ids import Ids
@@ -61,11 +62,11 @@ class NodeDeps:
 
 
 def local_nodes(deps: ComponentDeps, shared: NodeDeps, count: int) -> list[Component]:
-    """The agents of ``count`` nodes and one proxy that makes Services work on all of them."""
+    """The agents of ``count`` nodes, and one proxy that makes Services work on all of them if the runtime needs it."""
     names = node_names(count)
     addresses = tuple(shared.network.node_address(name) for name in names)
     nodes = [_node(deps, shared, name, address) for name, address in zip(names, addresses, strict=True)]
-    return [*nodes, _proxy(deps, shared, addresses)]
+    return [*nodes, _proxy(deps, shared, addresses)] if shared.runtimes.service_proxy else nodes
 
 
 async def end_pods(deps: ComponentDeps, shared: NodeDeps, count: int) -> None:
@@ -81,13 +82,15 @@ async def _end_containers(deps: ComponentDeps, shared: NodeDeps, count: int) -> 
     try:
         async with within(deps.clock, _ALL_ENDED_S):
             await asyncio.gather(*(_end(each, sandboxes=shared.runtimes.sandboxes_run) for each in runtimes))
+            await shared.runtimes.end(deps.clock)
     except (RuntimeFailure, TimeoutError) as error:
         log.warning("stopping containers failed; some may still run", error=error)
 
 
 async def end_left_pods(folder: Path, *, clock: Clock) -> None:
     """End the containers of a cluster that was killed. Its directory must be locked, or nobody may start it."""
-    config = checked_config(ClusterOptions(dir=folder))
+    runtime = "sandbox" if helper_folder(folder).is_dir() else "process"
+    config = checked_config(ClusterOptions(dir=folder, runtime=runtime))
     network = claim_network(folder)
     shared = NodeDeps(folder, network, CertificateKeeper(config.pki_dir, clock=clock, metrics=Metrics()),
                       runtimes_of(config, network))  # fmt: skip

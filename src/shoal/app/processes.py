@@ -32,6 +32,11 @@ def say_ready(url: str = "") -> None:
             notifying.sendto(b"READY=1", f"\0{address[1:]}" if address.startswith("@") else address)
 
 
+def say_runtime(line: str) -> None:
+    """How pods run: the first line on standard error, so that `ready` stays the first one on standard output."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def hand_over_often() -> None:
     """Threads and the event loop hand the interpreter to each other ten times as often as by default."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)

@@ -19,7 +19,9 @@ from shoal.node.forks.client import NO_FORKS, ForkClient
 from shoal.node.runtime.process.addresses import PodAddresses, claim_network
 from shoal.node.runtime.process.config import ProcessConfig
 from shoal.node.runtime.process.images import load_table
+from shoal.node.runtime.process.isolation import SharedMachine
 from shoal.node.runtime.process.runtime import ProcessRuntime, ProcessRuntimeDeps
+from shoal.node.runtime.process.table_images import TableImages
 
 
 class ProcessMachine:
@@ -35,9 +37,10 @@ class ProcessMachine:
 
     def runtime(self, **config: Any) -> ProcessRuntime:
         """A runtime with the sandboxes and containers of earlier runtimes."""
-        around = ProcessRuntimeDeps(clock=RealClock(), new_id=Ids().new_uid, environ=os.environ, forks=self._forks)
-        addresses = PodAddresses(self.network, self._node)
-        return ProcessRuntime(replace(self._config, **config), load_table(), addresses, around)
+        around = ProcessRuntimeDeps(clock=RealClock(), new_id=Ids().new_uid)
+        addresses, own = PodAddresses(self.network, self._node), replace(self._config, **config)
+        isolation = SharedMachine(own, os.environ, around.host_address, forks=self._forks)
+        return ProcessRuntime(own, TableImages(load_table()), addresses, isolation, around)
 
     async def halt(self) -> None:
         """End and remove all sandboxes."""

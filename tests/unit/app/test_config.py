@@ -80,7 +80,7 @@ def test_the_long_form_of_a_store_url_means_the_same_store() -> None:
         ({"docker_socket": "/run/d.sock"}, "docker_socket is '/run/d.sock': it needs --runtime docker"),
         ({"pause_image": "p", "runtime": "process"}, "pause_image is 'p': it needs --runtime docker"),
         ({"runtime": "docker", "docker_socket": "tcp://h"}, "docker_socket is 'tcp://h': use /PATH or unix:///PATH"),
-        ({"runtime": "magic"}, "runtime is 'magic': choose from process, docker, simulated"),
+        ({"runtime": "magic"}, "runtime is 'magic': choose from process, sandbox, docker, simulated"),
         ({"events": "redis://me:hunter2@r"}, r"events is 'redis://me:\*\*\*@r': only servers that share a store"),
         ({"credentials": "/nowhere"}, "credentials is '/nowhere': it has no pki/ca.crt"),
         ({"server": "https://x"}, "server and kubeconfig are only for a process without an API server"),

@@ -63,8 +63,8 @@ def start(
     runtime: Annotated[
         str | None,
         typer.Option(
-            help="how pods run: process (on this machine; the default), docker (Docker or podman containers) or "
-            "simulated"
+            help="how pods run: process (on this machine; the default), sandbox (isolated on this machine), docker "
+            "(Docker or podman containers) or simulated"
         ),
     ] = None,
     docker_socket: Annotated[

@@ -89,6 +89,7 @@ def examine(state: Path) -> Iterator[Finding]:
     yield _port()
     yield _open_files()
     yield _isolation()
+    yield _sandboxes()
     yield from state_checks(state, RealClock().now())
     yield envoy_check()
 
@@ -152,6 +153,16 @@ def _open_files() -> Finding:
     if soft == resource.RLIM_INFINITY or soft >= _FEWEST_FILES:
         return Finding("open files", FindingVerdict.OK, "unlimited" if soft == resource.RLIM_INFINITY else str(soft))
     return Finding("open files", FindingVerdict.WARNING, str(soft), f"run: ulimit -n {_FEWEST_FILES}")
+
+
+def _sandboxes() -> Finding:
+    """Whether `--runtime sandbox` works here; it is tried."""
+    from shoal.app.sandboxes import try_sandboxes
+
+    answer = asyncio.run(try_sandboxes(RealClock()))
+    if answer.works:
+        return Finding("sandboxes", FindingVerdict.OK, answer.text)
+    return Finding("sandboxes", FindingVerdict.WARNING, answer.text, answer.fix)
 
 
 def _isolation() -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from shoal.kube import quantity
 from shoal.kube.objects import Obj
@@ -14,17 +15,20 @@ from shoal.node.runtime.model import (
     ContainerResources,
     ContainerSpec,
     Image,
+    MemoryVolume,
     Mount,
     PortMapping,
     SandboxSpec,
     Security,
 )
+from shoal.node.volumes.service import volume_folder
 
 
 def sandbox_spec(pod: Obj, attempt: int, directory: str, *, dns_servers: tuple[str, ...], domain: str) -> SandboxSpec:
     """The sandbox that a pod's containers share."""
     about, spec = pod["metadata"], pod["spec"]
     servers, searches, options = _dns(about["namespace"], spec, dns_servers, domain)
+    security = spec.get("securityContext") or {}
     return SandboxSpec(
         pod_uid=about["uid"],
         namespace=about["namespace"],
@@ -32,15 +36,30 @@ def sandbox_spec(pod: Obj, attempt: int, directory: str, *, dns_servers: tuple[s
         attempt=attempt,
         hostname=hostname_of(pod),
         host_network=bool(spec.get("hostNetwork")),
+        host_pid=bool(spec.get("hostPID")),
+        host_ipc=bool(spec.get("hostIPC")),
         ports=_ports(spec),
         directory=directory,
         dns_servers=servers,
         dns_searches=searches,
         dns_options=options,
-        sysctls={each["name"]: each["value"] for each in (spec.get("securityContext") or {}).get("sysctls") or ()},
+        sysctls={each["name"]: each["value"] for each in security.get("sysctls") or ()},
+        memory_volumes=_memory_volumes(spec, security.get("fsGroup"), directory),
         labels=dict(about.get("labels") or {}),
         annotations=dict(about.get("annotations") or {}),
     )
+
+
+def _memory_volumes(spec: Obj, group: int | None, directory: str) -> tuple[MemoryVolume, ...]:
+    found = []
+    for volume in spec.get("volumes") or ():
+        empty = volume.get("emptyDir") or {}
+        if empty.get("medium") == "Memory":
+            limit = empty.get("sizeLimit")
+            size = quantity.parse(str(limit)).value() if limit is not None else 0
+            path = volume_folder(Path(directory), volume["name"])
+            found.append(MemoryVolume(path=str(path), size_bytes=size, group=group))
+    return tuple(found)
 
 
 def hostname_of(pod: Obj) -> str:

@@ -111,6 +111,25 @@ class PortMapping:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryVolume:
+    """A volume in memory, which the containers of a pod share. The agent has made a folder at ``path``, which is the
+    ``host_path`` (or ``within``) of its mounts; a runtime that cannot isolate pods uses the folder."""
+
+    path: str
+    size_bytes: int = 0  # 0: no limit of its own
+    group: int | None = None  # fsGroup
+
+    def options(self, ids: int) -> dict[str, str]:
+        """Of the tmpfs. ``ids``: how many groups there are."""
+        found = {"mode": "0777"}
+        if self.group is not None and self.group < ids:
+            found = {"mode": "02777", "gid": str(self.group)}
+        if self.size_bytes:
+            found["size"] = str(self.size_bytes)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
     """What a pod's containers share. (pod_uid, attempt) is unique: creating it again returns the existing sandbox."""
 
@@ -120,12 +139,15 @@ class SandboxSpec:
     attempt: int = 0  # counts the sandboxes of one pod
     hostname: str = ""
     host_network: bool = False  # the pod's address is the node's
+    host_pid: bool = False  # it sees the processes of the machine
+    host_ipc: bool = False
     ports: tuple[PortMapping, ...] = ()
     directory: str = ""  # of the pod, made by the agent; lives as long as the pod
     dns_servers: tuple[str, ...] = ()
     dns_searches: tuple[str, ...] = ()
     dns_options: tuple[str, ...] = ()
     sysctls: Mapping[str, str] = field(default_factory=dict)
+    memory_volumes: tuple[MemoryVolume, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 

@@ -87,7 +87,7 @@ class Volumes:
 
     async def _prepare(self, pod: Obj, volume: Obj, sources: EnvironmentSources) -> Prepared:
         name = volume["name"]
-        place = self.folder(pod["metadata"]["uid"]) / "volumes" / name
+        place = volume_folder(self.folder(pod["metadata"]["uid"]), name)
         try:
             if is_made_of_objects(volume):
                 return await self._from_objects(pod, volume, place, sources)
@@ -166,6 +166,11 @@ class Volumes:
         return self.folder(uid) / "containers" / container / f"{attempt}.termination-log"
 
 
+def volume_folder(pod: Path, name: str) -> Path:
+    """The folder of a volume below that of its pod."""
+    return pod / "volumes" / name
+
+
 def references_of(pod: Obj) -> set[ObjectReference]:
     """The objects that the pod's volumes refer to."""
     namespace = pod["metadata"]["namespace"]
@@ -186,6 +191,7 @@ def _empty(place: Path, group: int | None) -> Path:
         place.chmod(0o777)
         if group is not None:
             files.set_group(place, group)
+            place.chmod(0o2777)  # what is made in it belongs to the group too
     return place
 
 

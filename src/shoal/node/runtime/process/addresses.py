@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from shoal.base.files import create_private, link_to, make_private_dirs, own_private_dir, write_private
 from shoal.errors import ConfigError
@@ -65,6 +66,9 @@ class Network:
             if self._owner(f"pods-{block}") is None and self._take(f"pods-{block}", node):
                 return block
         raise CreateFailure(f"no free pod address in {self.pod_cidr}")
+
+    def pod_address(self, block: int, host: int) -> str:
+        return f"127.{self.number}.{block}.{host}"
 
     def _owner(self, name: str) -> str | None:
         try:
@@ -157,10 +161,20 @@ def _busy_numbers() -> set[int]:
     return found
 
 
+class Blocks(Protocol):
+    """The addresses of a cluster's pods, in blocks that nodes take."""
+
+    def blocks(self, node: str) -> list[int]: ...
+
+    def take_block(self, node: str) -> int: ...
+
+    def pod_address(self, block: int, host: int) -> str: ...
+
+
 class PodAddresses:
     """The pod addresses of one node. The address released longest ago is reused first."""
 
-    def __init__(self, network: Network, node: str) -> None:
+    def __init__(self, network: Blocks, node: str) -> None:
         self._network = network
         self._node = node
         self._blocks: list[int] = []
@@ -179,7 +193,7 @@ class PodAddresses:
         for step in range(size):
             at = (self._next + step) % size
             block, host = self._blocks[at // len(_HOSTS)], _HOSTS[at % len(_HOSTS)]
-            address = f"127.{self._network.number}.{block}.{host}"
+            address = self._network.pod_address(block, host)
             if address not in self._used:
                 self._used.add(address)
                 self._next = at + 1

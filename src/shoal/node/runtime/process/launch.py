@@ -153,6 +153,15 @@ def prepare(
     return notices
 
 
+def limits_of(resources: ContainerResources) -> dict[str, int]:
+    """What a shim keeps a container within; 0 means no limit."""
+    return {
+        "memory": resources.memory_limit_bytes,
+        "cpu_limit_milli": resources.cpu_limit_milli,
+        "cpu_request_milli": resources.cpu_request_milli,
+    }
+
+
 def change_memory_limit(folder: Path, resources: ContainerResources) -> None:
     """Change the limit of a container that was not started yet."""
     made = marshal.loads((folder / "config").read_bytes())  # noqa: S302 - written by our own user
@@ -278,8 +287,8 @@ class ShimStart:
 
     shim_pid: int
     ok: bool
-    child: bool
     message: str = ""
+    child: bool = True  # of this process, which has to reap it
 
 
 def _executed(folder: Path, files: Sequence[int]) -> int:
@@ -315,6 +324,11 @@ async def _spawn(folder: Path, forks: ForkClient) -> tuple[int, int, bool]:
 async def start_shim(folder: Path, forks: ForkClient = NO_FORKS) -> ShimStart:
     """Start the shim of a container, forked where that is possible, and wait for its result."""
     pid, ours, child = await _spawn(folder, forks)
+    return await result_of(pid, ours, folder, child=child)
+
+
+async def result_of(pid: int, ours: int, folder: Path, *, child: bool = True) -> ShimStart:
+    """Read the result of a start from the shim's pipe, and close it."""
     answer = b""
     try:
         while True:
@@ -327,9 +341,9 @@ async def start_shim(folder: Path, forks: ForkClient = NO_FORKS) -> ShimStart:
         os.close(ours)
     word, _, rest = answer.decode(errors="replace").partition(" ")
     if word == "started":
-        return ShimStart(pid, True, child)
+        return ShimStart(pid, True, child=child)
     message = rest.partition(" ")[2] or _last_line(folder / "shim.err") or "the container's shim exited at once"
-    return ShimStart(pid, False, child, message)
+    return ShimStart(pid, False, message, child=child)
 
 
 def _last_line(path: Path) -> str:

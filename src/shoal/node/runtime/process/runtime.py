@@ -1,4 +1,5 @@
-"""The runtime with processes of this machine as containers; ``shoal.node.runtime.model`` specifies each call.
+"""The runtime with processes of this machine as containers; ``shoal.node.runtime.model`` specifies each call. How
+they are isolated is up to its ``Isolation``.
 
 The state is on disk and in the processes; ``open`` loads it into memory. The exit of a container is noticed through a
 pidfd of its shim, and at the latest by the check of all containers every few seconds.
@@ -8,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal as signals
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,8 +21,6 @@ from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.supervision import SupervisedLoops
 from shoal.base.tasks import OwnedTasks
-from shoal.node.forks.client import NO_FORKS, ForkClient
-from shoal.node.runtime.connections import SocketConnection
 from shoal.node.runtime.model import (
     Container,
     ContainerPhase,
@@ -53,21 +51,19 @@ from shoal.node.runtime.process import launch, records, usage
 from shoal.node.runtime.process.addresses import PodAddresses
 from shoal.node.runtime.process.config import ProcessConfig
 from shoal.node.runtime.process.fds import ask
-from shoal.node.runtime.process.hostports import HostPorts
-from shoal.node.runtime.process.images import ImageTable
+from shoal.node.runtime.process.isolation import Isolation, RunningContainer
 from shoal.node.runtime.process.logs import read_log
 from shoal.node.runtime.process.session import open_attach, open_exec
 from shoal.node.runtime.process.shim import processes
-from shoal.node.runtime.process.sockets import listening_address, ports_on_all_addresses
+from shoal.node.runtime.process.table_images import ImageSource
 from shoal.node.runtime.process.watches import Watches
 from shoal.node.runtime.streams import EventStreams
 
 log = get_logger("node.process")
 
-_IMAGES = 500
 _KILLED = 137
 _KILL_S = 10.0  # for a shim to kill its container; after that the shim is killed too
-_NEW_S = 60.0  # how long after its start the listening sockets of a container are checked
+_NEW_S = 60.0  # how long after its start a container is looked at by its isolation
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -80,7 +76,6 @@ class _Entry:
     container: Container
     exited: asyncio.Event = field(default_factory=asyncio.Event)
     shim: records.ProcessIdentity | None = None
-    warned_ports: set[int] = field(default_factory=set)  # ports for which a warning was sent
     cpu_ns: int = 0
     starting: asyncio.Task[None] | None = None
 
@@ -91,32 +86,33 @@ class ProcessRuntimeDeps:
 
     clock: Clock
     new_id: Callable[[], str]
-    environ: Mapping[str, str]
     host_address: str = "127.0.0.1"  # of the node, and of pods on the host's network
-    forks: ForkClient = NO_FORKS  # what forks shims and programs of ours
 
 
 class ProcessRuntime:
     """Runs containers as processes."""
 
     def __init__(
-        self, config: ProcessConfig, images: ImageTable, addresses: PodAddresses, deps: ProcessRuntimeDeps
+        self,
+        config: ProcessConfig,
+        images: ImageSource,
+        addresses: PodAddresses,
+        isolation: Isolation,
+        deps: ProcessRuntimeDeps,
     ) -> None:
         self._config = config
         self._images = images
         self._addresses = addresses
+        self._isolation = isolation
         self._deps = deps
         self._clock = deps.clock
         self._sandboxes: dict[str, records.KeptSandbox] = {}
         self._containers: dict[str, _Entry] = {}
         self._watches = Watches(self._shim_ended)
-        self._used_images: dict[str, Image] = {}  # images used so far; the table has more
         self._events = EventStreams()
         self._closing = asyncio.Event()
         self._loops = SupervisedLoops(deps.clock)
         self._launches = OwnedTasks()
-        self._namespaces = ""
-        self._host_ports = HostPorts(deps.host_address)
 
     # the runtime itself
 
@@ -124,11 +120,9 @@ class ProcessRuntime:
         try:
             for folder in (self._config.sandboxes, self._config.containers):
                 folder.mkdir(parents=True, exist_ok=True, mode=0o711)
-            self._namespaces = await launch.find_namespaces(self._config)
         except OSError as error:
             raise RuntimeFailure(f"the node's folder {self._config.root} cannot be used: {error}") from error
-        if gap := launch.isolation_gap(self._namespaces):
-            log.warning("the isolation of pods is incomplete", reason=gap.what, fix=gap.fix)
+        await self._isolation.open(self._shims_of)
         self._closing = asyncio.Event()
         boot = processes.boot_id()
         self._sandboxes.clear()
@@ -139,9 +133,9 @@ class ProcessRuntime:
         used = (address for kept in self._sandboxes.values() for address in kept.sandbox.addresses)
         self._addresses.open(address for address in used if address != self._deps.host_address)
         await self._load_containers()
-        for kept in self._sandboxes.values():
-            if kept.sandbox.ready:
-                await self._host_ports.open(kept.sandbox, kept.spec.ports, strict=False)
+        for kept in tuple(self._sandboxes.values()):
+            if kept.sandbox.ready and not await self._isolation.restore(launch.Pod(kept.sandbox, kept.spec)):
+                self._lose(kept)
         self._loops.start("process/check", self._check_periodically)
 
     async def _load_containers(self) -> None:
@@ -150,7 +144,7 @@ class ProcessRuntime:
             kept = records.load_container(folder)
             if kept is None or kept.container.sandbox_id not in self._sandboxes:
                 _kill_all(usage.stragglers(folder.name) if records.shim_of(folder) is not None else [])
-                shutil.rmtree(folder, ignore_errors=True)
+                await self._isolation.remove(folder)
                 continue
             while records.being_started(folder):
                 await self._clock.sleep(0.01)
@@ -163,7 +157,7 @@ class ProcessRuntime:
     async def close(self) -> None:
         self._closing.set()
         await self._loops.stop()
-        await self._host_ports.close_all()
+        await self._isolation.close()
         await self._settled(*self._containers.values())
         self._watches.close()
         self._events.close()
@@ -172,7 +166,7 @@ class ProcessRuntime:
         machine, config = os.uname(), self._config
         disk = os.statvfs(config.root)
         return RuntimeInfo(
-            name="process", version=shoal.__version__, os_image=_os_image(), kernel=machine.release,
+            name=self._isolation.name, version=shoal.__version__, os_image=_os_image(), kernel=machine.release,
             architecture=_ARCHITECTURES.get(machine.machine, machine.machine),
             cpu_milli=config.cpu_milli or 1000 * len(os.sched_getaffinity(0)),
             memory_bytes=config.memory_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
@@ -182,17 +176,10 @@ class ProcessRuntime:
     # images
 
     async def image(self, reference: str) -> Image | None:
-        found = self._images.find(reference)
-        return self._used(found) if found is not None else None
+        return await self._images.image(reference)
 
     async def images(self) -> tuple[Image, ...]:
-        return tuple(self._used_images.values())
-
-    def _used(self, image: Image) -> Image:
-        self._used_images.setdefault(image.id, image)
-        if len(self._used_images) > _IMAGES:
-            del self._used_images[next(iter(self._used_images))]
-        return image
+        return await self._images.images()
 
     async def pull(
         self,
@@ -202,13 +189,10 @@ class ProcessRuntime:
         progress: Callable[[PullProgress], None] = lambda _: None,
         command: bool = False,
     ) -> Image:
-        found = self._images.find(reference)
-        if found is None and not command:
-            raise self._images.missing(reference)
-        return self._used(found or self._images.bare(reference))
+        return await self._images.pull(reference, credentials=credentials, progress=progress, command=command)
 
     async def remove_image(self, image_id: str) -> None:
-        self._used_images.pop(image_id, None)
+        await self._images.remove_image(image_id)
 
     # sandboxes
 
@@ -223,11 +207,10 @@ class ProcessRuntime:
             attempt=spec.attempt, ready=True, addresses=(address,), created_at=self._clock.wall_s(),
         )  # fmt: skip
         try:
-            await self._host_ports.open(made, spec.ports, strict=True)
             self._keep(records.KeptSandbox(sandbox=made, spec=spec, boot=processes.boot_id()))
+            await self._isolation.attach(launch.Pod(made, spec))
         except BaseException as error:
-            await self._host_ports.close(made.id)
-            self._give_back(made)
+            self._forget(made)
             if isinstance(error, OSError):
                 raise CreateFailure(f"creating the sandbox failed: {error}") from error
             raise
@@ -236,6 +219,17 @@ class ProcessRuntime:
     def _keep(self, kept: records.KeptSandbox) -> None:
         records.save_sandbox(self._config.sandboxes, kept)
         self._sandboxes[kept.sandbox.id] = kept
+
+    def _forget(self, sandbox: Sandbox) -> None:
+        self._give_back(sandbox)
+        self._sandboxes.pop(sandbox.id, None)
+        (self._config.sandboxes / sandbox.id).unlink(missing_ok=True)
+
+    def _lose(self, kept: records.KeptSandbox) -> None:
+        """The sandbox has ended without a call."""
+        self._give_back(kept.sandbox)
+        self._keep(replace(kept, sandbox=replace(kept.sandbox, ready=False, addresses=())))
+        self._events.publish(RuntimeEvent(kind=RuntimeEventKind.SANDBOX, pod_uid=kept.sandbox.pod_uid))
 
     def _give_back(self, sandbox: Sandbox) -> None:
         for address in sandbox.addresses:
@@ -247,11 +241,9 @@ class ProcessRuntime:
         if kept is None:
             return
         await asyncio.gather(*(self.stop(entry.container.id, grace_s=0) for entry in self._of(sandbox_id)))
-        await self._host_ports.close(sandbox_id)
+        await self._isolation.detach(launch.Pod(kept.sandbox, kept.spec))
         if kept.sandbox.ready:
-            self._give_back(kept.sandbox)
-            self._keep(replace(kept, sandbox=replace(kept.sandbox, ready=False, addresses=())))
-            self._events.publish(RuntimeEvent(kind=RuntimeEventKind.SANDBOX, pod_uid=kept.sandbox.pod_uid))
+            self._lose(kept)
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
         await self.stop_sandbox(sandbox_id)
@@ -262,6 +254,11 @@ class ProcessRuntime:
 
     def _of(self, sandbox_id: str) -> list[_Entry]:
         return [entry for entry in self._containers.values() if entry.container.sandbox_id == sandbox_id]
+
+    def _shims_of(self, sandbox_id: str) -> list[int]:
+        """The shims of its running containers."""
+        running = (entry for entry in self._of(sandbox_id) if entry.container.phase is ContainerPhase.RUNNING)
+        return [entry.shim.pid for entry in running if entry.shim is not None]
 
     # containers
 
@@ -285,13 +282,10 @@ class ProcessRuntime:
         )  # fmt: skip
         try:
             folder.mkdir(mode=0o711)
-            notices = launch.prepare(
-                folder, made.id, spec, launch.Pod(kept.sandbox, kept.spec), self._config, self._deps.environ,
-                self._namespaces,
-            )  # fmt: skip
+            notices = self._isolation.prepare(folder, made.id, spec, launch.Pod(kept.sandbox, kept.spec))
             records.save_container(folder, entry.kept)
         except (OSError, CreateFailure) as error:
-            shutil.rmtree(folder, ignore_errors=True)
+            await self._isolation.remove(folder)
             raise CreateFailure(str(error)) from error
         self._containers[made.id] = entry
         for notice in notices:
@@ -308,8 +302,10 @@ class ProcessRuntime:
         return entry.container
 
     async def _launch(self, entry: _Entry) -> None:
-        started = await launch.start_shim(entry.folder, self._deps.forks)
-        self._watches.add(entry.container.id, started.shim_pid, child=started.child)
+        kept = self._sandboxes[entry.container.sandbox_id]
+        started = await self._isolation.start(entry.folder, launch.Pod(kept.sandbox, kept.spec))
+        if started.shim_pid:
+            self._watches.add(entry.container.id, started.shim_pid, child=started.child)
         self._refresh(entry)
         if not started.ok:
             if entry.container.phase is ContainerPhase.CREATED:  # the shim itself failed
@@ -394,14 +390,14 @@ class ProcessRuntime:
         entry = self._containers.pop(container_id, None)
         if entry is not None:
             (entry.folder / "kept").unlink(missing_ok=True)  # without this file the container does not exist
-            shutil.rmtree(entry.folder, ignore_errors=True)
+            await self._isolation.remove(entry.folder)
 
     async def update(self, container_id: str, resources: ContainerResources) -> None:
         entry = self._entry(container_id)
         if entry.container.phase is ContainerPhase.CREATED:
-            launch.change_memory_limit(entry.folder, resources)
+            self._isolation.change_limits(entry.folder, resources)
         elif entry.container.phase is ContainerPhase.RUNNING:
-            await self._ask(entry, do="limit", memory=resources.memory_limit_bytes)
+            await self._ask(entry, do="limit", resources=launch.limits_of(resources))
 
     async def inspect(self, container_id: str) -> Container:
         return self._entry(container_id).container
@@ -440,7 +436,7 @@ class ProcessRuntime:
         )
 
     async def _check_periodically(self) -> None:
-        """Check all containers, in case an event was missed, and the listening sockets of new ones."""
+        """Check all containers, in case an event was missed, and let the isolation look at new ones."""
         while True:
             await self._clock.sleep(self._config.look_s)
             try:
@@ -448,35 +444,27 @@ class ProcessRuntime:
                 for entry in tuple(self._containers.values()):
                     if entry.container.id not in self._watches:
                         self._refresh(entry)
-                await self._check_ports()
+                await self._look()
             except (OSError, RuntimeFailure) as error:
                 log.warning("listing the containers failed", reason=str(error))
 
-    async def _check_ports(self) -> None:
+    async def _look(self) -> None:
         now = self._clock.wall_s()
-        new = [
-            entry for entry in self._containers.values() if _is_new(entry.container, now) and not self._on_host(entry)
-        ]
-        if not new:
-            return
-        by_shim = {entry.shim.pid: entry for entry in new if entry.shim is not None}
-        for shim, ports in (await ports_on_all_addresses(tuple(by_shim))).items():
-            for port in set(ports) - by_shim[shim].warned_ports:
-                by_shim[shim].warned_ports.add(port)
-                self._warn_of(by_shim[shim], port)
-
-    def _on_host(self, entry: _Entry) -> bool:
-        kept = self._sandboxes.get(entry.container.sandbox_id)
-        return kept is None or kept.spec.host_network
-
-    def _warn_of(self, entry: _Entry, port: int) -> None:
-        kept = self._sandboxes[entry.container.sandbox_id]
-        address = next(iter(kept.sandbox.addresses), "")
-        self._notice(
-            entry, "BindsAllAddresses",
-            f"container {entry.container.name!r} listens on all addresses (0.0.0.0:{port}): no other pod of this "
-            f"machine can use the port {port}, and other machines may reach it; listen on $HOST ({address}) instead",
-        )  # fmt: skip
+        new = []
+        for entry in self._containers.values():
+            kept = self._sandboxes.get(entry.container.sandbox_id)
+            if _is_new(entry.container, now) and entry.shim is not None and kept is not None:
+                pod = launch.Pod(kept.sandbox, kept.spec)
+                new.append(RunningContainer(entry.container.id, entry.container.name, pod, entry.shim.pid))
+        found = await self._isolation.look(new)
+        for notice in found.notices:
+            named = self._containers.get(notice.container_id)
+            if named is not None:
+                self._notice(named, notice.reason, notice.message)
+        for sandbox_id in found.lost:
+            kept = self._sandboxes.get(sandbox_id)
+            if kept is not None and kept.sandbox.ready:
+                self._lose(kept)
 
     # logs, sessions, connections, statistics
 
@@ -498,13 +486,7 @@ class ProcessRuntime:
         kept = self._sandboxes.get(sandbox_id)
         if kept is None or not kept.sandbox.ready:
             raise ConnectionRefusedError(f"the sandbox {sandbox_id} is not ready")
-        address = kept.sandbox.addresses[0]
-        if not kept.spec.host_network:
-            running = (entry for entry in self._of(sandbox_id) if entry.container.phase is ContainerPhase.RUNNING)
-            address = await listening_address(
-                address, port, [entry.shim.pid for entry in running if entry.shim is not None]
-            )
-        return SocketConnection(*await asyncio.open_connection(address, port))
+        return await self._isolation.connect(launch.Pod(kept.sandbox, kept.spec), port)
 
     async def stats(self) -> tuple[ContainerStats, ...]:
         now = self._clock.wall_s()

@@ -37,7 +37,7 @@ def spawn(
     pid = os.fork()
     if pid == 0:
         os.close(failures)
-        _become(config, argv, streams, failed, inside, run or _run)
+        _become(config, argv, streams, failed, inside, run or run_program)
     os.close(failed)
     text = b""
     while piece := os.read(failures, 65536):
@@ -105,7 +105,7 @@ def _confine(config: dict[str, Any], inside: int) -> None:
         system.die_with_parent()
 
 
-def _run(argv: list[str], environment: dict[str, str]) -> NoReturn:
+def run_program(argv: list[str], environment: dict[str, str]) -> NoReturn:
     """Run the program, searched in the ``PATH`` of the container. Not with ``os.execvpe``: it imports modules, which
     may not be readable in the new mount namespace."""
     program, denied = argv[0], None

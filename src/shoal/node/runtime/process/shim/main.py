@@ -107,7 +107,7 @@ class Shim:
         for fd in (*self._outputs, *((self._input,) if self._input >= 0 else ())):
             os.set_blocking(fd, False)
         try:
-            self._pid = spawn(config, config["argv"], streams, run=self._run_forked())
+            self._pid = self._spawn(config["argv"], streams)
         finally:
             for fd in theirs:
                 os.close(fd)
@@ -119,6 +119,21 @@ class Shim:
         self._inherited = processes.private_bytes(os.getpid())
         return forked.run
 
+    # what depends on how containers are isolated
+
+    def _spawn(self, argv: list[str], streams: tuple[int, int, int], inside: int = 0) -> int:
+        return spawn(self._config, argv, streams, inside, run=None if inside else self._run_forked())
+
+    def _watches(self) -> bool:
+        """Whether the container is looked at every second."""
+        return bool(self._memory_limit)
+
+    def _is_out_of_memory(self) -> bool:
+        return self._out_of_memory
+
+    def _change_limits(self, request: dict[str, Any]) -> None:
+        self._memory_limit = request["resources"]["memory"]
+
     # the loop
 
     def _turn(self) -> None:
@@ -127,7 +142,7 @@ class Shim:
         poll = select.poll()
         for fd, (mask, _) in interest.items():
             poll.register(fd, mask)
-        look = self._memory_limit or any(peer.pending for peer in self._peers)
+        look = self._watches() or any(peer.pending for peer in self._peers)
         for fd, _ in poll.poll(_LOOK_MS if look else None):
             interest[fd][1]()
         if look:
@@ -275,7 +290,7 @@ class Shim:
                 _kill(pid)
             peer.answer("ok")
         elif kind == "limit":
-            self._memory_limit = request["memory"]
+            self._change_limits(request)
             peer.answer("ok")
         elif kind == "resize" and self._config["tty"]:
             size = struct.pack("HHHH", request["height"], request["width"], 0, 0)
@@ -294,7 +309,7 @@ class Shim:
 
     def _exec(self, peer: ShimPeer, argv: list[str], streams: tuple[int, int, int]) -> None:
         try:
-            peer.pid = spawn(self._config, argv, streams, inside=self._pid)
+            peer.pid = self._spawn(argv, streams, inside=self._pid)
         except StartError as error:
             peer.answer(f"failed {error.code} {error}")
         else:
@@ -318,7 +333,7 @@ class Shim:
         assert self._status is not None
         code = _code(self._status)
         signal = code - 128 if os.WIFSIGNALED(self._status) else 0
-        reason = "OOMKilled" if self._out_of_memory else "Error" if code else "Completed"
+        reason = "OOMKilled" if self._is_out_of_memory() else "Error" if code else "Completed"
         _write_facts("exit", code=code, signal=signal, reason=reason, at=time.time(), message="")
         until = time.monotonic() + _LAST_OUTPUT_S
         while (late := [peer for peer in self._peers if peer.pending]) and time.monotonic() < until:
@@ -382,16 +397,21 @@ def _say(fd: int, text: str) -> None:
 
 def main(folder: str, forked: Forked | None = None) -> None:
     """Run the container of a folder. The runtime reads the result of the start from file descriptor 3."""
-    os.chdir(folder)
     os.closerange(4, 65536)
     os.set_inheritable(3, False)
+    serve(folder, 3, lambda config: Shim(config, forked))
+
+
+def serve(folder: str, ready: int, make: Callable[[dict[str, Any]], Shim]) -> None:
+    """Run the container of a folder until its exit; the result of the start is written to ``ready``."""
+    os.chdir(folder)
     if os.getsid(0) != os.getpid():
         os.setsid()
     lock = os.open("lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o640)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        _say(3, "failed 128 the container is already being started")
+        _say(ready, "failed 128 the container is already being started")
         return
     system.become_subreaper()
     config_fd = os.open("config", os.O_RDONLY | os.O_CLOEXEC)
@@ -399,4 +419,4 @@ def main(folder: str, forked: Forked | None = None) -> None:
     while piece := os.read(config_fd, _PIECE_BYTES):
         raw += piece
     os.close(config_fd)
-    Shim(marshal.loads(raw), forked).run(3)  # noqa: S302 - written by our own user
+    make(marshal.loads(raw)).run(ready)  # noqa: S302 - written by our own user

@@ -46,24 +46,24 @@ def mount_all(mounts: list[Mount], scratch: str, cover: Cover, hide_disks: bool)
     meanwhile."""
     covered, kept, sources_inside = cover
     ordered = sorted(mounts, key=lambda each: each[1].count("/") if each[1] != "/" else 0)
-    sources = [_opened(source, within) for source, _, _, within in ordered]
+    sources = [open_source(source, within) for source, _, _, within in ordered]
     # What is inside a covered folder is taken before it is covered, if it is the pod's; anything else after that, so
     # that a folder above a covered one brings its cover along.
-    inside = [_allowed(number, covered, sources_inside) for number in sources]
-    sources = [_taken(number) if before else number for number, before in zip(sources, inside, strict=True)]
-    _cover(covered, kept)
-    sources = [number if before else _taken(number) for number, before in zip(sources, inside, strict=True)]
+    inside = [is_own(number, covered, sources_inside) for number in sources]
+    sources = [taken(number) if before else number for number, before in zip(sources, inside, strict=True)]
+    cover_folders(covered, kept)
+    sources = [number if before else taken(number) for number, before in zip(sources, inside, strict=True)]
     os.makedirs(scratch, exist_ok=True)
     if hide_disks:
         _hide_disks()
     own: list[str] = []  # folders in which mount points can be created
-    if any(_nearest(os.path.realpath(target)) == "/" for _, target, _, _ in ordered):
+    if any(nearest(os.path.realpath(target)) == "/" for _, target, _, _ in ordered):
         _new_root(scratch)
         own.append("/")
     for number, (source, target, read_only, _) in zip(sources, ordered, strict=True):
         place = os.path.realpath(target)
         try:
-            _make_room(place, stat.S_ISDIR(os.fstat(number).st_mode), own)
+            make_room(place, stat.S_ISDIR(os.fstat(number).st_mode), own)
             system.place_mount(number, place)
             if read_only:
                 _seal(place)
@@ -75,7 +75,7 @@ def mount_all(mounts: list[Mount], scratch: str, cover: Cover, hide_disks: bool)
         os.close(number)
 
 
-def _opened(source: str, within: str = "") -> int:
+def open_source(source: str, within: str = "") -> int:
     number = os.open(within or source, os.O_PATH | os.O_CLOEXEC)
     if not within:
         return number
@@ -87,7 +87,7 @@ def _opened(source: str, within: str = "") -> int:
         os.close(number)
 
 
-def _allowed(number: int, covered: list[str], sources: list[str]) -> bool:
+def is_own(number: int, covered: list[str], sources: list[str]) -> bool:
     """Whether the source is in a covered folder; raise MountError if it is there and not the pod's."""
     path = os.readlink(f"/proc/self/fd/{number}")
     if not any(is_inside(path, folder) for folder in covered):
@@ -101,15 +101,15 @@ def is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _taken(number: int) -> int:
+def taken(number: int) -> int:
     try:
         return system.take_mount(number)
     finally:
         os.close(number)
 
 
-def _cover(folders: list[str], kept: list[str]) -> None:
-    back = [(path, _taken(_opened(path))) for path in kept]
+def cover_folders(folders: list[str], kept: list[str]) -> None:
+    back = [(path, taken(open_source(path))) for path in kept]
     for folder in folders:
         system.mount("shoal", folder, "tmpfs", options="mode=711,size=1m")
     for path, number in back:
@@ -126,29 +126,29 @@ def _hide_disks() -> None:
         system.mount("/dev/null", disk, flags=system.MS_BIND)
 
 
-def _nearest(path: str) -> str:
+def nearest(path: str) -> str:
     """The path itself or the nearest parent that exists."""
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     return path
 
 
-def _make_room(place: str, folder: bool, own: list[str]) -> None:
-    near = _nearest(place)
+def make_room(place: str, folder: bool, own: list[str]) -> None:
+    near = nearest(place)
     if near != place:
         if not any(near == each or near.startswith(each + "/") for each in own):
-            _mimic(near)
+            mimic(near)
             own.append(near)
         rest = place[len(near) :].lstrip("/")
         own.append(os.path.join(near, rest.partition("/")[0]))
         os.makedirs(place if folder else os.path.dirname(place), exist_ok=True)
         if not folder:
-            _touch(place)
+            touch(place)
     elif os.path.isdir(place) != folder:
         raise NotADirectoryError(20, "not a directory" if folder else "is a directory")
 
 
-def _touch(path: str) -> None:
+def touch(path: str) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
 
 
@@ -160,22 +160,23 @@ def _seal(place: str) -> None:
     system.mount("none", place, flags=system.MS_BIND | system.MS_REMOUNT | system.MS_RDONLY | flags)
 
 
-def _mimic(folder: str) -> None:
+def mimic(folder: str) -> None:
     below = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     mode = stat.S_IMODE(os.fstat(below).st_mode)
     system.mount("shoal", folder, "tmpfs", options=f"mode={mode:o}")
-    _bring_back(f"/proc/self/fd/{below}", folder)
+    bring_back(f"/proc/self/fd/{below}", folder)
     os.close(below)
 
 
 def _new_root(scratch: str) -> None:
     system.mount("shoal", scratch, "tmpfs", options="mode=755")
-    _bring_back("/", scratch)
+    bring_back("/", scratch)
     system.pivot_root(scratch)
 
 
-def _bring_back(source: str, target: str) -> None:
-    names = os.listdir(source)
+def bring_back(source: str, target: str, without: tuple[str, ...] = ()) -> None:
+    """Mount every entry of a folder into another one."""
+    names = [name for name in os.listdir(source) if name not in without]
     if len(names) > _MANY:
         raise OSError(7, f"the folder has more than {_MANY} entries")
     for name in names:
@@ -187,5 +188,5 @@ def _bring_back(source: str, target: str) -> None:
         if stat.S_ISDIR(kind):
             os.mkdir(new)
         else:
-            _touch(new)
+            touch(new)
         system.mount(old, new, flags=system.MS_BIND | system.MS_REC)

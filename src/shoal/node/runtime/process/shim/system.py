@@ -6,8 +6,9 @@ import ctypes
 import os
 import sys
 
-NEWNS, NEWUTS, NEWUSER = 0x00020000, 0x04000000, 0x10000000
-MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
+NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
+MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 1, 32, 4096, 16384, 1 << 18, 1 << 19
 MNT_DETACH = 2
 SIGKILL, SIGCHLD, _SIGNALS = 9, 17, 64
 _SIG_BLOCK, _SIG_SETMASK = 0, 2
@@ -19,6 +20,8 @@ _UNDOING = (2, 16, 17, 19, 21, 22, 27, 38, 39, 40)
 _OPEN_TREE, _MOVE_MOUNT, _OPENAT2 = 428, 429, 437
 _NO_MAGICLINKS, _BENEATH, _RACED = 2, 8, 11  # of openat2: resolve flags; the error if a folder was moved meanwhile
 _TRIES = 100
+_FSOPEN, _FSCONFIG, _FSMOUNT, _MOUNT_SETATTR = 430, 431, 432, 442
+ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC, ATTR_IDMAP = 1, 2, 4, 8, 0x00100000
 _OPEN_TREE_CLONE, _AT_EMPTY_PATH, _AT_RECURSIVE, _MOVE_EMPTY_PATH, _AT_FDCWD = 1, 0x1000, 0x8000, 4, -100
 _LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
 _MAKE_CHAR, _MAKE_BLOCK, _REFER = 1 << 6, 1 << 11, 1 << 13
@@ -72,10 +75,19 @@ def unshare(flags: int) -> None:
 
 def enter(pid: int, *kinds: str) -> None:
     """Enter the namespaces of a process, in this order."""
-    opened = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in kinds]
+    opened = [open_namespace(pid, kind) for kind in kinds]
     for number in opened:
-        _check(_libc.setns(number, 0), "setns")
+        join(number)
         os.close(number)
+
+
+def open_namespace(pid: int | str, kind: str) -> int:
+    return os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def join(number: int) -> None:
+    """Enter the namespace of an open file."""
+    _check(_libc.setns(number, 0), "setns")
 
 
 def set_hostname(name: str) -> None:
@@ -112,6 +124,35 @@ def take_mount(number: int) -> int:
 def place_mount(number: int, target: str) -> None:
     """Mount what ``take_mount`` has taken; it can be placed once."""
     _check(_libc.syscall(_MOVE_MOUNT, number, b"", _AT_FDCWD, target.encode(), _MOVE_EMPTY_PATH), target)
+
+
+def new_mount(kind: str, options: dict[str, str] | None = None, attributes: int = 0) -> int:
+    """A file for a new file system, which is mounted nowhere yet; ``attributes`` are those of ``change_mount``."""
+    opened = _libc.syscall(_FSOPEN, kind.encode(), 1)
+    _check(opened, kind)
+    try:
+        for name, value in (options or {}).items():
+            if value:
+                _check(_libc.syscall(_FSCONFIG, opened, 1, name.encode(), value.encode(), 0), f"{kind}: {name}={value}")
+            else:
+                _check(_libc.syscall(_FSCONFIG, opened, 0, name.encode(), None, 0), f"{kind}: {name}")
+        _check(_libc.syscall(_FSCONFIG, opened, 6, None, None, 0), kind)
+        found: int = _libc.syscall(_FSMOUNT, opened, 1, attributes)
+        _check(found, kind)
+        return found
+    finally:
+        os.close(opened)
+
+
+def change_mount(number: int, attributes: int, *, users: int = -1, whole: bool = True) -> None:
+    """Set attributes of a mount by its file, with those below it if ``whole``. ``users``: a user namespace; the ids of
+    files are then seen as ids of that namespace."""
+    if users >= 0:
+        attributes |= ATTR_IDMAP
+    words = (attributes, 0, 0, max(users, 0))
+    raw = b"".join(each.to_bytes(8, sys.byteorder) for each in words)
+    flags = _AT_EMPTY_PATH | (_AT_RECURSIVE if whole else 0)
+    _check(_libc.syscall(_MOUNT_SETATTR, number, b"", flags, raw, ctypes.c_size_t(len(raw))), "mount_setattr")
 
 
 def pivot_root(folder: str) -> None:

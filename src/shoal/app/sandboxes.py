@@ -1,0 +1,101 @@
+"""Sandboxes on this machine: the runtime of a node, and whether the machine can do it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.base.clock import Clock
+from shoal.base.ids import Ids
+from shoal.node.runtime.model import ContainerSpec, CreateFailure, RuntimeFailure, SandboxSpec, StartFailure
+from shoal.node.runtime.process.addresses import PodAddresses
+from shoal.node.runtime.process.config import ProcessConfig
+from shoal.node.runtime.process.images import ImageTable, load_table
+from shoal.node.runtime.process.runtime import ProcessRuntime, ProcessRuntimeDeps
+from shoal.node.runtime.sandbox.client import end_helper
+from shoal.node.runtime.sandbox.config import SandboxConfig
+from shoal.node.runtime.sandbox.groups import find_groups
+from shoal.node.runtime.sandbox.ids import choose
+from shoal.node.runtime.sandbox.isolation import SandboxDeps, SandboxIsolation
+from shoal.node.runtime.sandbox.network import SandboxNetwork
+from shoal.node.runtime.sandbox.roots import MachineRoots
+
+_FIX = (
+    "allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone=1, on Ubuntu "
+    "kernel.apparmor_restrict_unprivileged_userns=0) on Linux 5.12 or newer, or use --runtime process or docker"
+)
+_TRIAL_S = 20.0
+
+
+def helper_folder(cluster: Path) -> Path:
+    """Where the helper of a cluster's sandboxes works."""
+    return (cluster / "sandbox").absolute()
+
+
+def sandbox_runtime(
+    process: ProcessConfig, config: SandboxConfig, table: ImageTable, *, node: str, address: str, clock: Clock, ids: Ids
+) -> ProcessRuntime:
+    """The runtime of one node."""
+    roots = MachineRoots(table)
+    isolation = SandboxIsolation(process, config, SandboxDeps(clock=clock, environ=dict(os.environ), roots=roots))
+    deps = ProcessRuntimeDeps(clock=clock, new_id=ids.new_uid, host_address=address)
+    return ProcessRuntime(process, roots, PodAddresses(SandboxNetwork(config.helper), node), isolation, deps)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxAnswer:
+    """Whether this machine can run sandboxes, and with what; else why not, and the fix."""
+
+    works: bool
+    text: str
+    fix: str = ""
+
+
+async def try_sandboxes(clock: Clock) -> SandboxAnswer:
+    """Run a container in a sandbox of its own and remove both."""
+    with tempfile.TemporaryDirectory(prefix="shoal-trial-", ignore_cleanup_errors=True) as folder:
+        process = ProcessConfig(root=Path(folder) / "node")
+        config = SandboxConfig(helper=helper_folder(Path(folder)))
+        runtime = sandbox_runtime(
+            process, config, load_table(), node="trial", address="127.0.0.1", clock=clock, ids=Ids()
+        )
+        try:
+            async with asyncio.timeout(_TRIAL_S):
+                await _trial(runtime)
+            users = choose(config.helper, config.ids).shown
+            return SandboxAnswer(True, f"{users}; limits: {find_groups().shown}")
+        except (RuntimeFailure, CreateFailure, StartFailure, OSError, TimeoutError) as failure:
+            return SandboxAnswer(False, str(failure) or "starting a container took too long", _FIX)
+        finally:
+            await end_helper(config.helper, clock=clock)
+
+
+async def _trial(runtime: ProcessRuntime) -> None:
+    await runtime.open()
+    try:
+        sandbox = await runtime.create_sandbox(SandboxSpec(pod_uid="trial", namespace="trial", name="trial"))
+        image = await runtime.pull("busybox")
+        spec = ContainerSpec(name="trial", attempt=0, image=image, image_reference="busybox", command=("true",))
+        made = await runtime.create(sandbox.id, spec)
+        await runtime.start(made.id)
+        await runtime.remove_sandbox(sandbox.id)
+    finally:
+        await runtime.close()
+
+
+async def runtime_line(runtime: str, clock: Clock) -> str:
+    """How pods run and why, for the first line of `cluster start`."""
+    if runtime == "sandbox":
+        answer = await try_sandboxes(clock)
+        if not answer.works:
+            raise RuntimeFailure(f"sandboxes cannot be used on this machine: {answer.text}; {answer.fix}")
+        return f"runtime sandbox: pods have namespaces and a network of their own; {answer.text}"
+    texts = {
+        "process": "pods share this machine's network and processes (--runtime sandbox isolates them)",
+        "docker": "pods are containers of the engine",
+        "simulated": "nothing runs, pods only say so",
+    }
+    return f"runtime {runtime}: {texts[runtime]}"
