@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from shoal.node.runtime.process.addresses import PodAddresses
 from shoal.node.runtime.process.config import ProcessConfig
 from shoal.node.runtime.process.images import ImageTable, load_table
 from shoal.node.runtime.process.runtime import ProcessRuntime, ProcessRuntimeDeps
-from shoal.node.runtime.sandbox.client import end_helper
+from shoal.node.runtime.sandbox.client import end_helper, remove_as_helper
 from shoal.node.runtime.sandbox.config import SandboxConfig
 from shoal.node.runtime.sandbox.groups import find_groups
 from shoal.node.runtime.sandbox.ids import choose
@@ -43,6 +45,22 @@ def sandbox_runtime(
     isolation = SandboxIsolation(process, config, SandboxDeps(clock=clock, environ=dict(os.environ), roots=roots))
     deps = ProcessRuntimeDeps(clock=clock, new_id=ids.new_uid, host_address=address)
     return ProcessRuntime(process, roots, PodAddresses(SandboxNetwork(config.helper), node), isolation, deps)
+
+
+async def end_helper_of(cluster: Path, *, clock: Clock) -> None:
+    """End the helper of a cluster whose pods have ended."""
+    await end_helper(helper_folder(cluster), clock=clock)
+
+
+async def remove_files(cluster: Path, folder: Path, *, clock: Clock) -> None:
+    """Delete a folder in which pods of the cluster have written, also as users that exist in its sandboxes only."""
+    helper = helper_folder(cluster)
+    with suppress(PermissionError):
+        await asyncio.to_thread(shutil.rmtree, folder)
+        return
+    if not helper.is_dir():
+        raise PermissionError(f"{folder} has files of other users: delete it as root")
+    await remove_as_helper(helper, folder, clock=clock)
 
 
 @dataclass(frozen=True, slots=True)

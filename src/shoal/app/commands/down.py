@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -24,13 +25,33 @@ _POLL_S = 0.05
 @app.command()
 def down(
     dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="then delete the state directory, with everything that pods have written")
+    ] = False,
 ) -> None:
     """Stop the processes that `shoal up`, `shoal cluster start` or `shoal control start` runs in a state directory, and
-    pods whose cluster was killed. The state is kept."""
+    pods whose cluster was killed. The state is kept, unless --purge is given."""
     import asyncio
 
-    stopped = asyncio.run(stop_all(directory(dir), clock=RealClock()))
+    state = directory(dir)
+    stopped = asyncio.run(stop_all(state, clock=RealClock()))
     typer.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing is running")
+    if purge:
+        asyncio.run(delete_state(state, clock=RealClock()))
+        typer.echo(f"deleted {state}")
+
+
+async def delete_state(state: Path, *, clock: Clock) -> None:
+    """Delete a state directory in which nothing runs any more. Files of pods may belong to users that only exist in
+    the user namespace of their cluster."""
+    if not any(lock.exists() for lock in locks_of(state)):
+        raise ShoalError(f"{state} is not a state directory of Shoal: nothing was deleted")
+    for cluster in clusters_of(state):
+        if (cluster / "nodes").is_dir():
+            from shoal.app.sandboxes import remove_files
+
+            await remove_files(cluster, cluster / "nodes", clock=clock)
+    shutil.rmtree(state)
 
 
 def locks_of(state: Path) -> list[Path]:
@@ -66,6 +87,11 @@ async def stop_all(state: Path, *, clock: Clock) -> list[str]:
 
             await end_left_pods(cluster, clock=clock)
             stopped.append(f"{count} {'container' if count == 1 else 'containers'} that outlived {cluster.name}")
+        if (pid := holder_of(cluster / "sandbox" / "helper.lock")) and holder_of(cluster / "cluster.lock") is None:
+            from shoal.app.sandboxes import end_helper_of
+
+            await end_helper_of(cluster, clock=clock)
+            stopped.append(f"helper of sandboxes (process {pid})")
     return stopped
 
 

@@ -18,7 +18,7 @@ from shoal.base.deadline import within
 from shoal.base.files import holder_of, make_private_dirs, write_private
 from shoal.base.logs import get_logger
 from shoal.node.runtime.model import RuntimeFailure
-from shoal.node.runtime.sandbox.ids import IdMap
+from shoal.node.runtime.sandbox.ids import IdMap, choose
 from shoal.node.runtime.sandbox.roots import programs
 
 log = get_logger("node.sandbox")
@@ -249,6 +249,20 @@ async def end_helper(folder: Path, *, clock: Clock) -> None:
         log.warning("the helper of sandboxes does not end; killing it", pid=pid)
         with suppress(ProcessLookupError):
             os.kill(pid, 9)
+
+
+async def remove_as_helper(folder: Path, target: Path, *, clock: Clock) -> None:
+    """Delete a folder as the root of the cluster whose helper works in ``folder``; starts one for it."""
+
+    async def nothing(link: HelperLink) -> None:
+        pass
+
+    client = HelperClient(folder, clock=clock, ids=lambda: choose(folder, "auto"), found=nothing)
+    try:
+        await client.ask({"do": "remove", "folder": str(target.absolute())})  # noqa: ASYNC240
+    finally:
+        await client.close()
+        await end_helper(folder, clock=clock)
 
 
 async def _readable(connected: socket.socket) -> None:

@@ -189,9 +189,7 @@ class Layers:
         self._layers, self._user = layers, user
 
     async def image(self, reference: str) -> Image | None:
-        return Image(
-            id="layers", names=(reference,), user=self._user, env=(("FROM", "image"),), working_dir="/srv/dir"
-        )
+        return Image(id="layers", names=(reference,), user=self._user, env=(("FROM", "image"),), working_dir="/srv/dir")
 
     async def images(self) -> tuple[Image, ...]:
         return ()

@@ -1,0 +1,91 @@
+"""A whole cluster with `--runtime sandbox`: probes, exec and port-forward reach pods, which outlive a killed cluster, and
+`shoal down --purge` leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from shoal.app.commands.down import delete_state, stop_all
+from shoal.app.kubectl import find_kubectl
+from shoal.base.clock import RealClock
+from shoal.base.files import holder_of
+from shoal.client import Client, builtin, connect, load
+from shoal.node.runtime.process.records import main_of
+from shoal.testing.servers import ServerProcess, start_server_process
+from shoal.testing.waiting import eventually
+
+POD: dict[str, Any] = {
+    "metadata": {"name": "web"},
+    "spec": {
+        "terminationGracePeriodSeconds": 1,
+        "containers": [
+            {
+                "name": "web",
+                "image": "nginx",
+                "ports": [{"containerPort": 80}],
+                "readinessProbe": {"httpGet": {"path": "/healthz", "port": 80}, "periodSeconds": 1},
+                "livenessProbe": {"exec": {"command": ["test", "-e", "/memory"]}},
+                "securityContext": {"readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}},
+                "volumeMounts": [{"name": "memory", "mountPath": "/memory"}],
+            }
+        ],
+        "volumes": [{"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "4Mi"}}],
+    },
+}
+
+
+def start(folder: Path) -> ServerProcess:
+    return start_server_process(folder, "--port", "0", "--runtime", "sandbox", components="")
+
+
+async def ready(client: Client) -> dict[str, Any]:
+    async def look() -> dict[str, Any] | None:
+        pod = await client.of(builtin("pods")).get("web", "default")
+        conditions = (pod.get("status") or {}).get("conditions") or ()
+        return pod if any(each["type"] == "Ready" and each["status"] == "True" for each in conditions) else None
+
+    found: dict[str, Any] = await eventually(look, timeout_s=60)
+    return found
+
+
+def kubectl(cluster: ServerProcess, *words: str) -> str:
+    command = [str(find_kubectl()), "--kubeconfig", str(cluster.kubeconfig), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+
+
+async def test_pods_of_a_cluster_with_sandboxes_work_outlive_it_and_leave_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "clusters" / "eu-1"
+    folder.mkdir(parents=True)
+    lock = folder / "sandbox" / "helper.lock"
+    first = start(folder)
+    try:
+        async with connect(load(first.kubeconfig), clock=RealClock()) as client:
+            await eventually(lambda: client.of(builtin("serviceaccounts")).get("default", "default"), timeout_s=60)
+            await client.of(builtin("pods")).create(POD, "default")
+            pod = await ready(client)
+            assert pod["status"]["podIP"].startswith("10.244.")
+            assert pod["status"]["containerStatuses"][0]["containerID"].startswith("sandbox://")
+            assert kubectl(first, "exec", "web", "--", "sh", "-c", "echo kept > /memory/f; ls /proc | grep -c '^[0-9]'")
+            assert "GET /healthz 200" in kubectl(first, "logs", "web")
+    finally:
+        first.kill()
+    (container,) = folder.glob("nodes/*/containers/*")
+    main = main_of(container)
+    assert main is not None and main.alive
+    second = start(folder)
+    try:
+        async with connect(load(second.kubeconfig), clock=RealClock()) as client:
+            assert (await ready(client))["status"]["containerStatuses"][0]["restartCount"] == 0
+        assert kubectl(second, "exec", "web", "--", "cat", "/memory/f") == "kept\n"
+    finally:
+        second.kill()
+    stopped = await stop_all(tmp_path, clock=RealClock())
+    assert any("outlived eu-1" in each for each in stopped)
+    assert not main.alive and holder_of(lock) is None
+    (tmp_path / "up.lock").touch()
+    await delete_state(tmp_path, clock=RealClock())
+    assert not tmp_path.exists()
+    os.makedirs(tmp_path)  # pytest removes it itself
