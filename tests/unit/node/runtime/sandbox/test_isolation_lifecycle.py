@@ -68,10 +68,9 @@ async def test_pods_outlive_a_helper_that_is_killed_and_the_next_one_finds_their
 
 
 async def test_a_pod_without_containers_ends_with_a_killed_helper_and_says_so(on_node: OnNode) -> None:
-    async with on_node() as node:
+    async with on_node(process={"look_s": 0.1}) as node:
         pod, events = await node.pod(), node.runtime.events()
         await killed(node)
-        await node.pod()
 
         async def lost() -> bool:
             found = (await node.runtime.list()).sandboxes
@@ -101,10 +100,13 @@ async def test_a_container_ends_with_its_shim(on_node: OnNode) -> None:
         pod = await node.pod()
         container = await node.run(pod, "sh", "-c", "sleep 600 & sleep 600")
         shim = int(_facts(node.machine.process.containers / container.id / "state")["shim"])
+        await node.runtime.close()  # it would kill what it finds
         os.kill(shim, signal.SIGKILL)
+        await eventually(lambda: not Path(f"/proc/{container.identity.split('/')[0]}").exists())
+        node.runtime = node.machine.runtime()
+        await node.runtime.open()
         ended = await node.exited(container)
         assert (ended.reason, ended.exit_code) == (ExitReason.UNKNOWN, 137)
-        await eventually(lambda: not Path(f"/proc/{container.identity.split('/')[0]}/root").exists())
 
 
 async def test_after_a_reboot_no_sandbox_is_ready(on_node: OnNode) -> None:
