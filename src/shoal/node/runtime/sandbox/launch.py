@@ -18,7 +18,7 @@ from shoal.node.runtime.sandbox.config import SandboxConfig
 from shoal.node.runtime.sandbox.groups import Groups
 from shoal.node.runtime.sandbox.ids import IdMap
 from shoal.node.runtime.sandbox.roots import RootFiles
-from shoal.node.runtime.sandbox.security import rights_of
+from shoal.node.runtime.sandbox.security import capabilities_of, rights_of
 
 KINDS = ("net", "ipc", "uts", "mnt")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -72,7 +72,7 @@ def prepare(
         "outside": place.ids.root, "kinds": kinds_of(pod),
         "pid_of": _MACHINE_PROCESSES if pod.spec.host_pid else target,
         "layers": [str(path) for path in files.layers], "writable": str(writable),
-        "system": bound, "programs": [str(path) for path in files.programs], "links": list(files.links),
+        "system": bound, "programs": _programs(files, spec, place), "links": list(files.links),
         "etc": etc, "etc_writable": str(folder / "etc"), "files": _files(pod, files),
         "covered": covered, "sources": own, "foreign": foreign,
         "mounts": [(each.host_path, each.container_path, each.read_only, each.within) for each in mounts],
@@ -109,6 +109,14 @@ def kinds_of(pod: Pod) -> list[str]:
     """The namespaces that a pod has for itself, at their places; those of the machine are empty."""
     shared = {"net": pod.spec.host_network, "ipc": pod.spec.host_ipc}
     return ["" if shared.get(kind) else kind for kind in KINDS]
+
+
+def _programs(files: RootFiles, spec: ContainerSpec, place: Place) -> list[str]:
+    """A container that may mount can make its mounts writable. Where its root is the own user, it does not get the
+    programs that belong to that user, who runs them outside."""
+    mounts = spec.security.privileged or "SYS_ADMIN" in capabilities_of(spec.security)
+    keep = place.ids.root or not mounts
+    return [str(path) for path in files.programs if keep or path.stat().st_uid != place.ids.outer_root]
 
 
 def _check_ids(spec: ContainerSpec, ids: IdMap) -> None:

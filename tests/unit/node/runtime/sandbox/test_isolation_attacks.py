@@ -52,6 +52,8 @@ def neighbour() -> Iterator[int]:
 async def test_a_pod_finds_no_key_of_the_cluster_and_no_process_of_the_machine(
     on_node: OnNode, secrets: list[Path], neighbour: int, privileged: bool
 ) -> None:
+    if privileged and 0 != os.geteuid() == Path(sys.prefix).stat().st_uid:
+        pytest.skip("the interpreter is this user's, so that a privileged container does not get it")
     async with on_node() as node:
         other = await node.pod()
         victim = await node.run(other, "sh", "-c", f"echo {SECRET} > /mine; sleep 600", env=(("SECRET", SECRET),))
@@ -95,6 +97,23 @@ async def test_a_command_in_a_container_does_not_give_the_interpreter_away(on_no
         container = await node.run(await node.pod(), "sleep", "600")
         found, _ = await node.exec(container, "/proc/self/exe", "-I", "-c", OVERWRITE)
         assert found in ("EROFS\n", "EACCES\n", "EPERM\n")
+
+
+@pytest.mark.parametrize(
+    "security", [Security(privileged=True), Security(added_capabilities=("SYS_ADMIN",))], ids=["privileged", "mounts"]
+)
+async def test_a_container_that_may_mount_cannot_change_the_machines_programs(
+    on_node: OnNode, security: Security
+) -> None:
+    async with on_node() as node:
+        folders = sorted({os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, "/usr")})
+        script = (
+            'for f in "$@"; do mount -o remount,bind,rw $f 2>/dev/null; touch $f/shoal-was-here 2>/dev/null; '
+            "ls $f | grep shoal-was; done; echo tried"
+        )
+        found, _ = await node.result(await node.pod(), "sh", "-c", script, "sh", *folders, security=security)
+        assert found == "tried\n"
+        assert not [each for each in folders if (Path(each) / "shoal-was-here").exists()]
 
 
 async def test_the_kernels_settings_and_the_system_are_read_only(on_node: OnNode) -> None:

@@ -86,8 +86,9 @@ def gather(config: dict[str, Any], user: int) -> Sources:
         number = mounts.taken(os.open(path, os.O_PATH | os.O_CLOEXEC))
         system.change_mount(number, system.ATTR_RDONLY | system.ATTR_NODEV)
         found.system.append(Taken(number, path))
-    for path, number in kept:
-        found.system.append(Taken(_owned(number, user, system.ATTR_RDONLY | system.ATTR_NODEV), path))
+    for path, number in kept:  # not shifted: who may mount could make them writable
+        system.change_mount(number, system.ATTR_RDONLY | system.ATTR_NODEV)
+        found.system.append(Taken(number, path))
     return found
 
 
