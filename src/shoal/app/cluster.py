@@ -49,6 +49,13 @@ if TYPE_CHECKING:
 _OWN_FILES = 320  # store, logs, connections that are refused
 
 
+_RUNTIMES = {
+    "process": "pods share this machine's network and processes (--runtime sandbox isolates them)",
+    "docker": "pods are containers of the engine",
+    "simulated": "nothing runs, pods only say so",
+}
+
+
 async def run_cluster(config: ClusterConfig) -> None:
     """Run until SIGTERM or SIGINT; prints ``ready URL`` once clients are served, or the components have begun, and the
     nodes of this process are registered."""
@@ -64,11 +71,16 @@ async def run_cluster(config: ClusterConfig) -> None:
 
 async def _say_runtime(config: ClusterConfig) -> None:
     """The first line on standard error: how pods run here, and why."""
-    from shoal.app.runtimes import check_engine
-    from shoal.app.sandboxes import runtime_line
+    text = _RUNTIMES.get(config.runtime, "")
+    if config.runtime == "sandbox":
+        from shoal.app.sandboxes import sandbox_line
 
-    await check_engine(config, RealClock())
-    say_runtime(await runtime_line(config.runtime, RealClock()))
+        text = await sandbox_line(RealClock())
+    elif config.runtime == "docker":
+        from shoal.app.runtimes import check_engine
+
+        await check_engine(config, RealClock())
+    say_runtime(f"runtime {config.runtime}: {text}")
 
 
 async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callable[[], None]) -> None:

@@ -104,16 +104,9 @@ async def _trial(runtime: ProcessRuntime) -> None:
         await runtime.close()
 
 
-async def runtime_line(runtime: str, clock: Clock) -> str:
-    """How pods run and why, for the first line of `cluster start`."""
-    if runtime == "sandbox":
-        answer = await try_sandboxes(clock)
-        if not answer.works:
-            raise RuntimeFailure(f"sandboxes cannot be used on this machine: {answer.text}; {answer.fix}")
-        return f"runtime sandbox: pods have namespaces and a network of their own; {answer.text}"
-    texts = {
-        "process": "pods share this machine's network and processes (--runtime sandbox isolates them)",
-        "docker": "pods are containers of the engine",
-        "simulated": "nothing runs, pods only say so",
-    }
-    return f"runtime {runtime}: {texts[runtime]}"
+async def sandbox_line(clock: Clock) -> str:
+    """What sandboxes have here, for the first line of `cluster start`; raises RuntimeFailure with the fix."""
+    answer = await try_sandboxes(clock)
+    if not answer.works:
+        raise RuntimeFailure(f"sandboxes cannot be used on this machine: {answer.text}; {answer.fix}")
+    return f"pods have namespaces and a network of their own; {answer.text}"
