@@ -80,7 +80,7 @@ def prepare(
         "masked": not spec.security.privileged, "privileged": spec.security.privileged,
         "read_only_root": spec.security.read_only_root,
         "user": spec.security.user, "group": spec.security.group, "image_user": spec.image.user,
-        "groups": _groups(spec.security), "groups_change": place.ids.root or place.ids.count > 1,
+        "groups": _groups(spec.security, place.ids), "groups_change": place.ids.root or place.ids.count > 1,
         "ids": place.ids.count, "non_root": spec.security.run_as_non_root,
         "capabilities": rights.capabilities, "no_new_privileges": rights.no_new_privileges, "filter": rights.filter,
         "cgroup": place.groups.of(container_id), "resources": resources_of(spec.resources, place),
@@ -140,8 +140,9 @@ def _missing(container: str, field: str, number: int, ids: IdMap) -> str:
     )
 
 
-def _groups(security: Security) -> list[int]:
-    extra = (security.fs_group,) if security.fs_group is not None else ()
+def _groups(security: Security, ids: IdMap) -> list[int]:
+    """A ``fsGroup`` that the cluster does not have is left out: every user may write to the volumes then."""
+    extra = (security.fs_group,) if security.fs_group is not None and security.fs_group < ids.count else ()
     return sorted({*security.supplemental_groups, *extra})
 
 

@@ -69,7 +69,7 @@ async def test_with_one_user_another_one_is_refused_with_the_fix(on_node: OnNode
         pod = await node.pod()
         with pytest.raises(CreateFailure, match="install newuidmap .* or run the cluster as root"):
             await node.create(pod, "true", security=Security(user=1000))
-        assert await node.sh(pod, "id -u", security=Security(user=0)) == "0\n"
+        assert await node.sh(pod, "id -u", security=Security(user=0, fs_group=2000)) == "0\n"
 
 
 @pytest.mark.usefixtures("as_root")
