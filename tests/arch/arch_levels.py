@@ -42,6 +42,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "sandboxes",  # the runtime that isolates pods
         # parts of a running cluster: embedded components, credential reload, runtimes, simulated nodes
         "embedded reload runtimes simulated",
+        "container_network",  # the network of a cluster of containers
         # the processes of the fleet; clusters that join it; nodes on this machine
         "fleet joining nodes",
         # the processes of the navigator and of sharding
@@ -54,7 +55,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "base": (
         # tools without dependencies inside the package
         "access asgi_common backoff bounded bounded_cache clock coalescing destinations exposition fair_lock front_limits "
-        "huffman ids progress proxies spdy tracing websocket",
+        "huffman ids local_routes progress proxies spdy tracing websocket",
         "asgi_front breaker deadline files hpack http2 logs metrics",  # tools that need the clock, ids or another tool
         "tasks",  # tasks with an owner
         "supervision",  # loops that are started again

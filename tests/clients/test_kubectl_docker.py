@@ -9,20 +9,16 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.clients.conftest import Kubectl, find_kubectl
+from tests.clients.docker_cluster import WITHIN, DockerCluster
 
 from shoal.testing import podman
 from shoal.testing.podman import Podman
 from shoal.testing.waiting import eventually_blocking
 
-WITHIN = "--timeout=50s"
-_READY_S = 60.0
-_STOP_S = 20.0
 _FETCH = """
 import http.client, sys
 connection = http.client.HTTPConnection(sys.argv[1], int(sys.argv[2]), timeout=10)
@@ -31,54 +27,20 @@ sys.stdout.buffer.write(connection.getresponse().read())
 """
 
 
-class DockerCluster:
-    """A cluster that can be ended and started again in its directory."""
+_ASK = "printf 'GET /name HTTP/1.0\\r\\n\\r\\n' | nc -w 5 $1 $2"
+_TRUST = """
+import socket, ssl, sys
+context = ssl.create_default_context(cafile=sys.argv[1])
+with socket.create_connection(sys.argv[2:4], timeout=10) as connection:
+    context.wrap_socket(connection, server_hostname=sys.argv[2]).close()
+"""
 
-    def __init__(self, engine: Podman, directory: Path) -> None:
-        self.engine = engine
-        self._directory = directory
-        self._log = directory.with_suffix(".log")
-        self.process = self.start()
-        wrapper = directory.with_suffix(".kubectl")
-        words = " ".join(engine.on_its_network(find_kubectl()))
-        wrapper.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
-        wrapper.chmod(0o700)
-        self.kubectl = Kubectl(str(wrapper), str(directory / "kubeconfig"), "default", directory)
 
-    def start(self) -> subprocess.Popen[str]:
-        command = self.engine.on_its_network(
-            sys.executable, "-m", "shoal", "cluster", "start", "--dir", str(self._directory), "--port", "0",
-            "--runtime", "docker", "--docker-socket", self.engine.socket, "--stop-on-eof",
-        )  # fmt: skip
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        assert self.process.stdout is not None
-        limit = threading.Timer(_READY_S, self.process.kill)
-        limit.start()
-        line = self.process.stdout.readline()
-        limit.cancel()
-        if not line.startswith("ready https://"):
-            self.stop(signal.SIGKILL)
-            pytest.fail(f"the cluster did not start: {self._log.read_text()}")
-        return self.process
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        self.process.send_signal(number)
-        self.process.communicate(timeout=_STOP_S)
-
-    def containers(self, *flags: str) -> list[str]:
-        """What the engine has."""
-        return self.engine.command("ps", "--quiet", "--no-trunc", *flags).split()
-
-    def run(self, name: str, *command: str) -> None:
-        self.kubectl("run", name, f"--image={podman.IMAGE}", "--command", "--", *command)
-        self.kubectl("wait", "--for=condition=Ready", f"pod/{name}", WITHIN)
-
-    def container_of(self, pod: str) -> str:
-        text = self.kubectl("get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].containerID}")
-        return text.removeprefix("docker://")
+def answered(engine: Podman, *place: str) -> str:
+    """What a server says to a process of the machine."""
+    host, port = (*place, "80")[:2]
+    command = engine.on_its_network(sys.executable, "-I", "-c", _FETCH, host, port)
+    return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout
 
 
 @pytest.fixture
@@ -159,16 +121,59 @@ def test_services_lead_to_containers_and_ports_are_forwarded(docker_cluster: Doc
     kubectl("expose", "pod", "web", "--port=8080")
     kubectl("wait", "--for=condition=Ready", "pod/web", WITHIN)
     address = kubectl("get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
-
-    def fetched(host: str, port: str) -> str:
-        command = docker_cluster.engine.on_its_network(sys.executable, "-I", "-c", _FETCH, host, port)
-        return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout
-
-    assert eventually_blocking(lambda: fetched(address, "8080"), timeout_s=30) == "web\n"
+    engine = docker_cluster.engine
+    assert eventually_blocking(lambda: answered(engine, address, "8080"), timeout_s=30) == "web\n"
     with kubectl.started("port-forward", "pod/web", ":8080") as forwarding:
         assert forwarding.stdout is not None
         port = forwarding.stdout.readline().partition(" -> ")[0].rpartition(":")[2]
-        assert fetched("127.0.0.1", port) == "web\n"
+        assert answered(engine, "127.0.0.1", port) == "web\n"
+
+
+def test_containers_reach_services_and_the_api_server_and_others_do_not(docker_cluster: DockerCluster) -> None:
+    kubectl, engine = docker_cluster.kubectl, docker_cluster.engine
+    docker_cluster.run("web", "sh", "-c", "mkdir /www; echo hello > /www/name; exec httpd -f -p 8080 -h /www")
+    docker_cluster.run("client", "sleep", "1000")
+    kubectl("label", "pod", "web", "app=web")
+    kubectl("expose", "pod", "web", "--port=80", "--target-port=8080", "--type=NodePort")
+    address, port = kubectl(
+        "get", "service", "web", "-o", "jsonpath={.spec.clusterIP} {.spec.ports[0].nodePort}"
+    ).split()
+    node = kubectl("get", "node", "node-1", "-o", "jsonpath={.status.addresses[0].address}")
+    container = docker_cluster.container_of("client")
+
+    def fetched(host: str, port: str = "80") -> str:
+        return engine.command("exec", container, "sh", "-c", _ASK, "sh", host, port).rpartition("\n\n")[2]
+
+    eventually_blocking(lambda: answered(engine, address), timeout_s=30)
+    assert [fetched(address), fetched(node, port)] == ["hello\n"] * 2
+
+    endpoint = kubectl("get", "endpoints", "kubernetes", "-o", "jsonpath={.subsets[0].addresses[0].ip}")
+    api_port = kubectl("get", "endpoints", "kubernetes", "-o", "jsonpath={.subsets[0].ports[0].port}")
+    service = engine.command("exec", container, "sh", "-c", "echo $KUBERNETES_SERVICE_HOST").strip()
+    for place in ((service, "443"), (endpoint, api_port)):
+        engine.command("exec", container, "nc", "-w", "3", *place, "-e", "true")  # it listens
+        trusted = (str(docker_cluster.directory / "pki" / "ca.crt"), *place)
+        subprocess.run(engine.on_its_network(sys.executable, "-I", "-c", _TRUST, *trusted), check=True, timeout=20)
+
+    piece = {
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "in"},
+        "addressType": "IPv4", "endpoints": [{"addresses": ["127.0.0.1"]}], "ports": [{"port": 22}],
+    }  # fmt: skip
+    refused = kubectl.run("apply", "-f", "-", stdin=json.dumps(piece))
+    assert "may not be in the loopback range" in refused.stderr, "containers would get into the machine"
+
+    engine.command("network", "create", "elsewhere")
+    other = ("run", "--rm", "--network=elsewhere", podman.IMAGE, "sh", "-c", f"{_ASK}; true", "sh", address, "80")
+    assert engine.command(*other) == "", "containers of others"
+    engine.command("network", "rm", "elsewhere")
+
+    docker_cluster.stop(signal.SIGKILL)
+    assert fetched(address) == "hello\n", "while the cluster's process is down"
+    docker_cluster.start()
+    assert fetched(address) == "hello\n"
+    assert docker_cluster.routes() != []
+    docker_cluster.stop()
+    assert docker_cluster.routes() == [], "the machine's network is as before"
 
 
 def test_containers_outlive_a_killed_cluster_and_end_with_one_that_is_stopped(docker_cluster: DockerCluster) -> None:

@@ -97,3 +97,12 @@ async def test_services_on_the_loopback_interface_stay_there() -> None:
         assert "range is full" in await refusal(server)
         await add_range(server, "loopback", "127.200.0.0/28")
         assert inside(await addresses(server, 3, "t"), "127.200.0.0/28") == 3
+
+
+async def test_services_of_a_network_that_is_local_for_containers_stay_there() -> None:
+    nodes = NodesConfig(loopback=("10.60.0.0/16",))
+    async with serving(service_cidr="10.60.128.0/29", nodes=nodes) as server:
+        await addresses(server, 5)
+        await add_range(server, "elsewhere", "10.97.0.0/28")
+        await add_range(server, "of-the-machine-alone", "127.200.0.0/28")
+        assert "range is full" in await refusal(server)

@@ -21,8 +21,8 @@ class NodesConfig:
     key: Path | None = None
     port: int = 10250  # kubelet port when the Node has none
     address_types: tuple[str, ...] = ("InternalIP", "ExternalIP", "InternalDNS", "Hostname", "ExternalDNS")
-    # loopback networks in which pods and nodes may be reached through a proxy: those of a cluster whose pods are
-    # processes of this machine; clients must not reach other loopback addresses
+    # networks on the loopback interface in which pods and nodes may be reached through a proxy: those of a cluster
+    # whose nodes are this machine; clients must not reach other loopback addresses
     loopback: tuple[str, ...] = ()
     dial_s: float = 10.0  # until a connection is there, its handshake included
     stats_every_s: float = 15.0  # shortest interval between statistics requests, sent only while clients read metrics

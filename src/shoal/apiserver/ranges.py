@@ -1,7 +1,8 @@
 """The ranges that cluster IPs are taken from: the one the server was started with, then those of ServiceCIDR objects.
 
 A range is used unless it is marked as not ready or is being deleted. On a cluster whose Services
-use loopback addresses, ranges outside loopback or in the networks of pods and nodes are not used.
+use loopback addresses, ranges outside loopback or in the networks of pods and nodes are not used; where they use a
+network that the machine has made local for containers, only ranges inside the first one are.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class ServiceRanges:
     def _reaches(self, network: Range) -> bool:
         if not self._taken or network.subnet_of(self._own):  # type: ignore[arg-type]
             return True
-        inside = network.subnet_of(_LOOPBACK)  # type: ignore[arg-type]
+        inside = all(each.subnet_of(_LOOPBACK) for each in (network, *self._taken))  # type: ignore[arg-type]
         return inside and not any(network.overlaps(each) for each in self._taken)
 
 

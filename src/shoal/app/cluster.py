@@ -23,7 +23,7 @@ from shoal.apiserver.node_access import NodesConfig
 from shoal.apiserver.registry import Registry
 from shoal.apiserver.server import ApiServer
 from shoal.app.certificates import CertificateKeeper
-from shoal.app.config import ClusterConfig
+from shoal.app.config import LOOPBACK, ClusterConfig
 from shoal.app.connect import Connect, in_process, over_network
 from shoal.app.credentials import ensure_admin
 from shoal.app.health import health_app
@@ -39,11 +39,13 @@ from shoal.base.metrics import Metrics
 from shoal.base.supervision import SupervisedLoops
 from shoal.base.tasks import wait_first
 from shoal.client import load
+from shoal.errors import ConfigError
 from shoal.kube.kinds.bootstrap_rbac import KUBELET_CLIENT, KUBELET_CLIENT_GROUP
 from shoal.store import open_store
 
 if TYPE_CHECKING:
     from shoal.app.components import Component, ComponentDeps, Part
+    from shoal.node.proxy.model import SharedNetwork
     from shoal.node.runtime.process.addresses import Network
 
 _OWN_FILES = 320  # store, logs, connections that are refused
@@ -77,19 +79,20 @@ async def _say_runtime(config: ClusterConfig) -> None:
 
         text = await sandbox_line(RealClock())
     elif config.runtime == "docker":
-        from shoal.app.runtimes import check_engine
+        from shoal.app.container_network import container_reach
 
-        await check_engine(config, RealClock())
+        await container_reach(config, RealClock())  # without an engine the error is the first line
     say_runtime(f"runtime {config.runtime}: {text}")
 
 
 async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callable[[], None]) -> None:
     """Run a cluster until ``stop``; a process may run several. ``config`` comes from ``opened_config``."""
     clock, ids, metrics = RealClock(), Ids(), Metrics()
-    if config.runtime == "docker":
-        from shoal.app.runtimes import check_engine
+    shared: SharedNetwork | None = None
+    if config.runs_nodes and config.runtime == "docker":
+        from shoal.app.container_network import share_network
 
-        await check_engine(config, clock)
+        shared = await share_network(config, clock)
     async with AsyncExitStack() as stack:
         server: ApiServer | None = None
         if "apiserver" in config.components:
@@ -111,7 +114,7 @@ async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callab
         makers = {"scheduler": components.scheduler, "controllers": components.controllers}
         parts: list[components.Part] = [make(deps) for name, make in makers.items() if name in config.components]
         if config.runs_nodes:
-            parts += _nodes(config, deps, stack)
+            parts += _nodes(config, deps, stack, shared)
         if config.join is not None:
             from shoal.app.fleet.part import AgentPart
 
@@ -174,7 +177,9 @@ def _deps(config: ClusterConfig, connect: Connect, clock: Clock, ids: Ids, metri
     )
 
 
-def _nodes(config: ClusterConfig, deps: ComponentDeps, stack: AsyncExitStack) -> list[Component]:
+def _nodes(
+    config: ClusterConfig, deps: ComponentDeps, stack: AsyncExitStack, shared_network: SharedNetwork | None
+) -> list[Component]:
     """The nodes of this process; pods that run on this machine are ended with the cluster."""
     own = "apiserver" in config.components
     if config.runtime == "simulated":
@@ -186,6 +191,7 @@ def _nodes(config: ClusterConfig, deps: ComponentDeps, stack: AsyncExitStack) ->
             _start_keeping(keeper, deps.clock, stack)
             keys = SimulatedNodeKeys(config.dir, keeper)
         return [simulated_nodes(deps, config.nodes, keys, config.node)]
+    from shoal.app.container_network import api_listener
     from shoal.app.nodes import NodeDeps, end_pods, local_nodes
     from shoal.app.runtimes import runtimes_of
 
@@ -193,7 +199,8 @@ def _nodes(config: ClusterConfig, deps: ComponentDeps, stack: AsyncExitStack) ->
     assert network is not None
     keeper = CertificateKeeper(config.pki_dir, clock=deps.clock, metrics=deps.metrics)
     _start_keeping(keeper, deps.clock, stack)
-    shared = NodeDeps(config.dir, network, keeper, runtimes_of(config, network), config.node)
+    fixed = api_listener(config, network) if shared_network else ()
+    shared = NodeDeps(config.dir, network, keeper, runtimes_of(config, network), config.node, shared_network, fixed)
     if own:
         stack.push_async_callback(end_pods, deps, shared, config.nodes)
     return local_nodes(deps, shared, config.nodes)
@@ -216,12 +223,18 @@ async def _connect(config: ClusterConfig, clock: Clock, stack: AsyncExitStack, s
 
 
 def _network(config: ClusterConfig) -> Network | None:
-    """The loopback addresses of a cluster whose nodes are this machine."""
+    """The addresses of a cluster whose nodes are this machine."""
     if not config.runs_nodes or config.runtime == "simulated":
         return None
     from shoal.node.runtime.process.addresses import claim_network
 
-    return claim_network(config.dir)
+    network = claim_network(config.dir)
+    if network.reaches_containers and config.runtime != "docker":
+        raise ConfigError(
+            f"runtime is {config.runtime!r}: the cluster in {config.dir} has the network {network.cidr}, for "
+            "containers; use --runtime docker, or another --dir"
+        )
+    return network
 
 
 def _service_cidr(config: ClusterConfig, network: Network | None) -> str:
@@ -247,7 +260,7 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
     network = _network(config)
     # pods reach it as the Service `kubernetes`, by the first address of whichever range Services have here
     service_cidr = _service_cidr(config, network)
-    own = (str(ipaddress.ip_network(service_cidr)[1]),)
+    own = (str(ipaddress.ip_network(service_cidr)[1]), *(() if network is None else (network.api_address,)))
     hosts = (*config.certificate_hosts, *own)
     tls = keeper.keep_context(
         "server",
@@ -269,7 +282,8 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
         proxy_ca = pki.ensure_front_proxy(CLIENT_NAME)[0]
     signing_keys = service_account_keys(config.pki_dir)
     tokens = ensure_admin(config, pki.ca_cert)
-    registry = Registry(loopback_endpoints=config.runs_nodes)
+    # where containers reach Services, an endpoint on the loopback interface would let them into this machine
+    registry = Registry(loopback_endpoints=config.runs_nodes and not (network and network.reaches_containers))
     store = open_store(config.store.url, attrs_of=registry.attrs_of, clock=clock.monotonic, events=config.events)
     await store.start()
     server = ApiServer(
@@ -286,6 +300,7 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
                 loopback=() if network is None else (network.cidr,),
             ),
             front_proxy=FrontProxyConfig(ca=proxy_ca.cert, certificate=proxy_client.cert, key=proxy_client.key),
+            advertise_address=LOOPBACK if network is None else network.api_address,
             advertise_port=config.port,
             ca_certificate=pki.ca_cert.read_text(),
             anonymous=config.anonymous,

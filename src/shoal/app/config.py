@@ -274,7 +274,7 @@ class ClusterOptions:
     )
     service_cidr: str = setting(
         "",
-        doc=f"range of Service addresses; default {SERVICE_CIDR}, or a loopback range for nodes on this machine",
+        doc=f"range of Service addresses; default {SERVICE_CIDR}, or one that nodes on this machine choose",
     )
     event_ttl_s: float = setting(3600.0, doc="seconds that the API server keeps an Event after its last write")
     resync_s: float = setting(
@@ -332,11 +332,11 @@ def refuse_what_is_not_built(options: ClusterOptions) -> None:
 
 
 def _check_service_cidr(options: ClusterOptions) -> None:
-    """Services on nodes of this machine have loopback addresses, which the machine's proxy can listen on."""
+    """Services on nodes of this machine have addresses that the machine's proxy can listen on."""
     nodes = "nodes" in options.components and (not options.credentials if options.nodes is None else options.nodes > 0)
     if options.service_cidr and nodes and options.runtime not in ("simulated", "sandbox"):
         raise ConfigError(
-            f"service_cidr is {options.service_cidr!r}: nodes on this machine use a loopback range of their own; "
+            f"service_cidr is {options.service_cidr!r}: nodes on this machine choose a range of their own; "
             "leave it out, or use --runtime sandbox, --runtime simulated or --nodes 0"
         )
 

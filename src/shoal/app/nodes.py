@@ -13,6 +13,7 @@ from shoal.app.certificates import CertificateKeeper
 from shoal.app.components import Component, ComponentDeps, node_names
 from shoal.app.config import ClusterOptions, checked_config
 from shoal.app.connect import NODE
+from shoal.app.container_network import unshare
 from shoal.app.pki import kubelet_context
 from shoal.app.runtimes import LocalRuntimes, root_of, runtimes_of
 from shoal.app.sandboxes import helper_folder
@@ -30,6 +31,7 @@ from shoal.node.node_object import MachineInfo
 from shoal.node.proxy import wiring as proxy
 from shoal.node.proxy.config import ProxyConfig
 from shoal.node.proxy.metrics import ProxyMetrics
+from shoal.node.proxy.model import ProxyListener, SharedNetwork
 from shoal.node.proxy.process import ProxyProcess, end_proxy
 from shoal.node.runtime.model import Runtime, RuntimeFailure
 from shoal.node.runtime.process.addresses import Network, claim_network
@@ -55,6 +57,8 @@ class NodeDeps:
     keeper: CertificateKeeper
     runtimes: LocalRuntimes
     settings: NodeSettings = NodeSettings()
+    shared: SharedNetwork | None = None  # addresses that containers reach too
+    fixed: tuple[ProxyListener, ...] = ()  # what the proxy serves besides Services
 
     @property
     def proxy_folder(self) -> Path:
@@ -73,6 +77,8 @@ async def end_pods(deps: ComponentDeps, shared: NodeDeps, count: int) -> None:
     """Stop the proxy process and all containers: a cluster that stops as a whole leaves no processes behind. Nodes that
     stop alone, or are killed, leave theirs running and find them again."""
     await asyncio.gather(end_proxy(shared.proxy_folder, clock=deps.clock), _end_containers(deps, shared, count))
+    if shared.shared is not None:
+        unshare(shared.network)
     remove_left_folders()  # of gateways that were killed
 
 
@@ -147,9 +153,10 @@ def _proxy(deps: ComponentDeps, shared: NodeDeps, addresses: Sequence[str]) -> C
     def wire(manager: Manager, events: EventRecorder) -> None:
         proxy.add(
             manager, events, clock=deps.clock, random=deps.random.random, new_id=deps.ids.new_uid,
-            metrics=ReconcileMetrics(deps.metrics), config=ProxyConfig(node_addresses=("127.0.0.1", *addresses)),
+            metrics=ReconcileMetrics(deps.metrics),
+            config=ProxyConfig(node_addresses=("127.0.0.1", *addresses), fixed=shared.fixed),
             relays=ProxyProcess(
-                shared.proxy_folder, clock=deps.clock, metrics=ProxyMetrics(deps.metrics),
+                shared.proxy_folder, clock=deps.clock, metrics=ProxyMetrics(deps.metrics), shared=shared.shared,
                 forks=ForkClient.of(os.environ),
             ),
         )  # fmt: skip

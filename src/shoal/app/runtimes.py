@@ -15,7 +15,7 @@ from shoal.app.sandboxes import helper_folder, sandbox_runtime
 from shoal.base.clock import Clock
 from shoal.node.forks.client import ForkClient
 from shoal.node.runtime.docker.config import DockerConfig
-from shoal.node.runtime.docker.runtime import DockerRuntime, check
+from shoal.node.runtime.docker.runtime import DockerRuntime
 from shoal.node.runtime.model import Runtime
 from shoal.node.runtime.process.addresses import Network, PodAddresses
 from shoal.node.runtime.process.config import ProcessConfig
@@ -52,12 +52,6 @@ def runtimes_of(config: ClusterConfig, network: Network) -> LocalRuntimes:
 def root_of(folder: Path, node: str) -> Path:
     """Directory of a node's volumes and of its runtime's state."""
     return (folder / "nodes" / node).absolute()
-
-
-async def check_engine(config: ClusterConfig, clock: Clock) -> None:
-    """Raise RuntimeFailure, with the fix, if the runtime needs an engine and none is reachable."""
-    if config.runs_nodes and config.runtime == "docker":
-        await check(_docker_config(config, node="check"), clock=clock, environ=os.environ)
 
 
 def _process_config(config: ClusterConfig, deps: ComponentDeps, name: str) -> ProcessConfig:
@@ -98,13 +92,13 @@ def _processes(config: ClusterConfig, network: Network) -> LocalRuntimes:
 
 def _docker(config: ClusterConfig) -> LocalRuntimes:
     def make(deps: ComponentDeps, name: str, address: str) -> Runtime:
-        own = _docker_config(config, node=name, address=address)
+        own = docker_config(config, node=name, address=address)
         return DockerRuntime(own, clock=deps.clock, environ=os.environ)
 
     return LocalRuntimes(make, sandboxes_run=True, end=_nothing)
 
 
-def _docker_config(config: ClusterConfig, *, node: str, address: str = "127.0.0.1") -> DockerConfig:
+def docker_config(config: ClusterConfig, *, node: str, address: str = "127.0.0.1") -> DockerConfig:
     # The directory names the cluster in the engine: a new start in it finds and stops the containers left there.
     cluster = hashlib.sha256(str(config.dir.resolve()).encode()).hexdigest()[:12]
     return DockerConfig(
@@ -116,4 +110,4 @@ def _docker_config(config: ClusterConfig, *, node: str, address: str = "127.0.0.
     )
 
 
-__all__ = ["LocalRuntimes", "check_engine", "root_of", "runtimes_of"]
+__all__ = ["LocalRuntimes", "docker_config", "root_of", "runtimes_of"]

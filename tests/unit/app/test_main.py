@@ -109,7 +109,7 @@ def test_doctor_reports_every_check_and_fails_when_a_necessary_one_does(
     names = [check["name"] for check in json.loads(capsys.readouterr().out)]
     assert names == [
         "python", "sqlite", "schema tables", "kubectl", "directory", "port", "open files", "pod isolation",
-        "sandboxes", "disk", "keys", "certificates", "processes", "envoy",
+        "sandboxes", "containers", "disk", "keys", "certificates", "processes", "envoy",
     ]  # fmt: skip
     blocked = tmp_path / "file"
     blocked.touch()

@@ -90,6 +90,7 @@ def examine(state: Path) -> Iterator[Finding]:
     yield _open_files()
     yield _isolation()
     yield _sandboxes()
+    yield _containers()
     yield from state_checks(state, RealClock().now())
     yield envoy_check()
 
@@ -163,6 +164,23 @@ def _sandboxes() -> Finding:
     if answer.works:
         return Finding("sandboxes", FindingVerdict.OK, answer.text)
     return Finding("sandboxes", FindingVerdict.WARNING, answer.text, answer.fix)
+
+
+def _containers() -> Finding:
+    """Of the docker runtime, which nobody has to use."""
+    from shoal.app.container_network import FIX, reach_problem
+    from shoal.node.runtime.docker.config import DockerConfig, find_socket
+    from shoal.node.runtime.model import RuntimeFailure
+
+    try:
+        path = find_socket(DockerConfig(cluster="doctor", node="doctor"), os.environ, os.path.exists)
+    except RuntimeFailure:
+        return Finding("containers", FindingVerdict.OK, "no container engine; only --runtime docker needs one")
+    problem = reach_problem(path)
+    if problem:
+        found = f"containers of {path} do not reach Services and API servers of clusters: {problem}"
+        return Finding("containers", FindingVerdict.WARNING, found, FIX)
+    return Finding("containers", FindingVerdict.OK, f"containers of {path} reach Services")
 
 
 def _isolation() -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.errors import ConfigError
+from shoal.node.proxy.model import ProxyListener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,6 +13,7 @@ class ProxyConfig:
     """One proxy serves all nodes of a cluster."""
 
     node_addresses: tuple[str, ...] = ("127.0.0.1",)  # where node ports are
+    fixed: tuple[ProxyListener, ...] = ()  # what is served besides Services
     listeners: int = 4096  # limit of open listeners, each an open file; further services wait and get an event
     connections: int = 16384  # at a time
     retry_s: float = 5.0  # wait before retrying an address that is in use

@@ -25,7 +25,7 @@ from shoal.errors import ShoalError
 from shoal.node.forks.client import NO_FORKS, ForkClient, ForkRefused
 from shoal.node.proxy import wire
 from shoal.node.proxy.metrics import ProxyMetrics
-from shoal.node.proxy.model import ListenAddress, ProxyListener
+from shoal.node.proxy.model import ListenAddress, ProxyListener, SharedNetwork
 
 log = get_logger("node.proxy")
 
@@ -47,8 +47,12 @@ class ProxyAway(ShoalError):
 class ProxyProcess:
     """Implements ``Relays``. ``run`` keeps the process alive; ``release`` leaves it running."""
 
-    def __init__(self, folder: Path, *, clock: Clock, metrics: ProxyMetrics, forks: ForkClient = NO_FORKS) -> None:
+    def __init__(
+        self, folder: Path, *, clock: Clock, metrics: ProxyMetrics, forks: ForkClient = NO_FORKS,
+        shared: SharedNetwork | None = None,
+    ) -> None:  # fmt: skip
         self._folder = folder
+        self._shared = shared
         self._clock = clock
         self._metrics = metrics
         self._forks = forks
@@ -105,6 +109,7 @@ class ProxyProcess:
             await self.release()
             link = await self._greeted()
             try:
+                await self._share(link)
                 for listener in list(self._served.values()):
                     answer = await link.ask("open", wire.pack(listener))
                     if "error" in answer:
@@ -118,6 +123,13 @@ class ProxyProcess:
             self._link = link
             self._metrics.found(await link.ask("counts"))
             return link
+
+    async def _share(self, link: _Link) -> None:
+        if self._shared is None:
+            return
+        answer = await link.ask("share", self._shared.cidr, list(self._shared.clients))
+        if "error" in answer:
+            log.warning("containers do not reach services", network=self._shared.cidr, reason=answer["error"])
 
     async def _greeted(self) -> _Link:
         """A connection to a proxy of this version."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from shoal.base.logs import get_logger
 from shoal.client import Client, PatchType, builtin
 from shoal.errors import NotFound
 from shoal.kube.objects import Obj
 from shoal.node.proxy.config import ProxyConfig
-from shoal.node.proxy.model import OFFSET, PRIVILEGED, ListenAddress, ProxyListener
+from shoal.node.proxy.model import OFFSET, PRIVILEGED, ListenAddress, ProxyBackend, ProxyListener
 from shoal.node.proxy.plan import SERVED_PORTS, listeners_of, moved_ports
 from shoal.node.proxy.relays import Relays
 from shoal.reconcile import DONE, EventRecorder, EventType, Informer, ObjectKey, Result
+
+log = get_logger("node.proxy")
 
 BY_SERVICE = "service"
 _SERVICE_NAME = "kubernetes.io/service-name"
@@ -46,6 +49,7 @@ class ServiceProxy:
         self._events = events
         self._relays = relays
         self._config = config
+        self._behind = {ProxyBackend(each.place.address, each.place.port): each.backends for each in config.fixed}
         self._open: dict[ObjectKey, dict[ListenAddress, _Open]] = {}
         self._owner: dict[ListenAddress, ObjectKey] = {}
         self._warned: dict[tuple[ObjectKey, ListenAddress], str] = {}
@@ -72,7 +76,12 @@ class ServiceProxy:
         if service is None or service["metadata"].get("deletionTimestamp"):
             return {}
         pieces = self._slices.by_index(BY_SERVICE, str(key))
-        return {each.place: each for each in listeners_of(service, pieces, self._config.node_addresses)}
+        found = listeners_of(service, pieces, self._config.node_addresses)
+        return {each.place: replace(each, backends=self._direct(each.backends)) for each in found}
+
+    def _direct(self, backends: tuple[ProxyBackend, ...]) -> tuple[ProxyBackend, ...]:
+        """What is behind a fixed listener instead of the listener, so that no connection is relayed twice."""
+        return tuple(direct for each in backends for direct in self._behind.get(each, (each,)))
 
     # listeners
 
@@ -152,7 +161,12 @@ class ServiceProxy:
     async def begin(self) -> None:
         """Close what an earlier process has left open and no service has now; the caches are complete."""
         places = [place for key in self._services.keys() for place in self._wanted(key, self._services.get(key))]
-        await self._relays.keep(places)
+        await self._relays.keep([*places, *(each.place for each in self._config.fixed)])
+        for each in self._config.fixed:
+            try:
+                await self._relays.open(each)
+            except OSError as error:
+                log.warning("an address is not served", place=str(each.place), reason=error.strerror or str(error))
 
     async def close(self) -> None:
         self._open.clear()

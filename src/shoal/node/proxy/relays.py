@@ -10,7 +10,7 @@ from typing import Protocol
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
-from shoal.node.proxy.model import OFFSET, PRIVILEGED, ListenAddress, ProxyListener
+from shoal.node.proxy.model import OFFSET, PRIVILEGED, Admission, ListenAddress, ProxyListener
 from shoal.node.proxy.tcp import ConnectionBudget, TcpRelay
 from shoal.node.proxy.udp import UdpRelay
 
@@ -51,6 +51,7 @@ class LocalRelays:
         self._clock = clock
         self._drain_s = drain_s
         self._budget = ConnectionBudget(connections)
+        self._admission = Admission()
         self._open: dict[ListenAddress, _Open] = {}
         self._draining: set[TcpRelay | UdpRelay] = set()  # closed listeners with open connections
 
@@ -66,13 +67,21 @@ class LocalRelays:
             "failed": self._budget.failed,
         }  # fmt: skip
 
+    def admit(self, clients: Collection[str]) -> None:
+        """Off the loopback interface, accept new connections only from these networks."""
+        self._admission.only(clients)
+
     async def open(self, listener: ProxyListener) -> int:
         place = listener.place
         found = self._open.get(place)
         if found is not None:
             found.relay.change(listener)
             return found.port
-        relay: TcpRelay | UdpRelay = UdpRelay(listener) if place.protocol == "UDP" else TcpRelay(listener, self._budget)
+        relay: TcpRelay | UdpRelay
+        if place.protocol == "UDP":
+            relay = UdpRelay(listener, self._admission)
+        else:
+            relay = TcpRelay(listener, self._budget, self._admission)
         port = place.port
         try:
             await relay.open(port)

@@ -14,11 +14,13 @@ import resource
 import signal
 import sys
 from contextlib import suppress
+from ipaddress import IPv4Network
 from typing import Any
 
 import orjson
 
 from shoal.base.clock import Clock, RealClock
+from shoal.base.local_routes import add_local, remove_local
 from shoal.node.proxy import wire
 from shoal.node.proxy.config import ProxyConfig
 from shoal.node.proxy.relays import LocalRelays
@@ -36,6 +38,7 @@ class ProxyServer:
         self._masters = 0
         self._used_s = clock.monotonic()  # when a cluster's process or a client was there last
         self._ending = asyncio.Event()
+        self._shared: IPv4Network | None = None  # local as long as this process runs
 
     async def run(self, ready: int) -> None:
         """Serve until told to end; writes to ``ready`` when it listens."""
@@ -55,8 +58,20 @@ class ProxyServer:
                 break
         server.close()
         await self._relays.release()
+        if self._shared is not None:
+            with suppress(OSError):
+                remove_local(self._shared)
         if _is_there(own):
             os.unlink(wire.SOCKET)
+
+    def _share(self, network: IPv4Network, clients: list[str]) -> dict[str, Any]:
+        self._relays.admit(clients)
+        try:
+            add_local(network)
+        except OSError as error:
+            return {"errno": error.errno or 0, "error": error.strerror or str(error)}
+        self._shared = network
+        return {}
 
     def _is_unattended(self) -> bool:
         now_s = self._clock.monotonic()
@@ -80,6 +95,8 @@ class ProxyServer:
         match question:
             case "hello":
                 return {"version": wire.VERSION}
+            case "share":
+                return self._share(IPv4Network(said[0]), said[1])
             case "open":
                 try:
                     return {"port": await self._relays.open(wire.unpack(said[0]))}

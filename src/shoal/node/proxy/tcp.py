@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import cast
 
 from shoal.base.tasks import OwnedTasks
-from shoal.node.proxy.model import ProxyBackend, ProxyListener
+from shoal.node.proxy.model import Admission, ProxyBackend, ProxyListener
 from shoal.node.proxy.plan import BackendChoice
 
 _BACKLOG = 128
@@ -116,8 +116,11 @@ class _Side(asyncio.Protocol):
 class TcpRelay:
     """Listens on one address and relays its connections to the backends."""
 
-    def __init__(self, listener: ProxyListener, budget: ConnectionBudget | None = None) -> None:
+    def __init__(
+        self, listener: ProxyListener, budget: ConnectionBudget | None = None, admission: Admission | None = None
+    ) -> None:
         self._choice = BackendChoice(listener)
+        self._admission = admission or Admission()
         self._budget = budget or ConnectionBudget(1 << 20)
         self._server: asyncio.Server | None = None
         self._sides: set[_Side] = set()  # of clients
@@ -162,7 +165,9 @@ class TcpRelay:
 
     def _arrived(self, side: _Side) -> None:
         assert side.transport is not None
-        if not self._budget.take():
+        peer = side.transport.get_extra_info("peername")
+        admitted = peer is None or self._admission.admits(peer[0], self._choice.listener.place)
+        if not admitted or not self._budget.take():
             side.transport.abort()
             return
         self._sides.add(side)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import Any, cast
 
 from shoal.base.tasks import OwnedTasks
-from shoal.node.proxy.model import ProxyBackend, ProxyListener
+from shoal.node.proxy.model import Admission, ProxyBackend, ProxyListener
 from shoal.node.proxy.plan import BackendChoice
 
 _IDLE_S = 60.0
@@ -45,8 +45,9 @@ class _Upstream(asyncio.DatagramProtocol):
 class UdpRelay(asyncio.DatagramProtocol):
     """Listens on one address and relays its datagrams to the backends."""
 
-    def __init__(self, listener: ProxyListener) -> None:
+    def __init__(self, listener: ProxyListener, admission: Admission | None = None) -> None:
         self._choice = BackendChoice(listener)
+        self._admission = admission or Admission()
         self._transport: asyncio.DatagramTransport | None = None
         self._clients: OrderedDict[Any, _Upstream] = OrderedDict()  # least recently used first
         self._connecting = OwnedTasks()
@@ -82,6 +83,8 @@ class UdpRelay(asyncio.DatagramProtocol):
         now = asyncio.get_running_loop().time()
         upstream = self._clients.get(addr)
         if upstream is None:
+            if not self._admission.admits(addr[0], self._choice.listener.place):
+                return
             self._expire(now)
             backend = self._choice.order(addr[0], now)[0]
             self._choice.remember(addr[0], backend, now)

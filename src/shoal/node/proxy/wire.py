@@ -1,6 +1,7 @@
 """Messages between a cluster's process and its proxy process: lines of JSON over a Unix socket in the proxy's folder.
 
-    ["hello"]                 ──▶ {"version": 1}
+    ["hello"]                 ──▶ {"version": 2}
+    ["share", cidr, [client, …]] ──▶ {}       makes it local until the process ends; accepts only these clients there
     ["open", listener]        ──▶ {"port": 80}, or {"errno": 98, "error": "…"}; one that is open gets its backends
     ["close", place]          ──▶ {}
     ["keep", [place, …]]      ──▶ {}          closes all others
@@ -16,7 +17,7 @@ from typing import Any
 
 from shoal.node.proxy.model import ListenAddress, ProxyBackend, ProxyListener
 
-VERSION = 1  # a running proxy of another version is replaced
+VERSION = 2  # a running proxy of another version is replaced
 SOCKET = "proxy.sock"
 LOCK = "proxy.lock"  # held by the running proxy, with its pid
 MAX_BYTES = 16 << 20  # of one message

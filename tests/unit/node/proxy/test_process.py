@@ -175,14 +175,15 @@ async def test_one_of_another_version_is_replaced(folder: Path, monkeypatch: pyt
             await relays.open(listener)
         pid = pid_in(folder)
         seen: list[int] = []
+        version = wire.VERSION
 
         async def replaced(path: Path, *, clock: RealClock) -> None:
             seen.append(pid_in(path))
-            monkeypatch.setattr(wire, "VERSION", 1)
+            monkeypatch.setattr(wire, "VERSION", version)
             await end_proxy(path, clock=clock)
 
         monkeypatch.setattr(process, "end_proxy", replaced)
-        monkeypatch.setattr(wire, "VERSION", 2)
+        monkeypatch.setattr(wire, "VERSION", version + 1)
         async with a_proxy(folder) as relays:
             await relays.open(listener)
             assert seen == [pid] and pid_in(folder) != pid and await said_by(listener) == "one"

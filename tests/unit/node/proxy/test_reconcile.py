@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from shoal.apiserver.context import ServerConfig
+from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
 from shoal.client import Client, builtin
@@ -21,6 +22,7 @@ from shoal.client.transport import Transport
 from shoal.kube.objects import Obj
 from shoal.node.proxy import tcp
 from shoal.node.proxy.config import ProxyConfig
+from shoal.node.proxy.model import ListenAddress, ProxyBackend, ProxyListener
 from shoal.node.proxy.reconcile import BY_SERVICE, ServiceProxy, service_of
 from shoal.node.proxy.relays import LocalRelays
 from shoal.node.runtime.process.addresses import Network, claim_network
@@ -83,6 +85,7 @@ class Fixture:
         )  # fmt: skip
         self.events = EventRecorder(client, "proxy", "proxy", clock=clock, new_suffix=Ids().new_suffix)
         relays = LocalRelays(clock=clock, connections=config.connections, drain_s=config.drain_s)
+        self.relays = relays
         self.proxy = ServiceProxy(client, self.services, self.slices, self.events, relays, config)
         self._version = 0
 
@@ -162,6 +165,20 @@ async def test_cluster_ip_and_node_port_reach_all_pods_in_turn(tmp_path: Path) -
         await at.behind(*({"addresses": [pod]} for pod in pods))
         for place in ((address_of(service), 18080), ("127.0.0.1", service["spec"]["ports"][0]["nodePort"])):
             assert {await greeting(*place) for _ in range(4)} == {b"pod 1\n", b"pod 2\n"}
+
+
+async def test_what_is_served_besides_services_is_not_relayed_twice(tmp_path: Path) -> None:
+    pods = Pods(claim_network(tmp_path / "other", registry=tmp_path / "networks"))
+    behind = ProxyBackend(await pods.start(1), pods.port)
+    place = ListenAddress("TCP", "127.0.0.1", any_free("127.0.0.1"))
+    async with a_proxy(tmp_path, fixed=(ProxyListener(place=place, backends=(behind,)),)) as at:
+        await at.proxy.begin()
+        service = await at.service()
+        await at.behind({"addresses": [place.address]}, port=place.port)
+        for count, address in enumerate([(place.address, place.port), (address_of(service), 18080)], 1):
+            assert await greeting(*address) == b"pod 1\n"
+            assert at.relays.counts["accepted"] == count
+    await pods.stop()
 
 
 async def test_bytes_arrive_whole_in_both_directions_and_the_end_of_one_is_passed_on(tmp_path: Path) -> None:

@@ -22,11 +22,13 @@ from shoal.base.logs import get_logger
 from shoal.base.tasks import beside
 from shoal.node.runtime.connections import SocketConnection
 from shoal.node.runtime.docker import bodies, pods
+from shoal.node.runtime.docker.bridge import keep_address
 from shoal.node.runtime.docker.config import DockerConfig, find_socket
 from shoal.node.runtime.docker.container_cache import ContainerCache
 from shoal.node.runtime.docker.engine import Engine, EngineError
 from shoal.node.runtime.docker.images import EngineImages
 from shoal.node.runtime.docker.logs import read_log
+from shoal.node.runtime.docker.networks import ensure_network
 from shoal.node.runtime.docker.session import open_attach, open_exec, wait_for_exit
 from shoal.node.runtime.docker.sources import resolved
 from shoal.node.runtime.docker.views import Found, info_of, stats_of
@@ -47,7 +49,6 @@ from shoal.node.runtime.model import (
     PullProgress,
     RegistryCredentials,
     RuntimeEvent,
-    RuntimeFailure,
     RuntimeInfo,
     RuntimeSession,
     Sandbox,
@@ -61,19 +62,9 @@ log = get_logger("node.docker")
 _KILLED = 137
 _NOT_STARTED = 128
 _CONNECT_S = 10.0
-_CHECK_S = 10.0
 _STATS_AT_ONCE = 8
 _GONE_S = 0.05
 _LOCALHOST = "localhost/"
-
-
-async def check(config: DockerConfig, *, clock: Clock, environ: Mapping[str, str]) -> None:
-    """Check that an engine answers; raises ``RuntimeFailure`` with what to do."""
-    engine = Engine(find_socket(config, environ, os.path.exists), clock=clock, request_s=_CHECK_S)
-    try:
-        await engine.negotiate()
-    finally:
-        engine.close()
 
 
 @dataclass(slots=True)
@@ -95,6 +86,7 @@ class DockerRuntime:
         self._images = EngineImages(self._engine)
         self._cache = ContainerCache(self._engine, config, clock=clock)
         self._pause = ""
+        self._gateways: frozenset[str] = frozenset()
         self._stopping: dict[str, _Stopping] = {}
         self._sizes: dict[str, int] = {}
         self._sizes_at = 0.0
@@ -111,7 +103,7 @@ class DockerRuntime:
         await self._cache.open()
         try:
             self._pause = await self._images.ensure_pause(self._config.pause_image)
-            await self._ensure_network()
+            self._gateways = (await ensure_network(self._engine, self._config)).gateways
             await self._remove_strays()
         except BaseException:
             await self.close()
@@ -124,17 +116,6 @@ class DockerRuntime:
 
     async def info(self) -> RuntimeInfo:
         return info_of(await self._engine.json("GET", "info"))
-
-    async def _ensure_network(self) -> None:
-        name = self._config.network_name
-        with suppress(EngineError):
-            await self._engine.json("GET", "networks", name)
-            return
-        try:
-            await self._engine.json("POST", "networks", "create", body=bodies.network_body(self._config))
-        except EngineError as error:
-            if error.status != 409:  # another node has created it
-                raise RuntimeFailure(f"creating the network {name} failed: {error}") from error
 
     async def _remove_strays(self) -> None:
         """Remove what an interrupted run left: sandboxes that were never started, containers without a sandbox."""
@@ -195,6 +176,7 @@ class DockerRuntime:
             raise CreateFailure(f"creating the sandbox failed: {error}") from error
         try:
             await self._engine.json("POST", "containers", made, "start")
+            keep_address(self._gateways)
             sandbox = (await self._cache.find(made)).view
         except BaseException as error:
             await self._remove(made)

@@ -1,12 +1,19 @@
-"""Addresses of a cluster whose pods are processes: a /16 of the loopback network per cluster.
+"""Addresses of a cluster whose nodes are this machine: a /16 of the loopback network per cluster.
 
     127.N.0.x            nodes
     127.N.1.0 ... 127.255  pods; a node takes blocks of 254, each a file in the cluster's folder that names the node
     127.N.128.0/17       services
 
+Containers have a loopback interface of their own, so clusters of containers have a private network instead, where the
+machine can make it local (``base.local_routes``):
+
+    10.N.0.x             nodes
+    10.N.1.1             the API server
+    10.N.128.0/17        services; pods have addresses of the engine's network
+
 ``claim_network`` chooses N at the first start of the cluster and writes it to the cluster's folder. A registry folder
 that all clusters of a user share maps each N to its cluster; the N of a deleted cluster is free again. Clusters of
-other users are detected only while they run, by their listening sockets.
+other users are detected only while they run: by their listening sockets, or because their network is local.
 """
 
 from __future__ import annotations
@@ -18,14 +25,18 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Protocol
 
 from shoal.base.files import create_private, link_to, make_private_dirs, own_private_dir, write_private
+from shoal.base.local_routes import is_local
 from shoal.errors import ConfigError
 from shoal.node.runtime.model import CreateFailure
 
 _NUMBERS = range(2, 255)  # 127.0 is shared by all programs, 127.1 is common in examples
+_PRIVATE_NUMBERS = range(48, 88)  # below and above are defaults of engines, clouds and other local clusters
+_LOOPBACK, _PRIVATE = 127, 10
 _POD_BLOCKS = range(1, 128)
 _HOSTS = range(1, 255)
 _FILE = "network"
@@ -37,24 +48,39 @@ class Network:
 
     number: int
     folder: Path
+    first: int = _LOOPBACK
+
+    @property
+    def reaches_containers(self) -> bool:
+        """Whether containers reach these addresses, when the machine has made them local."""
+        return self.first != _LOOPBACK
 
     @property
     def cidr(self) -> str:
-        return f"127.{self.number}.0.0/16"
+        return f"{self._prefix}.0.0/16"
 
     @property
     def pod_cidr(self) -> str:
-        return f"127.{self.number}.0.0/17"
+        return f"{self._prefix}.0.0/17"
 
     @property
     def service_cidr(self) -> str:
-        return f"127.{self.number}.128.0/17"
+        return f"{self._prefix}.128.0/17"
+
+    @property
+    def api_address(self) -> str:
+        """Where nodes and pods reach the API server."""
+        return f"{self._prefix}.1.1" if self.reaches_containers else "127.0.0.1"
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.first}.{self.number}"
 
     def node_address(self, node: str) -> str:
         """The address of a node, assigned once."""
         for host in _HOSTS:
             if self._take(f"node-{host}", node):
-                return f"127.{self.number}.0.{host}"
+                return f"{self._prefix}.0.{host}"
         raise ConfigError(f"the cluster's network {self.cidr} has no free address for node {node}")
 
     def blocks(self, node: str) -> list[int]:
@@ -68,7 +94,7 @@ class Network:
         raise CreateFailure(f"no free pod address in {self.pod_cidr}")
 
     def pod_address(self, block: int, host: int) -> str:
-        return f"127.{self.number}.{block}.{host}"
+        return f"{self._prefix}.{block}.{host}"
 
     def _owner(self, name: str) -> str | None:
         try:
@@ -83,24 +109,27 @@ class Network:
         return create_private(path, node.encode()) or path.read_text() == node
 
 
-def claim_network(folder: Path, *, registry: Path | None = None) -> Network:
-    """The network of the cluster in ``folder``; the first call chooses it."""
+def claim_network(
+    folder: Path, *, registry: Path | None = None, apart_from: Iterable[IPv4Network] | None = None
+) -> Network:
+    """The network of the cluster in ``folder``; the first call chooses it. With ``apart_from`` it chooses a private one
+    that overlaps none of these."""
     make_private_dirs(folder)
     folder = folder.resolve()
     with _registry(registry or Path(tempfile.gettempdir()) / f"shoal-networks-{os.getuid()}") as known:
-        number = _number_of(folder)
-        if number is not None:
-            other = _holder(known / str(number), number)
+        found = network_of(folder)
+        if found is not None:
+            other = _holder(known / _entry(found), found)
             if other is not None and other != folder:
                 raise ConfigError(
-                    f"network 127.{number}.0.0/16 of the cluster in {folder} is in use by the cluster in {other}; "
+                    f"network {found.cidr} of the cluster in {folder} is in use by the cluster in {other}; "
                     f"start from another directory, or delete {folder / _FILE} if this cluster has no data to keep"
                 )
         else:
-            number = _free_number(folder, known)
-            write_private(folder / _FILE, f"127.{number}.0.0/16\n".encode())
-        link_to(known / str(number), folder)
-    return Network(number, folder)
+            found = _free(folder, known, apart_from)
+            write_private(folder / _FILE, f"{found.cidr}\n".encode())
+        link_to(known / _entry(found), folder)
+    return found
 
 
 @contextmanager
@@ -115,36 +144,57 @@ def _registry(path: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def _number_of(folder: Path) -> int | None:
+def network_of(folder: Path) -> Network | None:
+    """The network of the cluster in this folder; None if it has none yet."""
     path = folder / _FILE
     if not path.exists():
         return None
     text = path.read_text().strip()
     parts = text.removesuffix("/16").split(".")
-    if len(parts) == 4 and parts[0] == "127" and parts[1].isdigit() and int(parts[1]) in _NUMBERS:
-        return int(parts[1])
-    raise ConfigError(f"{path} has {text!r}: expected a /16 network of 127.0.0.0/8, such as 127.5.0.0/16")
+    numbers = {str(_LOOPBACK): _NUMBERS, str(_PRIVATE): range(1, 256)}.get(parts[0], range(0))
+    if len(parts) == 4 and parts[2:] == ["0", "0"] and parts[1].isdigit() and int(parts[1]) in numbers:
+        return Network(int(parts[1]), folder, int(parts[0]))
+    raise ConfigError(
+        f"{path} has {text!r}: expected a /16 network of 127.0.0.0/8, such as 127.5.0.0/16, or of 10.0.0.0/8"
+    )
 
 
-def _holder(link: Path, number: int) -> Path | None:
+def _entry(network: Network) -> str:
+    """The name of a network in the registry."""
+    return f"10.{network.number}" if network.reaches_containers else str(network.number)
+
+
+def _holder(link: Path, network: Network) -> Path | None:
     """The folder of the cluster that uses the network; None if that cluster was deleted."""
     try:
         folder = Path(os.readlink(link))
-        return folder if _number_of(folder) == number else None
+        found = network_of(folder)
     except (OSError, ConfigError):
         return None
+    return folder if found is not None and found.cidr == network.cidr else None
 
 
-def _free_number(folder: Path, known: Path) -> int:
-    busy = _busy_numbers()
-    first = int.from_bytes(hashlib.sha256(bytes(folder)).digest()[:4], "big")
-    for step in range(len(_NUMBERS)):
-        number = _NUMBERS[(first + step) % len(_NUMBERS)]
-        if number not in busy and _holder(known / str(number), number) is None:
-            return number
-    raise ConfigError(
-        f"all loopback networks are in use by other clusters; delete some of them: {known} links to their folders"
-    )
+def _free(folder: Path, known: Path, apart_from: Iterable[IPv4Network] | None) -> Network:
+    private = apart_from is not None
+    numbers, first = (_PRIVATE_NUMBERS, _PRIVATE) if private else (_NUMBERS, _LOOPBACK)
+    busy = set() if private else _busy_numbers()
+    taken = tuple(apart_from or ())
+    begin = int.from_bytes(hashlib.sha256(bytes(folder)).digest()[:4], "big")
+    for step in range(len(numbers)):
+        network = Network(numbers[(begin + step) % len(numbers)], folder, first)
+        if network.number in busy or _holder(known / _entry(network), network) is not None:
+            continue
+        left = (known / _entry(network)).is_symlink()  # of a deleted cluster, whose route may be left too
+        if private and _is_taken(network, taken, left=left):
+            continue
+        return network
+    what = "private networks of containers" if private else "loopback networks"
+    raise ConfigError(f"all {what} are in use by other clusters; delete some of them: {known} links to their folders")
+
+
+def _is_taken(network: Network, taken: Iterable[IPv4Network], *, left: bool) -> bool:
+    own = IPv4Network(network.cidr)
+    return any(own.overlaps(each) for each in taken) or (is_local(own[1]) and not left)
 
 
 def _busy_numbers() -> set[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,23 @@ def test_a_list_of_networks_that_another_user_prepared_is_refused(tmp_path: Path
     with pytest.raises(ConfigError, match=r"list of clusters' networks is .* belongs to user"):
         claim_network(tmp_path / "cluster", registry=registry)
     assert not list(registry.glob("lock"))
+
+
+def test_a_cluster_of_containers_has_a_private_network_apart_from_others(tmp_path: Path) -> None:
+    registry = tmp_path / "registry"
+    first = claim_network(tmp_path / "a", registry=registry, apart_from=())
+    assert first.reaches_containers and first.cidr.startswith("10.")
+    assert [first.node_address("n"), first.api_address] == [f"10.{first.number}.0.1", f"10.{first.number}.1.1"]
+    assert claim_network(tmp_path / "a", registry=registry) == first
+    others = [claim_network(tmp_path / f"b{n}", registry=registry, apart_from=()) for n in range(10)]
+    assert len({each.cidr for each in (first, *others)}) == 11
+    shutil.rmtree(tmp_path / "a")
+    (tmp_path / "a").mkdir()
+    elsewhere = claim_network(tmp_path / "a", registry=registry, apart_from=(IPv4Network(first.cidr),))
+    assert elsewhere.cidr != first.cidr
+    assert not claim_network(tmp_path / "c", registry=registry).reaches_containers
+    with pytest.raises(ConfigError, match="all private networks of containers are in use"):
+        claim_network(tmp_path / "d", registry=registry, apart_from=(IPv4Network("10.0.0.0/8"),))
 
 
 def test_a_file_that_names_no_network_is_refused(tmp_path: Path) -> None:
