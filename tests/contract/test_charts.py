@@ -109,6 +109,27 @@ def test_the_pods_of_the_control_plane_pass_the_restricted_level() -> None:
     assert [each["port"] for each in monitor["spec"]["endpoints"]] == ["control", "navigator"]
 
 
+def test_several_control_planes_share_a_database_and_credentials() -> None:
+    both = ("--set", "database.existingSecret=db,control.existingCredentials=shared")
+    objects = rendered("shoal", *both, "--set", "control.replicas=3", namespace="fleet")
+    (more,) = [each for each in objects if each["kind"] == "Deployment"]
+    (first,) = [each for each in objects if each["kind"] == "StatefulSet"]
+    (service,) = [each for each in objects if each["kind"] == "Service"]
+    template = more["spec"]["template"]
+    assert more["spec"]["replicas"] == 2 and first["spec"]["replicas"] == 1
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    assert in_detail(findings(Standard(RESTRICTED), template["metadata"], template["spec"])) == ""
+    containers = [each["spec"]["template"]["spec"]["containers"][0] for each in (more, first)]
+    assert containers[0] == containers[1] and "--credentials" in containers[0]["args"]
+    assert [each["kind"] for each in rendered("shoal", *both)].count("Deployment") == 0
+    for options, why in (
+        ("control.replicas=2", "set database.existingSecret"),
+        ("control.replicas=2,database.existingSecret=db", "shoal control credentials export"),
+    ):
+        done = helm("template", "x", str(CHARTS / "shoal"), "--set", f"image={IMAGE},{options}")
+        assert done.returncode != 0 and why in done.stderr
+
+
 @pytest.mark.parametrize("chart", ["shoal", "shoal-agent"])
 def test_charts_lint_and_refuse_what_cannot_work(chart: str, join: tuple[str, ...]) -> None:
     files = join if chart == "shoal-agent" else ()

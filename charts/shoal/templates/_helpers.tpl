@@ -28,6 +28,61 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{- define "shoal.controlArgs" -}}
+- control
+- start
+- --host
+- $(POD_IP)
+- --port
+- "7400"
+{{- if .Values.control.existingCredentials }}
+- --credentials
+- /etc/shoal/credentials
+{{- end }}
+{{- include "shoal.urls" (dict "root" . "given" .Values.advertiseUrls "port" 7400) }}
+{{- end -}}
+
+{{- define "shoal.credentialsVolume" -}}
+{{- with .Values.control.existingCredentials -}}
+- name: credentials
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+    items: [{key: credentials, path: credentials}]
+{{- end }}
+{{- end -}}
+
+{{- define "shoal.pod" -}}
+serviceAccountName: {{ .Release.Name }}
+automountServiceAccountToken: false
+terminationGracePeriodSeconds: 30
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{- define "shoal.container" -}}
 {{- $root := .root -}}
 image: {{ include "shoal.image" $root | quote }}
@@ -56,6 +111,9 @@ terminationMessagePolicy: FallbackToLogsOnError
 volumeMounts:
   - {name: state, mountPath: /var/lib/shoal}
   - {name: tmp, mountPath: /tmp}
+  {{- if and $root.Values.control.existingCredentials (eq .name "control") }}
+  - {name: credentials, mountPath: /etc/shoal, readOnly: true}
+  {{- end }}
 env:
   - name: POD_IP
     valueFrom: {fieldRef: {fieldPath: status.podIP}}

@@ -184,16 +184,19 @@ def rotate_authority(
 
 @credentials_app.command("export")
 def export(
-    file: Annotated[Path, typer.Argument(help="file to write; only your user can read it")],
+    file: Annotated[Path, typer.Argument(help="file to write, which only your user can read; - prints it")],
     dir: Annotated[
         Path | None, typer.Option(help="state directory of the control plane; default `control` in $SHOAL_HOME")
     ] = None,
 ) -> None:
     """Write the CA, the administrator's token, the master key and the URLs of the fleet to a file, for another control
     plane on the same database. The file gives full access to the fleet: keep it secret."""
-    from shoal.app.fleet.credentials import export_credentials
+    from shoal.app.fleet.credentials import export_credentials, exported
 
     folder = dir.expanduser().absolute() if dir is not None else directory(None) / "control"
+    if str(file) == "-":
+        typer.echo(exported(folder), nl=False)
+        return
     export_credentials(folder, file.expanduser().absolute())
     typer.echo(
         f"credentials written to {file}; start another control plane with `shoal control start --credentials {file}`"

@@ -29,8 +29,12 @@ _SEPARATORS = re.compile(r"[\s,]+")
 
 def export_credentials(folder: Path, to: Path) -> None:
     """Export the credentials in the directory of a control plane that was started before."""
-    found = _of_directory(folder, "dir")
-    write_private(to, (json.dumps({"kind": KIND, **found}, indent=1) + "\n").encode())
+    write_private(to, exported(folder).encode())
+
+
+def exported(folder: Path) -> str:
+    """What the file of ``export_credentials`` has."""
+    return json.dumps({"kind": KIND, **_of_directory(folder, "dir")}, indent=1) + "\n"
 
 
 def take_over(source: Path, folder: Path) -> None:
@@ -116,7 +120,9 @@ def _of_file(path: Path) -> dict[str, Any]:
             content = file.read()
     except OSError as error:
         raise ConfigError(f"credentials is {str(path)!r}: {error.strerror}") from None
-    if stat.S_IMODE(about.st_mode) & 0o077:
+    # of a mounted Secret the owner is root, and a process that is not root reads it by its group
+    mounted = about.st_uid == 0 != os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IRWXO)
+    if stat.S_IMODE(about.st_mode) & 0o077 and not mounted:
         raise ConfigError(f"credentials is {str(path)!r}: other users can read it; run chmod 600 {path}")
     try:
         found = json.loads(content)

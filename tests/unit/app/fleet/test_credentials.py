@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -64,6 +67,36 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"other users can read it; run chmod 600"):
         take_over(file, tmp_path / "second")
     assert not (tmp_path / "second").exists()
+
+
+AS_USER = """
+import os, sys
+from pathlib import Path
+from shoal.app.fleet.credentials import take_over
+from shoal.errors import ConfigError
+os.chdir(sys.argv[1])
+os.setgroups([])
+os.setgid(65532)
+os.setuid(65532)
+try:
+    take_over(Path("credentials.json"), Path("second"))
+except ConfigError as error:
+    print(error)
+else:
+    print("taken over")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the owner of a mounted Secret is root")
+@pytest.mark.parametrize(("mode", "said"), [(0o440, "taken over"), (0o444, "other users"), (0o460, "other users")])
+def test_a_mounted_secret_is_read_by_its_group_alone(tmp_path: Path, mode: int, said: str) -> None:
+    file = tmp_path / "credentials.json"
+    export_credentials(a_control_plane(tmp_path / "first"), file)
+    os.chown(file, 0, 65532)
+    file.chmod(mode)
+    os.chown(tmp_path, 65532, 65532)
+    done = subprocess.run([sys.executable, "-c", AS_USER, str(tmp_path)], capture_output=True, text=True, timeout=30)
+    assert said in done.stdout, done.stderr
 
 
 def test_credentials_of_another_fleet_are_never_overwritten(tmp_path: Path) -> None:
