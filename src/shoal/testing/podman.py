@@ -122,7 +122,8 @@ rm -rf "$folder"
 class Podman:
     """A running service."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, driver: str = "vfs") -> None:
+        """``driver`` "overlay" is fast with large images, on file systems that allow it: see ``overlay_driver``."""
         self.folder = folder
         self.socket = str(folder / "api.sock")
         (folder / "networks").mkdir()
@@ -130,7 +131,7 @@ class Podman:
         (folder / "registries.conf").write_text(_REGISTRIES)
         self._command = [
             "podman", f"--root={folder}/root", f"--runroot={folder}/run", f"--tmpdir={folder}/tmp",
-            "--storage-driver=vfs",
+            f"--storage-driver={driver}",
         ]  # fmt: skip
         self._environ = {
             **os.environ,
@@ -203,6 +204,10 @@ class Podman:
                 return
         raise RuntimeError(f"containers of podman are left: {self.command('ps', '--all')}")
 
+    def command_line(self, folder: Path) -> tuple[list[str], dict[str, str]]:
+        """How others call podman beside the service from this folder: words, and variables."""
+        return [*self._inside("--mount", f"--wd={folder}"), *self._command], self._environ
+
     def on_its_network(self, *command: str) -> list[str]:
         """The command, to be run in the engine's network, where its containers can be reached."""
         return [*self._inside(), *command]
@@ -254,6 +259,17 @@ def _answers(path: str) -> bool:
         except OSError:
             return False
     return True
+
+
+def overlay_driver(folder: Path) -> str:
+    """The storage driver for large images: overlay, or vfs where the folder is on a file system without."""
+    for name in ("lower", "upper", "work", "merged"):
+        (folder / name).mkdir(parents=True)
+    options = f"lowerdir={folder}/lower,upperdir={folder}/upper,workdir={folder}/work"
+    trial = ["unshare", "--mount", "--", "busybox", "mount", "-t", "overlay", "none", f"{folder}/merged", "-o", options]
+    done = subprocess.run(trial, capture_output=True, timeout=_COMMAND_S)
+    shutil.rmtree(folder, ignore_errors=True)
+    return "overlay" if done.returncode == 0 else "vfs"
 
 
 def _listening_in(pid: int) -> socket.socket:
