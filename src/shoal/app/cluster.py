@@ -219,7 +219,8 @@ async def _connect(config: ClusterConfig, clock: Clock, stack: AsyncExitStack, s
     access = load(config.kubeconfig)
     if config.server:
         access = replace(access, url=config.server)
-    return await over_network(access, users_of(config.components), clock=clock, stack=stack, stop=stop)
+    users = users_of(config.components, simulated=config.runtime == "simulated")
+    return await over_network(access, users, clock=clock, stack=stack, stop=stop)
 
 
 def _network(config: ClusterConfig) -> Network | None:
@@ -228,8 +229,8 @@ def _network(config: ClusterConfig) -> Network | None:
         return None
     from shoal.node.runtime.process.addresses import claim_network
 
-    network = claim_network(config.dir)
-    if network.reaches_containers and config.runtime != "docker":
+    network = claim_network(config.dir, config.node.network)
+    if network.reaches_containers and config.runtime != "docker" and not config.node.network:
         raise ConfigError(
             f"runtime is {config.runtime!r}: the cluster in {config.dir} has the network {network.cidr}, for "
             "containers; use --runtime docker, or another --dir"

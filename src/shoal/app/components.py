@@ -14,7 +14,7 @@ from random import Random
 from typing import Protocol
 
 from shoal.app.config import ClusterConfig
-from shoal.app.connect import NODE, SIMULATED_NODES, Connect
+from shoal.app.connect import NODE, PROXY, SIMULATED_NODES, Connect
 from shoal.app.locks import ClusterLocks
 from shoal.base.clock import Clock
 from shoal.base.ids import Ids
@@ -176,12 +176,12 @@ def controllers(deps: ComponentDeps) -> Component:
     return Component("kube-controller-manager", CONTROLLERS, deps, wire)
 
 
-def users_of(components: Iterable[str]) -> list[str]:
+def users_of(components: Iterable[str], *, simulated: bool = False) -> list[str]:
     """The users that show whether a server lets these components act as they should."""
     users = {
         "scheduler": (SCHEDULER,),
         "controllers": (CONTROLLERS, f"{_ACCOUNTS}replicaset-controller"),
-        "nodes": (SIMULATED_NODES,),
+        "nodes": (SIMULATED_NODES,) if simulated else (f"{NODE}{node_names(1)[0]}", PROXY),
     }
     return [user for name in components for user in users.get(name, ())]
 

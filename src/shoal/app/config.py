@@ -309,6 +309,10 @@ def refuse_what_is_not_built(options: ClusterOptions) -> None:
         check_lock_url(options.lock, without_password(options.lock))
     _check_service_cidr(options)
     _check_node_labels(options.node)
+    if options.node.network and options.runtime == "simulated":
+        raise ConfigError(
+            f"node.network is {options.node.network!r}: simulated nodes have a network of their own; leave it out"
+        )
     own = "apiserver" in options.components or not options.components.strip(", ")
     if own and (options.server or options.kubeconfig):
         raise ConfigError(

@@ -23,7 +23,7 @@ from shoal.client import connect as connected
 from shoal.client.http import HttpTransport
 from shoal.client.transport import Transport
 from shoal.client.watch import SharedDecoder
-from shoal.errors import Forbidden, ServiceUnavailable, TooManyRequests
+from shoal.errors import Forbidden, NotFound, ServiceUnavailable, TooManyRequests
 
 Connect = Callable[[str], Client]
 
@@ -32,6 +32,7 @@ log = get_logger("connect")
 SIMULATED_NODES = "shoal:simulated-nodes"
 SETUP = "shoal:setup"  # installs the RBAC objects of embedded components
 NODE, _NODES = "system:node:", "system:nodes"
+PROXY = "system:kube-proxy"
 _ACCOUNT, _ACCOUNTS = "system:serviceaccount:", "system:serviceaccounts"
 _CONTROLLERS = f"{_ACCOUNT}kube-system:"
 _MASTERS = "system:masters"
@@ -76,7 +77,7 @@ async def over_network(
         for user in users:
             refused = refused or await _refusal(acting_as(access, user), user, clock, stop)
     if refused is not None:
-        log.warning("impersonation is forbidden; components use the kubeconfig's user", reason=str(refused))
+        log.warning("components use the kubeconfig's user, not each its own", reason=str(refused))
 
     def connect(user: str) -> Client:
         own = access if refused is not None or access.headers else acting_as(access, user)
@@ -95,12 +96,16 @@ def acting_as(access: AccessConfig, user: str) -> AccessConfig:
 
 async def _refusal(access: AccessConfig, user: str, clock: Clock, stop: asyncio.Event) -> Forbidden | None:
     """The error of the server if ``user`` cannot be impersonated or lacks its rights; else None."""
-    # every component may read nodes, a service account perhaps only the version
+    # every component may read nodes, but a node only its own, and a service account perhaps only the version
     path = "/version" if user.startswith(_ACCOUNT) else "/api/v1/nodes?limit=1"
+    if user.startswith(NODE):
+        path = f"/api/v1/nodes/{user.removeprefix(NODE)}"
     async with connected(access, clock=clock, user_agent=agent_of(user)) as client:
         while not stop.is_set():
             try:
                 await client.request("GET", path)
+            except NotFound:
+                break  # a node that has not registered yet may ask for itself
             except Forbidden as error:
                 return error
             except (TransportError, ServiceUnavailable, TooManyRequests) as error:

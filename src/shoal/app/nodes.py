@@ -12,7 +12,7 @@ from random import Random
 from shoal.app.certificates import CertificateKeeper
 from shoal.app.components import Component, ComponentDeps, node_names
 from shoal.app.config import ClusterOptions, checked_config
-from shoal.app.connect import NODE
+from shoal.app.connect import NODE, PROXY
 from shoal.app.container_network import unshare
 from shoal.app.pki import kubelet_context
 from shoal.app.runtimes import LocalRuntimes, root_of, runtimes_of
@@ -41,7 +41,6 @@ from shoal.sentinel.folders import remove_left_folders
 
 log = get_logger("nodes")
 
-PROXY = "system:kube-proxy"
 _PORT = 10250
 _END_S = 2.0  # grace period of containers when the cluster stops
 _ALL_ENDED_S = 6.0  # timeout of stopping all of them

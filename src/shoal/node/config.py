@@ -34,6 +34,10 @@ class NodeSettings:
     memory: str = field(default="", metadata={"doc": "memory of each node, such as 8Gi; default: the machine's"})
     disk: str = field(default="", metadata={"doc": "ephemeral storage of each node; default: the disk's"})
     pods: int = field(default=110, metadata={"doc": "largest number of pods on a node"})
+    network: str = field(
+        default="",
+        metadata={"doc": "/16 of this machine for nodes and pods, such as 10.207.0.0/16; default: a loopback network"},
+    )
 
     def __post_init__(self) -> None:
         self.label_pairs()

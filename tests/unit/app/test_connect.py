@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.app.components import users_of
 from shoal.app.connect import acting_as, agent_of, groups_of
 from shoal.client import AccessConfig
 
@@ -32,3 +33,8 @@ def test_acting_as_a_user_keeps_the_credentials_and_asks_for_name_and_groups() -
     acting = acting_as(access, "system:node:node-1")
     assert acting.token == "secret"
     assert acting.headers == (("impersonate-user", "system:node:node-1"), ("impersonate-group", "system:nodes"))
+
+
+def test_a_node_process_asks_for_the_rights_of_a_node_and_of_the_proxy_and_not_of_simulated_nodes() -> None:
+    assert users_of(["nodes"]) == ["system:node:node-1", "system:kube-proxy"]
+    assert users_of(["nodes"], simulated=True) == ["shoal:simulated-nodes"]

@@ -60,6 +60,13 @@ def start(
     node_cpu: Annotated[str | None, typer.Option(help="CPUs of each node; default: the machine's")] = None,
     node_memory: Annotated[str | None, typer.Option(help="memory of each node; default: the machine's")] = None,
     node_pods: Annotated[int | None, typer.Option(help="largest number of pods on a node; default 110")] = None,
+    node_network: Annotated[
+        str | None,
+        typer.Option(
+            help="/16 of this machine for nodes and pods; default: a loopback network, which other "
+            "Kubernetes refuses in EndpointSlices"
+        ),
+    ] = None,
     runtime: Annotated[
         str | None,
         typer.Option(
@@ -198,7 +205,8 @@ def start(
         "sharding": sharding, "lock": lock, "election.lease_s": election_lease,
         "election.renew_deadline_s": election_renew_deadline, "election.retry_s": election_retry,
         "node.labels": _list(node_label), "node.taints": _list(node_taint), "node.cpu": node_cpu,
-        "node.memory": node_memory, "node.pods": node_pods, "scheduler_profiles": _list(scheduler_profile),
+        "node.memory": node_memory, "node.pods": node_pods, "node.network": node_network,
+        "scheduler_profiles": _list(scheduler_profile),
         "node_lifecycle.grace_s": node_grace, "service_cidr": service_cidr, "event_ttl_s": event_ttl,
         "resync_s": resync, "health_host": health_host, "health_port": health_port,
         "tls_san": _list(tls_san), "anonymous_auth": anonymous_auth,

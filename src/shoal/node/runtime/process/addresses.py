@@ -1,5 +1,8 @@
 """Addresses of a cluster whose nodes are this machine: a /16 of the loopback network per cluster.
 
+Nodes of another API server may need a /16 elsewhere: Kubernetes refuses loopback addresses in EndpointSlices. The
+administrator makes such a network local to the machine, and names it; then 127.N is A.B below.
+
     127.N.0.x            nodes
     127.N.1.0 ... 127.255  pods; a node takes blocks of 254, each a file in the cluster's folder that names the node
     127.N.128.0/17       services
@@ -21,6 +24,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import socket
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -110,14 +114,15 @@ class Network:
 
 
 def claim_network(
-    folder: Path, *, registry: Path | None = None, apart_from: Iterable[IPv4Network] | None = None
+    folder: Path, wanted: str = "", *, registry: Path | None = None, apart_from: Iterable[IPv4Network] | None = None
 ) -> Network:
-    """The network of the cluster in ``folder``; the first call chooses it. With ``apart_from`` it chooses a private one
-    that overlaps none of these."""
+    """The network of the cluster in ``folder``; the first call chooses it, or takes the /16 that is ``wanted``. With
+    ``apart_from`` it chooses a private one that overlaps none of these."""
     make_private_dirs(folder)
     folder = folder.resolve()
     with _registry(registry or Path(tempfile.gettempdir()) / f"shoal-networks-{os.getuid()}") as known:
-        found = network_of(folder)
+        before = network_of(folder)
+        found = _checked(wanted, before, folder) if wanted else before
         if found is not None:
             other = _holder(known / _entry(found), found)
             if other is not None and other != folder:
@@ -127,9 +132,31 @@ def claim_network(
                 )
         else:
             found = _free(folder, known, apart_from)
+        if before is None:
             write_private(folder / _FILE, f"{found.cidr}\n".encode())
         link_to(known / _entry(found), folder)
     return found
+
+
+def _checked(wanted: str, found: Network | None, folder: Path) -> Network:
+    """The network that is asked for, if nodes can have addresses of it on this machine."""
+    network = _parsed(wanted, folder)
+    if network is None:
+        raise ConfigError(f"node.network is {wanted!r}: use a /16 network such as 10.207.0.0/16")
+    if found is not None and found != network:
+        raise ConfigError(
+            f"node.network is {wanted!r}, but the nodes in {folder} have addresses of {found.cidr}; use "
+            "another directory"
+        )
+    with socket.socket() as probe:
+        try:
+            probe.bind((str(IPv4Network(network.cidr)[1]), 0))
+        except OSError as error:
+            raise ConfigError(
+                f"node.network is {wanted!r}, which is not local to this machine ({error.strerror}); make it so as "
+                f"root: ip route add local {wanted} dev lo"
+            ) from error
+    return network
 
 
 @contextmanager
@@ -150,18 +177,26 @@ def network_of(folder: Path) -> Network | None:
     if not path.exists():
         return None
     text = path.read_text().strip()
-    parts = text.removesuffix("/16").split(".")
-    numbers = {str(_LOOPBACK): _NUMBERS, str(_PRIVATE): range(1, 256)}.get(parts[0], range(0))
-    if len(parts) == 4 and parts[2:] == ["0", "0"] and parts[1].isdigit() and int(parts[1]) in numbers:
-        return Network(int(parts[1]), folder, int(parts[0]))
-    raise ConfigError(
-        f"{path} has {text!r}: expected a /16 network of 127.0.0.0/8, such as 127.5.0.0/16, or of 10.0.0.0/8"
-    )
+    found = _parsed(text, folder)
+    if found is None:
+        raise ConfigError(f"{path} has {text!r}: expected a /16 network, such as 127.5.0.0/16")
+    return found
+
+
+def _parsed(text: str, folder: Path) -> Network | None:
+    try:
+        network = IPv4Network(text)
+    except ValueError:
+        return None
+    first, second, *_ = network.network_address.packed
+    if network.prefixlen != 16 or first in (0, *range(224, 256)) or (first == _LOOPBACK and second not in _NUMBERS):
+        return None
+    return Network(second, folder, first)
 
 
 def _entry(network: Network) -> str:
-    """The name of a network in the registry."""
-    return f"10.{network.number}" if network.reaches_containers else str(network.number)
+    """The name of a network in the registry; of loopback networks as earlier versions wrote it."""
+    return f"{network.first}.{network.number}" if network.reaches_containers else str(network.number)
 
 
 def _holder(link: Path, network: Network) -> Path | None:

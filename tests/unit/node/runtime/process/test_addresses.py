@@ -71,9 +71,29 @@ def test_a_cluster_of_containers_has_a_private_network_apart_from_others(tmp_pat
 
 
 def test_a_file_that_names_no_network_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "network").write_text("10.0.0.0/16")
+    (tmp_path / "network").write_text("10.0.0.0/24")
     with pytest.raises(ConfigError, match="127.5.0.0/16"):
         claim_network(tmp_path, registry=tmp_path / "registry")
+
+
+def test_a_network_that_is_not_loopback_is_taken_if_the_machine_has_it(tmp_path: Path) -> None:
+    registry = tmp_path / "registry"
+    for wanted in ("10.0.0.0/8", "224.1.0.0/16", "127.1.0.0/16", "shoal"):
+        with pytest.raises(ConfigError, match="use a /16 network"):
+            claim_network(tmp_path / "a", wanted, registry=registry)
+    with pytest.raises(ConfigError, match="ip route add local 198.51.0.0/16 dev lo"):
+        claim_network(tmp_path / "a", "198.51.0.0/16", registry=registry)
+    network = claim_network(tmp_path / "a", "127.201.0.0/16", registry=registry)
+    assert claim_network(tmp_path / "a", "127.201.0.0/16", registry=registry) == network
+    with pytest.raises(ConfigError, match="have addresses of 127.201.0.0/16"):
+        claim_network(tmp_path / "a", "127.202.0.0/16", registry=registry)
+    with pytest.raises(ConfigError, match="in use by the cluster in"):
+        claim_network(tmp_path / "b", "127.201.0.0/16", registry=registry)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "network").write_text("10.207.0.0/16\n")
+    other = claim_network(tmp_path / "c", registry=registry)
+    assert (other.cidr, other.pod_cidr, other.node_address("n")) == ("10.207.0.0/16", "10.207.0.0/17", "10.207.0.1")
+    assert _opened(other, "n").take() == "10.207.1.1"
 
 
 def test_nodes_have_addresses_and_blocks_of_their_own_and_find_them_again(tmp_path: Path) -> None:
