@@ -97,4 +97,4 @@ def adopted_already(deployment: Obj, app: str, by: str) -> str:
     if "shoal.dev/fleet" not in labels or by == app:
         return ""
     owner = f"App {by}" if by else "a revision of an App"
-    return f"it belongs to Shoal already ({owner}): delete that App, or use another Deployment"
+    return f"it belongs to Shoal already ({owner}): use another Deployment, or that App"

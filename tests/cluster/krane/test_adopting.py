@@ -252,7 +252,7 @@ async def test_labels_that_another_tool_puts_back_are_corrected(made: World) -> 
         ({"paused": True}, "is paused: resume it first"),
         ({"image": "shop/web:9"}, "runs the image shop/web:1, and the revision has shop/web:9: import it again"),
         ({"pod": True}, "also matches pods that are not its own .stray.: change their labels"),
-        ({"owned": True}, "belongs to another app of Shoal already .* deployment dep_0.: delete that app"),
+        ({"owned": True}, "belongs to another app of Shoal already .* deployment dep_0.: use another Deployment"),
     ],
 )
 async def test_what_cannot_be_adopted_is_refused_with_the_fix_and_not_changed(

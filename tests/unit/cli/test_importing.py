@@ -238,7 +238,10 @@ def test_who_else_applies_it_is_named_with_how_to_end_that(mark: str, said: str)
         ({"status": {"observedGeneration": 1}}, "is rolling out: wait until"),
         ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "is being deleted"),
         ({"pod": a_pod("stray", owner="other-h1")}, "also matches pods that are not its own (stray): change their"),
-        ({"labels": {"shoal.dev/fleet": "f"}}, "it belongs to Shoal already (a revision of an App): delete that App"),
+        (
+            {"labels": {"shoal.dev/fleet": "f"}},
+            "it belongs to Shoal already (a revision of an App): use another Deployment",
+        ),
         ({"annotations": {"shoal.dev/adopted": '{"app":"a/b/c"}'}, "labels": {"shoal.dev/fleet": "f"}}, "(App a/b/c)"),
     ],
 )

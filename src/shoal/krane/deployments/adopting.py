@@ -63,7 +63,7 @@ async def _found(writer: Writer, owner: Owner, state: pb.DeploymentState, adopte
     if labels.FLEET in known and not _is_ours(known, owner, state):
         raise NotOurs(
             f"{named} belongs to another app of Shoal already ({labels.owner_shown(live)}, deployment "
-            f"{known.get(labels.DEPLOYMENT, '')}): delete that app, or release what it adopted, first"
+            f"{known.get(labels.DEPLOYMENT, '')}): use another Deployment, or the app that has it"
         )
     return live
 
