@@ -241,6 +241,12 @@ COMMANDS = (
         target="shoal.app.commands.config:app",
     ),
     Command(
+        name="open",
+        group=_SEE,
+        summary="print a link that logs a browser in to the page",
+        target="shoal.cli.fleet.open_page:app",
+    ),
+    Command(
         name="whoami",
         group=_FLEET,
         summary="show whom the token of the current context stands for",

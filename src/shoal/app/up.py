@@ -43,6 +43,7 @@ from shoal.base.logs import get_logger
 from shoal.base.supervision import supervise
 from shoal.base.tasks import run_all, wait_first
 from shoal.cli.contexts import Context, save_context
+from shoal.cli.fleet.open_page import new_link
 from shoal.cli.rest import CannotReach, RequestRefused, Rest
 from shoal.node.forks.client import VARIABLE
 
@@ -66,6 +67,7 @@ class UpDeps:
 
 def control_command(options: UpOptions) -> list[str]:
     command = [sys.executable, "-m", "shoal", "control", "start", "--dir", str(options.control_dir), "--stop-on-eof"]
+    command += ["--page-port", "0"]
     return command if options.port is None else [*command, "--port", str(options.port)]
 
 
@@ -128,7 +130,7 @@ async def run_up(
                         asyncio.to_thread(_welcome, Rest(context), options, stop), _samples(options)
                     )
             display.close()
-            for line in (*guide(options, started.control.url), *about_demo):
+            for line in (*guide(options, started.control.url), *about_demo, *page_lines(Rest(context))):
                 say(line)
             say("ready")
             authorities = partial(follow_authorities, _trusting(options), RealClock())
@@ -245,6 +247,19 @@ def _welcome(rest: Rest, options: UpOptions, stop: asyncio.Event) -> list[str]:
         return [f"The addresses of the demo app are not known: {error}"]
     finally:
         rest.close()
+
+
+def page_lines(rest: Rest) -> list[str]:
+    """The link to the page that logs in."""
+    try:
+        link = new_link(rest)["link"]
+    except (RequestRefused, CannotReach) as error:
+        return [f"There is no link to the page: {error}", ""]
+    finally:
+        rest.close()
+    again = f"{_shoal_word()} open"
+    return ["The page, with a link that logs in once and within two minutes:", "", f"  {link}", "",
+            f"Another link: {again}", ""]  # fmt: skip
 
 
 def _apply_demo(rest: Rest, options: UpOptions) -> None:

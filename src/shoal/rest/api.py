@@ -74,8 +74,9 @@ def own_message(error: ApiError) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestApiDeps(Generic[P, C]):
     """``authenticate`` returns the principal of a token, None for an unknown token; ``admit`` turns the principal into
-    the caller or raises; ``authorize`` raises ``Forbidden`` unless the caller has the permission; ``documents`` parses
-    a body by its media type; ``message_of`` returns the text of an error that the client may see."""
+    the caller or raises; ``authorize`` raises ``Forbidden`` unless the caller has the permission; ``credential`` finds
+    the token in a request, empty where there is none; ``documents`` parses a body by its media type; ``message_of``
+    returns the text of an error that the client may see."""
 
     owner: str  # in the names of metrics and of the log
     clock: Clock
@@ -85,6 +86,7 @@ class RestApiDeps(Generic[P, C]):
     authenticate: Callable[[str], Awaitable[P | None]]
     admit: Callable[[RestRequest, P], Awaitable[C]]
     authorize: Callable[[C, str], None]
+    credential: Callable[[RestRequest], str] = RestRequest.bearer
     documents: Callable[[bytes, str], list[Any]] = read_json
     max_body_bytes: int = MAX_BODY_BYTES
     message_of: Callable[[ApiError], str] = own_message
@@ -166,7 +168,7 @@ class RestApi(Generic[P, C]):
         return await self._operate(found, RestCall(request, caller, dict(zip(found.names, values, strict=True))))
 
     async def _identify(self, request: RestRequest) -> C:
-        token = request.bearer()
+        token = self._deps.credential(request)
         if not token:
             self._deps.metrics.refused.labels("none").inc()
             raise Unauthorized("missing token: send the header 'Authorization: Bearer TOKEN'")

@@ -33,6 +33,14 @@ class RestRequest:
                 return value.decode("latin-1")
         return None
 
+    def cookie(self, name: str) -> str:
+        """The value of the first cookie of this name; empty without one."""
+        for part in (self.header("cookie") or "").split(";"):
+            key, sign, value = part.strip().partition("=")
+            if sign and key == name:
+                return value.strip('"')
+        return ""
+
     @property
     def query(self) -> list[tuple[str, str]]:
         """The names and values of the query, as often as they are given."""

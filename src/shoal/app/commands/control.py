@@ -35,6 +35,13 @@ def start(
         ),
     ] = None,
     host: Annotated[str | None, typer.Option(help="address to listen on; default 127.0.0.1")] = None,
+    page_port: Annotated[
+        int | None,
+        typer.Option(
+            help="port of 127.0.0.1 on which the page is also served without TLS, to browsers of this machine; 0: the "
+            "last one used, else 7480 or the next free port; default: none"
+        ),
+    ] = None,
     database: Annotated[
         list[str] | None,
         typer.Option(
@@ -101,7 +108,8 @@ def start(
     from shoal.app.fleet.reloading import Reloading
 
     flags: dict[str, Any] = {
-        "dir": dir, "port": port, "host": host, "database": tuple(database) if database else None,
+        "dir": dir, "port": port, "host": host, "page_port": page_port,
+        "database": tuple(database) if database else None,
         "workspace": tuple(workspace) if workspace else None, "events": events, "master_key": master_key,
         "credentials": credentials, "join_url": tuple(join_url) if join_url else None,
         "tls_san": tuple(tls_san) if tls_san else None, "relay": relay, "token_file": token_file, "ca": ca,

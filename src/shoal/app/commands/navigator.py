@@ -142,6 +142,13 @@ def manager(
     control_dir: Annotated[
         Path | None, typer.Option(help="state directory of the control plane, to show which app a pod belongs to")
     ] = None,
+    grant_key: Annotated[
+        Path | None,
+        typer.Option(
+            help="file with the key of the control plane's grants, for users of its page; default grant.key in "
+            "--control-dir"
+        ),
+    ] = None,
     tls_san: CertificateNames = None,
     advertise_url: Annotated[
         list[str] | None,
@@ -176,6 +183,7 @@ def manager(
     flags = {
         "dir": dir, "port": port, "host": host, "database": database,
         "tls_san": tuple(tls_san) if tls_san else None, "control_dir": control_dir,
+        "grant_key": grant_key,
         "grace_s": grace, "retention_s": seconds_of("retention", retention) if retention else None,
         "max_message_bytes": max_message_bytes, "keep_alive_s": keep_alive, "log_level": log_level,
         "advertise_url": tuple(advertise_url) if advertise_url else None,

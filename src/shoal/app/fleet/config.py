@@ -8,6 +8,8 @@ DIR/join-urls.json  the URLs in join files: its own, and those of other control 
 DIR/navigator/      how rollouts' query checks reach the navigator: url, ca.crt, tokens/WORKSPACE
 DIR/url             its public URL, for contexts
 DIR/address         its URL on this machine, for the navigator beside it
+DIR/grant.key       signs what users of the page ask the navigator, which reads it (0600)
+DIR/page-port       the port of the page without TLS, used again at the next start
 DIR/port            the port chosen at the first start, used again at the next
 DIR/control.lock    held while a control plane runs in the directory
 """
@@ -16,14 +18,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal.app.config import LOOPBACK, local_hosts, local_url, without_password
 from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.fleet.credentials import keep_join_urls, take_over
-from shoal.app.home import NAVIGATOR
+from shoal.app.home import GRANT_KEY, NAVIGATOR
 from shoal.app.ports import claimed_port, port_of
 from shoal.app.public_address import check_url, hosts_of
 from shoal.base.settings import setting
@@ -32,6 +34,7 @@ from shoal.control.service.config import ServiceConfig
 from shoal.errors import ConfigError
 
 DEFAULT_PORT = 7400
+DEFAULT_PAGE_PORT = 7480
 _DATABASE_FIX = "use sqlite:///PATH or postgresql://USER@HOST/DATABASE, with NAME= before it where there are several"
 
 
@@ -45,6 +48,11 @@ class ControlOptions:
         None, doc="port of the REST API and of agents; default: the last one used, else 7400 or the next free port"
     )
     host: str = setting(LOOPBACK, doc="address to listen on")
+    page_port: int | None = setting(
+        None,
+        doc="port of 127.0.0.1 on which the page is also served without TLS, to browsers of this machine; 0: the last "
+        "one used, else 7480 or the next free port; default: none",
+    )
     database: tuple[str, ...] = setting((), doc="sqlite:///PATH or postgresql://USER@HOST/DATABASE; several: NAME=URL")
     workspace: tuple[str, ...] = setting((), doc="WORKSPACE=DATABASE, for a workspace not in the first database")
     events: str = setting("", doc="redis://HOST:PORT that carries wake-ups between control planes")
@@ -103,6 +111,7 @@ class ControlConfig:
     service: ServiceConfig
     navigator: Path
     listening: socket.socket | None = None  # at the port; None: not yet
+    page: socket.socket | None = None  # for the page without TLS; None: there is no such port
 
     @property
     def url(self) -> str:
@@ -116,6 +125,24 @@ class ControlConfig:
     @property
     def admin_token_path(self) -> Path:
         return self.dir / "admin.token"
+
+    @property
+    def grant_key_path(self) -> Path:
+        return self.dir / GRANT_KEY
+
+    @property
+    def navigator_beside(self) -> Path:
+        """The directory of a navigator that was started in the same home."""
+        return self.dir.parent / NAVIGATOR
+
+    @property
+    def page_port(self) -> int:
+        return port_of(self.page) if self.page is not None else 0
+
+    @property
+    def page_url(self) -> str:
+        """URL of the page without TLS; empty where there is none."""
+        return f"http://{LOOPBACK}:{self.page_port}" if self.page is not None else ""
 
     @property
     def certificate_hosts(self) -> tuple[str, ...]:
@@ -154,6 +181,7 @@ class RelaySettings:
 def checked_config(options: ControlOptions) -> ControlConfig:
     """The settings that these flags mean, as far as they can be known without touching the machine."""
     _check_port(options.port)
+    _check_port(options.page_port, "page_port")
     for url in options.advertise_url:
         check_url(url)
     for url in options.join_url:
@@ -195,8 +223,8 @@ def opened_config(options: ControlOptions) -> Iterator[ControlConfig]:
         if options.credentials is not None:
             take_over(options.credentials.expanduser(), config.dir)
         claimed = claimed_port(options.port, host=config.host, default=DEFAULT_PORT, remembered=config.dir / "port")
-        with claimed as listening:
-            config = replace(config, port=port_of(listening), listening=listening)
+        with claimed as listening, _claimed_page(options, config.dir) as page:
+            config = replace(config, port=port_of(listening), listening=listening, page=page)
             yield replace(config, join_urls=keep_join_urls(config.dir, config.join_urls or (config.url,)))
 
 
@@ -227,9 +255,16 @@ def opened_relay(options: ControlOptions) -> Iterator[RelaySettings]:
             )  # fmt: skip
 
 
-def _check_port(port: int | None) -> None:
+def _claimed_page(options: ControlOptions, folder: Path) -> AbstractContextManager[socket.socket | None]:
+    if options.page_port is None:
+        return nullcontext()
+    asked = options.page_port or None
+    return claimed_port(asked, host=LOOPBACK, default=DEFAULT_PAGE_PORT, remembered=folder / "page-port")
+
+
+def _check_port(port: int | None, name: str = "port") -> None:
     if port is not None and not 0 <= port <= 65535:
-        raise ConfigError(f"port is {port}: use 1 to 65535, or 0 for any free port")
+        raise ConfigError(f"{name} is {port}: use 1 to 65535, or 0 for any free port")
 
 
 def database_of(text: str, folder: Path) -> tuple[str, str]:

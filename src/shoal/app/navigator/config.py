@@ -19,6 +19,7 @@ from pathlib import Path
 
 from shoal.app.config import LOOPBACK, local_hosts, local_url, without_password
 from shoal.app.files import DirectoryLock, make_private_dir
+from shoal.app.home import GRANT_KEY
 from shoal.app.ports import claimed_port, port_of
 from shoal.app.public_address import check_url, hosts_of
 from shoal.base.files import make_private_dirs
@@ -44,6 +45,10 @@ class NavigatorOptions(ManagerConfig):
     control_dir: Path | None = setting(
         None, doc="state directory of the control plane, to show which app a pod belongs to"
     )
+    grant_key: Path | None = setting(
+        None,
+        doc="file with the key of the control plane's grants, for users of its page; default grant.key in control_dir",
+    )
     advertise_url: tuple[str, ...] = setting(
         (),
         doc="URLs at which edges and users reach it, the preferred one first: in its certificate, in join files and "
@@ -61,6 +66,7 @@ class ManagerProcessConfig:
     extra_hosts: tuple[str, ...]
     advertise_urls: tuple[str, ...]
     control: Path | None
+    grant_key: Path | None  # file
     settings: ManagerConfig
     listening: socket.socket | None = None  # at the port; None: not yet
 
@@ -93,6 +99,7 @@ def checked_config(options: NavigatorOptions) -> ManagerProcessConfig:
         raise ConfigError(f"port is {options.port}: use 1 to 65535, or 0 for any free port")
     for url in options.advertise_url:
         check_url(url)
+    control = options.control_dir.absolute() if options.control_dir is not None else None
     return ManagerProcessConfig(
         dir=options.dir,
         port=DEFAULT_PORT if options.port is None else options.port,
@@ -100,7 +107,8 @@ def checked_config(options: NavigatorOptions) -> ManagerProcessConfig:
         database=database_url(options.database, options.dir),
         extra_hosts=options.tls_san,
         advertise_urls=tuple(url.rstrip("/") for url in dict.fromkeys(options.advertise_url)),
-        control=options.control_dir.absolute() if options.control_dir is not None else None,
+        control=control,
+        grant_key=options.grant_key or (control / GRANT_KEY if control is not None else None),
         settings=options,
     )
 

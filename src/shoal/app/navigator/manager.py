@@ -10,15 +10,18 @@ from contextlib import AsyncExitStack
 from shoal import __version__
 from shoal.app.certificates import CertificateKeeper
 from shoal.app.fleet.context_file import note_url
+from shoal.app.grant_file import GrantFile
 from shoal.app.health import HEALTH_PATHS, health_app, mostly_local
 from shoal.app.navigator.config import ManagerProcessConfig
 from shoal.app.navigator.fleet import ControlFleet
 from shoal.app.processes import hand_over_often
 from shoal.app.public_address import warn
+from shoal.base import grants
 from shoal.base.access import EVERYTHING, Access
 from shoal.base.asgi import Application, Receive, Scope, Send, serving
 from shoal.base.clock import RealClock
 from shoal.base.files import write_private
+from shoal.base.grants import Grant
 from shoal.base.ids import Ids
 from shoal.base.metrics import PROCESS
 from shoal.base.supervision import supervise
@@ -49,19 +52,27 @@ async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_read
         await manager.open()
         stack.push_async_callback(manager.close)
         await ensure_admin(config, manager.tokens)
-        note_url(config.dir, config.public_url)
+        note_url(config.dir, config.public_url, config.url)
         fleet = ControlFleet(config.control, clock=clock)
         stack.push_async_callback(fleet.close)
 
+        granted = GrantFile(config.grant_key, clock)
+
         async def authenticate(text: str) -> Caller | None:
+            if grants.is_grant(text):
+                return _granted(granted.read(text))
             token = await manager.tokens.authenticate(text)
             if token is None or token.kind == EDGE:
                 return None
             return Caller(token.id, may_write=token.kind == ADMIN, access=Access.parse(token.scopes))
 
+        async def goes_on(text: str) -> Caller | None:
+            """For streams: one that a grant has begun is held open by the control plane, which knows when to end it."""
+            return _granted(granted.read(text, however_old=True)) or await authenticate(text)
+
         api = make_api(
-            lambda: manager.view, manager.history, manager.edges, fleet, authenticate=authenticate, clock=clock,
-            changes=manager.changes, admin=manager.admin, options=manager.options,
+            lambda: manager.view, manager.history, manager.edges, fleet, authenticate=authenticate, goes_on=goes_on,
+            clock=clock, changes=manager.changes, admin=manager.admin, options=manager.options,
             checks=FileChecks(config.dir / "checks.json"), metrics=PROCESS, new_id=ids.new_uid, version=__version__,
         )  # fmt: skip
 
@@ -102,6 +113,10 @@ class CollectorFreeze:
             self._rows = 0
             gc.collect(0)
             gc.freeze()
+
+
+def _granted(grant: Grant | None) -> Caller | None:
+    return Caller(grant.user, may_write=grant.may_write, access=grant.access) if grant is not None else None
 
 
 def by_path(edges: Application, health: Application, api: Application) -> Application:

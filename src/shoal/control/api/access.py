@@ -1,4 +1,4 @@
-"""Authentication and authorization of API requests: the user of a token, the workspace and the role."""
+"""Authentication and authorization of API requests: the user of a token or session, the workspace and the role."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from shoal.control.database.engine import Databases
+from shoal.control.database.sessions import PREFIX, Sessions
 from shoal.control.database.tables import Workspace
-from shoal.control.database.tokens import Principal
+from shoal.control.database.tokens import ApiTokens, Principal
 from shoal.control.domain.access import authorize
 from shoal.control.domain.model import Actor
 from shoal.errors import BadRequest, Forbidden
@@ -32,6 +33,25 @@ class ApiCaller:
     principal: Principal
 
 
+class Credentials:
+    """What a request may carry: the text of a token or of a session."""
+
+    def __init__(self, tokens: ApiTokens, sessions: Sessions) -> None:
+        self._tokens = tokens
+        self._sessions = sessions
+
+    async def authenticate(self, text: str) -> Principal | None:
+        """Whom it speaks for; None when it does not work."""
+        if not is_session(text):
+            return await self._tokens.authenticate(text)
+        found = await self._sessions.authenticate(text)
+        return found.principal if found is not None else None
+
+
+def is_session(text: str) -> bool:
+    return text.startswith(PREFIX)
+
+
 class ApiAccess:
     """``operators`` are the workspaces that run the fleet."""
 
@@ -44,7 +64,7 @@ class ApiAccess:
         if principal.kind != "user":
             self._metrics.refused.labels("kind").inc()
             raise Forbidden(f"a token of kind {principal.kind} cannot be used here: use a user's token")
-        workspace = await self._workspace(request, principal)
+        workspace = await self._workspace(principal, request.header(WORKSPACE) or "")
         who = Actor(workspace, principal.name, principal.role, request.trace, request.correlation, request.accepted_at)
         return ApiCaller(who, principal)
 
@@ -53,12 +73,11 @@ class ApiAccess:
         verb, _, kind = needs.partition(" ")
         authorize(caller.who, verb, kind, self._operators)
 
-    async def _workspace(self, request: RestRequest, principal: Principal) -> str:
-        """Administrators of the fleet may speak for any workspace."""
-        asked = request.header(WORKSPACE) or ""
+    async def _workspace(self, principal: Principal, asked: str) -> str:
+        """The workspace that was asked for, the principal's own if none was."""
         if not asked or asked == principal.workspace_id:
             return principal.workspace_id
-        if principal.role != "admin" or principal.workspace_id not in self._operators:
+        if not runs_the_fleet(principal, self._operators):
             self._metrics.refused.labels("workspace").inc()
             raise Forbidden(f"{principal.name!r} belongs to another workspace and does not run the fleet")
         if not is_workspace(asked):
@@ -68,6 +87,11 @@ class ApiAccess:
         if found is None:
             raise no_such("workspace", asked)
         return asked
+
+
+def runs_the_fleet(principal: Principal, operators: Collection[str]) -> bool:
+    """Administrators of the fleet may speak for any workspace."""
+    return principal.role == "admin" and principal.workspace_id in operators
 
 
 def from_this_machine(request: RestRequest) -> bool:

@@ -47,6 +47,7 @@ WorkspaceName = Annotated[
     ),
 ]
 TokenId = Annotated[str, Meta(pattern="^tok_[a-z0-9]{20}$")]
+SessionId = Annotated[str, Meta(pattern="^ses_[a-z0-9]{20}$")]
 Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="The largest number of items to return")]
 Position = Annotated[
     str,
@@ -61,7 +62,7 @@ WillChange = Annotated[bool, Meta(description="Return what would change in each 
 
 PATH_TYPES: dict[str, Any] = {
     **dict.fromkeys(("name", "project", "environment", "cluster", "shard"), Name), "id": TokenId,
-    "workspace": WorkspaceName,
+    "session": SessionId, "workspace": WorkspaceName,
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from shoal.base.clock import Clock
 from shoal.base.metrics import Metrics
-from shoal.control.api.access import ApiAccess, ApiCaller
+from shoal.control.api.access import ApiAccess, ApiCaller, Credentials
 from shoal.control.api.answers import public_message
 from shoal.control.api.apply import Apply
 from shoal.control.api.apps import Apps
@@ -19,10 +19,12 @@ from shoal.control.api.objects import Objects
 from shoal.control.api.operations import Operations
 from shoal.control.api.parameters import PATH_TYPES, FleetHeaders
 from shoal.control.api.rollouts import RolloutPaths
+from shoal.control.api.sessions import PageUrl, SessionPaths
 from shoal.control.api.spec_texts import SPEC_TEXTS
 from shoal.control.api.tokens import TokenPaths
 from shoal.control.api.workspaces import WorkspacePaths
 from shoal.control.database.engine import Databases
+from shoal.control.database.sessions import Sessions
 from shoal.control.database.tokens import ApiTokens, Principal
 from shoal.control.domain.access import OPERATORS
 from shoal.control.domain.fleet import Fleet
@@ -40,6 +42,7 @@ from shoal.errors import (
 )
 from shoal.rest.api import RestApi, RestApiDeps, RestMetrics
 from shoal.rest.openapi import ApiDescription
+from shoal.rest.request import RestRequest
 from shoal.rest.streams import RestStreams
 
 _ABOUT = """
@@ -70,11 +73,17 @@ def make_api(
     version: str,
     operators: Collection[str] = OPERATORS,
     sealer: EnvelopeSealer | None = None,
+    sessions: Sessions | None = None,
+    credential: Callable[[RestRequest], str] = RestRequest.bearer,
+    page_url: PageUrl = lambda _request: "",
 ) -> RestApi[Principal, ApiCaller]:
     """``urls`` and ``ca`` are for the join files of agents; ``operators`` must be those of ``fleet``.
-    ``end_streams`` must be called before the process stops. Without ``sealer`` master keys cannot be rotated."""
+    ``end_streams`` must be called before the process stops. Without ``sealer`` master keys cannot be rotated.
+    ``credential`` finds the text of a token or of one of the ``sessions`` in a request."""
     counted = RestMetrics(metrics, "control")
-    streams = RestStreams(tokens.authenticate, clock, counted.streams, owner="the control plane")
+    sessions = sessions or Sessions(databases, tokens, clock)
+    authenticate = Credentials(tokens, sessions).authenticate
+    streams = RestStreams(authenticate, clock, counted.streams, owner="the control plane")
     access = ApiAccess(databases, counted, operators)
     objects = Objects(fleet, Answers(databases, fleet.fingerprints))
     operations = [
@@ -87,11 +96,12 @@ def make_api(
         *MasterKeyPaths(databases, sealer).operations(),
         *WorkspacePaths(Workspaces(databases, tokens, fleet.hosts, operators)).operations(),
         *TokenPaths(fleet, tokens, urls=urls, ca=ca, operators=operators).operations(),
+        *SessionPaths(sessions, page_url).operations(),
     ]
     deps = RestApiDeps(
         owner="control", clock=clock, new_id=databases.fleet.ids.new_uid, metrics=counted, streams=streams,
-        authenticate=tokens.authenticate, admit=access.admit, authorize=access.authorize, documents=parse_documents,
-        message_of=public_message,
+        authenticate=authenticate, admit=access.admit, authorize=access.authorize, credential=credential,
+        documents=parse_documents, message_of=public_message,
     )  # fmt: skip
     about = ApiDescription(
         title="Shoal", version=version, text=_ABOUT, path_types=PATH_TYPES, headers=FleetHeaders,

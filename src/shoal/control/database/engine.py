@@ -77,6 +77,8 @@ class Database:
         self._inside: set[asyncio.Task[Any] | None] = set()  # tasks that are in a transaction
         self._moments = SqliteReaders(name, engines.path) if engines.path is not None else None
         self._wakeups = Wakeups(clock)
+        self._writes = Wakeups(clock)  # of this process, and numbered ones of others
+        self._wakeups.on_heard = self._note_write
         self._hints: Hints | None = None
         self._loops = SupervisedLoops(clock)
 
@@ -237,6 +239,19 @@ class Database:
         again now and then in any case."""
         await self._wakeups.wait(after, timeout_s)
 
+    @property
+    def writes(self) -> int:
+        """Counts commits of this process, with and without a number, and hints that others have committed."""
+        return self._writes.known
+
+    async def wait_for_write(self, after: int, timeout_s: float) -> None:
+        """Until ``writes`` is higher, or ``timeout_s`` have passed. Other processes give no hint of what they write
+        without a number: with PostgreSQL look again now and then in any case."""
+        await self._writes.wait(after, timeout_s)
+
+    def _note_write(self) -> None:
+        self._writes.hear(self._writes.known + 1)
+
     async def _identify(self, fleet: str) -> None:
         """Make the row of the counter, or check that this is the database it is taken for."""
         async with self.transaction(serial=False) as tx:
@@ -311,6 +326,8 @@ class Database:
             self._wakeups.hear(tx.taken)
             if self._hints is not None:
                 self._hints.offer(tx.taken)
+        else:
+            self._note_write()
 
 
 class Databases:

@@ -31,6 +31,8 @@ from shoal.control.database.rollout_tables import Rollout as Rollout
 from shoal.control.database.rollout_tables import RolloutCheck as RolloutCheck
 from shoal.control.database.rollout_tables import RolloutDecision as RolloutDecision
 from shoal.control.database.rollout_tables import RolloutNotification as RolloutNotification
+from shoal.control.database.session_tables import LoginCode as LoginCode
+from shoal.control.database.session_tables import Session as Session
 from shoal.control.database.table_base import FLEET as FLEET
 from shoal.control.database.table_base import NAME_LENGTH as NAME_LENGTH
 from shoal.control.database.table_base import Base as Base

@@ -153,7 +153,7 @@ class ApiTokens:
             if len(self._believed) >= _MOST_BELIEVED:
                 self._believed.clear()
             believed = self._believed[digest] = principal, asked_at + _BELIEVED_S
-        self._used[believed[0].token_id] = self._now()
+        self.note_use(believed[0].token_id)
         return believed[0]
 
     async def working(self, token_ids: Iterable[str]) -> set[str]:
@@ -166,6 +166,19 @@ class ApiTokens:
                 rows = await session.execute(select(Token).where(Token.id.in_(asked[start : start + 500])))
                 found |= {row.id for row in rows.scalars() if _is_usable(row, now)}
         return found
+
+    def principal_of(self, row: Token) -> Principal | None:
+        """Whom a token speaks for; None for one that does not work."""
+        if not _is_usable(row, self._now()):
+            return None
+        return Principal(
+            kind=row.kind, workspace_id=row.workspace_id, role=row.role, cluster=row.cluster, region=row.region,
+            shard=row.shard, token_id=row.id, name=row.name,
+        )  # fmt: skip
+
+    def note_use(self, token_id: str) -> None:
+        """Somebody used what stands for this token."""
+        self._used[token_id] = self._now()
 
     def has_expired(self, row: Token) -> bool:
         return bool(row.expires_at) and row.expires_at <= self._now()
@@ -188,17 +201,11 @@ class ApiTokens:
         async with self._database.reading() as session:
             asked = select(Token).where(or_(Token.digest == digest, Token.previous_digest == digest))
             row = (await session.execute(asked)).scalars().first()
-        now = self._now()
-        if row is None or not _is_usable(row, now):
+        if row is None:
             return None
         current = hmac.compare_digest(row.digest, digest)
-        previous = hmac.compare_digest(row.previous_digest, digest) and now < row.previous_until
-        if not current and not previous:
-            return None
-        return Principal(
-            kind=row.kind, workspace_id=row.workspace_id, role=row.role, cluster=row.cluster, region=row.region,
-            shard=row.shard, token_id=row.id, name=row.name,
-        )  # fmt: skip
+        previous = hmac.compare_digest(row.previous_digest, digest) and self._now() < row.previous_until
+        return self.principal_of(row) if current or previous else None
 
     @staticmethod
     async def _row(tx: Tx, token_id: str) -> Token:

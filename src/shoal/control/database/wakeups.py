@@ -34,6 +34,7 @@ class Wakeups:
         self._waiting: set[asyncio.Future[None]] = set()
         self.known = 0
         self.heard = 0  # how often
+        self.on_heard: Callable[[], None] = lambda: None
 
     def hear(self, number: int) -> None:
         """There is a change with this number, or there may be any number of them (0)."""
@@ -44,6 +45,7 @@ class Wakeups:
         waiting, self._waiting = self._waiting, set()
         for one in waiting:
             _finish(one)
+        self.on_heard()
 
     def correct(self, number: int, heard: int) -> None:
         """The database says ``number``, and was asked when ``heard`` was current. It may have gone back."""

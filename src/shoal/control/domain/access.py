@@ -32,6 +32,11 @@ _NEEDS = {
 _OF_THE_FLEET = frozenset({"Region", "Cluster"})
 
 
+def verbs_of(role: str) -> list[str]:
+    """What a role may do, at least with some kinds."""
+    return [verb for verb, need in _NEEDS.items() if _RANK.get(role, -1) >= _RANK[need]]
+
+
 def authorize(who: Actor, verb: str, kind: str, operators: Collection[str] = OPERATORS) -> None:
     """Raise ``Forbidden`` unless ``who`` may; ``verb`` is read, apply, delete, cascade, move, rollout, operate or
     manage."""

@@ -92,44 +92,47 @@ class Queries:
             items = await self._documents(session, page, named, infrastructure)
         return ListPage(items, f"{page[-1].name}/{page[-1].id}" if more else "")
 
-    async def status(self, who: Actor, ref: ObjectRef | None = None) -> dict[str, Any]:
-        """Desired, applied and reported of one object; of everything in the workspace without one."""
+    async def status(self, who: Actor, ref: ObjectRef | None = None, *, now: int = 0) -> dict[str, Any]:
+        """Desired, applied and reported of one object; of everything in the workspace without one. Ages in it are those
+        at ``now``; without it, at the moment of the call."""
         authorize(who, "read", ref.kind if ref else "App")
+        now = now or self._now()
         infrastructure = await self._infrastructure()
         async with self._database(who, ref.kind if ref else "App").reading() as session:
             if ref is None:
-                return await self._overview(session, who, infrastructure)
+                return await self._overview(session, who, infrastructure, now)
             row, within = await get(session, who.workspace_id, ref)
             if isinstance(row, tables.App):
-                return {"object": _short(row, within), **await self._app_status(session, row, infrastructure)}
+                return {"object": _short(row, within), **await self._app_status(session, row, infrastructure, now)}
             if isinstance(row, tables.Project | tables.Environment):
                 rows = await _apps_in(session, row)
-                shown = await self._app_summaries(session, rows, infrastructure)
+                shown = await self._app_summaries(session, rows, infrastructure, now)
                 return {"object": _short(row, _outside(row, within)), "apps": shown}
             if isinstance(row, tables.Region | tables.Cluster):
-                return {"object": _short(row, within), "agents": self._agents(infrastructure, row)}
-            return {"object": _short(row, within), **await self._places(session, row, infrastructure)}
+                return {"object": _short(row, within), "agents": self._agents(infrastructure, row, now)}
+            return {"object": _short(row, within), **await self._places(session, row, infrastructure, now)}
 
     async def explain(self, who: Actor, ref: ObjectRef) -> dict[str, Any]:
         """Why an app, or the gateways of an environment, are where they are, and why they are not ready; ``lines`` is
         for people."""
         authorize(who, "read", ref.kind)
+        now = self._now()
         infrastructure = await self._infrastructure()
         async with self._database(who, ref.kind).reading() as session:
             row, within = await get(session, who.workspace_id, ref)
             if isinstance(row, tables.Environment):
                 of = tables.Sentinel.environment_id == row.id
-                found = await self._gateway_list(session, who, infrastructure, of)
+                found = await self._gateway_list(session, who, infrastructure, now, of)
                 lines = [*await gateway_rollout_lines(session, row.id), *explained(found)]
                 summary = lines[0] if lines else "its gateways are as they should be"
                 said = {"lines": lines, "status": {"gateways": found, "summary": summary}}
                 return {"object": _short(row, _outside(row, within)), **said}
             if not isinstance(row, tables.App):
                 raise BadRequest(f"{ref.kind} has no explanation: use an App, or an Environment for its gateways")
-            shown = await self._app_status(session, row, infrastructure)
+            shown = await self._app_status(session, row, infrastructure, now)
             rollout = await find_rollout(session, row.id)
             of_app = tables.Sentinel.environment_id.in_((row.environment_id, ""))
-            found = await self._gateway_list(session, who, infrastructure, of_app)
+            found = await self._gateway_list(session, who, infrastructure, now, of_app)
             gateways = await gateway_rollout_lines(session, row.environment_id)
         regions = {each["region"] for each in shown["regions"]}
         serving = [each for each in found if each["environment"] or each["region"] in regions]
@@ -154,9 +157,10 @@ class Queries:
             changes = await _audit(session, tables.Audit.object_id == row.id, row.workspace_id, limit)
         return {"revisions": revisions, "changes": changes}
 
-    async def instances(self, who: Actor, ref: ObjectRef) -> list[dict[str, Any]]:
+    async def instances(self, who: Actor, ref: ObjectRef, *, now: int = 0) -> list[dict[str, Any]]:
         """The instances of an app, of every revision that has some."""
         authorize(who, "read", ref.kind)
+        now = now or self._now()
         infrastructure = await self._infrastructure()
         async with self._database(who, "App").reading() as session:
             row, _ = await get(session, who.workspace_id, ref)
@@ -175,7 +179,7 @@ class Queries:
                 .where(tables.Deployment.app_id == row.id)
                 .order_by(tables.Deployment.revision.desc(), tables.Instance.region_id, tables.Instance.name)
             )
-            return [_instance(each.Instance, each.number, infrastructure, self._now()) for each in found]
+            return [_instance(each.Instance, each.number, infrastructure, now) for each in found]
 
     async def events(
         self, who: Actor, ref: ObjectRef | None = None, *, after: int = 0, limit: int = 100
@@ -219,7 +223,7 @@ class Queries:
     async def agents(self, who: Actor) -> list[dict[str, Any]]:
         """Every agent of the fleet."""
         authorize(who, "read", "Cluster")
-        return self._agents(await self._infrastructure(), None)
+        return self._agents(await self._infrastructure(), None, self._now())
 
     def _database(self, who: Actor, kind: str) -> Database:
         return self._databases.of(workspace_of(kind, who.workspace_id))
@@ -237,14 +241,14 @@ class Queries:
         apps = [row for row in rows if isinstance(row, tables.App)]
         summaries: dict[str, dict[str, Any]] = {}
         if apps:
-            shown = await self._app_summaries(session, apps, infrastructure)
+            shown = await self._app_summaries(session, apps, infrastructure, self._now())
             summaries = {each["id"]: each for each in shown}
         return [document_of(row, inside[row.id], _status(row, summaries.get(row.id))) for row in rows]
 
     async def _app_status(
-        self, session: AsyncSession, app: tables.App, infrastructure: Infrastructure
+        self, session: AsyncSession, app: tables.App, infrastructure: Infrastructure, now: int
     ) -> dict[str, Any]:
-        deployments, facts = await self._facts(session, [app], infrastructure)
+        deployments, facts = await self._facts(session, [app], infrastructure, now)
         return views.app_status(app, deployments, facts)
 
     async def _app_summaries(
@@ -252,9 +256,10 @@ class Queries:
         session: AsyncSession,
         apps: Sequence[tables.App],
         infrastructure: Infrastructure,
+        now: int,
         also: tuple[str, ...] = (),
     ) -> list[dict[str, Any]]:
-        deployments, facts = await self._facts(session, apps, infrastructure)
+        deployments, facts = await self._facts(session, apps, infrastructure, now)
         by_app: dict[str, list[tables.Deployment]] = {}
         for each in deployments:
             by_app.setdefault(each.app_id, []).append(each)
@@ -264,7 +269,7 @@ class Queries:
         ]
 
     async def _facts(
-        self, session: AsyncSession, apps: Sequence[tables.App], infrastructure: Infrastructure
+        self, session: AsyncSession, apps: Sequence[tables.App], infrastructure: Infrastructure, now: int
     ) -> tuple[list[tables.Deployment], views.StatusFacts]:
         ids = [app.id for app in apps]
         newest = [app.deployment_id for app in apps]
@@ -284,20 +289,22 @@ class Queries:
         instances = await session.scalars(select(tables.Instance).where(tables.Instance.deployment_id.in_(wanted)))
         rows = list(topology)
         facts = replace(
-            self._names(infrastructure), topology=rows, desired=list(desired), instances=list(instances),
+            self._names(infrastructure, now), topology=rows, desired=list(desired), instances=list(instances),
             behind=await _behind(session, apps, deployments, rows), rollouts=await active_rollouts(session, ids),
         )  # fmt: skip
         return deployments, facts
 
-    def _names(self, infrastructure: Infrastructure) -> views.StatusFacts:
+    def _names(self, infrastructure: Infrastructure, now: int) -> views.StatusFacts:
         return views.StatusFacts(
-            now=self._now(),
+            now=now,
             regions={id_: row.name for id_, row in infrastructure.regions.items()},
             clusters={id_: row.name for id_, row in infrastructure.clusters.items()},
             agents=infrastructure.agents,
         )
 
-    async def _overview(self, session: AsyncSession, who: Actor, infrastructure: Infrastructure) -> dict[str, Any]:
+    async def _overview(
+        self, session: AsyncSession, who: Actor, infrastructure: Infrastructure, now: int
+    ) -> dict[str, Any]:
         apps = list(
             await session.scalars(
                 select(tables.App)
@@ -307,15 +314,15 @@ class Queries:
             )
         )
         return {
-            "apps": await self._app_summaries(session, apps, infrastructure, ("regions", "others", "rollout")),
-            "agents": self._agents(infrastructure, None),
-            "gateways": await self._gateway_list(session, who, infrastructure),
+            "apps": await self._app_summaries(session, apps, infrastructure, now, ("regions", "others", "rollout")),
+            "agents": self._agents(infrastructure, None, now),
+            "gateways": await self._gateway_list(session, who, infrastructure, now),
             "gatewayRollouts": await gateway_rollouts_of(session, who.workspace_id, MAX_PAGE),
             "refused": await self._refused(session, who, infrastructure),
         }
 
     async def _gateway_list(
-        self, session: AsyncSession, who: Actor, infrastructure: Infrastructure, *which: ColumnElement[bool]
+        self, session: AsyncSession, who: Actor, infrastructure: Infrastructure, now: int, *which: ColumnElement[bool]
     ) -> list[dict[str, Any]]:
         """The gateways of the workspace, with their health; shared ones have no project and environment."""
         rows = await session.execute(
@@ -338,7 +345,7 @@ class Queries:
             .order_by(tables.Sentinel.project_id, tables.Sentinel.environment_id, tables.Sentinel.name)
             .limit(MAX_PAGE)
         )
-        facts = self._names(infrastructure)
+        facts = self._names(infrastructure, now)
         return [
             {"project": row.project or "", "environment": row.environment or "",
              **gateway_status(row.Sentinel, row.Desired, facts)}
@@ -374,14 +381,16 @@ class Queries:
                 found += views.refused_pieces(row.Desired, f"{row.project}/{row.environment}/{row.name}", cluster)
         return found
 
-    async def _places(self, session: AsyncSession, row: Row, infrastructure: Infrastructure) -> dict[str, Any]:
+    async def _places(
+        self, session: AsyncSession, row: Row, infrastructure: Infrastructure, now: int
+    ) -> dict[str, Any]:
         """A gateway, route, policy or key at each of its places."""
         kind = _KEYED.get(type(row).__name__, "")
         object_id = row.environment_id if isinstance(row, tables.ApiKey) else row.id
         desired = await session.scalars(
             select(tables.Desired).where(tables.Desired.object_id == object_id, tables.Desired.kind == kind)
         )
-        facts = self._names(infrastructure)
+        facts = self._names(infrastructure, now)
         places = [views.place_status(each, facts) for each in desired]
         applied = [each for each in places if each["state"] == "Applied"]
         wanted = [each for each in places if each["desired"]["state"] == "apply"]
@@ -392,7 +401,7 @@ class Queries:
         }
 
     def _agents(
-        self, infrastructure: Infrastructure, of: tables.Region | tables.Cluster | None
+        self, infrastructure: Infrastructure, of: tables.Region | tables.Cluster | None, now: int
     ) -> list[dict[str, Any]]:
         found = []
         for place, agent in sorted(infrastructure.agents.items()):
@@ -405,7 +414,7 @@ class Queries:
                     agent,
                     infrastructure.cluster_name(place.cluster),
                     infrastructure.region_name(region_id),
-                    self._now(),
+                    now,
                 )
             )
         return found

@@ -6,6 +6,8 @@ default in the database. One that takes away or renames what programs of the rel
 itself, and the release notes say that these programs cannot start again.
 """
 
-REVISIONS = ("0001", "0002", "0006", "0005", "0007", "0003", "0008", "0009", "0010", "0011", "0012", "0016", "0018")
+REVISIONS = (
+    "0001", "0002", "0006", "0005", "0007", "0003", "0008", "0009", "0010", "0011", "0012", "0016", "0018", "0017",
+)  # fmt: skip
 HEAD = REVISIONS[-1]
 OLDEST = "0012"

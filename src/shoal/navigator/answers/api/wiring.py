@@ -56,11 +56,13 @@ def make_api(
     metrics: Metrics = PROCESS,
     new_id: Callable[[], str] | None = None,
     version: str = __version__,
+    goes_on: Authenticate | None = None,
 ) -> RestApi[Caller, Caller]:
     """``view`` gives the state now, and ``changes`` tells when it may have changed. ``checks`` is where saved checks
-    are kept; in memory by default. ``end_streams`` must be called before the process stops."""
+    are kept; in memory by default. ``goes_on`` tells whether a stream that was begun with a token goes on.
+    ``end_streams`` must be called before the process stops."""
     counted = RestMetrics(metrics, "navigator")
-    streams = RestStreams(authenticate, clock, counted.streams, owner="the navigator")
+    streams = RestStreams(goes_on or authenticate, clock, counted.streams, owner="the navigator")
     saved = MemoryChecks() if checks is None else checks
     everything = Sources(view, history, edges, fleet, saved, clock, changes, admin, options)
 

@@ -1,0 +1,1 @@
+"""Streams of rows that change: what is the same for many pages is computed once, and only differences travel."""

@@ -1,0 +1,1 @@
+"""What pages can follow, one module per group of topics."""

@@ -1,0 +1,158 @@
+"""The topics of the first views: the fleet with what is wrong in it, and all apps in all places."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+from shoal.base.logs import get_logger
+from shoal.base.tasks import beside
+from shoal.control.domain.placement.model import ClusterFacts
+from shoal.control.domain.traffic_numbers import LATE_MS, WINDOW_MS, numbers_by, window_of
+from shoal.dashboard.live.feed import Look, Source
+from shoal.dashboard.live.plan import Row, row
+from shoal.dashboard.live.ticks import looked
+from shoal.dashboard.topics.model import Audience, NoParameters, Topic, TopicDeps
+from shoal.dashboard.topics.status_rows import (
+    agent_row,
+    apps_rows,
+    problems,
+    summary,
+    text,
+)
+from shoal.errors import ApiError
+
+_NAVIGATOR_S = 5.0
+_NODES = 10_000
+
+_log = get_logger("dashboard")
+
+Overview = tuple[int, dict[str, Any]]
+
+
+class FleetTopics:
+    def __init__(self, deps: TopicDeps) -> None:
+        self._deps = deps
+
+    def topics(self) -> list[Topic[Any]]:
+        return [Topic("fleet", NoParameters, self.fleet), Topic("apps", NoParameters, self.apps)]
+
+    def fleet(self, audience: Audience, _: NoParameters) -> Source:
+        return partial(self._fleet, audience)
+
+    def apps(self, audience: Audience, _: NoParameters) -> Source:
+        return partial(looked, self._deps.ticks, self._deps.clock, partial(self._apps, audience))
+
+    async def overview(self, audience: Audience) -> Overview:
+        """The status of the workspace, and of when it is: read once for all topics that show parts of it."""
+
+        async def read() -> Overview:
+            now = self._deps.reads.now_ms()
+            return now, await self._deps.fleet.status(audience.reader, now=now)
+
+        found: Overview = await self._deps.remembered(("overview", audience.workspace), read).get()
+        return found
+
+    async def _apps(self, audience: Audience) -> Look:
+        now, overview = await self.overview(audience)
+        return Look(apps_rows(overview, now, await self._traffic(audience, now)), now)
+
+    async def _traffic(self, audience: Audience, now: int) -> dict[str, dict[str, Any]]:
+        """By app, what its users asked for lately."""
+        counted = await self._deps.reads.traffic(audience.workspace, now - WINDOW_MS - LATE_MS)
+        names = {id_: f"{name.project}/{name.environment}/{name.app}" for id_, (name, _) in counted.revisions.items()}
+        window = window_of(counted.spans, now)
+        found = numbers_by(counted.spans, lambda each: names.get(each.deployment), window)
+        return {name: numbers.as_json() for name, numbers in found.items()}
+
+    async def _fleet(self, audience: Audience) -> AsyncGenerator[Look, None]:
+        seen: dict[str, Row] = {}
+        looks = looked(self._deps.ticks, self._deps.clock, partial(self._look_at_fleet, audience, seen))
+        async with beside(self._follow_navigator(audience, seen), name="page/fleet-navigator"), aclosing(looks):
+            async for look in looks:
+                yield look
+
+    async def _look_at_fleet(self, audience: Audience, seen: dict[str, Row]) -> Look:
+        now, overview = await self.overview(audience)
+        infrastructure, facts = await self._deps.remembered("places", self._deps.reads.places).get()
+        found: dict[str, Row] = {
+            f"region/{region.name}": row(
+                name=region.name, platform=text(region.platform), schedulable=region.can_schedule,
+                clusters=sum(each.region == region.name for each in facts),
+            )
+            for region in infrastructure.regions.values()
+        }  # fmt: skip
+        agents = {f"agent/{each['cluster']}/{each['shard']}": agent_row(each, now) for each in overview["agents"]}
+        clusters = [
+            _cluster_row(each, [agent for agent in agents.values() if agent["cluster"] == each.name])
+            | (_load(each) if audience.sees_everything else {})
+            | seen.get(each.name, {})
+            for each in facts
+        ]
+        wrong = problems(overview, clusters)
+        found |= {f"cluster/{each['name']}": each for each in clusters} | agents
+        found |= {f"problem/{key}": each for key, each in wrong.items()}
+        found["#"] = summary(overview, clusters, wrong)
+        return Look(found, now)
+
+    async def _follow_navigator(self, audience: Audience, seen: dict[str, Row]) -> None:
+        """Keep what the navigator knows of each cluster. The fleet is shown without it too."""
+        ask = self._deps.navigator.ask
+        while True:
+            try:
+                listed, nodes = await asyncio.gather(
+                    ask(audience.asker, "clusters"), ask(audience.asker, "query", q="nodes", limit=_NODES)
+                )
+                fresh = {each["name"]: _seen_cluster(each) for each in listed["items"]}
+                for each in nodes["items"]:
+                    _add_node(fresh.setdefault(str(each["cluster"]), {}), each)
+            except ApiError as error:
+                _log.debug("the navigator is not asked", reason=error.message)
+                fresh = {}
+            seen.clear()
+            seen.update(fresh)
+            await self._deps.clock.sleep(_NAVIGATOR_S)
+
+
+def _cluster_row(cluster: ClusterFacts, agents: list[Row]) -> Row:
+    bad = next((each for each in agents if each["state"] != "Joined"), None)
+    held = next((each for each in agents if each.get("held")), None)
+    state, problem = "Ready", None
+    if not agents:
+        state, problem = "NoAgent", "no agent has joined"
+    elif bad is not None:
+        state, problem = bad["state"], bad.get("reason")
+    elif held is not None:
+        state, problem = "Held", "deletions wait for confirmation"
+    return row(
+        name=cluster.name, region=cluster.region, schedulable=cluster.can_schedule and cluster.region_can_schedule,
+        taints=[f"{each.key}={each.value}:{each.effect}" for each in cluster.taints] or None, state=state,
+        problem=problem, agents=len(agents), cpu=cluster.capacity.cpu_millicores, memory=cluster.capacity.memory_mib,
+    )  # fmt: skip
+
+
+def _load(cluster: ClusterFacts) -> Row:
+    """What all workspaces have placed there."""
+    load = cluster.load
+    return row(deployments=load.deployments, cpuUsed=load.cpu_millicores or None, memoryUsed=load.memory_mib or None)
+
+
+def _seen_cluster(cluster: dict[str, Any]) -> Row:
+    rows = {each["kind"]: each["rows"] for each in cluster["kinds"]}
+    return row(freshness=cluster["freshness"], heardAt=_moment(cluster["heardAt"]), pods=rows.get("pods"))
+
+
+def _add_node(seen: Row, node: dict[str, Any]) -> None:
+    seen["nodes"] = seen.get("nodes", 0) + 1
+    seen["nodesReady"] = seen.get("nodesReady", 0) + bool(node.get("ready"))
+    if node.get("version"):
+        seen["version"] = max(str(node["version"]), seen.get("version", ""))
+
+
+def _moment(told: str | None) -> int | None:
+    from datetime import datetime
+
+    return round(datetime.fromisoformat(told).timestamp() * 1000) if told else None
