@@ -9,6 +9,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 SCHEMA := src/shoal/kube/schema
 STAMPS := $(VENV)/.stamps
+PAGE_SOURCES := $(shell find web -type f -not -path '*/node_modules/*' 2>/dev/null)
 PYTEST := $(PY) -m pytest
 # One more than the two cores of the machine that is reckoned with: most tests wait for processes.
 WORKERS ?= 3
@@ -25,7 +26,7 @@ up: setup ## set up, then run everything there is (`shoal up`); ARGS="--dir D" f
 	@exec $(VENV)/bin/shoal up $(ARGS)
 
 .PHONY: setup
-setup: $(STAMPS)/installed $(STAMPS)/schema $(STAMPS)/kubectl ## venv, dependencies, schema tables, kubectl
+setup: $(STAMPS)/installed $(STAMPS)/schema $(STAMPS)/kubectl $(STAMPS)/page ## venv, dependencies, schema tables, kubectl, the page
 	@:
 
 ##@ Check
@@ -121,6 +122,10 @@ $(STAMPS)/schema: $(STAMPS)/installed $(wildcard $(SCHEMA)/*.py)
 $(STAMPS)/kubectl: scripts/kubectl.sh | $(STAMPS)/installed
 	@scripts/kubectl.sh $(VENV)
 	@touch $@
+
+# Where the page cannot be built everything else goes on, and the next set-up tries again.
+$(STAMPS)/page: $(PAGE_SOURCES) scripts/page.sh scripts/page/requirements.lock | $(STAMPS)/installed
+	@scripts/page.sh $(VENV) $@
 
 $(STAMPS)/docs: scripts/docs/requirements.lock | $(STAMPS)/installed
 	@echo "setup: installing what makes the site"

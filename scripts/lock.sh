@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Write requirements.lock and requirements-dev.lock from pyproject.toml, and scripts/docs/requirements.lock: every version
+# Write requirements.lock and requirements-dev.lock from pyproject.toml, and scripts/{docs,page}/requirements.lock: every version
 # and hash, for Python 3.11 and up on Linux, and no address of any package index (whoever installs decides where packages
 # come from).
 set -euo pipefail
@@ -17,3 +17,4 @@ compile() { # compile OUTPUT SOURCE [extra options]
 compile requirements.lock pyproject.toml --extra all --extra traces --extra vault
 compile requirements-dev.lock pyproject.toml --extra dev --constraints requirements.lock
 compile scripts/docs/requirements.lock scripts/docs/requirements.in
+compile scripts/page/requirements.lock scripts/page/requirements.in
