@@ -23,9 +23,13 @@ from shoal.dashboard.live.ticks import Ticks
 from shoal.dashboard.login import CodeLogin, Login, TokenLogin
 from shoal.dashboard.navigator import NavigatorClient, NavigatorPlaces
 from shoal.dashboard.page import Page, PageDeps
+from shoal.dashboard.topics.apps import AppTopics
+from shoal.dashboard.topics.entrances import EntranceTopics
 from shoal.dashboard.topics.fleet import FleetTopics
 from shoal.dashboard.topics.model import TopicDeps
 from shoal.dashboard.topics.registry import Topics
+from shoal.dashboard.topics.seen import SeenTopics
+from shoal.dashboard.topics.why import WhyTopics
 
 
 class Dashboard:
@@ -55,7 +59,12 @@ class Dashboard:
         reads = LiveReads(databases)
         client = NavigatorClient(navigator, grant_key, clock)
         deps = TopicDeps(fleet, reads, self._ticks, clock, client)
-        topics = Topics(FleetTopics(deps).topics(), self._feeds, reads)
+        known = [
+            topic
+            for group in (FleetTopics, AppTopics, EntranceTopics, SeenTopics, WhyTopics)
+            for topic in group(deps).topics()
+        ]
+        topics = Topics(known, self._feeds, reads)
         self.page = Page(
             PageDeps(
                 clock=clock, new_id=new_id, metrics=metrics, gate=gate, files=files or PageFiles(),

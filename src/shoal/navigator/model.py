@@ -48,7 +48,9 @@ KINDS: Mapping[str, ReportedKind] = {
             versions=("v2",),
             optional=True,
         ),
+        ReportedKind(name="shardconfigs", kind="ShardConfig", group="shard.io", optional=True),
         ReportedKind(name="shardinstances", kind="ShardInstance", group="shard.io", optional=True),
+        ReportedKind(name="shardslots", kind="ShardSlots", group="shard.io", optional=True),
         ReportedKind(name="events", kind="Event", transient=True),
         ReportedKind(name="ingresses", kind="Ingress", group="networking.k8s.io", optional=True),
         ReportedKind(

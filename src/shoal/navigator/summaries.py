@@ -122,6 +122,23 @@ class ShardSummary(Summary, frozen=True, kw_only=True, gc=False):
     objects: int = 0
 
 
+class ShardConfigSummary(Summary, frozen=True, kw_only=True, gc=False):
+    strategy: str = ""
+    least: int = 0
+    most: int = 0
+    shards: int = 0
+    healthy: int = 0
+    wanted: int = 0
+    moving: int = 0
+    objects: int = 0
+
+
+class SlotsSummary(Summary, frozen=True, kw_only=True, gc=False):
+    config: str = ""
+    slots: int = 0
+    moving: int = 0
+
+
 class EventSummary(Summary, frozen=True, kw_only=True, gc=False):
     type: str = ""  # Normal, Warning
     reason: str = ""
@@ -424,6 +441,34 @@ def _shard(obj: Obj) -> Summary:
     )
 
 
+def _shard_config(obj: Obj) -> Summary:
+    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    return ShardConfigSummary(
+        labels=shared_labels(metadata.get("labels")),
+        created_at=metadata.get("creationTimestamp") or "",
+        strategy=intern(status.get("strategy") or spec.get("loadBalanceStrategy") or ""),
+        least=int(spec.get("minShards") or 0),
+        most=int(spec.get("maxShards") or 0),
+        shards=int(status.get("currentShards") or 0),
+        healthy=int(status.get("healthyShards") or 0),
+        wanted=int(status.get("desiredShards") or 0),
+        moving=int(status.get("movingSlots") or 0),
+        objects=int(status.get("assignedCount") or 0),
+    )
+
+
+def _slots(obj: Obj) -> Summary:
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    entries = spec.get("entries") or ()
+    return SlotsSummary(
+        labels=shared_labels(metadata.get("labels")),
+        created_at=metadata.get("creationTimestamp") or "",
+        config=intern(spec.get("config") or ""),
+        slots=len(entries),
+        moving=sum("move" in each for each in entries),
+    )
+
+
 def _event(obj: Obj) -> Summary:
     """Of either API: core and events.k8s.io use other names for the same."""
     metadata, series = obj["metadata"], obj.get("series") or {}
@@ -497,7 +542,9 @@ _MAKERS: Mapping[str, Callable[[Obj], Summary]] = {
     "nodes": _node,
     "deployments": _deployment,
     "horizontalpodautoscalers": _autoscaler,
+    "shardconfigs": _shard_config,
     "shardinstances": _shard,
+    "shardslots": _slots,
     "events": _event,
     "ingresses": ingress,
     "httproutes": http_route,
@@ -523,7 +570,9 @@ SUMMARY_OF: Mapping[str, type[Summary]] = {
     "nodes": NodeSummary,
     "deployments": DeploymentSummary,
     "horizontalpodautoscalers": AutoscalerSummary,
+    "shardconfigs": ShardConfigSummary,
     "shardinstances": ShardSummary,
+    "shardslots": SlotsSummary,
     "events": EventSummary,
     **dict.fromkeys(("ingresses", "httproutes", "sentinelroutes"), RouteSummary),
     "sentinelpolicies": PolicySummary,

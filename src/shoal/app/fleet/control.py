@@ -110,13 +110,13 @@ async def run_control(
             async with AsyncExitStack() as served:
                 await served.enter_async_context(
                     serving(
-                        by_path(service.app, page, api), host=config.host, port=config.port, clock=clock, tls=tls,
+                        by_path(service.app, with_page(page, api)), host=config.host, port=config.port, clock=clock, tls=tls,
                         listening=config.listening,
                     )
                 )  # fmt: skip
                 if config.page is not None:
                     apart = serving(
-                        without_tls(page, api), host=LOOPBACK, port=config.page_port, clock=clock,
+                        with_page(page, api), host=LOOPBACK, port=config.page_port, clock=clock,
                         listening=config.page,
                     )  # fmt: skip
                     await served.enter_async_context(apart)
@@ -170,9 +170,8 @@ async def keep_rollouts(fleet: Fleet, clock: Clock) -> None:
         await clock.sleep(_ROLLOUTS_S)
 
 
-def by_path(cluster: Application, page: Page, api: Application) -> Application:
-    """Route calls of agents and relays to ``cluster`` by path, those for the page to it, all others to ``api``."""
-    others = without_tls(page, api)
+def by_path(cluster: Application, others: Application) -> Application:
+    """Route calls of agents and relays to ``cluster`` by path, all others to ``others``."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith(PATHS):
@@ -183,8 +182,9 @@ def by_path(cluster: Application, page: Page, api: Application) -> Application:
     return app
 
 
-def without_tls(page: Page, api: Application) -> Application:
-    """The page, and the API for those who have logged in to it. Agents and tokens are not served without TLS."""
+def with_page(page: Page, api: Application) -> Application:
+    """The page, and the API for those who have logged in to it. Without TLS this is all that is served: no agent and
+    no token comes in."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and page.serves(scope["path"]):

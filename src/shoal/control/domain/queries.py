@@ -167,6 +167,7 @@ class Queries:
             found = await session.execute(
                 select(
                     tables.Instance,
+                    tables.Deployment.namespace,
                     func.coalesce(func.nullif(tables.Topology.revision, 0), tables.Deployment.revision).label("number"),
                 )
                 .join(tables.Deployment, tables.Deployment.id == tables.Instance.deployment_id)
@@ -179,7 +180,7 @@ class Queries:
                 .where(tables.Deployment.app_id == row.id)
                 .order_by(tables.Deployment.revision.desc(), tables.Instance.region_id, tables.Instance.name)
             )
-            return [_instance(each.Instance, each.number, infrastructure, now) for each in found]
+            return [_instance(each.Instance, each.number, each.namespace, infrastructure, now) for each in found]
 
     async def events(
         self, who: Actor, ref: ObjectRef | None = None, *, after: int = 0, limit: int = 100
@@ -537,12 +538,15 @@ def _revision(deployment: tables.Deployment, app: tables.App, *, is_used: bool) 
     }
 
 
-def _instance(row: tables.Instance, revision: int, infrastructure: Infrastructure, now: int) -> dict[str, Any]:
+def _instance(
+    row: tables.Instance, revision: int, namespace: str, infrastructure: Infrastructure, now: int
+) -> dict[str, Any]:
     agent = infrastructure.agents.get(Place(row.cluster_id, row.shard))
     silence = silence_of(agent, now)
     lost = silence is not None and silence.reason == LOST
     return {
         "name": row.name,
+        "namespace": namespace,
         "revision": revision,
         "deployment": row.deployment_id,
         "region": infrastructure.region_name(row.region_id),

@@ -112,9 +112,9 @@ class TrafficSeries:
     _spans: dict[int, dict[Any, Counts]] = field(default_factory=dict)  # by beginning
 
     def since(self, now_ms: int) -> int:
-        """From when on spans must be read now."""
+        """From when on spans must be read now, for the series and for the numbers of now."""
         newest = max(self._spans, default=0)
-        return max(now_ms - self.keep_ms, newest - LATE_MS)
+        return max(now_ms - self.keep_ms, newest - LATE_MS - WINDOW_MS)
 
     def add(self, spans: Iterable[CountedSpan], key: Callable[[CountedSpan], Any], now_ms: int) -> None:
         fresh: dict[int, dict[Any, Counts]] = {}

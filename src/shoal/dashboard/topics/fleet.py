@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -11,11 +11,12 @@ from typing import Any
 from shoal.base.logs import get_logger
 from shoal.base.tasks import beside
 from shoal.control.domain.placement.model import ClusterFacts
-from shoal.control.domain.traffic_numbers import LATE_MS, WINDOW_MS, numbers_by, window_of
+from shoal.control.domain.traffic_numbers import LATE_MS, WINDOW_MS
 from shoal.dashboard.live.feed import Look, Source
 from shoal.dashboard.live.plan import Row, row
 from shoal.dashboard.live.ticks import looked
 from shoal.dashboard.topics.model import Audience, NoParameters, Topic, TopicDeps
+from shoal.dashboard.topics.moments import ms_of
 from shoal.dashboard.topics.status_rows import (
     agent_row,
     apps_rows,
@@ -23,6 +24,7 @@ from shoal.dashboard.topics.status_rows import (
     summary,
     text,
 )
+from shoal.dashboard.topics.traffic_rows import app_numbers
 from shoal.errors import ApiError
 
 _NAVIGATOR_S = 5.0
@@ -60,13 +62,9 @@ class FleetTopics:
         now, overview = await self.overview(audience)
         return Look(apps_rows(overview, now, await self._traffic(audience, now)), now)
 
-    async def _traffic(self, audience: Audience, now: int) -> dict[str, dict[str, Any]]:
+    async def _traffic(self, audience: Audience, now: int) -> dict[str, Mapping[str, Any]]:
         """By app, what its users asked for lately."""
-        counted = await self._deps.reads.traffic(audience.workspace, now - WINDOW_MS - LATE_MS)
-        names = {id_: f"{name.project}/{name.environment}/{name.app}" for id_, (name, _) in counted.revisions.items()}
-        window = window_of(counted.spans, now)
-        found = numbers_by(counted.spans, lambda each: names.get(each.deployment), window)
-        return {name: numbers.as_json() for name, numbers in found.items()}
+        return app_numbers(await self._deps.reads.traffic(audience.workspace, now - WINDOW_MS - LATE_MS), now)
 
     async def _fleet(self, audience: Audience) -> AsyncGenerator[Look, None]:
         seen: dict[str, Row] = {}
@@ -142,17 +140,12 @@ def _load(cluster: ClusterFacts) -> Row:
 
 def _seen_cluster(cluster: dict[str, Any]) -> Row:
     rows = {each["kind"]: each["rows"] for each in cluster["kinds"]}
-    return row(freshness=cluster["freshness"], heardAt=_moment(cluster["heardAt"]), pods=rows.get("pods"))
+    return row(
+        freshness=cluster["freshness"], version=text(cluster["metadata"].get("version")),
+        heardAt=ms_of(cluster["heardAt"]), pods=rows.get("pods"),
+    )  # fmt: skip
 
 
 def _add_node(seen: Row, node: dict[str, Any]) -> None:
     seen["nodes"] = seen.get("nodes", 0) + 1
     seen["nodesReady"] = seen.get("nodesReady", 0) + bool(node.get("ready"))
-    if node.get("version"):
-        seen["version"] = max(str(node["version"]), seen.get("version", ""))
-
-
-def _moment(told: str | None) -> int | None:
-    from datetime import datetime
-
-    return round(datetime.fromisoformat(told).timestamp() * 1000) if told else None

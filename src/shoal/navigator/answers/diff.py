@@ -16,7 +16,7 @@ from shoal.navigator.view import View
 
 Json = dict[str, Any]
 
-OF_MACHINES = frozenset({"pods", "endpointslices", "nodes", "shardinstances", "istiocontrolplaneconfigs"})
+OF_MACHINES = frozenset({"pods", "endpointslices", "nodes", "shardinstances", "shardslots", "istiocontrolplaneconfigs"})
 MOST_READ = 500  # objects whose fields are compared
 MOST_FIELDS = 50  # that are shown of one object
 _NOISE = frozenset({"resourceVersion", "managedFields", "generation"})

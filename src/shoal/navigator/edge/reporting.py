@@ -127,10 +127,32 @@ def _trim_autoscaler(autoscaler: Obj) -> None:
 
 
 def _trim_shard(instance: Obj) -> None:
-    """Without heartbeats, and the load, which changes with them."""
+    """Without heartbeats, and what changes with them; the load in tenths."""
     if status := instance.get("status"):
-        changing = ("lastHeartbeat", "load", "queueDepth", "healthStatus")
-        instance["status"] = {name: value for name, value in status.items() if name not in changing}
+        changing = ("lastHeartbeat", "queueDepth", "healthStatus")
+        instance["status"] = _in_tenths({name: value for name, value in status.items() if name not in changing})
+
+
+def _trim_shard_config(config: Obj) -> None:
+    """As of its shards: loads in tenths, also in what is said about the last decision."""
+    if spec := config.get("spec"):
+        config["spec"] = _without(spec, "template")
+    if status := config.get("status"):
+        kept = _in_tenths({name: value for name, value in status.items() if name != "queueDepth"})
+        if isinstance(kept.get("decision"), str):
+            kept["decision"] = _NUMBER.sub(lambda found: f"{float(found[0]):.1f}", kept["decision"])
+        config["status"] = kept
+
+
+_NUMBER = pattern_of(r"[0-9]+\.[0-9]+")
+
+
+def _in_tenths(status: Obj) -> Obj:
+    loads = {name: round(value, 1) for name in _LOADS if isinstance(value := status.get(name), int | float)}
+    return status | loads
+
+
+_LOADS = ("load", "averageLoad", "totalLoad")
 
 
 _OF_EVENTS = (
@@ -175,6 +197,7 @@ _TRIMS: dict[str, Callable[[Obj], None]] = {
     "deployments": _trim_deployment,
     "nodes": _trim_node,
     "horizontalpodautoscalers": _trim_autoscaler,
+    "shardconfigs": _trim_shard_config,
     "shardinstances": _trim_shard,
     "events": _trim_event,
 }

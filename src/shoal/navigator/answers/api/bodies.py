@@ -169,6 +169,17 @@ class ClusterFailure(Struct):
     message: str
 
 
+class Shards(Struct, kw_only=True):
+    """What shares out the objects of controllers: ``configs``, their shards in ``instances``, and in ``slots`` who owns
+    each slot, as ranges of neighbours with the same owner, with the slots that move."""
+
+    configs: list[Json]
+    instances: list[Json]
+    slots: list[Json]
+    at: str | None
+    not_fresh: list[Json] = field(name="notFresh")
+
+
 class Graph(Struct):
     connections: list[ServicePair]
     clusters: list[str]

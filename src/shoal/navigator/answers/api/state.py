@@ -29,6 +29,7 @@ from shoal.navigator.answers.query.parser import parse
 from shoal.navigator.answers.query.run import QueryPage, QueryResult, Runner
 from shoal.navigator.answers.search import search
 from shoal.navigator.answers.services import service, services
+from shoal.navigator.answers.shards import read_shards
 from shoal.navigator.answers.workloads import pod_detail, pod_row, workload, workloads
 from shoal.navigator.model import KINDS
 from shoal.navigator.view import View
@@ -98,6 +99,8 @@ class State:
             get("pods/{cluster}/{namespace}/{name}", "getPod", "pods", "One pod", self.pod, Json),
             get("objects/{cluster}/{kind}/{namespace}/{name}", "getObject", "objects",
                 "One object as its cluster reports it; - for no namespace", self.object, Json),
+            get("shards", "getShards", "shards", "Sharded controllers: their shards, and the owner of each slot",
+                self.shards, bodies.Shards),
             get("search", "search", "search", "Search all kinds, best matches first", self.search, bodies.Hits),
         ]  # fmt: skip
 
@@ -205,6 +208,10 @@ class State:
         if found is None:
             raise NotFound(f"cluster {cluster!r} has no {KINDS[kind].kind} {key}")
         return found
+
+    async def shards(self, call: RestCall[Caller], query: At) -> Json:
+        view = await self._sources(call).seen(query.at)
+        return {**await read_shards(view), **about(view)}
 
     async def search(self, call: RestCall[Caller], query: SearchedText) -> Json:
         view = await self._sources(call).seen(query.at)

@@ -88,6 +88,9 @@ class Watching:
             watch("services", "watchServices", "services", "The services", self.services),
             watch("services/{namespace}/{name}", "watchService", "services", "One service", self.service),
             watch("pods", "watchPods", "pods", "The pods", self.pods),
+            watch("workloads", "watchWorkloads", "workloads", "The workloads", self.workloads),
+            watch("checks", "watchChecks", "checks", "The results of all checks", self.checks),
+            watch("shards", "watchShards", "shards", "Sharded controllers", self.shards),
             watch("mesh/mistakes", "watchMistakes", "mesh", "Mistakes in the mesh's configuration", self.mistakes),
         ]
 
@@ -107,6 +110,16 @@ class Watching:
             cluster=query.cluster, namespace=query.namespace, limit=query.limit, exposed=query.exposed
         )  # fmt: skip
         return await self._follow(call, query, lambda: self._state.pods(call, asked))
+
+    async def workloads(self, call: RestCall[Caller], query: WatchedList) -> Application:
+        asked = ListParameters(cluster=query.cluster, namespace=query.namespace, limit=query.limit)
+        return await self._follow(call, query, lambda: self._state.workloads(call, asked))
+
+    async def checks(self, call: RestCall[Caller], query: Watched) -> Application:
+        return await self._follow(call, query, lambda: self._analysis.results(call, At()))
+
+    async def shards(self, call: RestCall[Caller], query: Watched) -> Application:
+        return await self._follow(call, query, lambda: self._state.shards(call, At()))
 
     async def mistakes(self, call: RestCall[Caller], query: WatchedMistakes) -> Application:
         asked = ListedMistakes(cluster=query.cluster, namespace=query.namespace, severity=query.severity)

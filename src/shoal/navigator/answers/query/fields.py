@@ -212,6 +212,21 @@ _OWN: Mapping[str, tuple[QueryField, ...]] = {
         _number("slots", "s.slots", "slots that it owns"),
         _number("objects", "s.objects", "objects that it owns"),
     ),
+    "shardconfigs": (
+        _text("strategy", "s.strategy", "how objects get their slots and slots their shards"),
+        _number("min", "s.least", "least number of shards"),
+        _number("max", "s.most", "largest number of shards"),
+        _number("shards", "s.shards", "number of shards now"),
+        _number("healthy", "s.healthy", "number of healthy shards"),
+        _number("desired", "s.wanted", "number of shards that are wanted"),
+        _number("moving", "s.moving", "slots on their way to another shard"),
+        _number("objects", "s.objects", "objects that have a slot"),
+    ),
+    "shardslots": (
+        _text("config", "s.config", "its ShardConfig"),
+        _number("slots", "s.slots", "slots in this part of the table"),
+        _number("moving", "s.moving", "slots on their way to another shard"),
+    ),
 }  # fmt: skip
 
 _ISTIO = (
@@ -244,7 +259,9 @@ _COLUMNS: Mapping[str, str] = {
     "namespaces": "cluster name age",
     "deployments": "cluster namespace name replicas ready_replicas updated_replicas image age",
     "horizontalpodautoscalers": "cluster namespace name target min max replicas desired age",
+    "shardconfigs": "cluster namespace name strategy min max shards healthy desired moving objects age",
     "shardinstances": "cluster namespace name config phase state slots objects reason age",
+    "shardslots": "cluster namespace name config slots moving age",
     "events": "cluster namespace seen type reason object times message",
     APPS: "cluster project environment name revision replicas ready_replicas image age",
     ROUTES: "cluster namespace kind name host path backend age",
@@ -255,6 +272,7 @@ _COLUMNS: Mapping[str, str] = {
 _WORDS: Mapping[str, str] = {
     "pods": "pod po", "services": "service svc", "endpointslices": "endpointslice slice slices", "nodes": "node no",
     "namespaces": "namespace ns", "deployments": "deployment deploy", "shardinstances": "shardinstance shi",
+    "shardconfigs": "shardconfig shc", "shardslots": "shardslot",
     "horizontalpodautoscalers": "horizontalpodautoscaler hpa hpas", "virtualservices": "virtualservice vs",
     "destinationrules": "destinationrule dr", "gateways": "gateway gw", "serviceentries": "serviceentry se",
     "sidecars": "sidecar", "envoyfilters": "envoyfilter", "peerauthentications": "peerauthentication pa",
