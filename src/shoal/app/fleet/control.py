@@ -110,8 +110,8 @@ async def run_control(
             async with AsyncExitStack() as served:
                 await served.enter_async_context(
                     serving(
-                        by_path(service.app, with_page(page, api)), host=config.host, port=config.port, clock=clock, tls=tls,
-                        listening=config.listening,
+                        by_path(service.app, with_page(page, api)), host=config.host, port=config.port, clock=clock,
+                        tls=tls, listening=config.listening,
                     )
                 )  # fmt: skip
                 if config.page is not None:
