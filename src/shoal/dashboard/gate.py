@@ -7,6 +7,7 @@ says where it comes from, and, if it may change something, must have a header th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ PAGE_HEADER = "x-shoal-page"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORTS = {"http": 80, "https": 443}
 _SAME_SITE = frozenset({"same-origin", "none"})  # none: typed in by the user, or a bookmark
+_is_host = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::([0-9]{1,5}))?").fullmatch
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -97,11 +99,7 @@ def session_cookie(host: RequestedHost, text: str, *, age_s: float) -> str:
 
 def _split(text: str, default: int) -> tuple[str, int]:
     """Name and port of a Host header; an empty name for what is none."""
-    if text.startswith("["):
-        name, _, rest = text[1:].partition("]")
-        port = rest.removeprefix(":")
-    else:
-        name, _, port = text.partition(":")
-    if not port:
-        return name, default
-    return (name, int(port)) if port.isdecimal() and len(port) <= 5 else ("", default)
+    found = _is_host(text)
+    if found is None:
+        return "", default
+    return found[1] or found[2], int(found[3]) if found[3] else default

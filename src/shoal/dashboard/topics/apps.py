@@ -26,6 +26,7 @@ from shoal.dashboard.topics.status_rows import (
     moment,
     place_rows,
     text,
+    told,
     traffic_fields,
 )
 from shoal.dashboard.topics.traffic_rows import SERIES_MS, app_numbers, revision_rows, sample_rows
@@ -100,7 +101,7 @@ class AppTopics:
                 spec=shown["spec"],
                 desired=shown["spec"].get("desired"),
                 conditions=status["conditions"],
-                explain=explained["lines"],
+                explain=[told(each) for each in explained["lines"]],
             )  # fmt: skip
         }
         found |= {f"place/{key}": each for key, each in place_rows(place, now).items()}

@@ -5,6 +5,7 @@ Statuses have ages, which change all the time; rows have moments, which do not.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from shoal.dashboard.live.plan import Row, row
 
 Json = Mapping[str, Any]
 
+_duration = re.compile(r" for [0-9]+(?:\.[0-9]+)? s\b")
 _GOOD = frozenset({"Ready", "Stopped"})
 _CONTROLLERS = ("deployments", "sentinels")
 
@@ -26,6 +28,11 @@ def text(value: Any) -> str | None:
     return str(value) if value else None
 
 
+def told(value: Any) -> str | None:
+    """A reason without how long it has held: it would be another one every second."""
+    return _duration.sub("", str(value)) or None if value else None
+
+
 def app_name(app: Json) -> str:
     return f"{app['project']}/{app['environment']}/{app['name']}"
 
@@ -37,7 +44,7 @@ def app_row(app: Json) -> Row:
     rollout = app.get("rollout")
     return row(
         project=app["project"], environment=app["environment"], app=app["name"], summary=app["summary"],
-        state=app["state"], reason=text(app.get("reason")), revision=app["revision"], live=text(app.get("live")),
+        state=app["state"], reason=told(app.get("reason")), revision=app["revision"], live=text(app.get("live")),
         image=text(app.get("image")), regions=len(wanted), readyRegions=len(ready),
         rollout=dict(rollout) if rollout and (rollout["configured"] or rollout["steps"]) else None,
     )  # fmt: skip
@@ -62,7 +69,7 @@ def place_row(place: Json, now_ms: int) -> Row:
     placement = place.get("placement") or {}
     return row(
         region=text(place["region"]), cluster=text(place["cluster"]), shard=text(place["shard"]), state=place["state"],
-        reason=text(place["reason"]), message=text(place["message"]), weight=place.get("weight"),
+        reason=text(place["reason"]), message=told(place["message"]), weight=place.get("weight"),
         desiredVersion=desired["version"] or None, desiredState=desired["state"],
         desiredAt=moment(desired["age"], now_ms), replicas=desired.get("replicas"), min=scaling.get("min"),
         max=scaling.get("max"), appliedVersion=applied["version"] or None, appliedAt=moment(applied["age"], now_ms),
@@ -85,7 +92,7 @@ def agent_row(agent: Json, now_ms: int) -> Row:
 
     return row(
         cluster=agent["cluster"], region=agent["region"], shard=agent["shard"], agent=agent["agent"],
-        epoch=agent["epoch"], software=text(agent["software"]), state=agent["state"], reason=text(agent["reason"]),
+        epoch=agent["epoch"], software=text(agent["software"]), state=agent["state"], reason=told(agent["reason"]),
         heartbeatAt=moment(agent["lastHeartbeat"], now_ms), lag=agent["lag"] or None, held=agent["held"] or None,
         image=text(agent.get("image")), connection=worst("connection", "live"), breaker=worst("breaker", "closed"),
         objects=summed("objects"), buffered=summed("buffered"), retrying=summed("retrying"),
@@ -97,7 +104,7 @@ def gateway_row(gateway: Json) -> Row:
         project=text(gateway["project"]), environment=text(gateway["environment"]), gateway=gateway["gateway"],
         region=gateway["region"], cluster=gateway["cluster"], shard=gateway["shard"], health=gateway["health"],
         available=gateway["available"], desired=gateway["desired"], status=gateway["status"],
-        address=text(gateway["address"]), reason=text(gateway["reason"]),
+        address=text(gateway["address"]), reason=told(gateway["reason"]),
     )  # fmt: skip
 
 
@@ -149,8 +156,8 @@ def problems(overview: Json, clusters: Iterable[Row]) -> dict[str, Row]:
                 cluster=cluster["name"], command=f"shoal cluster join {cluster['name']}", fix="join the cluster",
             )  # fmt: skip
     for app in overview["apps"]:
-        if app["state"] not in _GOOD and (told := _app_problem(app, lost)) is not None:
-            found[f"App/{app_name(app)}"] = told
+        if app["state"] not in _GOOD and (wrong := _app_problem(app, lost)) is not None:
+            found[f"App/{app_name(app)}"] = wrong
     for gateway in overview["gateways"]:
         if gateway["reason"] and gateway["cluster"] not in lost:
             name = "/".join(part for part in (gateway["project"], gateway["environment"], gateway["gateway"]) if part)
@@ -187,7 +194,7 @@ def _app_problem(app: Json, lost: set[str]) -> Row | None:
 
 
 def _problem(severity: str, kind: str, name: str, message: str, **more: Any) -> Row:
-    return row(severity=severity, kind=kind, name=name, message=message, **more)
+    return row(severity=severity, kind=kind, name=name, message=told(message), **more)
 
 
 def summary(overview: Json, clusters: Sequence[Row], found: Mapping[str, Row]) -> Row:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from shoal.dashboard.live.plan import Row, row
-from shoal.dashboard.topics.status_rows import moment
+from shoal.dashboard.topics.status_rows import moment, told
 
 Json = Mapping[str, Any]
 
@@ -16,16 +16,16 @@ _DONE = frozenset({"Ready", "Stopped", "Drifted"})
 
 
 def step(level: str, title: str, text: str, **more: Any) -> Row:
-    return row(level=level, title=title, text=text, **{name: value or None for name, value in more.items()})
+    return row(level=level, title=title, text=told(text), **{name: value or None for name, value in more.items()})
 
 
 def chain(steps: Iterable[Row], good: str) -> dict[str, Row]:
     """The rows of a chain. The first step that is bad, else the first that waits, is the verdict."""
     known = list(steps)
     found = {f"step/{order}": {**each, "order": order} for order, each in enumerate(known)}
-    told = next((each for each in known if each["level"] == BAD), None)
-    told = told or next((each for each in known if each["level"] == WAITING), None)
-    found["#"] = {"level": told["level"], "text": told["text"]} if told else {"level": OK, "text": good}
+    verdict = next((each for each in known if each["level"] == BAD), None)
+    verdict = verdict or next((each for each in known if each["level"] == WAITING), None)
+    found["#"] = {"level": verdict["level"], "text": verdict["text"]} if verdict else {"level": OK, "text": good}
     return found
 
 
@@ -194,8 +194,8 @@ def pod_steps(pod: Json, events: Sequence[Json], node: Json | None) -> list[Row]
     if pod.get("app"):
         found.append(step(OK, "App", f"belongs to {pod['app']}", kind="App", name=str(pod["app"])))
     if not pod.get("node"):
-        told = next((each["message"] for each in reversed(events) if each["reason"] == "FailedScheduling"), "")
-        found.append(step(BAD if told else WAITING, "Node", told or "it has no node yet", **about))
+        why = next((each["message"] for each in reversed(events) if each["reason"] == "FailedScheduling"), "")
+        found.append(step(BAD if why else WAITING, "Node", why or "it has no node yet", **about))
         return found
     if node is not None and not node.get("ready"):
         text = f"node {pod['node']} is not ready"

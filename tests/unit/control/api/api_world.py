@@ -169,14 +169,14 @@ async def prepared_world(tmp_path: Path, *, clock: Clock | None = None) -> Async
     """A new SQLite database with two regions, a project and an environment."""
 
     async with asyncio.timeout(120):
-        shutil.copy(_template(), tmp_path / "fleet.db")
+        shutil.copy(empty_database(), tmp_path / "fleet.db")
         async with a_world({"main": f"sqlite:///{tmp_path}/fleet.db"}, clock) as world:
             await world.prepare()
             yield world
 
 
 @cache
-def _template() -> Path:
+def empty_database() -> Path:
     """A database with empty tables; copying it is faster than making them."""
     folder = Path(tempfile.mkdtemp(prefix="shoal-api-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
