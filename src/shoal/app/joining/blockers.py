@@ -12,7 +12,6 @@ from shoal.app.joining.examine import admission_fix
 from shoal.app.joining.manifests import NAMESPACE
 from shoal.kube.objects import Obj
 
-
 _NAME = "app.kubernetes.io/name"
 _IMAGE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"})
 _REVISION = "deployment.kubernetes.io/revision"

@@ -56,23 +56,11 @@ async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_read
         fleet = ControlFleet(config.control, clock=clock)
         stack.push_async_callback(fleet.close)
 
-        granted = GrantFile(config.grant_key, clock)
-
-        async def authenticate(text: str) -> Caller | None:
-            if grants.is_grant(text):
-                return _granted(granted.read(text))
-            token = await manager.tokens.authenticate(text)
-            if token is None or token.kind == EDGE:
-                return None
-            return Caller(token.id, may_write=token.kind == ADMIN, access=Access.parse(token.scopes))
-
-        async def goes_on(text: str) -> Caller | None:
-            """For streams: one that a grant has begun is held open by the control plane, which knows when to end it."""
-            return _granted(granted.read(text, however_old=True)) or await authenticate(text)
-
+        callers = Callers(manager.tokens, GrantFile(config.grant_key, clock))
+        authenticate = callers.authenticate
         api = make_api(
-            lambda: manager.view, manager.history, manager.edges, fleet, authenticate=authenticate, goes_on=goes_on,
-            clock=clock, changes=manager.changes, admin=manager.admin, options=manager.options,
+            lambda: manager.view, manager.history, manager.edges, fleet, authenticate=authenticate,
+            goes_on=callers.goes_on, clock=clock, changes=manager.changes, admin=manager.admin, options=manager.options,
             checks=FileChecks(config.dir / "checks.json"), metrics=PROCESS, new_id=ids.new_uid, version=__version__,
         )  # fmt: skip
 
@@ -113,6 +101,28 @@ class CollectorFreeze:
             self._rows = 0
             gc.collect(0)
             gc.freeze()
+
+
+class Callers:
+    """Who asks: the owner of a token, or a user of the control plane's page, for whom it has signed a grant."""
+
+    def __init__(self, tokens: NavigatorTokens, granted: GrantFile) -> None:
+        self._tokens = tokens
+        self._granted = granted
+
+    async def authenticate(self, text: str) -> Caller | None:
+        if grants.is_grant(text):
+            return _granted(self._granted.read(text))
+        token = await self._tokens.authenticate(text)
+        if token is None or token.kind == EDGE:
+            return None
+        return Caller(token.id, may_write=token.kind == ADMIN, access=Access.parse(token.scopes))
+
+    async def goes_on(self, text: str) -> Caller | None:
+        """For streams: one that a grant has begun is held open by the control plane, which knows when to end it."""
+        if grants.is_grant(text):
+            return _granted(self._granted.read(text, however_old=True))
+        return await self.authenticate(text)
 
 
 def _granted(grant: Grant | None) -> Caller | None:

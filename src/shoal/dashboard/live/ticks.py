@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Generic, TypeVar
 
 from shoal.base.clock import Clock
+from shoal.base.tasks import wait_first
 from shoal.control.database.engine import Database
 from shoal.dashboard.live.feed import Look
 from shoal.errors import ServiceUnavailable
@@ -47,9 +48,14 @@ class Ticks:
             await self._next.wait()
 
 
-async def looked(ticks: Ticks, clock: Clock, look: Callable[[], Awaitable[Look]]) -> AsyncGenerator[Look, None]:
-    """The results of looks, the first at once. While the database is away there are none."""
+async def looked(
+    ticks: Ticks, clock: Clock, look: Callable[[], Awaitable[Look]], also: asyncio.Event | None = None
+) -> AsyncGenerator[Look, None]:
+    """The results of looks, the first at once, later ones after a tick or when ``also`` is set. While the database is
+    away there are none."""
     while True:
+        if also is not None:
+            also.clear()
         number, begun_s = ticks.number, clock.monotonic()
         try:
             found: Look | None = await look()
@@ -58,7 +64,10 @@ async def looked(ticks: Ticks, clock: Clock, look: Callable[[], Awaitable[Look]]
         if found is not None:
             yield found
         await clock.sleep(min(_MOST_REST_S, _REST_LOOKS * (clock.monotonic() - begun_s)))
-        await ticks.after(number)
+        if also is None:
+            await ticks.after(number)
+        else:
+            await wait_first(ticks.after(number), also.wait())
 
 
 class Remembered(Generic[T]):

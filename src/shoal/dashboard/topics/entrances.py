@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
@@ -96,8 +97,9 @@ class EntranceTopics:
         edges: dict[str, Row] = {}
         series = TrafficSeries(SERIES_MS)
         look = partial(self._look, audience, asked, series, edges)
-        looks = looked(self._deps.ticks, self._deps.clock, look)
-        async with beside(self._follow_graph(audience, asked, edges), name="page/graph"), aclosing(looks):
+        changed = asyncio.Event()
+        looks = looked(self._deps.ticks, self._deps.clock, look, changed)
+        async with beside(self._follow_graph(audience, asked, edges, changed), name="page/graph"), aclosing(looks):
             async for each in looks:
                 yield each
 
@@ -144,7 +146,9 @@ class EntranceTopics:
             return True
         return asked.project in (None, gateway["project"]) and asked.environment in (None, gateway["environment"])
 
-    async def _follow_graph(self, audience: Audience, asked: Selected, edges: dict[str, Row]) -> None:
+    async def _follow_graph(
+        self, audience: Audience, asked: Selected, edges: dict[str, Row], changed: asyncio.Event
+    ) -> None:
         """Keep the service graph; without a navigator there is none."""
         while True:
             try:
@@ -155,8 +159,10 @@ class EntranceTopics:
             except ApiError as error:
                 _log.debug("the service graph is not known", reason=error.message)
                 fresh = {}
-            edges.clear()
-            edges.update(fresh)
+            if fresh != edges:
+                edges.clear()
+                edges.update(fresh)
+                changed.set()
             await self._deps.clock.sleep(_GRAPH_S)
 
 

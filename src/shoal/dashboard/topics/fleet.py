@@ -28,7 +28,7 @@ from shoal.dashboard.topics.traffic_rows import app_numbers
 from shoal.errors import ApiError
 
 _NAVIGATOR_S = 5.0
-_NODES = 10_000
+_NODES, _MOST_NODES = 1000, 20_000
 
 _log = get_logger("dashboard")
 
@@ -68,8 +68,10 @@ class FleetTopics:
 
     async def _fleet(self, audience: Audience) -> AsyncGenerator[Look, None]:
         seen: dict[str, Row] = {}
-        looks = looked(self._deps.ticks, self._deps.clock, partial(self._look_at_fleet, audience, seen))
-        async with beside(self._follow_navigator(audience, seen), name="page/fleet-navigator"), aclosing(looks):
+        changed = asyncio.Event()
+        looks = looked(self._deps.ticks, self._deps.clock, partial(self._look_at_fleet, audience, seen), changed)
+        follow = self._follow_navigator(audience, seen, changed)
+        async with beside(follow, name="page/fleet-navigator"), aclosing(looks):
             async for look in looks:
                 yield look
 
@@ -96,23 +98,36 @@ class FleetTopics:
         found["#"] = summary(overview, clusters, wrong)
         return Look(found, now)
 
-    async def _follow_navigator(self, audience: Audience, seen: dict[str, Row]) -> None:
+    async def _follow_navigator(self, audience: Audience, seen: dict[str, Row], changed: asyncio.Event) -> None:
         """Keep what the navigator knows of each cluster. The fleet is shown without it too."""
         ask = self._deps.navigator.ask
         while True:
             try:
-                listed, nodes = await asyncio.gather(
-                    ask(audience.asker, "clusters"), ask(audience.asker, "query", q="nodes", limit=_NODES)
-                )
+                listed = await ask(audience.asker, "clusters")
                 fresh = {each["name"]: _seen_cluster(each) for each in listed["items"]}
-                for each in nodes["items"]:
+                async for each in self._nodes(audience):
                     _add_node(fresh.setdefault(str(each["cluster"]), {}), each)
             except ApiError as error:
                 _log.debug("the navigator is not asked", reason=error.message)
                 fresh = {}
-            seen.clear()
-            seen.update(fresh)
+            if fresh != seen:
+                seen.clear()
+                seen.update(fresh)
+                changed.set()
             await self._deps.clock.sleep(_NAVIGATOR_S)
+
+    async def _nodes(self, audience: Audience) -> AsyncGenerator[dict[str, Any], None]:
+        """Those of all clusters, page by page."""
+        position, count = "", 0
+        while count < _MOST_NODES:
+            found = await self._deps.navigator.ask(
+                audience.asker, "query", q="nodes", limit=_NODES, **{"continue": position}
+            )
+            for each in found["items"]:
+                yield each
+            count, position = count + len(found["items"]), found["continue"]
+            if not position:
+                return
 
 
 def _cluster_row(cluster: ClusterFacts, agents: list[Row]) -> Row:
