@@ -252,7 +252,7 @@ def _welcome(rest: Rest, options: UpOptions, stop: asyncio.Event) -> list[str]:
 def page_lines(rest: Rest) -> list[str]:
     """The link to the page that logs in."""
     try:
-        link = new_link(rest)["link"]
+        link = new_link(rest)
     except (RequestRefused, CannotReach) as error:
         return [f"There is no link to the page: {error}", ""]
     finally:

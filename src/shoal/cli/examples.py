@@ -180,6 +180,10 @@ _FLEET: Mapping[str, Examples] = {
         ("the newest changes of the workspace", "shoal audit"),
         ("what a token changed, as JSON", "shoal audit --actor ci --limit 500 -o json"),
     ),
+    "open": (
+        ("a link to the page", "shoal open"),
+        ("to the page of another control plane", "shoal open --context production"),
+    ),
     "whoami": (("whose token this is, and what it may do", "shoal whoami"),),
     "config": (("choose a control plane", "shoal config use-context production"),),
     "config get-contexts": (("the known control planes", "shoal config get-contexts"),),

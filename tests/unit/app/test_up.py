@@ -273,7 +273,8 @@ def test_regions_are_remembered_until_others_are_asked_for(tmp_path: Path) -> No
 def test_the_flags_reach_the_children(tmp_path: Path) -> None:
     options = UpOptions(dir=tmp_path, port=7000)
     assert control_command(options)[1:] == [
-        "-m", "shoal", "control", "start", "--dir", str(tmp_path / "control"), "--stop-on-eof", "--port", "7000"
+        "-m", "shoal", "control", "start", "--dir", str(tmp_path / "control"), "--stop-on-eof", "--page-port", "0",
+        "--port", "7000",
     ]  # fmt: skip
     folder = tmp_path / "clusters" / "eu-1"
     assert cluster_command(options, "eu")[1:] == [

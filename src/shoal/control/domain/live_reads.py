@@ -172,7 +172,13 @@ class LiveReads:
         async with self._databases.of(workspace_id).reading() as session:
             for kind, table in (("route", tables.Route), ("policy", tables.Policy)):
                 asked = (
-                    select(table, tables.Project.name.label("project"), tables.Environment.name.label("environment"))
+                    select(
+                        table.name,
+                        table.id,
+                        table.spec,
+                        tables.Project.name.label("project"),
+                        tables.Environment.name.label("environment"),
+                    )
                     .join(tables.Project, tables.Project.id == table.project_id)
                     .join(tables.Environment, tables.Environment.id == table.environment_id)
                     .where(table.workspace_id == workspace_id)
@@ -191,9 +197,9 @@ class LiveReads:
                     desired.setdefault(each.object_id, []).append(each)
                 found[kind] = [
                     {
-                        "project": row.project, "environment": row.environment, "name": row[0].name,
-                        "spec": row[0].spec,
-                        **_worst([place_status(each, facts) for each in desired.get(row[0].id, ())]),
+                        "project": row.project, "environment": row.environment, "name": row.name,
+                        "spec": row.spec,
+                        **_worst([place_status(each, facts) for each in desired.get(row.id, ())]),
                     }
                     for row in rows
                 ]  # fmt: skip

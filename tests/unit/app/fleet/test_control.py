@@ -23,6 +23,9 @@ class Work:
     async def save_used(self) -> None:
         pass
 
+    async def forget_old(self) -> None:
+        pass
+
     async def sweep(self) -> None:
         if self.failures:
             raise self.failures.pop(0)
@@ -36,7 +39,9 @@ def restarts(name: str) -> float:
 async def test_a_sweep_waits_for_its_database_and_a_fault_is_counted(clock: FakeClock) -> None:
     work: Any = Work(ServiceUnavailable("the database is away"), ServiceUnavailable("still"), RuntimeError("a fault"))
     before = restarts("test-sweep")
-    loop = supervise("test-sweep", lambda: sweep_forever(cast(Any, work), cast(Any, work), clock), clock=clock)
+    loop = supervise(
+        "test-sweep", lambda: sweep_forever(cast(Any, work), cast(Any, work), cast(Any, work), clock), clock=clock
+    )
     running = asyncio.create_task(loop, name="sweeping")
     try:
         await clock.advance(8)

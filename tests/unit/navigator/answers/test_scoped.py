@@ -188,6 +188,7 @@ def probes() -> Iterator[tuple[str, dict[str, Any]]]:
             yield "search", {"text": text, "at": at}
             yield "search", {"text": text, "kind": "events", "at": at}
         yield "mesh/mistakes", {"at": at}
+        yield "shards", {"at": at}
         yield "checks/results", {"at": at}
         yield "checks/old", {"at": at}
         yield "diff", {"left": "eu-1", "right": "us-1", "at": at}
@@ -215,7 +216,7 @@ def probes() -> Iterator[tuple[str, dict[str, Any]]]:
     yield from (("history", {"from": "1h"}), ("history", {"from": "1h", "limit": 1}))
     yield from (("history", {"key": "team-b/web-w2"}), ("history", {"cluster": "us-1", "kind": "pods"}))
     yield "watch/query", {"q": "pods"}
-    for path in ("services", "pods", "mesh/mistakes", "services/team-b/web-w2"):
+    for path in ("services", "pods", "mesh/mistakes", "services/team-b/web-w2", "workloads", "checks", "shards"):
         yield f"watch/{path}", {}
 
 

@@ -103,10 +103,24 @@ def test_namespaces_are_filtered_by_the_server_where_possible() -> None:
         ),
         (
             "shardinstances",
-            {"lastHeartbeat": "2026-01-01T00:00:00Z", "load": 0.4, "queueDepth": 3},
+            {"lastHeartbeat": "2026-01-01T00:00:00Z", "healthStatus": {"healthy": True}, "queueDepth": 3},
             {"phase": "Running"},
         ),
+        ("shardconfigs", {"queueDepth": 3}, {"currentShards": 2}),
     ],
 )
 def test_measurements_that_change_all_the_time_are_not_reported(kind: str, measured: Obj, kept: Obj) -> None:
     assert row(kind, pod(status={**kept, **measured}))["status"] == kept
+
+
+def test_loads_of_shards_are_reported_in_tenths() -> None:
+    shard = {"load": 0.4321, "phase": "Running"}
+    assert row("shardinstances", pod(status=shard))["status"] == {"load": 0.4, "phase": "Running"}
+    config = {"averageLoad": 0.81, "totalLoad": 1.62, "decision": "Scale up: load 0.81 is above 0.8 for 30s"}
+    told = row("shardconfigs", pod(status=config, spec={"minShards": 1, "template": {"spec": {"containers": []}}}))
+    assert told["status"] == {
+        "averageLoad": 0.8,
+        "totalLoad": 1.6,
+        "decision": "Scale up: load 0.8 is above 0.8 for 30s",
+    }
+    assert told["spec"] == {"minShards": 1}, "the worker's pod may have secrets"
