@@ -22,6 +22,7 @@ from shoal.base.supervision import define_loop_metrics
 from shoal.control.checks.metrics import CheckMetrics
 from shoal.control.relay.metrics import RelayMetrics
 from shoal.control.service.metrics import ServiceMetrics
+from shoal.dashboard.metrics import PageMetrics
 from shoal.krane.metrics import KraneMetrics
 from shoal.navigator.edge.metrics import EdgeMetrics
 from shoal.navigator.manager.metrics import ManagerMetrics
@@ -76,7 +77,9 @@ SECTIONS: dict[str, Callable[[Metrics], list[MetricDescription]]] = {
     "Node": _defined(KubeletMetrics),
     "Service proxy": _defined(ProxyMetrics),
     "Agent (krane)": _defined(KraneMetrics),
-    "Control plane": _defined(ServiceMetrics, CheckMetrics, lambda metrics: RestMetrics(metrics, "control")),
+    "Control plane": _defined(
+        ServiceMetrics, CheckMetrics, PageMetrics, lambda metrics: RestMetrics(metrics, "control")
+    ),
     "Relay": _defined(RelayMetrics),
     "Gateway": _defined(
         GatewayMetrics, LimitMetrics, lambda metrics: define_stats_metrics(metrics, _ANY, "")

@@ -30,7 +30,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     ),
     "app": (
         # what every process needs: settings, files, ports, child processes, connections; the demo
-        "authorities connect demo examples files findings health home kubectl locks main ports processes public_address "
+        "authorities connect demo examples files findings grant_file health home kubectl locks main ports processes public_address "
         "settings start_display up_options welcome",
         "fork_server pod_forks",  # child processes of `shoal up`, and what its pods are forked from
         "forking",
@@ -56,7 +56,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         # tools without dependencies inside the package
         "access asgi_common backoff bounded bounded_cache clock coalescing destinations exposition fair_lock front_limits "
         "huffman ids local_routes progress proxies spdy tracing websocket",
-        "asgi_front breaker deadline files hpack http2 logs metrics",  # tools that need the clock, ids or another tool
+        "asgi_front breaker deadline files grants hpack http2 logs metrics",  # tools that need the clock, ids or another tool
         "tasks",  # tasks with an owner
         "supervision",  # loops that are started again
         "asgi connect http1 settings stdlib_logs table_copies",  # servers, clients and settings of a process
@@ -101,6 +101,15 @@ LEVELS: dict[str, tuple[str, ...]] = {
         # mirrors Endpoints to EndpointSlices, with the code of both
         "mirroring",
         # starts all controllers
+        "wiring",
+    ),
+    "dashboard": (
+        "files gate live.plan login metrics navigator",  # data, and parts that know nothing of each other
+        "live.feed",
+        "live",  # feeds of a process, streams of browsers, when to look again
+        "topics.model",
+        "topics",
+        "page",  # requests
         "wiring",
     ),
     "krane": (

@@ -19,7 +19,7 @@ from arch_source import Module, calls, imports, modules, nodes
 STARTERS = {"create_task", "ensure_future"}
 MAY_START = {"shoal.base.tasks", "shoal.base.deadline"}  # the helpers themselves; they wait for what they start
 
-OF_ONE_REQUEST = {("shoal.rest.streams", "_until_gone")}  # ends with its request
+OF_ONE_REQUEST = {("shoal.rest.streams", "until_gone")}  # ends with its request
 # ``supervise`` itself, and what is called like a loop elsewhere: servers whose loops are supervised, and waiting
 NO_LOOPS = {"supervise", "run", "wait"}
 MAY_END_THEM = {

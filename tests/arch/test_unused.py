@@ -35,6 +35,8 @@ CALLED_FROM_OUTSIDE = {
     f"{_VERSIONS}.r0012_compatibility.upgrade": "alembic",
     f"{_VERSIONS}.r0016_check_jobs.down_revision": "alembic",
     f"{_VERSIONS}.r0016_check_jobs.upgrade": "alembic",
+    f"{_VERSIONS}.r0017_sessions.down_revision": "alembic",
+    f"{_VERSIONS}.r0017_sessions.upgrade": "alembic",
     f"{_VERSIONS}.r0018_gateway_rollouts.down_revision": "alembic",
     f"{_VERSIONS}.r0018_gateway_rollouts.upgrade": "alembic",
     "shoal.app.pod_forks.MODULES": "the fork server of pods, which is told this module",

@@ -30,7 +30,7 @@ from shoal.base.tasks import OwnedTasks
 from shoal.errors import ApiError, ConfigError, InternalError, ServiceUnavailable
 from shoal.rest.api import CORRELATION
 from shoal.rest.request import RestRequest
-from shoal.rest.streams import RestStreams
+from shoal.rest.streams import RestStreams, until_gone
 
 _ROOT = "/api/v1"
 _CONNECT_S = 5.0
@@ -71,7 +71,7 @@ class NavigatorUser:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _NavigatorRequest:
     method: str
     target: str
     headers: tuple[tuple[str, str], ...] = ()
@@ -91,7 +91,9 @@ class NavigatorClient:
 
     async def ask(self, user: NavigatorUser, path: str, **query: Any) -> Any:
         """The answer to ``GET /api/v1/PATH``. Raises what the navigator says, or that it cannot be asked."""
-        asked = _Asked("GET", _target(path, query), deadlines=Deadlines(total_s=_ANSWER_S), body_limit=_ANSWER_BYTES)
+        asked = _NavigatorRequest(
+            "GET", _target(path, query), deadlines=Deadlines(total_s=_ANSWER_S), body_limit=_ANSWER_BYTES
+        )
         async with self.answered(user, asked) as answer:
             body = await answer.body()
             if answer.status != 200:
@@ -100,7 +102,7 @@ class NavigatorClient:
 
     async def watch(self, user: NavigatorUser, path: str, **query: Any) -> AsyncGenerator[Any, None]:
         """The answers of ``GET /api/v1/watch/PATH``: the one of now, and again after each change of it."""
-        async with self.answered(user, _Asked("GET", _target(f"watch/{path}", query))) as answer:
+        async with self.answered(user, _NavigatorRequest("GET", _target(f"watch/{path}", query))) as answer:
             if answer.status != 200:
                 raise _refusal(answer.status, await answer.body())
             async for name, data in _events(answer):
@@ -120,11 +122,11 @@ class NavigatorClient:
         if query := request.scope["query_string"].decode("latin-1"):
             target += f"?{query}"
         headers = [(name, value) for name in ("content-type", "accept") if (value := request.header(name))]
-        asked = _Asked(request.method, target, (*headers, (CORRELATION, request.correlation)), body)
+        asked = _NavigatorRequest(request.method, target, (*headers, (CORRELATION, request.correlation)), body)
         return ForwardedAnswer(self, user, asked, request.token, streams, self._clock)
 
     @asynccontextmanager
-    async def answered(self, user: NavigatorUser, asked: _Asked) -> AsyncGenerator[HttpAnswer, None]:
+    async def answered(self, user: NavigatorUser, asked: _NavigatorRequest) -> AsyncGenerator[HttpAnswer, None]:
         """The answer's status and headers; its body is still to be read."""
         try:
             place = await self.places.place()
@@ -166,7 +168,7 @@ class ForwardedAnswer:
         self,
         client: NavigatorClient,
         user: NavigatorUser,
-        asked: _Asked,
+        asked: _NavigatorRequest,
         owner: str,
         streams: RestStreams,
         clock: Clock,
@@ -188,7 +190,7 @@ class ForwardedAnswer:
             try:
                 await send({"type": "http.response.start", "status": answer.status, "headers": kept})
                 pump = tasks.start(self._pump(answer, send), name="page/navigator", awaited=True)
-                gone = tasks.start(_until_gone(receive), name="page/navigator-gone")
+                gone = tasks.start(until_gone(receive), name="page/navigator-gone")
                 ended = tasks.start(self._until_ended(), name="page/navigator-session")
                 await asyncio.wait([pump, gone, ended], return_when=asyncio.FIRST_COMPLETED)
                 if pump.done():
@@ -208,13 +210,6 @@ class ForwardedAnswer:
             await self._clock.sleep(_CHECK_S)
             if not await self._streams.is_allowed(self._owner):
                 return
-
-
-async def _until_gone(receive: Receive) -> None:
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return
 
 
 async def _events(answer: HttpAnswer) -> AsyncGenerator[tuple[str, bytes], None]:

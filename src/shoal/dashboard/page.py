@@ -21,7 +21,6 @@ import orjson
 from shoal.base.asgi_common import Application, Receive, Scope, Send
 from shoal.base.clock import Clock
 from shoal.base.logs import correlated, get_logger
-from shoal.base.metrics import Metrics
 from shoal.control.api.access import WORKSPACE, Credentials, runs_the_fleet
 from shoal.control.api.answers import public_message
 from shoal.control.database.sessions import OpenSession, Sessions
@@ -32,6 +31,7 @@ from shoal.dashboard.gate import PageGate, session_cookie
 from shoal.dashboard.live.feed import Feed, Subscription
 from shoal.dashboard.live.stream import PageStreams, StreamDeps, read_closed, read_opened
 from shoal.dashboard.login import MOST_BODY_BYTES, Login
+from shoal.dashboard.metrics import PageMetrics
 from shoal.dashboard.navigator import NavigatorClient
 from shoal.dashboard.topics.registry import PageUser, Topics
 from shoal.errors import ApiError, BadRequest, Forbidden, MethodNotAllowed, Unauthorized
@@ -54,7 +54,7 @@ _log = get_logger("dashboard")
 class PageDeps:
     clock: Clock
     new_id: Callable[[], str]
-    metrics: Metrics
+    metrics: PageMetrics
     gate: PageGate
     files: PageFiles
     login: Login
@@ -68,12 +68,12 @@ class PageDeps:
     version: str
 
 
-class Page:
+class FleetPage:
     """``end_streams`` must be called before the process stops."""
 
     def __init__(self, deps: PageDeps) -> None:
         self._deps = deps
-        self._gauge = deps.metrics.gauge("shoal_page_streams", "Open streams of pages", ("kind",))
+        self._gauge = deps.metrics.streams
         self._streams = RestStreams(deps.credentials.authenticate, deps.clock, self._gauge, owner="the control plane")
         self._pages = PageStreams(StreamDeps(deps.clock, self._streams, deps.leave), deps.new_id)
         self._paths: dict[str, dict[str, Handler]] = {

@@ -21,8 +21,9 @@ from shoal.dashboard.gate import PageGate
 from shoal.dashboard.live.hub import Feeds
 from shoal.dashboard.live.ticks import Ticks
 from shoal.dashboard.login import CodeLogin, Login, TokenLogin
+from shoal.dashboard.metrics import PageMetrics
 from shoal.dashboard.navigator import NavigatorClient, NavigatorPlaces
-from shoal.dashboard.page import Page, PageDeps
+from shoal.dashboard.page import FleetPage, PageDeps
 from shoal.dashboard.topics.apps import AppTopics
 from shoal.dashboard.topics.entrances import EntranceTopics
 from shoal.dashboard.topics.fleet import FleetTopics
@@ -55,7 +56,8 @@ class Dashboard:
         self._clock = clock
         self._databases = databases
         self._ticks = Ticks(clock)
-        self._feeds = Feeds(clock, metrics)
+        kept = PageMetrics(metrics)
+        self._feeds = Feeds(clock, kept)
         reads = LiveReads(databases)
         client = NavigatorClient(navigator, grant_key, clock)
         deps = TopicDeps(fleet, reads, self._ticks, clock, client)
@@ -65,9 +67,9 @@ class Dashboard:
             for topic in group(deps).topics()
         ]
         topics = Topics(known, self._feeds, reads)
-        self.page = Page(
+        self.page = FleetPage(
             PageDeps(
-                clock=clock, new_id=new_id, metrics=metrics, gate=gate, files=files or PageFiles(),
+                clock=clock, new_id=new_id, metrics=kept, gate=gate, files=files or PageFiles(),
                 login=Login([CodeLogin(sessions), TokenLogin(sessions)], clock), sessions=sessions,
                 credentials=Credentials(tokens, sessions), operators=operators,
                 reads=reads, topics=topics, navigator=client, leave=self._feeds.leave, version=version,

@@ -138,7 +138,7 @@ class StreamAnswer:
     async def _run(self, parts: AsyncGenerator[bytes, None], receive: Receive, send: Send) -> None:
         tasks = OwnedTasks()
         pump = tasks.start(self._pump(parts, send), name="rest-stream/send", awaited=True)
-        gone = tasks.start(_until_gone(receive), name="rest-stream/receive")
+        gone = tasks.start(until_gone(receive), name="rest-stream/receive")
         ending = tasks.start(self._streams.ending.wait(), name="rest-stream/ending")
         try:
             await asyncio.wait([pump, gone, ending], return_when=asyncio.FIRST_COMPLETED)
@@ -232,7 +232,8 @@ async def _sent(send: Send, body: bytes, *, more: bool = True) -> None:
         await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-async def _until_gone(receive: Receive) -> None:
+async def until_gone(receive: Receive) -> None:
+    """Return when the client has gone away."""
     while True:
         message: Mapping[str, Any] = await receive()
         if message["type"] == "http.disconnect":

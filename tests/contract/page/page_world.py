@@ -25,10 +25,11 @@ from shoal.control.api.wiring import make_api
 from shoal.control.database.sessions import Sessions
 from shoal.dashboard.files import PageFiles
 from shoal.dashboard.gate import PageGate
-from shoal.dashboard.live.plan import Patch, Row, applied
+from shoal.dashboard.live.plan import Patch, Row
 from shoal.dashboard.navigator import NavigatorPlace
 from shoal.dashboard.wiring import Dashboard
 from shoal.errors import ConfigError
+from shoal.testing.pages import applied
 
 PAGE = {"X-Shoal-Page": "1"}
 KEY = b"k" * 32

@@ -45,7 +45,7 @@ from shoal.control.domain.fleet import Fleet
 from shoal.control.secrets.wiring import open_sealer
 from shoal.control.service.wiring import PATHS, ClusterServer
 from shoal.dashboard.gate import PageGate
-from shoal.dashboard.page import Page
+from shoal.dashboard.page import FleetPage
 from shoal.dashboard.wiring import Dashboard
 from shoal.errors import AlreadyExists, ServiceUnavailable
 
@@ -182,7 +182,7 @@ def by_path(cluster: Application, others: Application) -> Application:
     return app
 
 
-def with_page(page: Page, api: Application) -> Application:
+def with_page(page: FleetPage, api: Application) -> Application:
     """The page, and the API for those who have logged in to it. Without TLS this is all that is served: no agent and
     no token comes in."""
 

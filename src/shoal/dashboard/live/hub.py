@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable, Hashable
 
 from shoal.base.clock import Clock
-from shoal.base.metrics import Metrics
+from shoal.base.supervision import supervise
 from shoal.base.tasks import OwnedTasks
 from shoal.dashboard.live.feed import Feed, Source, Subscription
+from shoal.dashboard.metrics import PageMetrics
 
 LINGER_S = 10.0  # people go from view to view, and back
 _SWEEP_S = 2.0
@@ -17,11 +18,11 @@ _SWEEP_S = 2.0
 class Feeds:
     """``run`` ends the feeds that nobody shows any more."""
 
-    def __init__(self, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, clock: Clock, metrics: PageMetrics) -> None:
         self._clock = clock
         self._tasks = OwnedTasks()
         self._running: dict[Hashable, tuple[Feed, asyncio.Task[None]]] = {}
-        self._count = metrics.gauge("shoal_page_feeds", "Topics that are computed for open pages", ("topic",))
+        self._count = metrics.feeds
 
     def subscribe(
         self, key: Hashable, name: str, source: Source, id_: int, wake: Callable[[], None]
@@ -30,7 +31,8 @@ class Feeds:
         found = self._running.get(key)
         if found is None:
             feed = Feed(name, source, self._clock)
-            found = self._running[key] = feed, self._tasks.start(feed.run(), name=f"page/{name}")
+            running = supervise("page-feed", feed.run, clock=self._clock, detail=name)
+            found = self._running[key] = feed, self._tasks.start(running, name=f"page/{name}")
             self._count.labels(name).inc()
         feed = found[0]
         subscription = Subscription(feed, id_, wake)

@@ -44,15 +44,6 @@ def difference(before: Rows, after: Rows) -> Patch:
     return Patch(changed, frozenset(before.keys() - after.keys()))
 
 
-def applied(rows: Rows, patch: Patch) -> dict[str, Row]:
-    """The rows after a difference; what was there is left as it is."""
-    found = {key: known for key, known in rows.items() if key not in patch.dropped}
-    for key, fields in patch.changed.items():
-        known = {**found.get(key, {}), **fields}
-        found[key] = {name: value for name, value in known.items() if value is not None}
-    return found
-
-
 def together(first: Patch, second: Patch) -> Patch:
     """One difference that does what these two do, one after the other."""
     changed = {key: fields for key, fields in first.changed.items() if key not in second.dropped}

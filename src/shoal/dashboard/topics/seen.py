@@ -43,7 +43,7 @@ class OneService(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     name: Annotated[str, Meta(max_length=253)]
 
 
-class Asked(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class QueryText(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     text: Annotated[str, Meta(max_length=4096)]
     limit: Annotated[int, Meta(ge=1, le=MOST)] = 1000
 
@@ -72,13 +72,13 @@ class SeenTopics:
             Topic("service", OneService, self.service),
             Topic("workloads", Within, watched("workloads", workload_rows)),
             Topic("pods", WithinPods, watched("pods", query_rows)),
-            Topic("query", Asked, self.query),
+            Topic("query", QueryText, self.query),
             Topic("checks", NoParameters, watched("checks", check_rows)),
             Topic("mistakes", Mistaken, watched("mesh/mistakes", mistake_rows)),
             Topic("shards", NoParameters, watched("shards", shard_rows)),
         ]
 
-    def query(self, audience: Audience, asked: Asked) -> Source:
+    def query(self, audience: Audience, asked: QueryText) -> Source:
         return partial(self._watch, audience, "query", query_rows, {"q": asked.text, "limit": asked.limit})
 
     def service(self, audience: Audience, asked: OneService) -> Source:

@@ -32,7 +32,7 @@ _POD_S = 3.0
 Kind = Literal["App", "Rollout", "Route", "Policy", "ApiKey", "Sentinel", "Cluster", "Pod"]
 
 
-class AskedWhy(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class WhyParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A pod is named by its cluster and namespace, everything else as in the API."""
 
     kind: Kind
@@ -59,9 +59,9 @@ class WhyTopics:
         self._deps = deps
 
     def topics(self) -> list[Topic[Any]]:
-        return [Topic("why", AskedWhy, self.why)]
+        return [Topic("why", WhyParameters, self.why)]
 
-    def why(self, audience: Audience, asked: AskedWhy) -> Source:
+    def why(self, audience: Audience, asked: WhyParameters) -> Source:
         if asked.kind == "Pod":
             for field in ("cluster", "namespace"):
                 if not getattr(asked, field):
@@ -117,7 +117,7 @@ class WhyTopics:
             seen = None
         return chain(cluster_steps(ref.name, shown["agents"], seen, now), f"{ref.name} takes what is wanted there")
 
-    async def _pod(self, audience: Audience, asked: AskedWhy) -> AsyncGenerator[Look, None]:
+    async def _pod(self, audience: Audience, asked: WhyParameters) -> AsyncGenerator[Look, None]:
         ask = self._deps.navigator.ask
         path = "/".join(quote(part, safe="") for part in (asked.cluster, asked.namespace, asked.name))
         while True:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.dashboard.live.plan import NOTHING, Patch, applied, difference, row, together
+from shoal.dashboard.live.plan import NOTHING, Patch, difference, row, together
+from shoal.testing.pages import applied
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])
 VALUES = st.one_of(st.integers(0, 3), st.sampled_from(["x", "y"]), st.lists(st.integers(0, 2), max_size=2))

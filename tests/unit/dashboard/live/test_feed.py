@@ -15,8 +15,10 @@ from shoal.base.metrics import Metrics
 from shoal.dashboard.live.feed import Feed, Look, Subscription
 from shoal.dashboard.live.hub import LINGER_S, Feeds
 from shoal.dashboard.live.plan import Patch as Difference
-from shoal.dashboard.live.plan import Row, applied
+from shoal.dashboard.live.plan import Row
+from shoal.dashboard.metrics import PageMetrics
 from shoal.errors import NotFound
+from shoal.testing.pages import applied
 
 Rows = dict[str, Row]
 
@@ -185,7 +187,7 @@ async def test_what_is_wrong_inside_is_not_told(caplog: pytest.LogCaptureFixture
 
 async def test_pages_with_the_same_key_share_one_source_and_others_do_not() -> None:
     clock, source, other = FakeClock(), Played(), Played()
-    feeds = Feeds(clock, Metrics())
+    feeds = Feeds(clock, PageMetrics(Metrics()))
     try:
         first, second, third = Browser(), Browser(), Browser()
         one = feeds.subscribe(("apps", "w1"), "apps", source.looks, 1, first.wake)
@@ -204,7 +206,7 @@ async def test_pages_with_the_same_key_share_one_source_and_others_do_not() -> N
 
 async def test_a_source_ends_some_time_after_its_last_page() -> None:
     clock, source, browser = FakeClock(), Played(), Browser()
-    feeds = Feeds(clock, Metrics())
+    feeds = Feeds(clock, PageMetrics(Metrics()))
     sweeping = asyncio.create_task(feeds.run())
     try:
         feed, subscription = feeds.subscribe("k", "apps", source.looks, 1, browser.wake)
