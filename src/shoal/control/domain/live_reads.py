@@ -21,11 +21,12 @@ from shoal.control.domain.placement.facts import (
     read_infrastructure,
     read_sizes,
 )
-from shoal.control.domain.placement.model import ClusterFacts
+from shoal.control.domain.placement.model import ClusterFacts, PlacedLoad
 from shoal.control.domain.rollouts.views import rollout_brief, rollout_json
 from shoal.control.domain.status import StatusFacts, place_status
 from shoal.control.domain.traffic_numbers import CountedSpan, deployment_names, read_spans
 from shoal.control.rollout.progress import ENDED
+from shoal.sync.keys import Place
 
 MOST_ROLLOUTS = 100  # ended ones
 MOST_OBJECTS = 2000
@@ -69,7 +70,8 @@ class LiveReads:
         """Regions, clusters and agents, and what is placed there by all workspaces."""
         async with self._databases.fleet.reading() as session:
             infrastructure = await read_infrastructure(session)
-        counts, sizes = {}, {}
+        counts: dict[Place, int] = {}
+        sizes: dict[str, PlacedLoad] = {}
         for database in self._databases.all:
             async with database.reading() as session:
                 for place, count in (await read_counts(session, infrastructure.clusters)).items():
