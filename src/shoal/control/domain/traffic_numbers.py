@@ -6,7 +6,7 @@ while, it ends a little before now, and what had requests before has none in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -85,22 +85,29 @@ async def read_spans(
     return found
 
 
-def window_of(spans: Iterable[CountedSpan], now_ms: int) -> tuple[int, int]:
-    """From when to when numbers of now are counted."""
-    newest = max((each.from_ms + each.span_ms for each in spans), default=0)
-    until = newest if newest > now_ms - LATE_MS else now_ms - now_ms % SAMPLE_MS - SAMPLE_MS
-    return until - WINDOW_MS, until
-
-
 def numbers_by(
-    spans: Iterable[CountedSpan], key: Callable[[CountedSpan], Any], window: tuple[int, int]
+    spans: Sequence[CountedSpan], key: Callable[[CountedSpan], Any], now_ms: int
 ) -> dict[Any, TrafficNumbers]:
-    """What lies within a window, added up by a key; None: left out."""
+    """What was counted in the newest ``WINDOW_MS``, added up by a key; None: left out. Each region has a window of its
+    own, since the gateways of some are later than those of others."""
+    ends = _ends(spans, now_ms)
     totals: dict[Any, Counts] = {}
+    until: dict[Any, int] = {}
     for each in spans:
-        if window[0] <= each.from_ms < window[1] and (name := key(each)) is not None:
+        end = ends[each.region]
+        if end - WINDOW_MS <= each.from_ms < end and (name := key(each)) is not None:
             totals[name] = plus(totals.get(name, NOTHING), each.counts)
-    return {name: TrafficNumbers(counts, *window) for name, counts in totals.items()}
+            until[name] = max(until.get(name, 0), end)
+    return {name: TrafficNumbers(counts, until[name] - WINDOW_MS, until[name]) for name, counts in totals.items()}
+
+
+def _ends(spans: Sequence[CountedSpan], now_ms: int) -> dict[str, int]:
+    """By region, the end of the newest sample."""
+    ends: dict[str, int] = {}
+    for each in spans:
+        ends[each.region] = max(ends.get(each.region, 0), each.from_ms + each.span_ms)
+    quiet = now_ms - now_ms % SAMPLE_MS - SAMPLE_MS
+    return {region: end if end > now_ms - LATE_MS else quiet for region, end in ends.items()}
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from shoal.control.database.traffic import SAMPLE_MS
 from shoal.control.domain.live_reads import CountedTraffic
-from shoal.control.domain.traffic_numbers import TrafficSeries, numbers_by, window_of
+from shoal.control.domain.traffic_numbers import TrafficSeries, numbers_by
 from shoal.dashboard.live.plan import Row
 
 SERIES_MS = 600_000
@@ -16,11 +16,10 @@ _SAMPLED = ("requests", "failed", "rate", "errorShare", "p50Ms", "p99Ms")
 
 def revision_rows(counted: CountedTraffic, now_ms: int) -> dict[tuple[str, int, str], Row]:
     """By app, revision and region, what users asked for lately."""
-    window = window_of(counted.spans, now_ms)
     found = numbers_by(
         counted.spans,
         lambda each: (each.deployment, each.region) if each.deployment in counted.revisions else None,
-        window,
+        now_ms,
     )
     rows: dict[tuple[str, int, str], Row] = {}
     for (deployment, region_id), numbers in found.items():
@@ -35,7 +34,7 @@ def revision_rows(counted: CountedTraffic, now_ms: int) -> dict[tuple[str, int, 
 def app_numbers(counted: CountedTraffic, now_ms: int) -> dict[str, Mapping[str, Any]]:
     """By app, over all regions and revisions."""
     names = {id_: f"{name.project}/{name.environment}/{name.app}" for id_, (name, _) in counted.revisions.items()}
-    found = numbers_by(counted.spans, lambda each: names.get(each.deployment), window_of(counted.spans, now_ms))
+    found = numbers_by(counted.spans, lambda each: names.get(each.deployment), now_ms)
     return {name: numbers.as_json() for name, numbers in found.items()}
 
 
