@@ -9,13 +9,6 @@ import { Command, Problem } from "./parts";
 import { useDialog } from "./dialog";
 import { toast } from "./toasts";
 
-export interface Change {
-  readonly kind?: string;
-  readonly name?: string;
-  readonly action?: string;
-  readonly text: readonly string[];
-}
-
 export interface Ask {
   readonly title: string;
   readonly text?: JSX.Element;
@@ -121,37 +114,48 @@ export function ActionButton(props: { label: string; ask: () => Ask; danger?: bo
 }
 
 interface ChangedField {
-  readonly path?: string;
+  readonly path: string;
   readonly before?: unknown;
   readonly after?: unknown;
 }
 
 interface Planned {
-  readonly changed?: readonly (string | ChangedField)[];
-  readonly changes?: readonly (string | ChangedField)[];
-  readonly actions?: readonly (string | Record<string, unknown>)[];
-  readonly plan?: readonly (string | Record<string, unknown>)[];
-  readonly items?: readonly Record<string, unknown>[];
+  readonly created?: boolean;
+  readonly changed?: readonly ChangedField[];
+  readonly effects?: readonly Effect[];
+  readonly items?: readonly (Planned & { readonly object?: { kind?: string; metadata?: { name?: string } }; readonly error?: { message?: string } })[];
   readonly warnings?: readonly string[];
+}
+
+function shown(value: unknown): string {
+  return value === undefined || value === null ? "(none)" : typeof value === "string" ? value : JSON.stringify(value);
+}
+
+interface Effect {
+  readonly region?: string;
+  readonly cluster?: string;
+  readonly shard?: string;
+  readonly action?: string;
+  readonly kind?: string;
+  readonly name?: string;
+}
+
+function effectText(effect: Effect): string {
+  const where = [effect.region, effect.cluster, effect.shard].filter(Boolean).join("/");
+  return `${where ? `${where}: ` : ""}${[effect.action, effect.kind, effect.name].filter(Boolean).join(" ")}`;
 }
 
 /** The answer of a dry run as lines, one per change. */
 export function planned(answer: unknown): string[] {
-  const lines: string[] = [];
   const said = (answer ?? {}) as Planned;
-  const value = (given: unknown) => (given === undefined || given === null ? "(none)" : typeof given === "string" ? given : JSON.stringify(given));
-  for (const each of said.changed ?? said.changes ?? []) {
-    lines.push(typeof each === "string" ? each : `${each.path}: ${value(each.before)} → ${value(each.after)}`);
-  }
-  for (const each of said.actions ?? said.plan ?? []) {
-    lines.push(typeof each === "string" ? each : Object.values(each).filter((part) => typeof part === "string" || typeof part === "number").join(" "));
-  }
+  const lines = (said.changed ?? []).map((each) => `${each.path}: ${shown(each.before)} → ${shown(each.after)}`);
+  lines.push(...(said.effects ?? []).map(effectText));
   for (const item of said.items ?? []) {
     const inner = planned(item);
-    const named = [item.kind, item.name, item.action ?? item.result].filter((part) => typeof part === "string").join(" ");
-    if (named) lines.push(named);
-    lines.push(...inner.map((line) => `  ${line}`));
+    const name = [item.object?.kind, item.object?.metadata?.name].filter(Boolean).join(" ");
+    if (item.error) lines.push(`${name}: ${item.error.message}`);
+    else if (item.created || inner.length) lines.push(`${name}: ${item.created ? "would be created" : "would be changed"}`, ...inner.map((line) => `  ${line}`));
   }
-  for (const each of said.warnings ?? []) lines.push(`warning: ${each}`);
+  lines.push(...(said.warnings ?? []).map((each) => `warning: ${each}`));
   return lines;
 }

@@ -3,6 +3,7 @@
 import { createEffect, createMemo, on, onCleanup, onMount } from "solid-js";
 import type uPlot from "uplot";
 import { colour, painted } from "../app/theme";
+import { clock } from "../text/times";
 
 export interface Line {
   readonly label: string;
@@ -68,7 +69,7 @@ export function Chart(props: {
       cursor: { drag: { x: false, y: false }, points: { size: 6 } },
       legend: { live: true },
       scales: { x: { time: true }, y: { range: (_plot, _low, high) => [0, Math.max(high || 0, 0.000001, ...(props.limits ?? []).map((limit) => limit.value)) * 1.12] } },
-      axes: [axis, { ...axis, size: 62, values: (_plot, ticks) => ticks.map((tick) => props.format(tick)) }],
+      axes: [{ ...axis, space: 70, size: 26, values: (_plot, ticks) => ticks.map((tick) => clock(tick * 1000).slice(0, 5)) }, { ...axis, size: 62, values: (_plot, ticks) => ticks.map((tick) => props.format(tick)) }],
       series: [
         { value: (_plot, value) => (value ? new Date(value * 1000).toLocaleTimeString() : "–") },
         ...props.lines.map((each) => ({

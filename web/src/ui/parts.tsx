@@ -183,10 +183,11 @@ export function Tabs(props: { label: string; tabs: readonly (readonly [key: stri
   );
 }
 
-export function Meter(props: { part: number | undefined; label: string }) {
+/** `plain`: full is no problem. */
+export function Meter(props: { part: number | undefined; label: string; plain?: boolean }) {
   const part = () => Math.max(0, Math.min(1, props.part ?? 0));
   return (
-    <span class={`meter ${part() > 0.95 ? "bad" : part() > 0.8 ? "warn" : ""}`} role="img" aria-label={props.label} title={props.label}>
+    <span class={`meter ${props.plain ? "" : part() > 0.95 ? "bad" : part() > 0.8 ? "warn" : ""}`} role="img" aria-label={props.label} title={props.label}>
       <span style={{ "--part": `${part() * 100}%` }} />
     </span>
   );

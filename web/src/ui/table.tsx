@@ -185,7 +185,10 @@ function throttled<T extends object>(compute: () => T, urgent: () => unknown): (
       setValue(() => untrack(fresh).of);
     }, SORT_MS);
   });
-  createEffect(on(urgent, () => setValue(() => untrack(fresh).of ), { defer: true }));
+  createEffect(() => {
+    urgent();
+    setValue(() => untrack(fresh).of);
+  });
   onCleanup(() => clearTimeout(due));
   return value;
 }

@@ -16,8 +16,8 @@ function simple(app: AppDetail, verb: "restart" | "stop" | "start", text: string
   return {
     title: `${verb[0]!.toUpperCase()}${verb.slice(1)} ${app.app}`, text, verb: `${verb[0]!.toUpperCase()}${verb.slice(1)}`, done, danger: verb === "stop",
     command: () => appCommand(app, [verb]),
-    preview: async () => planned(await post(app, verb, {}, true)),
-    run: () => post(app, verb, {}, false),
+    preview: async () => planned(await post(app, verb, undefined, true)),
+    run: () => post(app, verb, undefined, false),
   };
 }
 
@@ -70,7 +70,7 @@ function Scale(props: { app: AppDetail; topic: Topic }) {
 
 export function Rollback(props: { app: AppDetail; to?: number; tiny?: boolean }) {
   const ask = (): Ask => {
-    const body = props.to === undefined ? {} : { revision: props.to };
+    const body = props.to === undefined ? {} : { to: props.to };
     return {
       title: `Roll ${props.app.app} back${props.to === undefined ? "" : ` to revision ${props.to}`}`,
       text: `A new revision like ${props.to === undefined ? "the one that was ready before" : `revision ${props.to}`} takes the place of the newest one. Regions and the number of instances stay.`,
