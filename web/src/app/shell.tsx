@@ -2,7 +2,7 @@
 
 import { createEffect, createSignal, ErrorBoundary, For, onCleanup, onMount, Show, Suspense } from "solid-js";
 import { Dynamic } from "solid-js/web";
-import { connect, status } from "../live/client";
+import { connect, start, status } from "../live/client";
 import { length } from "../text/times";
 import { Icon, Mark } from "../ui/icons";
 import { Dot, Empty, Problem } from "../ui/parts";
@@ -32,6 +32,7 @@ export function Shell() {
     setMenu(false);
   });
   onMount(() => {
+    start();
     onCleanup(
       startKeys({
         find: () => setFinding(true),

@@ -41,6 +41,11 @@ function send(message: FromPage): void {
   thePort().postMessage(message);
 }
 
+/** Opens the stream if no page of the browser has opened it yet. */
+export function start(): void {
+  send({ kind: "start" });
+}
+
 /** Opens the stream, or opens it again at once: after a login, or when someone does not want to wait. */
 export function connect(): void {
   send({ kind: "connect" });

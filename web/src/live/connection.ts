@@ -122,6 +122,7 @@ export class Connection {
 
   private heard(message: StreamMessage, asked: Set<number>): void {
     this.listen();
+    this.state = { ...this.state, heardAt: this.around.now() };
     if ("stream" in message) {
       this.stream = message.stream;
       this.failures = 0;
@@ -143,7 +144,6 @@ export class Connection {
 
   /** Starts the wait for the next message again. */
   private listen(): void {
-    this.state = { ...this.state, heardAt: this.stream ? this.around.now() : this.state.heardAt };
     this.around.cancel(this.silence);
     this.silence = this.around.later(() => {
       this.stop?.abort();

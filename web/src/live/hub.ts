@@ -56,6 +56,9 @@ export class Hub {
 
   private hear(page: Page, message: FromPage): void {
     switch (message.kind) {
+      case "start":
+        this.start();
+        break;
       case "connect":
         this.started = true;
         this.connection.connect();
@@ -77,11 +80,14 @@ export class Hub {
     }
   }
 
+  /** Opens the stream unless it is open, or being opened. */
+  private start(): void {
+    if (this.started && this.connection.status.state !== "signedOut") return;
+    this.started = true;
+    this.connection.connect();
+  }
+
   private subscribe(page: Page, sub: number, topic: string, parameters: Parameters): void {
-    if (!this.started) {
-      this.started = true;
-      this.connection.connect();
-    } else if (this.connection.status.state === "signedOut") this.connection.connect();
     const asked = Object.fromEntries(Object.entries(parameters).filter(([, value]) => value !== undefined).sort());
     const name = JSON.stringify([topic, asked]);
     let found = this.byName.get(name);
@@ -96,6 +102,7 @@ export class Hub {
     found.listeners.add(listener);
     page.subs.set(sub, { topic: found, listener });
     this.whole(found, listener);
+    this.start(); // after it was added: a new stream opens it without another request
   }
 
   private unsubscribe(page: Page, sub: number): void {

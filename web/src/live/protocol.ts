@@ -53,6 +53,7 @@ export type FromPage =
   | { readonly kind: "open"; readonly sub: number; readonly topic: string; readonly parameters: Parameters }
   | { readonly kind: "close"; readonly sub: number }
   | { readonly kind: "pause"; readonly paused: boolean }
+  | { readonly kind: "start" }
   | { readonly kind: "connect" }
   | { readonly kind: "bye" };
 

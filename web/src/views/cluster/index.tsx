@@ -17,6 +17,7 @@ import { Log } from "../../ui/log";
 import type { ViewProps } from "../index";
 import { Answer } from "../query/answer";
 import { Mistakes } from "./mistakes";
+import { lagText } from "../fleet/regions";
 import { NoNavigator } from "./none";
 import { Services } from "./services";
 
@@ -77,7 +78,7 @@ function Agents(props: { cluster: string; agents: readonly AgentRow[] }) {
     { key: "shard", title: "Shard", sort: (of) => of.shard, cell: (of) => <strong>{of.shard}</strong> },
     { key: "state", title: "State", cell: (of) => <div><State of={of.state} /><Show when={of.reason}><div class="soft small wrap">{of.reason}</div></Show></div> },
     { key: "heard", title: "Heard", align: "end", cell: (of) => <Ago at={of.heartbeatAt} /> },
-    { key: "lag", title: "Lag", align: "end", cell: (of) => (of.lag === undefined ? "–" : `${of.lag.toFixed(1)} s`) },
+    { key: "lag", title: "Lag", align: "end", cell: (of) => lagText(of.lag ?? 0) },
     { key: "objects", title: "Objects", align: "end", wide: true, cell: (of) => of.objects ?? "–" },
     { key: "retrying", title: "Retrying", align: "end", wide: true, cell: (of) => <span class={of.retrying ? "warn" : ""}>{of.retrying ?? "–"}</span> },
     { key: "breaker", title: "Breaker", wide: true, cell: (of) => of.breaker ?? "–" },

@@ -37,7 +37,7 @@ export function Services(props: { cluster?: string; at?: string }) {
   const [shown, setShown] = createSignal<ServiceRow>();
   const rows = createMemo(() => topic.list<ServiceRow>("").filter((of) => `${of.namespace}/${of.name}`.includes(text())));
   const columns: readonly Column<ServiceRow>[] = [
-    { key: "name", title: "Service", sort: (of) => of.name, cell: (of) => <button type="button" class="button plain tiny" onClick={() => setShown(of)}><strong>{of.name}</strong></button> },
+    { key: "name", title: "Service", sort: (of) => of.name, cell: (of) => <button type="button" class="link" onClick={() => setShown(of)}><strong>{of.name}</strong></button> },
     { key: "namespace", title: "Namespace", sort: (of) => of.namespace, cell: (of) => <span class="wrap">{of.namespace}</span> },
     { key: "ready", title: "Ready endpoints", align: "end", sort: (of) => (of.readyEndpoints ?? 0) - (of.endpoints ?? 0), cell: (of) => <span class={(of.readyEndpoints ?? 0) < (of.endpoints ?? 0) ? "warn" : ""}>{of.readyEndpoints ?? 0}/{of.endpoints ?? 0}</span> },
     { key: "types", title: "Type", wide: true, cell: (of) => (of.types ?? []).join(", ") },

@@ -77,6 +77,11 @@ function Tile(props: { cluster: ClusterRow }) {
   );
 }
 
+/** Without anything that waits for its agent there is no lag to tell. */
+export function lagText(seconds: number): string {
+  return seconds < 0.05 ? "none" : `${seconds.toFixed(1)} s`;
+}
+
 function Card(props: { cluster: ClusterRow; agents: readonly AgentRow[] }) {
   const part = (used: number | undefined, of: number | undefined) => (used === undefined || !of ? undefined : used / of);
   const lag = () => Math.max(0, ...props.agents.map((agent) => agent.lag ?? 0));
@@ -103,7 +108,7 @@ function Card(props: { cluster: ClusterRow; agents: readonly AgentRow[] }) {
         </div>
         <div>
           <dt>Lag</dt>
-          <dd class={lag() > 10 ? "warn" : ""}>{props.agents.length ? `${lag().toFixed(1)} s` : "–"}</dd>
+          <dd class={lag() > 10 ? "warn" : ""}>{props.agents.length ? lagText(lag()) : "–"}</dd>
         </div>
         <div>
           <dt>Nodes</dt>

@@ -65,7 +65,7 @@ export function Answer(props: { text: string; at?: string; limit?: number; open?
       sort: (row: Row) => { const value = row[column.name]; return typeof value === "number" ? value : typeof value === "boolean" ? Number(value) : value === undefined || value === null ? undefined : String(value); },
       cell: (row: Row) => {
         const value = row[column.name];
-        if (column.name === "name" && props.open) return <button type="button" class="button plain tiny" onClick={() => props.open!(row)}>{String(value)}</button>;
+        if (column.name === "name" && props.open) return <button type="button" class="link" onClick={() => props.open!(row)}>{String(value)}</button>;
         if (column.name === "name" && meta().kind === "pods") return <a href={links.why("Pod", String(value), { cluster: String(row.cluster ?? ""), namespace: String(row.namespace ?? "") })}>{String(value)}</a>;
         if (column.name === "cluster" && typeof value === "string") return <a href={links.cluster(value)}>{value}</a>;
         if (["status", "phase", "state", "freshness"].includes(column.name)) return <State of={String(value ?? "")} />;

@@ -145,7 +145,12 @@ function Edges() {
     { key: "cluster", title: "Cluster", sort: (of) => of.cluster, cell: (of) => <strong>{of.cluster}</strong> },
     { key: "connected", title: "State", cell: (of) => <State of={of.connected ? "Connected" : "Disconnected"} /> },
     { key: "taken", title: "Options", cell: (of) => <span class="wrap">{of.error ? <span class="bad">{of.error}</span> : of.taken ? "taken over" : "not yet taken over"}</span> },
-    { key: "settings", title: "Settings", wide: true, cell: (of) => <span class="small mono wrap">{Object.entries(of.settings).map(([name, value]) => `${name}=${value}`).join(" ")}</span> },
+    { key: "settings", title: "Settings", wide: true, cell: (of) => (
+      <details>
+        <summary>{count(Object.keys(of.settings).length)} in use{Object.keys(of.options).length ? `, ${Object.keys(of.options).length} stored for this cluster` : ""}</summary>
+        <ul class="small mono"><For each={Object.entries(of.settings)}>{([name, value]) => <li class="wrap">{name}={value}</li>}</For></ul>
+      </details>
+    ) },
   ];
   return (
     <Panel title="Edges of the navigator">
