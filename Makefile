@@ -32,7 +32,7 @@ setup: $(STAMPS)/installed $(STAMPS)/schema $(STAMPS)/kubectl $(STAMPS)/page ## 
 ##@ Check
 
 .PHONY: test
-test: setup $(STAMPS)/podman $(STAMPS)/prometheus ## the whole test suite
+test: setup $(STAMPS)/podman $(STAMPS)/prometheus $(STAMPS)/chromium ## the whole test suite
 	@scripts/test.sh $(WORKERS)
 
 .PHONY: check
@@ -138,3 +138,6 @@ $(STAMPS)/podman: scripts/podman.sh | $(STAMPS)/installed
 
 $(STAMPS)/prometheus: scripts/prometheus.sh | $(STAMPS)/installed
 	@scripts/prometheus.sh $@
+
+$(STAMPS)/chromium: scripts/chromium.sh | $(STAMPS)/installed
+	@scripts/chromium.sh $@

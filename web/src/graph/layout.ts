@@ -14,7 +14,7 @@ export interface Layout {
 }
 
 const NODE: readonly [number, number] = [34, 150];
-const GAP: readonly [number, number] = [22, 110];
+const GAP: readonly [number, number] = [24, 160];
 
 /** Edges without those that would close a circle: they are drawn, but do not say what comes first. */
 export function acyclic(nodes: readonly string[], edges: LayoutAsk["edges"]): [string, string][] {

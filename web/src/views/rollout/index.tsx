@@ -15,7 +15,7 @@ import { aligned, Chart } from "../../ui/charts";
 import { Clock, Command, Empty, Head, Loaded, Meter, Pairs, Panel, State, Tag } from "../../ui/parts";
 import { Table, type Column } from "../../ui/table";
 import type { ViewProps } from "../index";
-import { phase, stepText } from "./words";
+import { ordinal, phase, stepText } from "./words";
 import "./style.css";
 
 export default function Rollout(props: ViewProps) {
@@ -140,7 +140,7 @@ function Waves(props: { of: readonly (readonly string[])[]; at: number | undefin
     <span class="row">
       <For each={props.of}>
         {(regions, at) => (
-          <Tag tone={at() + 1 === props.at ? "info" : undefined}>
+          <Tag tone={at() === props.at ? "info" : undefined}>
             {at() + 1}: {regions.join(", ")}
           </Tag>
         )}
@@ -198,7 +198,7 @@ function Measures(props: { topic: Topic }) {
 function Regions(props: { topic: Topic; rollout: RolloutDetail }) {
   const failed = (requests: number | undefined, lost: number | undefined) => (requests ? share((lost ?? 0) / requests) : "–");
   const columns: readonly Column<RolloutRegionRow>[] = [
-    { key: "wave", title: "Wave", sort: (of) => of.wave, cell: (of) => of.wave ?? "–" },
+    { key: "wave", title: "Wave", sort: (of) => of.wave, cell: (of) => ordinal(of.wave) },
     { key: "region", title: "Region", sort: (of) => of.region, cell: (of) => <strong>{of.region}</strong> },
     {
       key: "weight", title: "Requests", sort: (of) => of.routed,
@@ -229,7 +229,7 @@ function Decisions(props: { topic: Topic }) {
     { key: "at", title: "Time", sort: (of) => of.at, cell: (of) => <Clock at={of.at} /> },
     { key: "action", title: "Decision", cell: (of) => <Tag tone={/back|abort|fail/i.test(of.action) ? "bad" : /promot/i.test(of.action) ? "ok" : undefined}>{of.action}</Tag> },
     { key: "reason", title: "Reason", cell: (of) => <div class="wrap">{of.reason}<Show when={of.numbers && Object.keys(of.numbers).length}><div class="soft small mono wrap">{Object.entries(of.numbers!).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(" · ")}</div></Show></div> },
-    { key: "step", title: "Wave, step", align: "end", wide: true, cell: (of) => `${of.wave ?? "–"}, ${of.step ?? "–"}` },
+    { key: "step", title: "Wave, step", align: "end", wide: true, cell: (of) => `${ordinal(of.wave)}, ${ordinal(of.step)}` },
     { key: "actor", title: "By", wide: true, cell: (of) => of.actor },
   ];
   return (

@@ -43,3 +43,8 @@ export function stepText(step: StepRow): string {
       return step.kind;
   }
 }
+
+/** Waves and steps are counted from 0 by the control plane, and from 1 for people. */
+export function ordinal(index: number | undefined): string {
+  return index === undefined ? "–" : String(index + 1);
+}

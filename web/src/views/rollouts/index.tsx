@@ -26,7 +26,7 @@ const COLUMNS: readonly Column<RolloutRow>[] = [
     key: "weight", title: "Requests", align: "end", sort: (of) => of.weight,
     cell: (of) => <span class="stack tight"><span>{of.weight ?? 0} %</span><Meter part={(of.weight ?? 0) / 100} label={`${of.weight ?? 0} % of the requests go to revision ${of.revision}`} plain /></span>,
   },
-  { key: "step", title: "Step", align: "end", wide: true, cell: (of) => (of.steps ? `${of.step}/${of.steps}` : "–") },
+  { key: "step", title: "Step", align: "end", wide: true, cell: (of) => (of.steps ? `${Math.min(of.steps, (of.step ?? 0) + 1)}/${of.steps}` : "–") },
   { key: "reason", title: "Reason", wide: true, cell: (of) => <span class="wrap">{of.reason}</span> },
   { key: "started", title: "Started", align: "end", sort: (of) => of.startedAt, descending: true, cell: (of) => <Ago at={of.startedAt} /> },
   { key: "took", title: "Took", align: "end", wide: true, cell: (of) => <Show when={of.endedAt && of.startedAt} fallback="–">{length(of.endedAt! - of.startedAt!)}</Show> },

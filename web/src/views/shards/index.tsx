@@ -65,7 +65,7 @@ function One(props: { config: Config; instances: readonly Instance[]; parts: rea
   const owned = (name: string) => owners().reduce((sum, [from, to, owner]) => sum + (owner === name ? to - from + 1 : 0), 0);
   const columns: readonly Column<Instance>[] = [
     { key: "name", title: "Shard", sort: (of) => of.name, cell: (of) => <span class="row"><span class={`swatch ${colour(of.name)}`} aria-hidden="true" /><strong class="wrap">{of.name}</strong></span> },
-    { key: "phase", title: "State", cell: (of) => <><State of={of.state && of.state !== "Ready" ? of.state : of.phase} /><Show when={of.reason}><div class="soft small wrap">{of.reason}</div></Show></> },
+    { key: "phase", title: "State", cell: (of) => <><State of={of.state && of.state !== "Ready" ? of.state : of.phase} /><Show when={of.reason && of.reason !== of.state}><div class="soft small wrap">{of.reason}</div></Show></> },
     { key: "slots", title: "Slots", align: "end", sort: (of) => of.slots ?? owned(of.name), cell: (of) => of.slots ?? owned(of.name) },
     { key: "load", title: "Load", sort: (of) => of.load, cell: (of) => <span class="stack tight"><span>{share(of.load)}</span><Meter part={of.load} label={`load ${share(of.load)}`} /></span> },
     { key: "keys", title: "Objects", align: "end", wide: true, sort: (of) => of.assignedCount, cell: (of) => of.assignedCount ?? "–" },
