@@ -85,12 +85,14 @@ def test_texts_from_outside_stay_text(open_page: Callable[..., Any], up: Up) -> 
         page.wait_for_selector("table")
         page.goto(page.url.split("/ui/")[0] + f"/ui/query?q={MARKUP}")
         page.wait_for_selector("[role=alert]")
-        page.goto(page.url.split("/ui/")[0] + f"/ui/app/demo/production/{MARKUP.replace('<', '%3C').replace(' ', '%20')}")
+        page.goto(
+            page.url.split("/ui/")[0] + f"/ui/app/demo/production/{MARKUP.replace('<', '%3C').replace(' ', '%20')}"
+        )
         page.wait_for_selector("main >> text=/does not exist|not available/")
         assert page.locator("h1").inner_text() == MARKUP
         page.keyboard.press("Control+k")
         page.keyboard.type(MARKUP)
-        page.wait_for_selector(f"text=has a name with \"{MARKUP}\"")
+        page.wait_for_selector(f'text=has a name with "{MARKUP}"')
     assert page.locator("img").count() == 0
     assert dialogs == []
 
@@ -111,7 +113,12 @@ def test_a_change_is_tried_out_then_made_and_seen(open_page: Callable[..., Any],
     page.click("dialog button[type=submit]")
     page.wait_for_selector("text=hello is scaled")
     page.wait_for_selector("tr:has-text('us') >> td:has-text('2/2')")
-    assert json.loads(up.shoal("get", "app", "hello", "-p", "demo", "-e", "production", "-o", "json"))["spec"]["topology"][1]["replicas"] == 2
+    assert (
+        json.loads(up.shoal("get", "app", "hello", "-p", "demo", "-e", "production", "-o", "json"))["spec"]["topology"][
+            1
+        ]["replicas"]
+        == 2
+    )
 
 
 def test_keys_and_search_find_every_object(open_page: Callable[..., Any]) -> None:

@@ -100,6 +100,7 @@ def test_a_view_shows_something_and_nothing_fails(
 
 def test_the_first_view_is_small(up: object) -> None:
     """What the first view loads is far below 200 KB, compressed."""
+
     def closure(name: str, found: set[str]) -> set[str]:
         if name in found:
             return found
@@ -111,7 +112,11 @@ def test_the_first_view_is_small(up: object) -> None:
 
     entry = re.findall(r'/ui/assets/([\w.-]+\.js)"', (STATIC / "index.html").read_text())
     loaded: set[str] = set()
-    for name in [*entry, *(path.name for path in STATIC.glob("assets/fleet-*.js")), *(path.name for path in STATIC.glob("assets/worker-*.js") if path.stat().st_size < 50_000)]:
+    for name in [
+        *entry,
+        *(path.name for path in STATIC.glob("assets/fleet-*.js")),
+        *(path.name for path in STATIC.glob("assets/worker-*.js") if path.stat().st_size < 50_000),
+    ]:
         closure(name, loaded)
     size = sum(len(gzip.compress((STATIC / "assets" / name).read_bytes())) for name in loaded)
     assert 10_000 < size < 80_000, f"{size} bytes of JavaScript for the first view: {sorted(loaded)}"
