@@ -19,7 +19,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from browser_up import ROOT, STATIC, Up, Watched  # noqa: E402
+from browser_up import ROOT, STATIC, Up, Watched
 
 WAIT_MS = 20_000
 FLAGS = (

@@ -3,7 +3,8 @@ import { href, links, matched, placeOf } from "../src/app/paths";
 import { acyclic, layout } from "../src/graph/layout";
 import { complete, inserted, type QueryKind } from "../src/views/query/complete";
 import { csv, csvCell } from "../src/views/query/export";
-import { stepText } from "../src/views/rollout/words";
+import { gone } from "../src/views/fleet/rollouts";
+import { numbersText, stepState, stepText } from "../src/views/rollout/words";
 import { arcs, joined } from "../src/views/shards/ring";
 import { trouble } from "../src/views/traffic/trouble";
 
@@ -82,4 +83,19 @@ describe("the service graph", () => {
     expect(Object.keys(made.nodes)).toHaveLength(4);
   });
   it("leaves out only what closes a circle", () => expect(acyclic(["a", "b", "c"], [["a", "b"], ["b", "a"], ["a", "c"]])).toEqual([["a", "b"], ["a", "c"]]));
+});
+
+describe("rollouts that went back", () => {
+  const of = (number: number, outcome: string, endedAt: number) => ({ key: "", project: "p", environment: "e", app: "a", number, strategy: "canary", revision: number + 1, phase: "ended", outcome, endedAt, reason: "4.9 % failed", step: 1 });
+  it("are wrong until a newer one, or for an hour", () => {
+    expect(gone([of(1, "rolledBack", 1000)], 2000).map((each) => each.name)).toEqual(["p/e/a/1"]);
+    expect(gone([of(1, "rolledBack", 1000), of(2, "promoted", 1500)], 2000)).toEqual([]);
+    expect(gone([of(1, "rolledBack", 1000)], 3_700_000)).toEqual([]);
+  });
+  it("show the step at which they did", () => {
+    const states = [0, 1, 2].map((index) => stepState({ key: "", index, kind: "weight", state: "done" }, of(1, "rolledBack", 5)));
+    expect(states).toEqual(["done", "failed", "never"]);
+    expect(stepState({ key: "", index: 2, kind: "weight", state: "done" }, of(1, "promoted", 5))).toBe("done");
+  });
+  it("have their numbers in words", () => expect(numbersText({ requests: 187, eu: { candidate: { requests: 57, failed: 3 } } })).toBe("requests 187 · eu candidate requests 57, failed 3"));
 });

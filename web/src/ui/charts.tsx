@@ -101,7 +101,8 @@ export function Chart(props: {
       ctx.stroke();
       ctx.font = `${11 * devicePixelRatio}px ${getComputedStyle(document.body).fontFamily}`;
       ctx.textAlign = "right";
-      ctx.fillText(limit.text, left + width - 4, y - 5 * devicePixelRatio);
+      const text = ctx.measureText(limit.text).width < width * 0.9 ? limit.text : `limit ${props.format(limit.value)}`;
+      ctx.fillText(text, left + width - 4, y - 5 * devicePixelRatio);
       ctx.restore();
     }
   }

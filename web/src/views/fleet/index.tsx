@@ -1,22 +1,27 @@
 /** The whole fleet on one page: what is wrong first, then regions with their clusters, then apps with their traffic. */
 
 import { createMemo, For, Show } from "solid-js";
+import { now } from "../../app/clock";
 import { href } from "../../app/paths";
 import { useTopic } from "../../live/topic";
-import type { AgentRow, AppRow, ClusterRow, FleetSummary, ProblemRow, RegionRow } from "../../live/rows";
+import type { AgentRow, AppRow, ClusterRow, FleetSummary, ProblemRow, RegionRow, RolloutRow } from "../../live/rows";
 import { count, millis, plural, rate, share } from "../../text/numbers";
 import { Command, Dot, Empty, Head, Loaded, Panel } from "../../ui/parts";
 import { AppTable, errorTone } from "../apps/table";
 import { linkOf } from "./links";
+import { gone } from "./rollouts";
 import { Regions } from "./regions";
 import "./style.css";
 
 export default function Fleet() {
   const fleet = useTopic("fleet");
   const apps = useTopic("apps");
-  const problems = createMemo(() =>
-    [...fleet.list<ProblemRow>("problem")].sort((a, b) => a.severity.localeCompare(b.severity) || a.kind.localeCompare(b.kind)),
-  );
+  const rollouts = useTopic("rollouts");
+  const problems = createMemo(() => {
+    const known = fleet.list<ProblemRow>("problem");
+    const back = gone(rollouts.list<RolloutRow>(""), now()).filter((each) => !known.some((other) => other.kind === "Rollout" && other.name.startsWith(each.name)));
+    return [...known, ...back].sort((a, b) => a.severity.localeCompare(b.severity) || a.kind.localeCompare(b.kind));
+  });
   return (
     <>
       <Head title="Fleet" />

@@ -15,7 +15,7 @@ import { aligned, Chart } from "../../ui/charts";
 import { Clock, Command, Empty, Head, Loaded, Meter, Pairs, Panel, State, Tag } from "../../ui/parts";
 import { Table, type Column } from "../../ui/table";
 import type { ViewProps } from "../index";
-import { ordinal, phase, stepText } from "./words";
+import { numbersText, ordinal, phase, stepState, stepText } from "./words";
 import "./style.css";
 
 export default function Rollout(props: ViewProps) {
@@ -98,7 +98,9 @@ function Steering(props: { rollout: RolloutDetail }) {
 }
 
 function Progress(props: { rollout: RolloutDetail; topic: Topic }) {
-  const steps = createMemo(() => [...props.topic.list<StepRow>("step")].sort((a, b) => a.index - b.index));
+  const steps = createMemo(() =>
+    [...props.topic.list<StepRow>("step")].sort((a, b) => a.index - b.index).map((step) => ({ step, state: stepState(step, props.rollout) })),
+  );
   const left = (until: number | undefined) => (until === undefined || props.rollout.endedAt ? undefined : until > now() ? length(until - now()) : "now");
   return (
     <Panel title="Progress" note={`${props.rollout.strategy}, revision ${props.rollout.stableRevision ?? "–"} → ${props.rollout.revision}`}>
@@ -106,23 +108,26 @@ function Progress(props: { rollout: RolloutDetail; topic: Topic }) {
         <Show when={steps().length}>
           <ol class="steps" aria-label="Steps">
             <For each={steps()}>
-              {(step) => (
-                <li class={step.state} aria-current={step.state === "now" ? "step" : undefined}>
+              {({ step, state }) => (
+                <li class={state} aria-current={state === "now" ? "step" : undefined}>
                   <span>{stepText(step)}</span>
-                  <span class="visually-hidden">{{ done: "done", now: "under way", next: "to come" }[step.state]}</span>
+                  <span class="visually-hidden">{{ done: "done", now: "under way", next: "to come", failed: "went back here", never: "not reached" }[state]}</span>
                 </li>
               )}
             </For>
           </ol>
         </Show>
-        <Show when={props.rollout.failure}>
+        <Show when={props.rollout.failure && props.rollout.failure !== props.rollout.reason}>
           <div class="notice bad"><strong>{props.rollout.failure}</strong></div>
+        </Show>
+        <Show when={phase(props.rollout).tone === "bad"}>
+          <div class="notice bad"><strong>{props.rollout.reason}</strong></div>
         </Show>
         <Pairs
           of={[
-            ["Reason", props.rollout.reason],
-            ["Waits for", props.rollout.endedAt ? undefined : props.rollout.hold],
-            ["Verdict", props.rollout.verdict],
+            ["Reason", phase(props.rollout).tone === "bad" ? undefined : props.rollout.reason],
+            ["Waits for", props.rollout.endedAt || props.rollout.hold === props.rollout.reason ? undefined : props.rollout.hold],
+            ["Verdict", props.rollout.verdict === props.rollout.reason ? undefined : props.rollout.verdict],
             ["Waves", props.rollout.waveRegions && <Waves of={props.rollout.waveRegions} at={props.rollout.wave} />],
             ["Step ends in", left(props.rollout.stepUntil)],
             ["Goes back in", left(props.rollout.holdEndsAt)],
@@ -219,7 +224,7 @@ function Regions(props: { topic: Topic; rollout: RolloutDetail }) {
   ];
   return (
     <Panel title="Regions" note="last minute">
-      <Table label="Regions of the rollout" columns={columns} rows={props.topic.list<RolloutRegionRow>("region")} sort={{ key: "wave", down: false }} empty={<Empty title="No region takes part" />} />
+      <Table label="Regions of the rollout" columns={columns} rows={props.topic.list<RolloutRegionRow>("region")} sort={{ key: "wave", down: false }} empty={<Empty title={props.rollout.endedAt ? "It has ended: no region is on its way" : "No region takes part"} />} />
     </Panel>
   );
 }
@@ -228,7 +233,7 @@ function Decisions(props: { topic: Topic }) {
   const columns: readonly Column<DecisionRow>[] = [
     { key: "at", title: "Time", sort: (of) => of.at, cell: (of) => <Clock at={of.at} /> },
     { key: "action", title: "Decision", cell: (of) => <Tag tone={/back|abort|fail/i.test(of.action) ? "bad" : /promot/i.test(of.action) ? "ok" : undefined}>{of.action}</Tag> },
-    { key: "reason", title: "Reason", cell: (of) => <div class="wrap">{of.reason}<Show when={of.numbers && Object.keys(of.numbers).length}><div class="soft small mono wrap">{Object.entries(of.numbers!).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(" · ")}</div></Show></div> },
+    { key: "reason", title: "Reason", cell: (of) => <div class="wrap">{of.reason}<Show when={of.numbers && Object.keys(of.numbers).length}><div class="soft small mono wrap">{numbersText(of.numbers!)}</div></Show></div> },
     { key: "step", title: "Wave, step", align: "end", wide: true, cell: (of) => `${ordinal(of.wave)}, ${ordinal(of.step)}` },
     { key: "actor", title: "By", wide: true, cell: (of) => of.actor },
   ];

@@ -48,3 +48,20 @@ export function stepText(step: StepRow): string {
 export function ordinal(index: number | undefined): string {
   return index === undefined ? "–" : String(index + 1);
 }
+
+/** Of a rollout that went back, the step at which it did, and those that were never reached. */
+export function stepState(step: StepRow, of: RolloutRow): StepRow["state"] | "failed" | "never" {
+  if (!of.endedAt || (of.outcome || of.phase) === "promoted" || of.step === undefined) return step.state;
+  return step.index < of.step ? "done" : step.index === of.step ? "failed" : "never";
+}
+
+/** The numbers behind a decision, as words: "eu candidate requests 57, failed 3". */
+export function numbersText(numbers: Readonly<Record<string, unknown>>, path = ""): string {
+  const plain: string[] = [];
+  const nested: string[] = [];
+  for (const [name, value] of Object.entries(numbers)) {
+    if (value && typeof value === "object" && !Array.isArray(value)) nested.push(numbersText(value as Record<string, unknown>, `${path}${name} `));
+    else if (value !== null && value !== "") plain.push(`${name} ${typeof value === "number" ? Math.round(value * 1000) / 1000 : Array.isArray(value) ? value.join(", ") : String(value)}`);
+  }
+  return [plain.length ? path + plain.join(", ") : "", ...nested].filter(Boolean).join(" · ");
+}
