@@ -17,9 +17,10 @@ export default function Fleet() {
   const fleet = useTopic("fleet");
   const apps = useTopic("apps");
   const rollouts = useTopic("rollouts");
+  const minute = createMemo(() => Math.floor(now() / 60_000) * 60_000); // what is lately changes no faster
   const problems = createMemo(() => {
     const known = fleet.list<ProblemRow>("problem");
-    const back = gone(rollouts.list<RolloutRow>(""), now()).filter((each) => !known.some((other) => other.kind === "Rollout" && other.name.startsWith(each.name)));
+    const back = gone(rollouts.list<RolloutRow>(""), minute()).filter((each) => !known.some((other) => other.kind === "Rollout" && other.name.startsWith(each.name)));
     return [...known, ...back].sort((a, b) => a.severity.localeCompare(b.severity) || a.kind.localeCompare(b.kind));
   });
   return (
