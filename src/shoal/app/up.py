@@ -133,9 +133,12 @@ async def run_up(
             for line in (*guide(options, started.control.url), *about_demo, *page_lines(Rest(context))):
                 say(line)
             say("ready")
-            authorities = partial(follow_authorities, _trusting(options), RealClock())
+            loops = {"authorities": partial(follow_authorities, _trusting(options), RealClock())}
+            if deps.welcomes:
+                loops["demo requests"] = partial(_send_trickle, context)
             await wait_first(
-                children.keep(say, write_endpoints), supervise("authorities", authorities, clock=RealClock())
+                children.keep(say, write_endpoints),
+                *(supervise(name, run, clock=RealClock()) for name, run in loops.items()),
             )
         except Stopped:
             return
@@ -247,6 +250,22 @@ def _welcome(rest: Rest, options: UpOptions, stop: asyncio.Event) -> list[str]:
         return [f"The addresses of the demo app are not known: {error}"]
     finally:
         rest.close()
+
+
+async def _send_trickle(context: Context) -> None:
+    """Requests to the demo app, so that the first visit of the page finds traffic."""
+    from shoal.app.demo.trickle import send_trickle
+
+    def ask() -> Mapping[str, str]:
+        rest = Rest(context)
+        try:
+            return welcome.addresses(rest)
+        except (RequestRefused, CannotReach):
+            return {}
+        finally:
+            rest.close()
+
+    await send_trickle(lambda: asyncio.to_thread(ask), welcome.HOST, RealClock())
 
 
 def page_lines(rest: Rest) -> list[str]:

@@ -35,7 +35,7 @@ def up(
         int | None,
         typer.Option(help="port of the control plane; default: the last one used, else 7400 or the next free port"),
     ] = None,
-    empty: Annotated[bool, typer.Option("--empty", help="do not start the demo app")] = False,
+    empty: Annotated[bool, typer.Option("--empty", help="do not start the demo app, nor send requests to it")] = False,
 ) -> None:
     """Start the whole system and print `ready`; a later `up` with the same directory keeps its state."""
     require("shoal up", "all")  # before anything starts: it is the processes below it that need them
