@@ -2,6 +2,9 @@
 
 Every test watches the browser: an error on the console, a script that fails or a request that is answered with an error
 fails it, unless the test says that it expects one.
+
+Playwright's event loop runs in this thread for as long as it is started. It ends with the last of these tests, since
+asynchronous ones of other folders cannot run beside it.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ FLAGS = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = shutil.which("chromium")
@@ -39,7 +42,7 @@ def browser() -> Iterator[Any]:
         running.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def up(browser: Any) -> Iterator[Up]:
     if not (STATIC / "index.html").exists():
         pytest.skip("the page is not built: make setup builds it where npm's registry can be reached")
@@ -75,7 +78,7 @@ def watched() -> Iterator[Watched]:
     here.check()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def signed_in(up: Up, browser: Any) -> tuple[str, Any]:
     """The page's address, and the cookies of an administrator."""
     url, code = up.link()
