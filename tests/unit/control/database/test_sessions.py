@@ -221,6 +221,9 @@ async def test_lists_have_the_sessions_of_a_workspace_that_work(tmp_path: Path) 
         await world.sessions.end(ended.id, actor="eve")
         assert [each.id for each in await world.sessions.list_("default")] == [second.id, first.id]
         assert await world.sessions.list_("others") == []
+        await world.clock.advance(SessionLimits().idle_s)
+        await world.elsewhere.begin_with_token(ann)
+        assert len(await world.sessions.list_("default")) == 1, "those that were idle for long have ended"
         assert all(not each.text for each in await world.sessions.list_("default"))
 
 

@@ -101,6 +101,16 @@ async def test_a_page_gets_all_rows_first_and_then_what_changed() -> None:
         assert orjson.loads(subscription.take()) == {"id": 1, "drop": ["b"], "set": {"a": {"n": 2}}, "at": 6}
 
 
+async def test_what_changes_before_the_first_message_is_in_it_and_not_told_again() -> None:
+    clock, source, browser = FakeClock(), Played(), Browser()
+    async with running(source, clock) as feed:
+        subscription = subscribed(feed, browser)
+        for n in range(3):
+            await source.tell(clock, {"a": {"n": n}})
+        browser.read(subscription)
+        assert (browser.rows, browser.resets, subscription.take()) == ({"a": {"n": 2}}, 1, b"")
+
+
 async def test_looks_that_show_nothing_new_wake_no_page() -> None:
     clock, source, browser = FakeClock(), Played(), Browser()
     async with running(source, clock) as feed:
