@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +14,10 @@ from shoal.cli.fleet.documents import ManifestDocument, parse, placed, read_all
 from shoal.cli.fleet.session import Environment, Project
 from shoal.cli.options import Output
 from shoal.cli.printers import Format, put, render
-from shoal.errors import ConfigError, Invalid
+from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
     from shoal.control.domain.rehearsal_script import RehearsedEvents
-    from shoal.control.rollout.rehearsal import RehearsedRow
 
 COLUMNS = ("time", "wave", "step", "region", "weight", "candidate", "stable", "decision", "reason")
 
@@ -58,30 +56,15 @@ def _app(played: Mapping[str, Any]) -> str:
 
 def _planned(wanted: ManifestDocument, documents: Sequence[ManifestDocument], simulate: Path | None) -> dict[str, Any]:
     # only this command needs the control plane's code
-    from shoal.control.domain.kinds.rollout import rollout_faults, strategy_of
-    from shoal.control.domain.model import GROUP
+    from shoal.control.domain.rehearsals import regions_of, rehearsed
     from shoal.control.domain.specs import parse as parse_object
-    from shoal.control.domain.specs import read_app_spec
-    from shoal.control.rollout.plan import surge_of
-    from shoal.control.rollout.rehearsal import rehearse
-    from shoal.control.rollout.rehearsed_region import RegionSize
-    from shoal.control.rollout.strategy_json import strategy_as_json
 
     checked = parse_object(wanted.content)
-    defaults = _environment_of(wanted, documents)
-    if faults := rollout_faults(checked.raw, defaults):
-        raise Invalid.of("App", GROUP, checked.ref.name, faults)
-    strategy, spec = strategy_of(checked.raw, defaults), read_app_spec(checked.raw)
-    sizes = [
-        RegionSize(name=each.region, size=each.needed, surge=surge_of(each.needed, each.surge))
-        for each in spec.topology
-    ]
-    script = _script(simulate, [each.region for each in spec.topology])
-    rows = rehearse(
-        strategy, sizes, script.faults, start_ms=round(RealClock().wall_s() * 1000), pace=script.pace,
+    script = _script(simulate, regions_of(checked))
+    return rehearsed(
+        checked, _environment_of(wanted, documents), script, start_ms=round(RealClock().wall_s() * 1000),
         approves=simulate is None,
     )  # fmt: skip
-    return {"app": str(checked.ref), "strategy": strategy_as_json(strategy), "rows": [_row(each) for each in rows]}
 
 
 def _environment_of(wanted: ManifestDocument, documents: Sequence[ManifestDocument]) -> dict[str, Any]:
@@ -108,11 +91,6 @@ def _script(path: Path | None, regions: Sequence[str]) -> RehearsedEvents:
     if errors:
         raise ConfigError("\n".join([f"{path} is not a script:", *(f"  {each}" for each in errors)]))
     return script
-
-
-def _row(row: RehearsedRow) -> dict[str, Any]:
-    found = asdict(row)
-    return {"time_s": found.pop("at_s"), **found}
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

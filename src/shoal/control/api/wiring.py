@@ -18,6 +18,7 @@ from shoal.control.api.master_keys import MasterKeyPaths
 from shoal.control.api.objects import Objects
 from shoal.control.api.operations import Operations
 from shoal.control.api.parameters import PATH_TYPES, FleetHeaders
+from shoal.control.api.rehearsals import RehearsalPaths
 from shoal.control.api.rollouts import RolloutPaths
 from shoal.control.api.sessions import PageUrl, SessionPaths
 from shoal.control.api.spec_texts import SPEC_TEXTS
@@ -92,6 +93,7 @@ def make_api(
         *objects.operations(),
         *Apps(fleet, objects).operations(),
         *RolloutPaths(fleet, objects, databases, streams).operations(),
+        *RehearsalPaths(fleet, clock).operations(),
         *Events(fleet, databases, streams).operations(),
         *MasterKeyPaths(databases, sealer).operations(),
         *WorkspacePaths(Workspaces(databases, tokens, fleet.hosts, operators)).operations(),

@@ -13,7 +13,8 @@ from shoal.control.api.parameters import Name
 from shoal.control.domain.live_reads import CountedTraffic
 from shoal.control.domain.model import ObjectRef
 from shoal.control.domain.rollouts.records import strategy_of_row
-from shoal.control.domain.traffic_numbers import TrafficSeries
+from shoal.control.domain.traffic_numbers import CountedSpan, TrafficSeries
+from shoal.control.rollout.progress import FROZEN, GOING_BACK, PROMOTED
 from shoal.dashboard.live.feed import Look, Source
 from shoal.dashboard.live.plan import Row, row
 from shoal.dashboard.live.ticks import looked
@@ -134,7 +135,9 @@ class AppTopics:
 
     async def _rollouts(self, audience: Audience) -> Look:
         now = self._deps.reads.now_ms()
-        listed = await self._deps.reads.rollouts(audience.workspace)
+        listed = await self._deps.remembered(
+            ("rollouts", audience.workspace), partial(self._deps.reads.rollouts, audience.workspace)
+        ).get()
         rows = {
             f"{each['project']}/{each['environment']}/{each['app']}/{each['number']}": row(**_filled(each))
             for each in listed
@@ -155,8 +158,7 @@ class AppTopics:
         counted = await reads.traffic(
             audience.workspace, max(series.since(now), until - _ROLLOUT_SERIES_MS), app=app_id
         )
-        roles = {record.deployment_id: "candidate", record.stable_id: "stable"}
-        series.add(counted.spans, lambda each: _role(roles, each.deployment, counted.regions, each.region), now)
+        series.add(counted.spans, lambda each: _role(record.deployment_id, each, counted.regions), now)
         rows = rollout_rows(found, strategy_of_row(record).abort)
         rows["rollout"] |= names_of({"project": asked.project, "environment": asked.environment, "name": asked.app})
         for key, each in sample_rows(series).items():
@@ -176,10 +178,8 @@ def rollout_rows(found: Json, abort: Any) -> dict[str, Row]:
         "rollout": with_moments(_filled(flat), _ROLLOUT_MOMENTS)
         | {"steps": len(found["steps"]), "waves": len(found["waves"]), "waveRegions": found["waves"]}
     }
-    is_over = bool(found["outcome"])
     for index, step in enumerate(found["steps"]):
-        state = "done" if is_over or index < found["step"] else "now" if index == found["step"] else "next"
-        rows[f"step/{index}"] = row(index=index, state=state, **step)
+        rows[f"step/{index}"] = row(index=index, state=_step_state(found, index), **step)
     rows |= {f"region/{each['region']}": region_row(each) for each in found["regions"]}
     for each in found["decisions"]:
         rows[f"decision/{each['id']}"] = with_moments(_filled(each), ("at",))
@@ -237,9 +237,20 @@ def names_of(names: Json) -> Row:
     return {"project": names["project"], "environment": names["environment"], "app": names["name"]}
 
 
-def _role(roles: Mapping[str, str], deployment: str, regions: Mapping[str, str], region: str) -> str | None:
-    role = roles.get(deployment)
-    return f"{role}/{regions.get(region, region)}" if role else None
+def _role(candidate: str, span: CountedSpan, regions: Mapping[str, str]) -> str:
+    """All else that has requests while a rollout is under way is stable: it may count under an earlier revision, whose
+    instances it has taken over."""
+    role = "candidate" if span.deployment == candidate else "stable"
+    return f"{role}/{regions.get(span.region, span.region)}"
+
+
+def _step_state(found: Json, index: int) -> str:
+    """``failed`` is the step at which a rollout went back, ``skipped`` those that it did not come to."""
+    if found["outcome"] == PROMOTED or index < found["step"]:
+        return "done"
+    if not found["outcome"] and found["phase"] not in (GOING_BACK, FROZEN):
+        return "now" if index == found["step"] else "next"
+    return "failed" if index == found["step"] else "skipped"
 
 
 def _filled(found: Json) -> Row:

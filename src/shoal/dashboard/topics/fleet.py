@@ -21,6 +21,7 @@ from shoal.dashboard.topics.status_rows import (
     agent_row,
     apps_rows,
     problems,
+    rollout_problems,
     summary,
     text,
 )
@@ -92,7 +93,10 @@ class FleetTopics:
             | seen.get(each.name, {})
             for each in facts
         ]
-        wrong = problems(overview, clusters)
+        rollouts = await self._deps.remembered(
+            ("rollouts", audience.workspace), partial(self._deps.reads.rollouts, audience.workspace)
+        ).get()
+        wrong = problems(overview, clusters) | rollout_problems(rollouts, now)
         found |= {f"cluster/{each['name']}": each for each in clusters} | agents
         found |= {f"problem/{key}": each for key, each in wrong.items()}
         found["#"] = summary(overview, clusters, wrong)

@@ -14,6 +14,7 @@ from shoal.dashboard.live.plan import Row, row
 Json = Mapping[str, Any]
 
 _duration = re.compile(r" for [0-9]+(?:\.[0-9]+)? s\b")
+_LATELY_MS = 1_800_000  # for so long a rollout that went back is told
 _GOOD = frozenset({"Ready", "Stopped"})
 _CONTROLLERS = ("deployments", "sentinels")
 
@@ -191,6 +192,29 @@ def _app_problem(app: Json, lost: set[str]) -> Row | None:
         "error" if app["state"] in ("Broken", "Failed", "Degraded") else "warning", "App", name,
         app.get("reason") or app["summary"], reason=app["state"], command=command, fix=fix,
     )  # fmt: skip
+
+
+def rollout_problems(rollouts: Iterable[Json], now_ms: int) -> dict[str, Row]:
+    """Of the newest rollout of each app: that it goes back or is frozen, and for a while that it went back."""
+    newest: dict[str, Json] = {}
+    for each in rollouts:
+        name = f"{each['project']}/{each['environment']}/{each['app']}"
+        if name not in newest or each["number"] > newest[name]["number"]:
+            newest[name] = each
+    found: dict[str, Row] = {}
+    for name, each in newest.items():
+        went_back = each["outcome"] == "rolledBack" and (each["endedAt"] or 0) > now_ms - _LATELY_MS
+        if not went_back and each["phase"] not in ("goingBack", "frozen"):
+            continue
+        frozen = each["phase"] == "frozen"
+        how = "is frozen" if frozen else "went back" if went_back else "goes back"
+        back = f"rollout {each['number']} {how}"
+        fix = "decide: resume, promote or abort it" if frozen else "apply a fixed revision"
+        found[f"Rollout/{name}"] = _problem(
+            "error" if frozen else "warning", "Rollout", name, f"{back}: {each['reason']}" if each["reason"] else back,
+            reason=str(each["outcome"] or each["phase"]), fix=fix, command=f"shoal rollout status {name}",
+        )  # fmt: skip
+    return found
 
 
 def _problem(severity: str, kind: str, name: str, message: str, **more: Any) -> Row:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.dashboard.topics.status_rows import agent_row, app_row, apps_rows, place_row, problems, summary, told
+from shoal.dashboard.topics.status_rows import (
+    agent_row,
+    app_row,
+    apps_rows,
+    place_row,
+    problems,
+    rollout_problems,
+    summary,
+    told,
+)
 
 NOW = 1_700_000_000_000
 
@@ -136,3 +145,23 @@ def test_deletions_that_wait_gateways_and_refused_configuration_are_told() -> No
     assert found["Agent/eu-1/default"]["command"] == "shoal agents confirm eu-1/default"
     counts = summary(shown, [{}], found)
     assert (counts["errors"], counts["warnings"]) == (2, 2)
+
+
+def a_rollout(number: int = 1, **more: Any) -> dict[str, Any]:
+    return {
+        "project": "shop", "environment": "prod", "app": "web", "number": number, "phase": "ended", "outcome": "promoted",
+        "reason": "", "endedAt": NOW - 60_000, **more,
+    }  # fmt: skip
+
+
+def test_a_rollout_that_went_back_is_told_until_another_one_or_half_an_hour() -> None:
+    back = a_rollout(2, outcome="rolledBack", reason="eu: errors 7 % are above 1 %")
+    found = rollout_problems([a_rollout(1), back], NOW)["Rollout/shop/prod/web"]
+    assert found["message"] == "rollout 2 went back: eu: errors 7 % are above 1 %"
+    assert found["command"] == "shoal rollout status shop/prod/web"
+    assert rollout_problems([back, a_rollout(3)], NOW) == {}
+    assert rollout_problems([back], NOW + 1_800_000) == {}
+    for phase, severity in (("goingBack", "warning"), ("frozen", "error")):
+        going = a_rollout(3, phase=phase, outcome="", endedAt=None)
+        assert rollout_problems([going, back], NOW)["Rollout/shop/prod/web"]["severity"] == severity
+    assert rollout_problems([a_rollout(3, phase="running", outcome="", endedAt=None), back], NOW) == {}
