@@ -108,6 +108,7 @@ _APPS: Mapping[str, Examples] = {
     "move app": (("show what would move", "shoal move app hello --region eu --cluster eu-2 --dry-run"),),
     "delete": (
         ("an app with its instances", "shoal delete app hello"),
+        ("end the app, and let its instances run", "shoal delete app hello --keep-running"),
         ("what a file describes, without a question", "shoal delete -f app.yaml --yes"),
         ("a project with everything in it", "shoal delete project shop --cascade"),
     ),

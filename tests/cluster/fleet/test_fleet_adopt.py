@@ -112,6 +112,42 @@ async def test_delete_takes_the_deployment_and_a_wrong_cluster_is_named(fleet: L
         await eventually(partial(deployments, client), until=lambda names: not names, timeout_s=WAIT_S)
 
 
+async def test_a_release_gives_the_deployment_back_and_it_can_be_adopted_again(fleet: LocalFleet) -> None:
+    async with fleet.clusters[HERE].client() as client:
+        before = await a_running_deployment(client)
+        was, service = await pods(client), await client.of(SERVICES).get("web", NAMESPACE)
+        document = import_(fleet, HERE)
+        await asyncio.to_thread(fleet.api.apply, document)
+        await ready(fleet, 2)
+        adopted = await client.of(DEPLOYMENTS).get("web", NAMESPACE)
+        assert adopted["metadata"]["labels"] != before["metadata"].get("labels", {})
+
+        tried = (await asyncio.to_thread(fleet.api.request, "DELETE", f"{APP}?release=true&dryRun=true")).body
+        assert [each["action"] for each in tried["effects"] if each["kind"] == "deployment"] == ["release"]
+        await ready(fleet, 2)
+        await asyncio.to_thread(fleet.api.request, "DELETE", f"{APP}?release=true")
+
+        async def given_back() -> Obj:
+            found: Obj = await client.of(DEPLOYMENTS).get("web", NAMESPACE)
+            about = found["metadata"]
+            assert about.get("labels", {}) == before["metadata"].get("labels", {})
+            assert not [name for name in about.get("annotations") or {} if "shoal" in name]
+            return found
+
+        after = await eventually(given_back, timeout_s=WAIT_S, explain=fleet.logs)
+        assert (after["metadata"]["uid"], after["spec"]) == (before["metadata"]["uid"], before["spec"])
+        assert await pods(client) == was
+        left = (await client.of(SERVICES).list(EVERYTHING)).items
+        assert [(each["metadata"]["name"], each["spec"]) for each in left] == [("web", service["spec"])]
+        assert (await asyncio.to_thread(fleet.api.get, "/apps"))["items"] == []
+
+        await asyncio.to_thread(fleet.api.apply, import_(fleet, HERE))
+        await ready(fleet, 2)
+        assert await pods(client) == was
+        await asyncio.to_thread(fleet.api.request, "DELETE", APP)
+        await eventually(partial(deployments, client), until=lambda names: not names, timeout_s=WAIT_S)
+
+
 DEPLOYMENTS, SETS = builtin("deployments", "apps"), builtin("replicasets", "apps")
 PODS, SERVICES = builtin("pods"), builtin("services")
 

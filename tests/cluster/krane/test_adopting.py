@@ -167,7 +167,11 @@ async def test_pods_of_a_later_revision_with_the_same_labels_are_not_its_own(mad
 async def test_a_release_gives_it_back_as_it_was(made: World) -> None:
     before, was = await running(made), await pods(made)
     await made.apply(adopting(7, before["metadata"]["uid"]))
+    await made.ready()
+    await made.get("services", "", REVISION, NS)
     await made.deployments.applier.release(KEY, NS, REVISION)
+    with pytest.raises(NotFound):  # only gateways used it
+        await made.get("services", "", REVISION, NS)
     after = await made.get("deployments", "apps", WEB, NS)
     assert after["metadata"]["labels"] == before["metadata"]["labels"]
     assert not [name for name in after["metadata"].get("annotations") or {} if name.startswith(PREFIX)]

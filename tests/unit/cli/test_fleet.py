@@ -441,6 +441,18 @@ def test_deleting_lists_the_objects_that_are_deleted_with_it(shoal: Shoal, proje
     assert shoal("delete", "project", project).code == 1
 
 
+def test_an_app_is_released_by_its_name_or_file_and_nothing_else_is(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    file, name = a_file(tmp_path, an_app(project)), f"{project}/production/web"
+    shoal("apply", "-f", file)
+    refused = shoal("delete", "project", project, "--keep-running")
+    assert refused.code == 2 and f"--keep-running is for apps only, and there is project {project}" in refused.err
+    dry = shoal("delete", "-f", file, "--keep-running", "--dry-run").out
+    assert f"app {name}   would be released, and what runs goes on\n" in dry
+    assert "eu/eu-1/default: release deployment" in dry
+    assert f"app {name}   released, and what runs goes on\n" in shoal("delete", "-f", file, "--keep-running").out
+    assert shoal("get", "app", name).code == 1
+
+
 def test_a_file_is_deleted_in_the_reverse_order_and_once(shoal: Shoal, tmp_path: Path) -> None:
     documents = (
         a_document("Project", "gone"), a_document("Environment", "production", project="gone"), an_app("gone"),

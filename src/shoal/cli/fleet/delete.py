@@ -26,6 +26,9 @@ def delete(
     name: Annotated[str, typer.Argument(metavar="", help="")] = "",
     filename: Files = None,
     cascade: Annotated[bool, typer.Option("--cascade", help="also delete all objects in it")] = False,
+    keep_running: Annotated[
+        bool, typer.Option("--keep-running", help="apps only: what runs goes on, and is not managed any more")
+    ] = False,
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")] = False,
     ignore_not_found: Annotated[
@@ -45,15 +48,17 @@ def delete(
             refs = _named(session, kind, name, tolerant=ignore_not_found)
         else:
             refs = [_ref(session, each) for each in reversed(ordered(read_all(filename or [])))]
+        others = [ref.shown for ref in refs if ref.kind.name != "App"] if keep_running else []
+        if others:
+            raise ConfigError(f"--keep-running is for apps only, and there is {others[0]}: name the apps")
+        how: dict[str, Any] = {"cascade": cascade} | ({"release": True} if keep_running else {})
         if not dry_run and not yes and sys.stdin.isatty():
-            _ask(session, refs, cascade=cascade)
-        results = _delete_all(
-            session, refs, cascade=cascade, dry_run=dry_run, strict=bool(kind) and not ignore_not_found
-        )
+            _ask(session, refs, how)
+        results = _delete_all(session, refs, how, dry_run=dry_run, strict=bool(kind) and not ignore_not_found)
     found = [result for _, result in results if result is not None]
     put(
         {"items": found, "dryRun": dry_run}, output,
-        lambda: "".join(_line(ref, result, dry_run=dry_run) for ref, result in results),
+        lambda: "".join(_line(ref, result, dry_run=dry_run, released=keep_running) for ref, result in results),
     )  # fmt: skip
 
 
@@ -80,18 +85,26 @@ def _ref(session: FleetSession, document: ManifestDocument) -> ObjectName:
     return ref
 
 
-def _ask(session: FleetSession, refs: list[ObjectName], *, cascade: bool) -> None:
+def _ask(session: FleetSession, refs: list[ObjectName], how: dict[str, Any]) -> None:
     lines = []
-    for ref, result in _delete_all(session, refs, cascade=cascade, dry_run=True, strict=False, tolerant=True):
+    released = "release" in how
+    for ref, result in _delete_all(session, refs, how, dry_run=True, strict=False, tolerant=True):
         if result is not None:
-            lines.append(_line(ref, result, dry_run=True))
+            lines.append(_line(ref, result, dry_run=True, released=released))
     typer.echo("".join(lines), nl=False, err=True)
     if lines:
-        typer.confirm("Delete it?" if len(lines) == 1 else "Delete them?", abort=True, err=True)
+        what = "Release" if released else "Delete"
+        typer.confirm(f"{what} it?" if len(lines) == 1 else f"{what} them?", abort=True, err=True)
 
 
 def _delete_all(
-    session: FleetSession, refs: list[ObjectName], *, cascade: bool, dry_run: bool, strict: bool, tolerant: bool = False
+    session: FleetSession,
+    refs: list[ObjectName],
+    how: dict[str, Any],
+    *,
+    dry_run: bool,
+    strict: bool,
+    tolerant: bool = False,
 ) -> list[tuple[ObjectName, dict[str, Any] | None]]:
     """Delete the objects; the result is None for one that does not exist, which is an error with ``strict``.
     ``tolerant``: a dry run ignores that an object is not empty, because its content would be deleted before."""
@@ -99,14 +112,14 @@ def _delete_all(
     tolerant = tolerant or (dry_run and len(refs) > 1)
     for ref in refs:
         try:
-            result = session.send("DELETE", ref, dryRun=dry_run, cascade=cascade)
+            result = session.send("DELETE", ref, dryRun=dry_run, **how)
         except NoSuchObject:
             if strict:
                 raise
             result = None
         except RequestRefused as refused:
             if not (tolerant and refused.status == 409):
-                raise _with_fix(refused, cascade=cascade) from None
+                raise _with_fix(refused, cascade=how["cascade"]) from None
             result = {"also": [], "effects": [], "dryRun": True}
         results.append((ref, result))
     return results
@@ -118,10 +131,11 @@ def _with_fix(refused: RequestRefused, *, cascade: bool) -> RequestRefused:
     return RequestRefused(refused.status, refused.code, f"{refused.message} (--cascade)", refused.details, refused.body)
 
 
-def _line(ref: ObjectName, result: dict[str, Any] | None, *, dry_run: bool) -> str:
+def _line(ref: ObjectName, result: dict[str, Any] | None, *, dry_run: bool, released: bool = False) -> str:
     if result is None:
         return f"{ref.shown}   not found\n"
-    lines = [f"{ref.shown}   {'would be deleted' if dry_run else 'deleted'}"]
+    done = "released, and what runs goes on" if released else "deleted"
+    lines = [f"{ref.shown}   {'would be ' if dry_run else ''}{done}"]
     for other in result["also"]:
         inside = ObjectName(kind_called(other["kind"]), other["name"], other["project"], other["environment"])
         lines.append(f"  and {inside.shown}")

@@ -48,6 +48,12 @@ class Deletion(DryRun, frozen=True, kw_only=True):
     cascade: Annotated[bool, Meta(description="Also delete the contents of the project or environment")] = False
 
 
+class AppDeletion(Deletion, frozen=True, kw_only=True):
+    release: Annotated[
+        bool, Meta(description="What runs of it goes on, in every cluster, and is not managed by Shoal any more")
+    ] = False
+
+
 class Objects:
     """What every kind can do."""
 
@@ -67,6 +73,7 @@ class Objects:
 
     def _of_kind(self, kind: ObjectKind, path: str, which: str) -> list[Operation]:
         named, document, applied = f"{path}/{{name}}", DOCUMENTS[kind.name], APPLIED[kind.name]
+        delete = self.delete_app if kind.name == "App" else self.delete
 
         def at(method: str, path: str, verb: str, summary: str, handler: Any, **more: Any) -> Operation:
             return Operation(
@@ -86,7 +93,7 @@ class Objects:
                body_media="application/merge-patch+json", errors=CHANGING,
                description="A JSON merge patch (RFC 7386) of metadata.labels, metadata.annotations and spec. The "
                "values of a Secret or a Credential are replaced as a whole."),
-            at("DELETE", named, "delete", "Delete a", self.delete, answers={200: DeletedObject}, errors=CHANGING),
+            at("DELETE", named, "delete", "Delete a", delete, answers={200: DeletedObject}, errors=CHANGING),
             at("GET", f"{named}/status", "status", "Desired and actual state, per cluster and shard, of a", self.status,
                answers={200: Json}),
             at("GET", f"{named}/history", "history", "The audit log of a", self.history,
@@ -203,13 +210,21 @@ class Objects:
         return await again_on_conflict(lambda: write(None))
 
     async def delete(self, kind: str, call: Call, query: Deletion, headers: IfMatch) -> Json:
+        return await self._delete(kind, call, query, headers)
+
+    async def delete_app(self, kind: str, call: Call, query: AppDeletion, headers: IfMatch) -> Json:
+        return await self._delete(kind, call, query, headers, keeps_running=query.release)
+
+    async def _delete(
+        self, kind: str, call: Call, query: Deletion, headers: IfMatch, *, keeps_running: bool = False
+    ) -> Json:
         who, ref, condition = call.caller.who, ref_of(call, kind), precondition(headers)
         if condition.given:
             await self._fleet.get(who, ref)
 
         async def change(version: int | None) -> Deleted:
             return await self._fleet.delete(
-                who, ref, if_match=version, dry_run=query.dry_run, cascade=query.cascade
+                who, ref, if_match=version, dry_run=query.dry_run, cascade=query.cascade, keeps_running=keeps_running
             )  # fmt: skip
 
         return deleted_json(await under(condition, f"{kind} {ref}", partial(self._version, call, ref), change))

@@ -116,10 +116,11 @@ async def _keep_only(work: PendingWork, app: tables.App) -> None:
 
 
 async def delete_app(work: PendingWork, app: tables.App) -> None:
-    """Remove an app with all its revisions; the tombstones in ``desired`` tell the agents."""
+    """Remove an app with all its revisions; the tombstones in ``desired`` tell the agents. Where it ``keeps_running``,
+    they are told to take their labels off what runs, and to leave it."""
     ids = list(await work.session.scalars(select(Deployment.id).where(Deployment.app_id == app.id)))
     for deployment_id in ids:
-        await work.unwant_everywhere("deployment", deployment_id)
+        await work.unwant_everywhere("deployment", deployment_id, action="release" if work.keeps_running else "delete")
     await _forget(work, ids)
     await forget_rollouts(work.session, app.id)
     await work.session.execute(sql_delete(tables.BadRevision).where(tables.BadRevision.app_id == app.id))

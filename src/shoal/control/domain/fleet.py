@@ -244,11 +244,14 @@ class Fleet(RolloutCommands):
         if_match: int | None = None,
         dry_run: bool = False,
         cascade: bool = False,
+        keeps_running: bool = False,
     ) -> Deleted:
-        """Delete one object. Projects and environments that are not empty need ``cascade``."""
+        """Delete one object. Projects and environments that are not empty need ``cascade``. ``keeps_running``: an app
+        ends as an object of the fleet, and what runs of it goes on."""
         kind_named(ref.kind)
         authorize(who, "cascade" if cascade else "delete", ref.kind, self._operators)
         async with self._changing(who, ref.kind, dry_run=dry_run) as work:
+            work.keeps_running = keeps_running
             row, within = await get(work.session, who.workspace_id, ref)
             writing.check_version(ref, row, if_match, create_only=False)
             work.infrastructure = await self._infrastructure_for(work, None)
@@ -258,7 +261,7 @@ class Fleet(RolloutCommands):
             await work.tx.number()
             work.tx.audit(
                 workspace_id=row.workspace_id,
-                action="delete",
+                action="release" if keeps_running else "delete",
                 kind=ref.kind,
                 object_id=row.id,
                 name=str(ref),

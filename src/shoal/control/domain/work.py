@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database.tables import Desired
-from shoal.control.database.transaction import DesiredObject, Tx
+from shoal.control.database.transaction import DesiredObject, Removal, Tx
 from shoal.control.domain.model import Effect, GatewayDefaults
 from shoal.control.domain.objects import PREFIX
 from shoal.control.domain.placement.facts import Infrastructure, with_one_more
@@ -33,6 +33,7 @@ class PendingWork:
     gateways: GatewayDefaults = GatewayDefaults()
     is_forced: bool = False  # a revision that was taken back may be applied again
     is_hurried: bool = False  # the rollout that begins leaves out its steps
+    keeps_running: bool = False  # an app that is deleted: what runs of it goes on, and is nobody's
     why: str = ""  # what a person said of it
     effects: list[Effect] = field(default_factory=list)
     used_elsewhere: set[str] = field(default_factory=set)  # shards of the cluster at hand, in other databases
@@ -84,17 +85,20 @@ class PendingWork:
     async def unwant(self, place: Place, key: str) -> None:
         await self.unwant_many([(place, key)])
 
-    async def unwant_many(self, objects: Sequence[tuple[Place, str]]) -> None:
+    async def unwant_many(self, objects: Sequence[tuple[Place, str]], *, action: Removal = "delete") -> None:
         await self.flush()
-        for (place, key), number in zip(objects, await self.tx.unwant_many(objects), strict=True):
+        for (place, key), number in zip(objects, await self.tx.unwant_many(objects, action=action), strict=True):
             if number:
                 self.removed = True
-                self._note(place, key, "delete", "")
+                self._note(place, key, action, "")
 
-    async def unwant_everywhere(self, kind: str, object_id: str, *, but: Iterable[Place] = ()) -> None:
+    async def unwant_everywhere(
+        self, kind: str, object_id: str, *, but: Iterable[Place] = (), action: Removal = "delete"
+    ) -> None:
         """Remove an object from every place that has it, except these."""
         kept, key = set(but), key_of(kind, object_id)
-        await self.unwant_many([(place, key) for place in await self.places_of(kind, object_id) if place not in kept])
+        places = [place for place in await self.places_of(kind, object_id) if place not in kept]
+        await self.unwant_many([(place, key) for place in places], action=action)
 
     async def places_of(self, kind: str, object_id: str) -> list[Place]:
         """Where an object is wanted now."""

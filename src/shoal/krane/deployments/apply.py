@@ -34,10 +34,11 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 
 KIND = "deployment"
 ROOT = builtin("deployments", "apps")
+SERVICES = builtin("services")
 # In the order in which they are deleted. All have the name of the Deployment, but there may be a second Secret.
 PARTS = (
     ROOT,
-    builtin("services"),
+    SERVICES,
     builtin("horizontalpodautoscalers", "autoscaling"),
     builtin("poddisruptionbudgets", "policy"),
     builtin("networkpolicies", "networking.k8s.io"),
@@ -48,7 +49,7 @@ _SECRETS = builtin("secrets")
 _NAMESPACES = builtin("namespaces")
 _BUDGETS = builtin("poddisruptionbudgets", "policy")
 # Those that ``live`` looks for: a deployment of which anything is there has one of these.
-_FOUND_BY = (builtin("serviceaccounts"), builtin("services"), ROOT)
+_FOUND_BY = (builtin("serviceaccounts"), SERVICES, ROOT)
 
 
 def scopes_of(namespaces: Sequence[str], selector: str) -> list[Scope]:
@@ -181,11 +182,15 @@ class DeploymentApplier:
         if split_key(key)[0] == NAMESPACED:
             return  # the namespace stays
         self._memory.forget(key)
+        await self._jobs.delete(key)
         for place in await self._places(key, namespace, name):
-            for kind, each in [*await self._named_otherwise(key, place), *reversed(_parts(place[1]))]:
-                await self._writer.release(
-                    kind, place[0], each
-                )  # the Deployment last: until then the key is found again
+            otherwise = await self._named_otherwise(key, place)
+            if any(kind == ROOT for kind, _ in otherwise):  # adopted: only gateways use the Service beside it
+                await self._writer.remove(SERVICES, *place)
+            # the Deployment last: until then the key is found again
+            parts = [*otherwise, *reversed(_parts(place[1]))]
+            for kind, each in sorted(parts, key=lambda part: part[0] == ROOT):
+                await self._writer.release(kind, place[0], each)
 
     async def _named_otherwise(self, key: str, place: tuple[str, str]) -> list[tuple[ResourceType, str]]:
         """Objects of a key that do not have the name of its revision: an adopted Deployment and its autoscaler."""

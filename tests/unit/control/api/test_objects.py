@@ -138,6 +138,17 @@ async def test_a_conflict_that_is_not_about_the_version_stays_409_under_if_match
         assert gone["also"][0]["kind"] == "Environment"
 
 
+async def test_only_an_app_can_be_released(tmp_path: Path) -> None:
+    async with prepared_world(tmp_path) as world:
+        await world.put_app()
+        refused = await world.admin("DELETE", f"{ENV}?release=true&cascade=true")
+        assert error_of(refused)[0] == 422
+        assert "release" in refused.text
+        tried = await world.ok(world.editor("DELETE", f"{APP}?release=true&dryRun=true"))
+        assert {each["action"] for each in tried["effects"]} == {"release"}
+        assert (await world.viewer("GET", APP)).status_code == 200
+
+
 async def test_many_writers_with_if_match_lose_no_change(tmp_path: Path) -> None:
     async with prepared_world(tmp_path) as world:
         await world.put_app(env={"N": "0"})

@@ -102,6 +102,25 @@ async def test_projects_and_environments_with_content_are_deleted_only_when_aske
             assert await world.rows(table) == []
 
 
+async def test_a_released_app_is_gone_and_agents_are_told_to_leave_what_runs(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await world.apply(an_app(regions=("eu", "us")))
+        await world.apply(doc("Route", "r", {"host": "a.example.com", "app": "web"}))
+        await world.report_app()
+        tried = await world.fleet.delete(EDITOR, ref("App", "web"), dry_run=True, keeps_running=True)
+        assert len(await world.wanted("deployment")) == 2
+        gone = await world.fleet.delete(EDITOR, ref("App", "web"), keeps_running=True)
+        assert gone.effects == tried.effects
+        assert {(each.cluster, each.action) for each in gone.effects if each.kind == "deployment"} == {
+            ("eu1", "release"), ("us1", "release"),
+        }  # fmt: skip
+        assert await world.rows(tables.App) == []
+        assert await world.wanted("deployment") == set()
+        rows = await world.rows(tables.Desired, tables.Desired.kind == "deployment")
+        assert {(row.action, row.by_user) for row in rows} == {("release", True)}
+        assert [row.action for row in await world.rows(tables.Audit)][-1] == "release"
+
+
 async def test_an_empty_environment_is_deleted_and_its_name_can_be_used_again(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         first = (await world.rows(tables.Environment))[0].namespace
