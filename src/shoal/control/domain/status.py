@@ -370,8 +370,13 @@ def place_status(row: tables.Desired, facts: StatusFacts) -> dict[str, Any]:
         "message": message,
         "desired": {"version": row.number, "state": row.action, "age": age_s(row.committed_at, facts.now)},
         "applied": {"version": row.applied_number, "age": age_s(row.applied_at, facts.now)},
-        "reported": {**(row.observed or {}), "age": age_s(row.observed_at, facts.now)},
+        "reported": {**_reported(row.observed), "age": age_s(row.observed_at, facts.now)},
     }
+
+
+def _reported(observed: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Without what is written down for the next report only."""
+    return {name: value for name, value in (observed or {}).items() if name != "told"}
 
 
 def refused_pieces(row: tables.Desired, name: str, cluster: str) -> list[dict[str, Any]]:

@@ -95,7 +95,9 @@ async def test_status_and_explain_say_why_replicas_of_a_gateway_do_not_run(tmp_p
     async with a_fleet(tmp_path) as world:
         made = await two_gateways(world)
         fault = {"reason": "ImagePullBackOff", "message": "sentinel-eu-x: image shop/gateway:9: not found"}
-        await report(world, made["eu"], health="unhealthy", available=0, fault=fault)
+        await report(world, made["eu"], health="unhealthy", available=0, fault=fault, told={"version": 1})
+        shown = (await world.fleet.status(ADMIN, ObjectRef("Sentinel", "eu", "shop", "prod")))["places"][0]["reported"]
+        assert shown["fault"] == fault and "told" not in shown
         reason = (await world.fleet.status(ADMIN))["gateways"][0]["reason"]
         expected = "0 of 1 replicas are available; ImagePullBackOff: sentinel-eu-x: image shop/gateway:9: not found"
         assert reason == expected

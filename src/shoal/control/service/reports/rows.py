@@ -7,7 +7,7 @@ report with the same content as the last one changes only that order. Many rows 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -30,6 +30,9 @@ _HEALTH = {
     pb.SentinelHealth.UNHEALTHY: "unhealthy",
     pb.SentinelHealth.PAUSED: "paused",
 }
+TOLD = "told"  # in what is stored of a report: which faults users were told of
+_PULL, _PULL_FAULTS = "ErrImagePull", ("ErrImagePull", "ImagePullBackOff")
+_PAUSE_MS, _MAX_PAUSE_MS, _MAX_CAUSES = 60_000, 3_600_000, 8
 _LONG_TEXT = 4096
 _MAX_STATS_BYTES = 256 << 10
 _MAX_ENTRIES, _MAX_VERDICTS = 16, 20
@@ -84,7 +87,7 @@ class News:
     applied: bool = False  # a version was applied that was not before, and it is the newest
     ready: bool = False  # the newest version came to run in full
     error: str = ""  # a reason that was not there before
-    fault: bool = False  # fewer run than desired, for a reason that was not there before
+    fault: bool = False  # fewer run than desired, for a reason that was not told yet, or not for a while
     drift: bool = False
 
 
@@ -104,17 +107,38 @@ def take(
         said = (report.applied.incarnation, report.applied.number)
         applied = said if said[0] == incarnation else (said[0], 0)  # numbers of another history do not compare
         applied_at = getattr(report, "applied_ms", 0) or (applied_at if row.applied == applied else now_ms)
+    seen = observed(report)
+    told, is_news = _told(row, seen, now_ms)
     taken = row._replace(
         applied_incarnation=applied[0],
         applied_number=applied[1],
         applied_at=applied_at,
         error=_error(report.error),
-        observed=observed(report),
+        observed=seen | ({TOLD: told} if told else {}),
         observed_at=now_ms,
         fingerprint=0 if report.gone else fingerprint,
         gone_at=now_ms if report.gone and row.action != "apply" else 0,
     )
-    return taken, _news(row, taken, (incarnation, row.number), is_version_known=report.applied is not None)
+    news = _news(row, taken, (incarnation, row.number), is_version_known=report.applied is not None)
+    return taken, replace(news, fault=is_news)
+
+
+def _told(row: ReportedRow, seen: dict[str, Any], now_ms: int) -> tuple[dict[str, Any], bool]:
+    """What users were told of the faults of the version that is wanted: by cause, when, and how long it is not told
+    again; and whether they are to be told of the one that is seen. A pod that starts and ends again and again shows its
+    faults in turn, so one that comes back is told after a pause only, which grows."""
+    before = row.observed or {}
+    known = before.get(TOLD) or {}
+    causes = dict(known.get("causes") or {}) if known.get("version") == row.number else {}
+    cause = _cause(seen)
+    at, pause_ms = causes.get(cause) or (0, 0)
+    is_news = cause not in ("", _cause(before)) and now_ms >= at + pause_ms
+    if is_news:
+        lately = now_ms < at + 2 * _MAX_PAUSE_MS
+        causes.pop(cause, None)  # to the end: the oldest go first
+        causes[cause] = (now_ms, min(2 * pause_ms, _MAX_PAUSE_MS) if lately and pause_ms else _PAUSE_MS)
+        causes = dict(list(causes.items())[-_MAX_CAUSES:])
+    return ({"version": row.number, "causes": causes} if causes else {}), is_news
 
 
 def _news(before: ReportedRow, after: ReportedRow, newest: tuple[int, int], *, is_version_known: bool) -> News:
@@ -127,7 +151,6 @@ def _news(before: ReportedRow, after: ReportedRow, newest: tuple[int, int], *, i
         applied=after.applied == newest and before.applied != newest,
         ready=after.applied == newest and _in_full(after.observed) and not ready_before,
         error=reason if reason != (before.error or {}).get("reason", "") else "",
-        fault=_fault(after.observed) not in ("", _fault(before.observed)),
         drift=bool(after.observed.get("drift")) and settled and not drifted,
     )
 
@@ -222,8 +245,10 @@ def _in_full(observed: dict[str, Any] | None) -> bool:
     return observed is not None and observed["available"] >= observed["desired"] > 0
 
 
-def _fault(observed: dict[str, Any] | None) -> str:
-    return str(((observed or {}).get("fault") or {}).get("reason") or "")
+def _cause(observed: dict[str, Any]) -> str:
+    """Of a fault that is seen. A failed pull, and the pause before the next one, are the same."""
+    reason = str((observed.get("fault") or {}).get("reason") or "")
+    return _PULL if reason in _PULL_FAULTS else reason
 
 
 def _error(error: pb.ApplyError | None) -> dict[str, Any] | None:

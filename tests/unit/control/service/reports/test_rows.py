@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from shoal.control.service.reports.rows import ReportedRow, observed, take
@@ -109,3 +111,37 @@ def test_why_pods_are_missing_is_kept_and_is_news_once() -> None:
     assert not news.fault
     well, news = take(again, pb.DeploymentReport(desired_replicas=2, available_replicas=2), 3, 1, 7)
     assert "fault" not in well.observed and not news.fault
+
+
+def _events(reasons: list[str], *, every_ms: int, row: ReportedRow | None = None) -> tuple[ReportedRow, list[int]]:
+    """What is stored in the end, and which of the reports are told as events."""
+    row, told = row or a_row(), []
+    for number, reason in enumerate(reasons):
+        report = pb.SentinelReport(key="sentinel/s", reason=reason, message="m", desired_replicas=1)
+        row, news = take(row, report, number + 1, 1, (number + 1) * every_ms)
+        row = row.with_documents()
+        told += [number] if news.fault else []
+    return row, told
+
+
+def test_a_failed_pull_and_its_pause_are_one_fault() -> None:
+    _, told = _events(["ErrImagePull", "ImagePullBackOff"] * 10, every_ms=5_000)
+    assert told == [0]
+
+
+def test_faults_that_take_turns_are_told_again_with_growing_pauses() -> None:
+    _, told = _events(["Error", "CrashLoopBackOff", ""] * 400, every_ms=5_000)
+    errors = [number * 5 for number in told if number % 3 == 0]
+    assert len(errors) == len(told) / 2
+    pauses = [later - earlier for earlier, later in pairwise(errors)]
+    assert pauses[:3] == [60, 120, 240] and pauses == sorted(pauses)
+    assert len(errors) <= 8, "of 400 times"
+
+
+def test_a_fault_is_told_of_each_version_and_after_a_long_time_as_if_it_were_new() -> None:
+    row, told = _events(["Error", "", "Error"], every_ms=1_000)
+    assert told == [0]
+    _, told = _events(["Error", "", "Error"], every_ms=4_000, row=row._replace(number=row.number + 1))
+    assert told == [2], "what a user has changed fails for the same reason"
+    _, told = _events(["", "Error", "", "Error"], every_ms=10_000_000, row=row)
+    assert told == [1, 3]
