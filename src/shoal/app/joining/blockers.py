@@ -16,6 +16,7 @@ _NAME = "app.kubernetes.io/name"
 _IMAGE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"})
 _REVISION = "deployment.kubernetes.io/revision"
 _LONGEST = 300
+VARYING = re.compile(r"[0-9a-f]{12,}|\b\d{2,}\b")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,8 +27,37 @@ class Blocker:
     what: str
     fix: str = ""
 
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A blocker that parts have in common. Where its words name a pod or a part, that is one of them."""
+
+    parts: tuple[str, ...]
+    what: str
+    fix: str
+    shape: str  # equal for what is the same in other parts, and at another time
+
     def __str__(self) -> str:
-        return f"{self.part}: {self.what}" + (f"\n  fix: {self.fix}" if self.fix else "")
+        return f"{', '.join(self.parts)}: {self.what}" + (f"\n  fix: {self.fix}" if self.fix else "")
+
+
+def causes(found: Iterable[Blocker]) -> list[Cause]:
+    """The blockers, those that several parts have as one."""
+    alike: dict[str, list[Blocker]] = {}
+    for each in found:
+        alike.setdefault(_shape(each), []).append(each)
+    return [
+        Cause(tuple(dict.fromkeys(each.part for each in group)), group[0].what, group[0].fix, shape)
+        for shape, group in alike.items()
+    ]
+
+
+def _shape(blocker: Blocker) -> str:
+    """Without names of the part, its pods and its container, and without numbers and ids."""
+    part = re.escape(blocker.part)
+    container = re.escape(blocker.part.removeprefix("shoal-"))
+    own = re.compile(rf'{part}(-[0-9a-z]+-[0-9a-z]{{5}}\b)?|"{container}"')
+    return VARYING.sub("", own.sub("", f"{blocker.what}\n{blocker.fix}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ The order is that of ``manifests``; server-side apply with our own field manager
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from shoal.app.findings import Finding, FindingVerdict
-from shoal.app.joining.blockers import Blocker, ClusterState, blockers, is_rolled_out, progress
+from shoal.app.joining.blockers import VARYING, Blocker, Cause, ClusterState, blockers, causes, is_rolled_out, progress
 from shoal.app.joining.examine import ClusterExamination, pod_refusal
 from shoal.app.joining.fleet import FleetSide
 from shoal.app.joining.manifests import API_PORTS, EDGE, KRANE, NAMESPACE, AgentPlan, manifests
@@ -33,7 +32,6 @@ _TAIL_LINES = 40
 _DEPLOYMENTS, _REPLICA_SETS, _PODS = builtin("deployments", "apps"), builtin("replicasets", "apps"), builtin("pods")
 _BUDGETS, _POLICIES = builtin("poddisruptionbudgets", "policy"), builtin("networkpolicies", "networking.k8s.io")
 _NODES, _SLICES = builtin("nodes"), builtin("endpointslices", "discovery.k8s.io")
-_VARYING = re.compile(r"[0-9a-f]{12,}|\b\d{2,}\b")
 _REGION_LABEL = "topology.kubernetes.io/region"
 
 
@@ -136,6 +134,7 @@ class JoinWatch:
         self._clock = clock
         self._say = say
         self._said: set[str] = set()
+        self._causes: dict[str, list[str]] = {}  # the parts that were named, by the shape of the cause
         self._looks: Counter[str] = Counter()  # in a row with something in the way, by part
 
     async def wait(self, timeout_s: float) -> None:
@@ -163,11 +162,23 @@ class JoinWatch:
         for line in progress(state.deployments, self._plan.deployments, told):
             self._once(line)
         found = blockers(state) if told else []
-        self._looks = Counter({each.part: self._looks[each.part] + 1 for each in found})
-        for each in found:
-            if self._looks[each.part] >= _LOOKS:  # what passes by itself, as while an agent starts, is not told
-                self._once(str(each))
+        self.found(found)
         return told, found
+
+    def found(self, found: Sequence[Blocker]) -> None:
+        """Say what is in the way, as one look has found it."""
+        self._looks = Counter({each.part: self._looks[each.part] + 1 for each in found})
+        for cause in causes(found):
+            self._tell(cause)
+
+    def _tell(self, cause: Cause) -> None:
+        """Say it once: of all parts that have it by then, and later the names of others. What passes by
+        itself, as while an agent starts, is not told."""
+        known = self._causes.setdefault(cause.shape, [])
+        late = [part for part in cause.parts if part not in known]
+        if late and all(self._looks[part] >= _LOOKS for part in late):
+            self._say(f"{', '.join(late)}: the same as {known[0]}" if known else str(cause))
+            known += late
 
     async def _told(self) -> dict[str, str]:
         """What the control plane and the navigator say of their agents, where they miss them."""
@@ -209,14 +220,14 @@ class JoinWatch:
 
     def _once(self, line: str) -> None:
         """Say a line, unless it differs from an earlier one only in numbers and ids."""
-        shape = _VARYING.sub("", line)
+        shape = VARYING.sub("", line)
         if shape not in self._said:
             self._said.add(shape)
             self._say(line)
 
     def _report(self, timeout_s: float, told: Mapping[str, str], found: Sequence[Blocker]) -> str:
         lines = [f"{self._cluster} has not joined within {timeout_s:g} s:"]
-        lines += [str(each) for each in found]
+        lines += [str(each) for each in causes(found)]
         named = {each.part for each in found}
         lines += [f"{name}: {text}" for name, text in told.items() if name not in named]
         lines.append(

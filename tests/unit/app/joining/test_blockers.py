@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.app.findings import FindingVerdict
-from shoal.app.joining.blockers import ClusterState, blockers, image_fix, is_rolled_out, last_problem, problem_fix
+from shoal.app.joining.blockers import (
+    Blocker,
+    ClusterState,
+    blockers,
+    causes,
+    image_fix,
+    is_rolled_out,
+    last_problem,
+    problem_fix,
+)
 from shoal.app.joining.examine import version_finding
 from shoal.app.joining.fleet import loopback_urls
+from shoal.app.joining.manifests import draft
+from shoal.app.joining.service import JoinWatch
 from shoal.app.public_address import is_loopback
+from shoal.base.clock import FakeClock
 
 LABELS = {"app.kubernetes.io/name": "shoal-krane"}
 
@@ -158,3 +170,36 @@ def test_urls_that_only_this_machine_reaches_are_found() -> None:
     joins = [{"url": "https://127.0.0.1:7400", "urls": ["https://fleet.example", "https://[::1]:1"]}, None]
     assert loopback_urls(joins) == ["https://127.0.0.1:7400", "https://[::1]:1"]
     assert is_loopback("localhost") and not is_loopback("localhost.example")
+
+
+def refused(part: str, pod: str, why: str = "exceeded quota: tight") -> Blocker:
+    return Blocker(part, f'pods are refused: pods "{pod}" is forbidden: {why}', "raise it")
+
+
+def test_what_several_parts_have_in_common_is_told_once_with_their_names() -> None:
+    found = [
+        refused("shoal-krane", "shoal-krane-5d8f9-abcde"),
+        refused("shoal-edge", "shoal-edge-77c64-x2x4z"),
+        refused("shoal-edge", "shoal-edge-77c64-kkkkk", "no container named"),
+        Blocker("shoal-shard-manager", "it stops again and again: exit code 1"),
+    ]
+    told = [str(each).partition(": ") for each in causes(found)]
+    assert [(parts, text.count("pods")) for parts, _, text in told] == [
+        ("shoal-krane, shoal-edge", 2), ("shoal-edge", 2), ("shoal-shard-manager", 0),
+    ]  # fmt: skip
+
+
+async def test_the_watch_says_a_cause_once_and_names_a_part_that_has_it_later() -> None:
+    said: list[str] = []
+    plan = draft("img", sharding=False)
+    watch = JoinWatch(cast(Any, None), cast(Any, None), "eu-1", plan, clock=FakeClock(), say=said.append)
+    krane, edge = refused("shoal-krane", "shoal-krane-5d8f9-abcde"), refused("shoal-edge", "shoal-edge-77c64-x2x4z")
+    for found in [[krane, edge]] * 6:
+        watch.found(found)
+    assert said == [f"shoal-krane, shoal-edge: {krane.what}\n  fix: raise it"]
+    del said[:]
+    for found in [[Blocker("shoal-krane", "no node")]] * 6 + [
+        [Blocker("shoal-krane", "no node"), Blocker("shoal-edge", "no node")]
+    ] * 6:
+        watch.found(found)
+    assert said == ["shoal-krane: no node", "shoal-edge: the same as shoal-krane"]
