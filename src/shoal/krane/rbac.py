@@ -11,6 +11,7 @@ other, so it restores its rights after a user has deleted the namespace.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import deepcopy
 from typing import Any
 
 from shoal.crds.sentinel import GROUP
@@ -21,6 +22,7 @@ from shoal.kube.objects import Obj
 NAME = install.AGENT_ROLE
 NAMESPACE = "shoal-system"
 SERVICE_ACCOUNT = "krane"
+JOINED = "shoal-krane"  # the account and Deployment of an agent that joined with its cluster
 
 _KEEP = ("create", "delete", "get", "list", "patch", "watch")
 _ENSURE = ("create", "get", "patch")
@@ -93,7 +95,7 @@ def manifests(
 ) -> list[Obj]:
     """Everything an administrator applies before an agent can start, in order. With ``namespaces``, which must exist,
     the agent can run apps in these alone."""
-    subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
+    subjects = subjects_of(namespace, service_account)
     chosen = tuple(dict.fromkeys(namespaces))
     made: list[Obj] = [
         _object("v1", "Namespace", {"name": namespace}),
@@ -102,24 +104,32 @@ def manifests(
     ]
     if chosen:
         made += [*definitions_of_sentinels(), *install.shared_objects()[1:]]
-        made += _granted("", narrowed_cluster_rules(chosen), subject)
+        made += _granted("", narrowed_cluster_rules(chosen), subjects)
         for place in (*chosen, install.namespace()["metadata"]["name"]):
-            made += _granted(place, WORKLOAD_RULES, subject)
+            made += _granted(place, WORKLOAD_RULES, subjects)
     else:
-        made += _granted("", CLUSTER_RULES, subject)
+        made += _granted("", CLUSTER_RULES, subjects)
     made.append(_role("ClusterRole", {"name": install.AGENT_GATEWAY_ROLE}, SENTINEL_RULES))
-    made.append(install.agent_binding([subject]))
-    made += _granted(namespace, LEASE_RULES, subject)
+    made.append(install.agent_binding(deepcopy(subjects)))
+    made += _granted(namespace, LEASE_RULES, subjects)
     return made
 
 
-def _granted(namespace: str, rules: tuple[Obj, ...], subject: Obj) -> list[Obj]:
+def subjects_of(namespace: str, service_account: str) -> list[Obj]:
+    """The accounts of both ways to install an agent: what one way applies does not take the rights of the other. Only
+    in the namespace that is Shoal's: who may make accounts in another one need not be an administrator."""
+    both = (SERVICE_ACCOUNT, JOINED) if namespace == NAMESPACE else ()
+    names = dict.fromkeys((service_account, *both))
+    return [{"kind": "ServiceAccount", "name": name, "namespace": namespace} for name in names]
+
+
+def _granted(namespace: str, rules: tuple[Obj, ...], subjects: list[Obj]) -> list[Obj]:
     kind = "Role" if namespace else "ClusterRole"
     about = {"name": NAME, "namespace": namespace} if namespace else {"name": NAME}
     reference = {"apiGroup": _RBAC, "kind": kind, "name": NAME}
     return [
         _role(kind, about, rules),
-        _object(f"{_RBAC}/v1", f"{kind}Binding", about, roleRef=reference, subjects=[subject]),
+        _object(f"{_RBAC}/v1", f"{kind}Binding", about, roleRef=reference, subjects=deepcopy(subjects)),
     ]
 
 

@@ -94,7 +94,8 @@ def _agents(agents: Iterable[Shown]) -> Iterator[Finding]:
             yield failed("agents", f"{name} holds deletions of {kind} back", f"run: shoal agents confirm {name}")
         breakers = {str((each or {}).get("breaker") or "closed") for each in (agent.get("controllers") or {}).values()}
         if breakers - {"closed"}:
-            fix = f"check the API server of cluster {agent['cluster']}, and the agent's rights (shoal krane manifests)"
+            rights = "join again, or, for an agent that was started by itself, shoal krane manifests"
+            fix = f"check the API server of cluster {agent['cluster']}, and the agent's rights ({rights})"
             yield failed("agents", f"{name} cannot change its cluster", fix)
 
 

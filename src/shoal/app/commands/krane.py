@@ -75,7 +75,8 @@ def manifests(
     service_account: Annotated[str, typer.Option(help="service account of the agent; default krane")] = "",
 ) -> None:
     """Print the manifests that an agent needs in its cluster: its service account and RBAC roles. An administrator
-    applies them."""
+    applies them. An agent that joined with its cluster (`shoal cluster join`) gets the same rights by joining again;
+    where it joined with --namespaces, these here are more than it has."""
     import yaml
 
     from shoal.krane.rbac import NAMESPACE, SERVICE_ACCOUNT

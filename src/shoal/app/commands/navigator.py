@@ -98,7 +98,8 @@ def manifests(
 ) -> None:
     """Print the manifests that an edge needs in its cluster: its service account and RBAC roles. An administrator
     applies them. With --namespace these are Roles in the named namespaces; name the same ones in the edge's settings
-    (namespaces.include), and the cluster in its join file."""
+    (namespaces.include), and the cluster in its join file. An edge that joined with its cluster (`shoal cluster join`)
+    gets its rights by joining again; where it joined with --namespaces, name the same ones here."""
     import yaml
 
     from shoal.errors import ConfigError

@@ -25,7 +25,7 @@ from shoal.sharding.model import CONFIG_LABEL
 
 NAMESPACE = krane.NAMESPACE
 SECRET = "shoal-join"
-KRANE, EDGE, SHARD_MANAGER = "shoal-krane", "shoal-edge", sharding.JOINED
+KRANE, EDGE, SHARD_MANAGER = krane.JOINED, edge.JOINED, sharding.JOINED
 KRANE_FILE, EDGE_FILE = "krane.yaml", "edge.yaml"  # keys of the Secret
 CONFIG_DIR, STATE_DIR = "/etc/shoal", "/var/lib/shoal"
 KRANE_PORT, EDGE_PORT, SHARD_PORT = 8070, 8071, 8060  # health and metrics

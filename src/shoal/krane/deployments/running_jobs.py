@@ -20,6 +20,7 @@ from shoal.krane.deployments.check_jobs import COMPONENT_CHECK, broken, job_obje
 from shoal.krane.deployments.rendering import Rendering
 from shoal.krane.objects.writer import Writer
 from shoal.krane.owner import Owner
+from shoal.krane.rights import with_grant
 from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -102,7 +103,7 @@ class CheckJobs:
         except AlreadyExists:
             pass  # begun by this agent before it was started again
         except Forbidden as error:
-            return broken(job.id, f"the agent may not run Jobs, apply `shoal krane manifests` again: {error}")
+            return broken(job.id, f"the agent may not run Jobs: {with_grant(str(error))}")
         except Invalid as error:
             return broken(job.id, f"the cluster refuses it: {error}")
         return pb.CheckJobResult(id=job.id, state=_RUNNING)

@@ -17,6 +17,7 @@ from shoal.navigator.model import WATCHED
 NAME = "shoal-navigator-edge"
 NAMESPACE = "shoal-system"
 SERVICE_ACCOUNT = "navigator-edge"
+JOINED = "shoal-edge"  # the account and Deployment of an edge that joined with its cluster
 
 _READ = ("list", "watch")
 
@@ -72,7 +73,11 @@ def manifests(
     """Everything an administrator applies before an edge can start, in order. With ``namespaces`` it may read these
     alone, which must exist."""
     account = {"name": service_account, "namespace": edge_namespace}
-    subjects = [{"kind": "ServiceAccount", **account}]
+    # The accounts of both ways to install an edge: what one way applies does not take the rights of the other. Only in
+    # the namespace that is Shoal's: who may make accounts in another one need not be an administrator.
+    both = (SERVICE_ACCOUNT, JOINED) if edge_namespace == NAMESPACE else ()
+    names = dict.fromkeys((service_account, *both))
+    subjects: list[Obj] = [{"kind": "ServiceAccount", "name": name, "namespace": edge_namespace} for name in names]
     made = [_object("v1", "Namespace", {"name": edge_namespace}), _object("v1", "ServiceAccount", account)]
     chosen = list(dict.fromkeys(namespaces))
     for namespace in chosen:

@@ -19,8 +19,10 @@ from shoal.app.joining.manifests import (
     rights,
 )
 from shoal.errors import ConfigError
+from shoal.krane import rbac as krane
 from shoal.kube.podsecurity.evaluate import findings, in_detail
 from shoal.kube.podsecurity.policy import RESTRICTED, Standard
+from shoal.navigator.edge import rbac as edge
 from shoal.sharding.manifests import manifests as shard_manifests
 from shoal.sharding.rbac import TargetKind
 
@@ -75,9 +77,13 @@ def test_the_join_files_are_in_one_secret_and_each_agent_mounts_its_own() -> Non
 
 def test_accounts_of_deployments_have_the_roles_of_the_manifests_of_each_agent() -> None:
     made = rights(a_plan())
-    for account, role in ((KRANE, "shoal-krane"), (EDGE, "shoal-navigator-edge"), (SHARD_MANAGER, "shard-manager")):
+    for account, role, alone in (
+        (KRANE, "shoal-krane", "krane"),
+        (EDGE, "shoal-navigator-edge", "navigator-edge"),
+        (SHARD_MANAGER, "shard-manager", "shard-manager"),
+    ):
         subject, *others = find(made, "ClusterRoleBinding", role)["subjects"]
-        assert [each["name"] for each in others] == (["shard-manager"] if account == SHARD_MANAGER else [])
+        assert [each["name"] for each in others] == [alone]
         assert (subject["name"], subject["namespace"]) == (account, NAMESPACE)
         find(made, "ServiceAccount", account)
 
@@ -99,6 +105,27 @@ def test_kinds_that_are_sharded_later_take_no_rights_from_a_manager_that_joined(
         (allowed,) = policy["spec"]["ingress"][0]["from"]
         (names,) = allowed["podSelector"]["matchExpressions"]
         assert SHARD_MANAGER in names["values"]
+
+
+def test_rights_that_are_applied_for_an_agent_by_itself_take_none_from_one_that_joined() -> None:
+    for namespaces in ((), ("a",)):
+        later = [*krane.manifests(), *edge.manifests(namespaces=namespaces)]
+        joined = {_place(each) for each in rights(a_plan(namespaces=namespaces)) if each["kind"].endswith("Binding")}
+        shared = [each for each in later if each["kind"].endswith("Binding") and _place(each) in joined]
+        assert len(shared) >= 3
+        for binding in shared:
+            assert {each["name"] for each in binding["subjects"]} & {KRANE, EDGE}, binding
+            assert {each["namespace"] for each in binding["subjects"]} == {NAMESPACE}
+
+
+def test_an_agent_in_another_namespace_shares_its_rights_with_no_account_there() -> None:
+    made = [*krane.manifests(namespace="mine"), *edge.manifests(edge_namespace="mine")]
+    names = {subject["name"] for each in made for subject in each.get("subjects") or ()}
+    assert names == {"krane", "navigator-edge"}
+
+
+def _place(obj: dict[str, Any]) -> tuple[str, str, str]:
+    return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
 def test_with_namespaces_the_agent_writes_workloads_and_reads_secrets_in_these_alone() -> None:
