@@ -14,6 +14,7 @@ from shoal.control.database import tables
 from shoal.control.domain.plan import needed_regions, told_instances
 from shoal.control.domain.rollouts.views import rollout_brief, rollout_sentence
 from shoal.control.domain.silence import LOST, UNREACHABLE, silence_of
+from shoal.control.rollout.progress import KEEPING
 from shoal.sync.keys import Place
 
 BAD = frozenset({"ApplyFailed", LOST, UNREACHABLE, "Failing", "Unplaced"})
@@ -165,6 +166,12 @@ class _AppView:
             "placement": row.reason,
         }
 
+    @property
+    def _is_promoted(self) -> bool:
+        """Whether nothing is left to do but to remove what is kept for a way back."""
+        rollout = self.facts.rollouts.get(self.app.id)
+        return rollout is not None and rollout.phase == KEEPING
+
     def _in_exchange(
         self, row: tables.Topology, instances: Sequence[tables.Instance], finding: PlaceState
     ) -> PlaceState:
@@ -190,6 +197,10 @@ class _AppView:
             return PlaceState("Progressing", "GatewayBehind", f"{text} (`shoal sentinels forget` ends the wait)")
         shares = ", ".join(f"revision {revision} has {each.weight} % of requests" for revision, each in older)
         if finding.state in ("Ready", "Drifted"):
+            if self._is_promoted and not any(each.weight or each.routed for _, each in older):
+                kept = ", ".join(f"revision {revision}" for revision, _ in older)
+                note = f"{kept} is kept without requests: `shoal rollout undo` goes back at once"
+                return PlaceState(finding.state, finding.reason, "; ".join(p for p in (finding.message, note) if p))
             return PlaceState("Progressing", "Exchanging", shares)
         return PlaceState(finding.state, finding.reason, "; ".join(p for p in (finding.message, keeps or shares) if p))
 

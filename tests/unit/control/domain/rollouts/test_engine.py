@@ -117,6 +117,30 @@ async def test_an_app_goes_back_and_forth_while_the_other_revision_is_kept(tmp_p
             assert (await rollout(world))["phase"] == "keeping"
 
 
+async def test_a_promoted_app_is_ready_while_its_old_revision_is_kept(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as world:
+        await world.join("eu1")
+        await served(world, replicas=2)
+        steps = {"steps": [50, {"weight": 100}, {"pause": "20s"}], "every": "10s", "judge": False}
+        await world.apply(an_app(replicas=2, image="shop/web:2", rollout=steps))
+        await play(world)
+        await world.clock.advance(11)
+        await play(world)
+        assert (await shares(world))["eu", 2] == (100, None)
+        found = await world.fleet.status(ADMIN, APP)
+        assert (found["state"], found["regions"][0]["reason"]) == ("Progressing", "Exchanging"), "a step is left"
+        await world.clock.advance(21)
+        await play(world)
+        assert (await rollout(world))["phase"] == "keeping"
+        found = await world.fleet.status(ADMIN, APP)
+        (row,) = found["regions"]
+        assert (found["state"], row["state"], row["reported"]["ready"]) == ("Ready", "Ready", 2)
+        assert row["message"].startswith("revision 1 is kept without requests")
+        assert [each["revision"] for each in found["others"]] == [1]
+        await world.report((await world.deployment()).id, only="eu1", count=2, ready=False)
+        assert (await world.fleet.status(ADMIN, APP))["state"] != "Ready"
+
+
 async def test_another_template_starts_again_from_the_same_stable_revision(tmp_path: Path) -> None:
     async with a_fleet(tmp_path) as world:
         await served(world, replicas=4)
