@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
 from sqlalchemy import event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -73,6 +74,7 @@ def _sqlite(name: str, path: Path, patience: DatabaseTimeouts) -> Engines:
             pool_size=size,
             max_overflow=0,
             pool_timeout=patience.queue_s,
+            json_deserializer=orjson.loads,
         )
 
         @event.listens_for(engine.sync_engine, "begin")
@@ -131,6 +133,7 @@ def _postgres(name: str, url: str, patience: DatabaseTimeouts) -> Engines:
         pool_size=writers + readers,
         max_overflow=0,
         pool_timeout=patience.queue_s,
+        json_deserializer=orjson.loads,
     )
 
     @event.listens_for(engine.sync_engine, "checkout")
