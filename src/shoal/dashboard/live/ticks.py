@@ -16,9 +16,10 @@ from shoal.control.database.engine import Database
 from shoal.dashboard.live.feed import Look
 from shoal.errors import ServiceUnavailable
 
-REST_S = 0.15  # however many writes there are
+REST_S = 0.1  # however many writes there are
 _QUIET_S = {"sqlite": 5.0, "postgresql": 2.0}  # without any write, for what time alone changes
-_REST_LOOKS = 3.0  # a look that takes long is made less often: at most for a quarter of the time
+_REST_LOOKS = 1.5  # a look that takes long is made less often: at most for two fifths of the time
+_REST_SHARED = 1.0  # what all pages share, for half of it
 _MOST_REST_S = 3.0
 
 T = TypeVar("T")
@@ -49,10 +50,15 @@ class Ticks:
 
 
 async def looked(
-    ticks: Ticks, clock: Clock, look: Callable[[], Awaitable[Look]], also: asyncio.Event | None = None
+    ticks: Ticks,
+    clock: Clock,
+    look: Callable[[], Awaitable[Look]],
+    also: asyncio.Event | None = None,
+    *,
+    has_pace: bool = False,
 ) -> AsyncGenerator[Look, None]:
     """The results of looks, the first at once, later ones after a tick or when ``also`` is set. While the database is
-    away there are none."""
+    away there are none. ``has_pace``: what the look reads is ``Remembered``, which rests by itself."""
     while True:
         if also is not None:
             also.clear()
@@ -63,7 +69,8 @@ async def looked(
             found = None
         if found is not None:
             yield found
-        await clock.sleep(min(_MOST_REST_S, _REST_LOOKS * (clock.monotonic() - begun_s)))
+        if not has_pace:
+            await clock.sleep(min(_MOST_REST_S, _REST_LOOKS * (clock.monotonic() - begun_s)))
         if also is None:
             await ticks.after(number)
         else:
@@ -71,17 +78,27 @@ async def looked(
 
 
 class Remembered(Generic[T]):
-    """What several topics need of one moment is read once: again when the last answer is older than the newest tick."""
+    """What several topics need of one moment is read once: again for whoever asks after the last reading began, if
+    there was a tick since. A reading that takes long is made less often, and all who wait for it share it."""
 
-    def __init__(self, ticks: Ticks, read: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, ticks: Ticks, clock: Clock, read: Callable[[], Awaitable[T]]) -> None:
         self._ticks = ticks
+        self._clock = clock
         self._read = read
         self._lock = asyncio.Lock()
         self._known: tuple[int, T] | None = None
+        self._begun_s = self._next_s = 0.0
 
-    async def get(self) -> T:
+    async def get(self, *, old_s: float = 0.0) -> T:
+        """``old_s``: what was read so long ago will do."""
+        wanted = self._ticks.number
+        if self._known is not None and self._clock.monotonic() - self._begun_s < old_s:
+            return self._known[1]
         async with self._lock:
-            if self._known is None or self._known[0] != self._ticks.number:
-                number = self._ticks.number
+            if self._known is None or self._known[0] < wanted:
+                await self._clock.sleep(max(0.0, self._next_s - self._clock.monotonic()))
+                number, begun_s = self._ticks.number, self._clock.monotonic()
                 self._known = number, await self._read()
+                self._begun_s, ended_s = begun_s, self._clock.monotonic()
+                self._next_s = ended_s + min(_MOST_REST_S, _REST_SHARED * (ended_s - begun_s))
             return self._known[1]

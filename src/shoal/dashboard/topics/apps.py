@@ -18,7 +18,7 @@ from shoal.control.rollout.progress import FROZEN, GOING_BACK, PROMOTED
 from shoal.dashboard.live.feed import Look, Source
 from shoal.dashboard.live.plan import Row, row
 from shoal.dashboard.live.ticks import looked
-from shoal.dashboard.topics.entrances import entrance_rows, leads_to
+from shoal.dashboard.topics.entrances import GATEWAYS_OLD_S, entrance_rows, leads_to
 from shoal.dashboard.topics.model import Audience, NoParameters, Topic, TopicDeps
 from shoal.dashboard.topics.moments import ms_of, with_moments
 from shoal.dashboard.topics.status_rows import (
@@ -113,7 +113,7 @@ class AppTopics:
         if rollouts := await fleet.rollouts(who, ref):
             brief = status.get("rollout") or {}
             found["rollout"] = with_moments({**names_of(names), **rollouts[0], **brief}, _ROLLOUT_MOMENTS)
-        gateways = (await fleet.status(who, now=now))["gateways"]
+        gateways = (await self._deps.overview(audience, old_s=GATEWAYS_OLD_S))[1]["gateways"]
         regions = {each["region"] for each in status["regions"]}
         for each in gateways:
             here = (each["project"], each["environment"]) == (asked.project, asked.environment)

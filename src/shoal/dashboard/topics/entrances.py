@@ -29,6 +29,7 @@ from shoal.errors import ApiError, invalid, not_supported, required
 from shoal.rest.answers import bad_fields
 
 _GRAPH_S = 5.0
+GATEWAYS_OLD_S = 1.0  # gateways and refusals change seldom, and are read with everything else
 _SPAN = "1m"
 _MOST_EVENTS = 500
 
@@ -109,7 +110,7 @@ class EntranceTopics:
         environments = await reads.environment_ids(workspace, asked.project or "", asked.environment or "")
         counted = await reads.traffic(workspace, series.since(now), environments=environments)
         entrances = await reads.entrances(workspace, now, environments)
-        overview = await self._deps.fleet.status(audience.reader, now=now)
+        _, overview = await self._deps.overview(audience, old_s=GATEWAYS_OLD_S)
         series.add(counted.spans, lambda _: "", now)
         by_app = app_numbers(counted, now)
         found: dict[str, Row] = {**edges, **sample_rows(series)}

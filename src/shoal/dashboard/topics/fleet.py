@@ -31,9 +31,9 @@ from shoal.errors import ApiError
 _NAVIGATOR_S = 5.0
 _NODES, _MOST_NODES = 1000, 20_000
 
-_log = get_logger("dashboard")
+_TRAFFIC_S = 0.8
 
-Overview = tuple[int, dict[str, Any]]
+_log = get_logger("dashboard")
 
 
 class FleetTopics:
@@ -47,37 +47,35 @@ class FleetTopics:
         return partial(self._fleet, audience)
 
     def apps(self, audience: Audience, _: NoParameters) -> Source:
-        return partial(looked, self._deps.ticks, self._deps.clock, partial(self._apps, audience))
-
-    async def overview(self, audience: Audience) -> Overview:
-        """The status of the workspace, and of when it is: read once for all topics that show parts of it."""
-
-        async def read() -> Overview:
-            now = self._deps.reads.now_ms()
-            return now, await self._deps.fleet.status(audience.reader, now=now)
-
-        found: Overview = await self._deps.remembered(("overview", audience.workspace), read).get()
-        return found
+        return partial(looked, self._deps.ticks, self._deps.clock, partial(self._apps, audience), has_pace=True)
 
     async def _apps(self, audience: Audience) -> Look:
-        now, overview = await self.overview(audience)
-        return Look(apps_rows(overview, now, await self._traffic(audience, now)), now)
+        now, overview = await self._deps.overview(audience)
+        return Look(apps_rows(overview, now, await self._traffic(audience)), now)
 
-    async def _traffic(self, audience: Audience, now: int) -> dict[str, Mapping[str, Any]]:
-        """By app, what its users asked for lately."""
-        return app_numbers(await self._deps.reads.traffic(audience.workspace, now - WINDOW_MS - LATE_MS), now)
+    async def _traffic(self, audience: Audience) -> Mapping[str, Mapping[str, Any]]:
+        """By app, what its users asked for lately. Gateways say it every few seconds."""
+
+        async def read() -> Mapping[str, Mapping[str, Any]]:
+            now = self._deps.reads.now_ms()
+            return app_numbers(await self._deps.reads.traffic(audience.workspace, now - WINDOW_MS - LATE_MS), now)
+
+        key = "traffic", audience.workspace
+        found: Mapping[str, Mapping[str, Any]] = await self._deps.remembered(key, read).get(old_s=_TRAFFIC_S)
+        return found
 
     async def _fleet(self, audience: Audience) -> AsyncGenerator[Look, None]:
         seen: dict[str, Row] = {}
         changed = asyncio.Event()
-        looks = looked(self._deps.ticks, self._deps.clock, partial(self._look_at_fleet, audience, seen), changed)
+        look = partial(self._look_at_fleet, audience, seen)
+        looks = looked(self._deps.ticks, self._deps.clock, look, changed, has_pace=True)
         follow = self._follow_navigator(audience, seen, changed)
         async with beside(follow, name="page/fleet-navigator"), aclosing(looks):
             async for look in looks:
                 yield look
 
     async def _look_at_fleet(self, audience: Audience, seen: dict[str, Row]) -> Look:
-        now, overview = await self.overview(audience)
+        now, overview = await self._deps.overview(audience)
         infrastructure, facts = await self._deps.remembered("places", self._deps.reads.places).get()
         found: dict[str, Row] = {
             f"region/{region.name}": row(

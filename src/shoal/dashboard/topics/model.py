@@ -54,6 +54,10 @@ class Topic(Generic[P]):
     source: Callable[[Audience, P], Source]
 
 
+Overview = tuple[int, dict[str, Any]]
+"""A moment, and the status of a workspace then."""
+
+
 @dataclass(slots=True)
 class TopicDeps:
     """``navigator`` asks it, where there is one."""
@@ -71,5 +75,16 @@ class TopicDeps:
         if found is None:
             if len(self._remembered) >= _MOST_REMEMBERED:
                 self._remembered.pop(next(iter(self._remembered)))
-            found = self._remembered[key] = Remembered(self.ticks, read)
+            found = self._remembered[key] = Remembered(self.ticks, self.clock, read)
+        return found
+
+    async def overview(self, audience: Audience, *, old_s: float = 0.0) -> Overview:
+        """Of the audience's workspace: read once for all topics that show parts of it. ``old_s``: what was read so long
+        ago will do."""
+
+        async def read() -> Overview:
+            now = self.reads.now_ms()
+            return now, await self.fleet.status(audience.reader, now=now)
+
+        found: Overview = await self.remembered(("overview", audience.workspace), read).get(old_s=old_s)
         return found
