@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from shoal.base.clock import Clock
@@ -31,6 +31,7 @@ from shoal.dashboard.topics.model import TopicDeps
 from shoal.dashboard.topics.registry import Topics
 from shoal.dashboard.topics.seen import SeenTopics
 from shoal.dashboard.topics.why import WhyTopics
+from shoal.sync.keys import Place
 
 
 class Dashboard:
@@ -52,6 +53,7 @@ class Dashboard:
         version: str,
         files: PageFiles | None = None,
         operators: Collection[str] = OPERATORS,
+        broken: Callable[[], Mapping[Place, int]] = dict,
     ) -> None:
         self._clock = clock
         self._databases = databases
@@ -60,7 +62,7 @@ class Dashboard:
         self._feeds = Feeds(clock, kept)
         reads = LiveReads(databases)
         client = NavigatorClient(navigator, grant_key, clock)
-        deps = TopicDeps(fleet, reads, self._ticks, clock, client)
+        deps = TopicDeps(fleet, reads, self._ticks, clock, client, broken)
         known = [
             topic
             for group in (FleetTopics, AppTopics, EntranceTopics, SeenTopics, WhyTopics)

@@ -101,7 +101,7 @@ async def run_control(
         write_private(config.grant_key_path, f"{key.hex()}\n".encode())
         dashboard = Dashboard(
             fleet, tokens, sessions, databases, clock=clock, metrics=PROCESS, gate=gate, navigator=navigator,
-            grant_key=key, new_id=ids.new_uid, version=__version__,
+            grant_key=key, new_id=ids.new_uid, version=__version__, broken=lambda: service.hub.broken,
         )  # fmt: skip
         page = dashboard.page
 

@@ -24,6 +24,7 @@ from shoal.dashboard.topics.status_rows import (
     rollout_problems,
     summary,
     text,
+    with_broken,
 )
 from shoal.dashboard.topics.traffic_rows import app_numbers
 from shoal.errors import ApiError
@@ -77,6 +78,8 @@ class FleetTopics:
     async def _look_at_fleet(self, audience: Audience, seen: dict[str, Row]) -> Look:
         now, overview = await self._deps.overview(audience)
         infrastructure, facts = await self._deps.remembered("places", self._deps.reads.places).get()
+        broken = {(infrastructure.cluster_name(at.cluster), at.shard): ms for at, ms in self._deps.broken().items()}
+        overview = {**overview, "agents": with_broken(overview["agents"], broken, self._deps.reads.now_ms())}
         found: dict[str, Row] = {
             f"region/{region.name}": row(
                 name=region.name, platform=text(region.platform), schedulable=region.can_schedule,

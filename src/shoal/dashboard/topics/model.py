@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +15,7 @@ from shoal.control.domain.model import Actor
 from shoal.dashboard.live.feed import Source
 from shoal.dashboard.live.ticks import Remembered, Ticks
 from shoal.dashboard.navigator import NavigatorClient, NavigatorUser
+from shoal.sync.keys import Place
 
 P = TypeVar("P", bound=Struct)
 _MOST_REMEMBERED = 64
@@ -60,13 +61,15 @@ Overview = tuple[int, dict[str, Any]]
 
 @dataclass(slots=True)
 class TopicDeps:
-    """``navigator`` asks it, where there is one."""
+    """``navigator`` asks it, where there is one. ``broken``: when the streams of a place's agent ended, in
+    milliseconds, unless there are others."""
 
     fleet: Fleet
     reads: LiveReads
     ticks: Ticks
     clock: Clock
     navigator: NavigatorClient
+    broken: Callable[[], Mapping[Place, int]] = dict
     _remembered: dict[Hashable, Remembered[Any]] = field(default_factory=dict)
 
     def remembered(self, key: Hashable, read: Any) -> Remembered[Any]:

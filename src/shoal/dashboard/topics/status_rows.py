@@ -16,6 +16,8 @@ Json = Mapping[str, Any]
 _duration = re.compile(r" for [0-9]+(?:\.[0-9]+)? s\b")
 _LATELY_MS = 1_800_000  # for so long a rollout that went back is told
 _GOOD = frozenset({"Ready", "Stopped"})
+BROKEN_MS = 1500  # an agent that is restarted, or whose connection is cut, is back before
+_BROKEN = "its connection to the control plane broke and has not come back; shown is the last known state"
 _CONTROLLERS = ("deployments", "sentinels")
 
 
@@ -79,6 +81,19 @@ def place_row(place: Json, now_ms: int) -> Row:
         reportedAt=moment(reported["age"], now_ms), moving=place["moving"] or None,
         placement=row(because=placement.get("because"), refused=placement.get("refused") or None) or None,
     )  # fmt: skip
+
+
+def with_broken(agents: Iterable[Json], broken: Mapping[tuple[str, str], int], now_ms: int) -> list[Json]:
+    """Agents, those too that are not heard of since their connection broke: long before heartbeats are missed.
+    ``broken`` has moments by cluster and shard. One that is connected to another control plane has been heard since."""
+    found: list[Json] = []
+    for agent in agents:
+        at = broken.get((agent["cluster"], agent["shard"]), 0)
+        heard = moment(agent["lastHeartbeat"], now_ms) or 0
+        if agent["state"] == "Joined" and at > heard and now_ms - at > BROKEN_MS:
+            agent = {**agent, "state": "Unreachable", "reason": _BROKEN}
+        found.append(agent)
+    return found
 
 
 def agent_row(agent: Json, now_ms: int) -> Row:

@@ -69,6 +69,8 @@ class Hub:
         self._keys = {database.name: database.signing_key for database in databases.all}
         self.index = DesiredIndex(self._keys)
         self.streams: set[OpenStream] = set()
+        self.broken: dict[Place, int] = {}
+        """Places whose streams have all ended here, and when in milliseconds. An agent may be connected elsewhere."""
         self._stopping: ConnectError | None = None
         self._moved = asyncio.Condition()
         self._ready: dict[str, asyncio.Event] = {database.name: asyncio.Event() for database in databases.all}
@@ -154,11 +156,14 @@ class Hub:
         if self._stopping is not None:  # it came while the others were ended
             stream.end("stopping", self._stopping)
         self.streams.add(stream)
+        self.broken.pop(stream.place, None)
         self._metrics.streams.labels(stream.stream).inc()
 
     def close(self, stream: OpenStream) -> None:
         if stream in self.streams:
             self.streams.discard(stream)
+            if not any(one.place == stream.place for one in self.streams):
+                self.broken[stream.place] = self._databases.fleet.time.now_ms()
             self._metrics.streams.labels(stream.stream).inc(-1)
             self._metrics.ended.labels(stream.stream, stream.reason).inc()
 
