@@ -77,6 +77,10 @@ lock: setup ## resolve pyproject.toml into the requirements files again
 docs: setup $(STAMPS)/docs ## build the documentation as a site in build/site and follow its links; ARGS=--serve shows it
 	@$(PY) scripts/docs/site.py --zensical $(VENV)/docs/bin/zensical $(ARGS)
 
+.PHONY: screenshots
+screenshots: setup $(STAMPS)/chromium ## take the pictures of the page that README and the guides show, in docs/images
+	@$(PY) scripts/screenshots.py $(ARGS)
+
 .PHONY: sbom
 sbom: setup ## write build/sbom.json, the bill of materials of what users install, and audit it
 	$(PY) scripts/sbom.py
