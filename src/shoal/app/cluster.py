@@ -200,7 +200,14 @@ def _nodes(
     keeper = CertificateKeeper(config.pki_dir, clock=deps.clock, metrics=deps.metrics)
     _start_keeping(keeper, deps.clock, stack)
     fixed = api_listener(config, network) if shared_network else ()
-    shared = NodeDeps(config.dir, network, keeper, runtimes_of(config, network), config.node, shared_network, fixed)
+    inside = None
+    if config.runtime == "sandbox":
+        from shoal.app.sandbox_network import inside_network, outside_api
+
+        inside, fixed = inside_network(config), outside_api(config)
+    shared = NodeDeps(
+        config.dir, network, keeper, runtimes_of(config, network), config.node, shared_network, fixed, inside
+    )
     if own:
         stack.push_async_callback(end_pods, deps, shared, config.nodes)
     return local_nodes(deps, shared, config.nodes)
@@ -243,6 +250,15 @@ def _service_cidr(config: ClusterConfig, network: Network | None) -> str:
     return config.service_cidr if network is None or config.runtime == "sandbox" else network.service_cidr
 
 
+def _api_address(config: ClusterConfig, network: Network | None) -> str:
+    """Where pods reach the API server."""
+    if config.runs_nodes and config.runtime == "sandbox":
+        from shoal.node.runtime.sandbox.network import API_ADDRESS
+
+        return API_ADDRESS
+    return LOOPBACK if network is None else network.api_address
+
+
 def identity_of(folder: Path, ids: Ids) -> str:
     """The identity of this process in leader elections. The directory's lock allows one process per directory, so after
     a crash it can resume its own lease at once instead of waiting until it expires. The identity covers the path of
@@ -261,7 +277,8 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
     network = _network(config)
     # pods reach it as the Service `kubernetes`, by the first address of whichever range Services have here
     service_cidr = _service_cidr(config, network)
-    own = (str(ipaddress.ip_network(service_cidr)[1]), *(() if network is None else (network.api_address,)))
+    advertised = _api_address(config, network)
+    own = (str(ipaddress.ip_network(service_cidr)[1]), advertised)
     hosts = (*config.certificate_hosts, *own)
     tls = keeper.keep_context(
         "server",
@@ -284,7 +301,7 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
     signing_keys = service_account_keys(config.pki_dir)
     tokens = ensure_admin(config, pki.ca_cert)
     # where containers reach Services, an endpoint on the loopback interface would let them into this machine
-    registry = Registry(loopback_endpoints=config.runs_nodes and not (network and network.reaches_containers))
+    registry = Registry(loopback_endpoints=config.runs_nodes and advertised == LOOPBACK)
     store = open_store(config.store.url, attrs_of=registry.attrs_of, clock=clock.monotonic, events=config.events)
     await store.start()
     server = ApiServer(
@@ -301,7 +318,7 @@ async def serving(config: ClusterConfig, clock: Clock, ids: Ids, metrics: Metric
                 loopback=() if network is None else (network.cidr,),
             ),
             front_proxy=FrontProxyConfig(ca=proxy_ca.cert, certificate=proxy_client.cert, key=proxy_client.key),
-            advertise_address=LOOPBACK if network is None else network.api_address,
+            advertise_address=advertised,
             advertise_port=config.port,
             ca_certificate=pki.ca_cert.read_text(),
             anonymous=config.anonymous,

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -16,7 +17,7 @@ from shoal.app.connect import NODE, PROXY
 from shoal.app.container_network import unshare
 from shoal.app.pki import kubelet_context
 from shoal.app.runtimes import LocalRuntimes, root_of, runtimes_of
-from shoal.app.sandboxes import helper_folder
+from shoal.app.sandboxes import helper_folder, start_helper
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.ids import Ids
@@ -31,7 +32,7 @@ from shoal.node.node_object import MachineInfo
 from shoal.node.proxy import wiring as proxy
 from shoal.node.proxy.config import ProxyConfig
 from shoal.node.proxy.metrics import ProxyMetrics
-from shoal.node.proxy.model import ProxyListener, SharedNetwork
+from shoal.node.proxy.model import InsideNetwork, ProxyListener, SharedNetwork
 from shoal.node.proxy.process import ProxyProcess, end_proxy
 from shoal.node.runtime.model import Runtime, RuntimeFailure
 from shoal.node.runtime.process.addresses import Network, claim_network
@@ -58,6 +59,7 @@ class NodeDeps:
     settings: NodeSettings = NodeSettings()
     shared: SharedNetwork | None = None  # addresses that containers reach too
     fixed: tuple[ProxyListener, ...] = ()  # what the proxy serves besides Services
+    inside: InsideNetwork | None = None  # where Services are, if pods have a network of their own
 
     @property
     def proxy_folder(self) -> Path:
@@ -65,11 +67,11 @@ class NodeDeps:
 
 
 def local_nodes(deps: ComponentDeps, shared: NodeDeps, count: int) -> list[Component]:
-    """The agents of ``count`` nodes, and one proxy that makes Services work on all of them if the runtime needs it."""
+    """The agents of ``count`` nodes, and one proxy that makes Services work on all of them."""
     names = node_names(count)
     addresses = tuple(shared.network.node_address(name) for name in names)
     nodes = [_node(deps, shared, name, address) for name, address in zip(names, addresses, strict=True)]
-    return [*nodes, _proxy(deps, shared, addresses)] if shared.runtimes.service_proxy else nodes
+    return [*nodes, _proxy(deps, shared, addresses)]
 
 
 async def end_pods(deps: ComponentDeps, shared: NodeDeps, count: int) -> None:
@@ -153,14 +155,21 @@ def _proxy(deps: ComponentDeps, shared: NodeDeps, addresses: Sequence[str]) -> C
         proxy.add(
             manager, events, clock=deps.clock, random=deps.random.random, new_id=deps.ids.new_uid,
             metrics=ReconcileMetrics(deps.metrics),
-            config=ProxyConfig(node_addresses=("127.0.0.1", *addresses), fixed=shared.fixed),
-            relays=ProxyProcess(
-                shared.proxy_folder, clock=deps.clock, metrics=ProxyMetrics(deps.metrics), shared=shared.shared,
-                forks=ForkClient.of(os.environ),
+            config=ProxyConfig(
+                node_addresses=("127.0.0.1", *addresses), fixed=shared.fixed,
+                balancers=shared.network.balancer_cidr if shared.inside else "",
             ),
+            relays=_relays(deps, shared),
         )  # fmt: skip
 
     return Component("kube-proxy", PROXY, deps, wire, elected=False)
+
+
+def _relays(deps: ComponentDeps, shared: NodeDeps) -> ProxyProcess:
+    return ProxyProcess(
+        shared.proxy_folder, clock=deps.clock, metrics=ProxyMetrics(deps.metrics), shared=shared.shared,
+        forks=ForkClient.of(os.environ), inside=shared.inside, ready=partial(start_helper, shared.folder, clock=deps.clock),
+    )  # fmt: skip
 
 
 def _machine() -> MachineInfo:

@@ -34,7 +34,6 @@ class LocalRuntimes:
     make: Callable[[ComponentDeps, str, str], Runtime]
     sandboxes_run: bool  # sandboxes are more than a record and have to be stopped
     end: Callable[[Clock], Awaitable[None]]  # what is left when all have been stopped
-    service_proxy: bool = True  # Services have addresses on this machine, which pods can use
 
 
 async def _nothing(clock: Clock) -> None:
@@ -75,7 +74,7 @@ def _sandboxes(config: ClusterConfig) -> LocalRuntimes:
     async def end(clock: Clock) -> None:
         await end_helper(helper, clock=clock)
 
-    return LocalRuntimes(make, sandboxes_run=True, end=end, service_proxy=False)
+    return LocalRuntimes(make, sandboxes_run=True, end=end)
 
 
 def _processes(config: ClusterConfig, network: Network) -> LocalRuntimes:

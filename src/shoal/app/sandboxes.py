@@ -17,7 +17,7 @@ from shoal.node.runtime.process.addresses import PodAddresses
 from shoal.node.runtime.process.config import ProcessConfig
 from shoal.node.runtime.process.images import ImageTable, load_table
 from shoal.node.runtime.process.runtime import ProcessRuntime, ProcessRuntimeDeps
-from shoal.node.runtime.sandbox.client import end_helper, remove_as_helper
+from shoal.node.runtime.sandbox.client import HelperClient, HelperLink, end_helper, remove_as_helper
 from shoal.node.runtime.sandbox.config import SandboxConfig
 from shoal.node.runtime.sandbox.groups import find_groups
 from shoal.node.runtime.sandbox.ids import choose
@@ -45,6 +45,20 @@ def sandbox_runtime(
     isolation = SandboxIsolation(process, config, SandboxDeps(clock=clock, environ=dict(os.environ), roots=roots))
     deps = ProcessRuntimeDeps(clock=clock, new_id=ids.new_uid, host_address=address)
     return ProcessRuntime(process, roots, PodAddresses(SandboxNetwork(config.helper), node), isolation, deps)
+
+
+async def start_helper(cluster: Path, *, clock: Clock) -> None:
+    """Start the helper of a cluster's sandboxes unless it runs; raises ``RuntimeFailure``."""
+    folder = helper_folder(cluster)
+    client = HelperClient(folder, clock=clock, ids=lambda: choose(folder, "auto"), found=_not_asked)
+    try:
+        await client.ask({"do": "hello"})
+    finally:
+        await client.close()
+
+
+async def _not_asked(link: HelperLink) -> None:
+    """Nobody's pods: the agents ask for theirs."""
 
 
 async def end_helper_of(cluster: Path, *, clock: Clock) -> None:

@@ -18,15 +18,16 @@ _REQUEST, _ACK, _EXCLUSIVE, _CREATE = 0x1, 0x4, 0x200, 0x400
 _TABLE_LOCAL, _SCOPE_HOST, _TYPE_LOCAL = 255, 254, 2
 _BY = 116  # who made a route; a number that no other program uses
 _TO, _DEVICE = 1, 4  # attributes
-_LOOPBACK = "lo"
+_LOOPBACK_INDEX = 1  # in every network namespace
 _ROUTES = "/proc/net/route"
 _ANSWER_BYTES = 4096
 _NOBODYS = IPv4Network("192.0.2.255/32")  # of documentation
 
 
-def add_local(network: IPv4Network) -> None:
-    """Make the range local; it may be already. Raises ``OSError``."""
-    _change(_NEW_ROUTE, _CREATE | _EXCLUSIVE, network, fine=errno.EEXIST)
+def add_local(network: IPv4Network, kernel: socket.socket | None = None) -> None:
+    """Make the range local; it may be already. Raises ``OSError``. A route socket of another network namespace may be
+    given; the caller closes it."""
+    _change(_NEW_ROUTE, _CREATE | _EXCLUSIVE, network, fine=errno.EEXIST, kernel=kernel)
 
 
 def remove_local(network: IPv4Network) -> None:
@@ -67,21 +68,28 @@ def routed_networks(path: str = _ROUTES) -> Iterator[IPv4Network]:
             yield IPv4Network((to, mask.bit_count()))
 
 
-def _change(kind: int, flags: int, network: IPv4Network, *, fine: int) -> None:
+def _change(kind: int, flags: int, network: IPv4Network, *, fine: int, kernel: socket.socket | None = None) -> None:
     body = struct.pack(
         "=BBBBBBBBI", socket.AF_INET, network.prefixlen, 0, 0, _TABLE_LOCAL, _BY, _SCOPE_HOST, _TYPE_LOCAL, 0
     )
     body += _attribute(_TO, network.network_address.packed)
-    body += _attribute(_DEVICE, struct.pack("=I", socket.if_nametoindex(_LOOPBACK)))
+    body += _attribute(_DEVICE, struct.pack("=I", _LOOPBACK_INDEX))
     head = struct.pack("=IHHII", 16 + len(body), kind, _REQUEST | _ACK | flags, 1, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
-        kernel.send(head + body)
-        answer = kernel.recv(_ANSWER_BYTES)
+    if kernel is None:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as own:
+            answer = _asked(own, head + body)
+    else:
+        answer = _asked(kernel, head + body)
     _, said, _, _, _, code = struct.unpack_from("=IHHIIi", answer)
     if said != _ERROR:
         raise OSError(errno.EPROTO, f"the kernel's answer about the route to {network} is of type {said}")
     if code and -code != fine:
         raise OSError(-code, f"{os.strerror(-code)}: local route to {network}")
+
+
+def _asked(kernel: socket.socket, message: bytes) -> bytes:
+    kernel.send(message)
+    return kernel.recv(_ANSWER_BYTES)
 
 
 def _attribute(kind: int, value: bytes) -> bytes:

@@ -183,6 +183,11 @@ _ROLES: Final[dict[str, tuple[str, ...]]] = {
     "system:kube-controller-manager": _CONTROLLER_MANAGER,
     "system:kube-dns": ("list,watch - endpoints,services",),
     "system:kube-scheduler": _SCHEDULER,
+    "shoal:service-proxy": (  # what Kubernetes' proxy does not do: addresses of balancers, and the network of sandboxes
+        "patch - services,services/status",
+        "list,watch - pods,namespaces",
+        "list,watch networking.k8s.io networkpolicies",
+    ),
     "shoal:simulated-nodes": (  # one process that simulates all of its nodes
         "all - nodes",
         "patch,update - nodes/status",
@@ -243,6 +248,7 @@ _CLUSTER_BINDINGS: Final = {
     "system:kubelet-api-admin": f"Group {KUBELET_CLIENT_GROUP}",
     "system:kube-dns": "ServiceAccount kube-dns",
     "system:kube-scheduler": "User system:kube-scheduler",
+    "shoal:service-proxy": "User system:kube-proxy",
     "shoal:simulated-nodes": "User shoal:simulated-nodes",
     "system:monitoring": "Group system:monitoring",
     "system:node": "",  # nodes are authorized by name, not by group

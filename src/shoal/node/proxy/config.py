@@ -14,6 +14,7 @@ class ProxyConfig:
 
     node_addresses: tuple[str, ...] = ("127.0.0.1",)  # where node ports are
     fixed: tuple[ProxyListener, ...] = ()  # what is served besides Services
+    balancers: str = ""  # range from which Services of type LoadBalancer get an address; empty: they get none
     listeners: int = 4096  # limit of open listeners, each an open file; further services wait and get an event
     connections: int = 16384  # at a time
     retry_s: float = 5.0  # wait before retrying an address that is in use

@@ -21,6 +21,11 @@ class ListenAddress:
     def __str__(self) -> str:
         return f"{self.address}:{self.port}/{self.protocol}"
 
+    @property
+    def outside(self) -> bool:
+        """On this machine, also where the proxy serves a network of sandboxes."""
+        return self.address.startswith("127.")
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class ProxyBackend:
@@ -28,6 +33,7 @@ class ProxyBackend:
 
     address: str
     port: int
+    outside: bool = False  # of this machine, although the listener may be in the network of sandboxes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,15 @@ class SharedNetwork:
 
     cidr: str
     clients: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsideNetwork:
+    """The network namespace of a cluster whose pods are sandboxes. Listeners with a loopback address are outside of it,
+    on this machine, all others inside; backends are inside."""
+
+    helper: str  # folder of the process that opens sockets there
+    local: tuple[str, ...]  # ranges that the namespace takes as its own, so that the proxy can listen there
 
 
 class Admission:

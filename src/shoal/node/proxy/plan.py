@@ -6,7 +6,8 @@ A service without endpoints has no listener: its clients get "connection refused
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network
 
 from shoal.kube.objects import Obj
 from shoal.node.proxy.model import OFFSET, ListenAddress, ProxyBackend, ProxyListener
@@ -17,8 +18,10 @@ _AFFINITY_S = 10800.0
 _CLIENTS = 4096
 
 
-def listeners_of(service: Obj, slices: Iterable[Obj], node_addresses: Sequence[str]) -> tuple[ProxyListener, ...]:
-    """The listeners of a service."""
+def listeners_of(
+    service: Obj, slices: Iterable[Obj], node_addresses: Sequence[str], balancer: str = ""
+) -> tuple[ProxyListener, ...]:
+    """The listeners of a service. ``balancer`` is its address outside, if it is of type LoadBalancer and has one."""
     spec = service["spec"]
     addresses = [each for each in spec.get("clusterIPs") or (spec.get("clusterIP"),) if each and each != "None"]
     if spec.get("type") == "ExternalName" or not addresses:
@@ -31,13 +34,31 @@ def listeners_of(service: Obj, slices: Iterable[Obj], node_addresses: Sequence[s
         backends = backends_of(port.get("name") or "", protocol, slices)
         if protocol not in _PROTOCOLS or not backends:
             continue
-        for address in addresses:
+        for address in (*addresses, balancer) if balancer else addresses:
             place = ListenAddress(protocol, address, port["port"])
             found.append(ProxyListener(place=place, backends=backends, affinity_s=affinity_s))
         for address in node_addresses if port.get("nodePort") else ():
             place = ListenAddress(protocol, address, port["nodePort"])
             found.append(ProxyListener(place=place, backends=backends, affinity_s=affinity_s, node_port=True))
     return tuple(found)
+
+
+def wants_balancer(service: Obj) -> bool:
+    spec = service["spec"]
+    deleted = service["metadata"].get("deletionTimestamp")
+    return spec.get("type") == "LoadBalancer" and not spec.get("loadBalancerClass") and not deleted
+
+
+def balancer_of(service: Obj, cidr: str) -> str:
+    """The address in the range that the service's status says; empty if it has none."""
+    status = (service.get("status") or {}).get("loadBalancer") or {}
+    found = [each.get("ip") or "" for each in status.get("ingress") or ()]
+    return next((each for each in found if each and IPv4Address(each) in IPv4Network(cidr)), "")
+
+
+def free_balancer(cidr: str, taken: Container[str]) -> str:
+    """The first free address of the range; empty if there is none."""
+    return next((str(each) for each in IPv4Network(cidr).hosts() if str(each) not in taken), "")
 
 
 def _affinity_s(spec: Obj) -> float:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,7 +25,7 @@ from shoal.errors import ShoalError
 from shoal.node.forks.client import NO_FORKS, ForkClient, ForkRefused
 from shoal.node.proxy import wire
 from shoal.node.proxy.metrics import ProxyMetrics
-from shoal.node.proxy.model import ListenAddress, ProxyListener, SharedNetwork
+from shoal.node.proxy.model import InsideNetwork, ListenAddress, ProxyListener, SharedNetwork
 
 log = get_logger("node.proxy")
 
@@ -44,13 +44,26 @@ class ProxyAway(ShoalError):
     """The proxy process does not answer."""
 
 
+async def _ready() -> None:
+    pass
+
+
 class ProxyProcess:
     """Implements ``Relays``. ``run`` keeps the process alive; ``release`` leaves it running."""
 
     def __init__(
-        self, folder: Path, *, clock: Clock, metrics: ProxyMetrics, forks: ForkClient = NO_FORKS,
+        self,
+        folder: Path,
+        *,
+        clock: Clock,
+        metrics: ProxyMetrics,
+        forks: ForkClient = NO_FORKS,
         shared: SharedNetwork | None = None,
-    ) -> None:  # fmt: skip
+        inside: InsideNetwork | None = None,
+        ready: Callable[[], Awaitable[None]] = _ready,
+    ) -> None:
+        self._inside = inside
+        self._ready = ready  # awaited before the network of sandboxes is used; raises ``ShoalError``
         self._folder = folder
         self._shared = shared
         self._clock = clock
@@ -110,6 +123,7 @@ class ProxyProcess:
             link = await self._greeted()
             try:
                 await self._share(link)
+                await self._enter(link)
                 for listener in list(self._served.values()):
                     answer = await link.ask("open", wire.pack(listener))
                     if "error" in answer:
@@ -130,6 +144,17 @@ class ProxyProcess:
         answer = await link.ask("share", self._shared.cidr, list(self._shared.clients))
         if "error" in answer:
             log.warning("containers do not reach services", network=self._shared.cidr, reason=answer["error"])
+
+    async def _enter(self, link: _Link) -> None:
+        if self._inside is None:
+            return
+        try:
+            await self._ready()
+        except ShoalError as error:
+            raise ProxyAway(f"pods do not reach services: {error}") from error
+        answer = await link.ask("inside", self._inside.helper, list(self._inside.local))
+        if "error" in answer:
+            raise ProxyAway(f"pods do not reach services: {answer['error']}")
 
     async def _greeted(self) -> _Link:
         """A connection to a proxy of this version."""

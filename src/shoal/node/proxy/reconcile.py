@@ -11,7 +11,14 @@ from shoal.errors import NotFound
 from shoal.kube.objects import Obj
 from shoal.node.proxy.config import ProxyConfig
 from shoal.node.proxy.model import OFFSET, PRIVILEGED, ListenAddress, ProxyBackend, ProxyListener
-from shoal.node.proxy.plan import SERVED_PORTS, listeners_of, moved_ports
+from shoal.node.proxy.plan import (
+    SERVED_PORTS,
+    balancer_of,
+    free_balancer,
+    listeners_of,
+    moved_ports,
+    wants_balancer,
+)
 from shoal.node.proxy.relays import Relays
 from shoal.reconcile import DONE, EventRecorder, EventType, Informer, ObjectKey, Result
 
@@ -52,6 +59,7 @@ class ServiceProxy:
         self._behind = {ProxyBackend(each.place.address, each.place.port): each.backends for each in config.fixed}
         self._open: dict[ObjectKey, dict[ListenAddress, _Open]] = {}
         self._owner: dict[ListenAddress, ObjectKey] = {}
+        self._balancers: dict[ObjectKey, str] = {}
         self._warned: dict[tuple[ObjectKey, ListenAddress], str] = {}
 
     @property
@@ -60,6 +68,7 @@ class ServiceProxy:
 
     async def reconcile(self, key: ObjectKey) -> Result:
         service = self._services.get(key)
+        self._balance(key, service)
         wanted = self._wanted(key, service)
         for place in [place for place in self._open.get(key, {}) if place not in wanted]:
             await self._close(key, place)
@@ -70,18 +79,45 @@ class ServiceProxy:
             self._forget(key)
             return DONE
         await self._annotate(key, service)
+        await self._tell_balancer(key, service)
         return DONE if complete else Result(after_s=self._config.retry_s)
 
     def _wanted(self, key: ObjectKey, service: Obj | None) -> dict[ListenAddress, ProxyListener]:
         if service is None or service["metadata"].get("deletionTimestamp"):
             return {}
         pieces = self._slices.by_index(BY_SERVICE, str(key))
-        found = listeners_of(service, pieces, self._config.node_addresses)
+        found = listeners_of(service, pieces, self._config.node_addresses, self._balancers.get(key, ""))
         return {each.place: replace(each, backends=self._direct(each.backends)) for each in found}
 
     def _direct(self, backends: tuple[ProxyBackend, ...]) -> tuple[ProxyBackend, ...]:
         """What is behind a fixed listener instead of the listener, so that no connection is relayed twice."""
         return tuple(direct for each in backends for direct in self._behind.get(each, (each,)))
+
+    # addresses of balancers
+
+    def _balance(self, key: ObjectKey, service: Obj | None) -> None:
+        """Choose the address of a Service of type LoadBalancer; it keeps the one that it has."""
+        cidr = self._config.balancers
+        if not cidr or service is None or not wants_balancer(service):
+            self._balancers.pop(key, None)
+        elif key not in self._balancers:
+            taken = set(self._balancers.values())
+            before = balancer_of(service, cidr)
+            address = before if before and before not in taken else free_balancer(cidr, taken)
+            if address:
+                self._balancers[key] = address
+
+    async def _tell_balancer(self, key: ObjectKey, service: Obj) -> None:
+        cidr, address = self._config.balancers, self._balancers.get(key, "")
+        if not cidr or balancer_of(service, cidr) == address:
+            return
+        patch = {"status": {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP"}] if address else None}}}
+        try:
+            await self._resource.patch(
+                key.name, patch, key.namespace, type=PatchType.MERGE, subresource="status"
+            )
+        except NotFound:
+            return  # it was deleted: the informer will report it
 
     # listeners
 
@@ -160,6 +196,8 @@ class ServiceProxy:
 
     async def begin(self) -> None:
         """Close what an earlier process has left open and no service has now; the caches are complete."""
+        for key in sorted(self._services.keys()):
+            self._balance(key, self._services.get(key))
         places = [place for key in self._services.keys() for place in self._wanted(key, self._services.get(key))]
         await self._relays.keep([*places, *(each.place for each in self._config.fixed)])
         for each in self._config.fixed:

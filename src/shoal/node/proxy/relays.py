@@ -11,6 +11,7 @@ from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.node.proxy.model import OFFSET, PRIVILEGED, Admission, ListenAddress, ProxyListener
+from shoal.node.proxy.sockets import MachineSockets, Sockets
 from shoal.node.proxy.tcp import ConnectionBudget, TcpRelay
 from shoal.node.proxy.udp import UdpRelay
 
@@ -52,6 +53,7 @@ class LocalRelays:
         self._drain_s = drain_s
         self._budget = ConnectionBudget(connections)
         self._admission = Admission()
+        self._sockets: Sockets = MachineSockets()
         self._open: dict[ListenAddress, _Open] = {}
         self._draining: set[TcpRelay | UdpRelay] = set()  # closed listeners with open connections
 
@@ -71,6 +73,10 @@ class LocalRelays:
         """Off the loopback interface, accept new connections only from these networks."""
         self._admission.only(clients)
 
+    def use(self, sockets: Sockets) -> None:
+        """Open the sockets of later listeners and connections there."""
+        self._sockets = sockets
+
     async def open(self, listener: ProxyListener) -> int:
         place = listener.place
         found = self._open.get(place)
@@ -79,9 +85,9 @@ class LocalRelays:
             return found.port
         relay: TcpRelay | UdpRelay
         if place.protocol == "UDP":
-            relay = UdpRelay(listener, self._admission)
+            relay = UdpRelay(listener, self._admission, self._sockets)
         else:
-            relay = TcpRelay(listener, self._budget, self._admission)
+            relay = TcpRelay(listener, self._budget, self._admission, self._sockets)
         port = place.port
         try:
             await relay.open(port)

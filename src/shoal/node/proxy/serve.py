@@ -15,6 +15,7 @@ import signal
 import sys
 from contextlib import suppress
 from ipaddress import IPv4Network
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -24,6 +25,7 @@ from shoal.base.local_routes import add_local, remove_local
 from shoal.node.proxy import wire
 from shoal.node.proxy.config import ProxyConfig
 from shoal.node.proxy.relays import LocalRelays
+from shoal.node.proxy.sockets import InsideSockets
 
 _LOOK_S = 1.0
 _UNATTENDED_S = 3600.0
@@ -39,6 +41,8 @@ class ProxyServer:
         self._used_s = clock.monotonic()  # when a cluster's process or a client was there last
         self._ending = asyncio.Event()
         self._shared: IPv4Network | None = None  # local as long as this process runs
+        self._inside: InsideSockets | None = None
+        self._network = ""  # the network namespace of sandboxes in which this process listens
 
     async def run(self, ready: int) -> None:
         """Serve until told to end; writes to ``ready`` when it listens."""
@@ -54,7 +58,7 @@ class ProxyServer:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     await self._ending.wait()
-            if not _is_there(own) or self._is_unattended():
+            if not _is_there(own) or self._is_unattended() or await self._has_lost_its_network():
                 break
         server.close()
         await self._relays.release()
@@ -72,6 +76,28 @@ class ProxyServer:
             return {"errno": error.errno or 0, "error": error.strerror or str(error)}
         self._shared = network
         return {}
+
+    async def _enter(self, helper: Path, ranges: list[str]) -> dict[str, Any]:
+        """Work in the network of sandboxes from now on."""
+        sockets = InsideSockets(helper)
+        try:
+            self._network = await sockets.identity()
+            await sockets.add_local(ranges)
+        except OSError as error:
+            return {"errno": error.errno or 0, "error": error.strerror or str(error)}
+        self._inside = sockets
+        self._relays.use(sockets)
+        return {}
+
+    async def _has_lost_its_network(self) -> bool:
+        """Whether sandboxes have another network than the one in which this process listens: it ends then, and the
+        cluster's process starts another one."""
+        if self._inside is None:
+            return False
+        try:
+            return await self._inside.identity() != self._network
+        except OSError:
+            return False  # the helper is away; its namespaces may be there
 
     def _is_unattended(self) -> bool:
         now_s = self._clock.monotonic()
@@ -97,6 +123,8 @@ class ProxyServer:
                 return {"version": wire.VERSION}
             case "share":
                 return self._share(IPv4Network(said[0]), said[1])
+            case "inside":
+                return await self._enter(Path(said[0]), said[1])
             case "open":
                 try:
                     return {"port": await self._relays.open(wire.unpack(said[0]))}

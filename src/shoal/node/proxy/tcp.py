@@ -14,6 +14,7 @@ from typing import cast
 from shoal.base.tasks import OwnedTasks
 from shoal.node.proxy.model import Admission, ProxyBackend, ProxyListener
 from shoal.node.proxy.plan import BackendChoice
+from shoal.node.proxy.sockets import MachineSockets, Sockets
 
 _BACKLOG = 128
 _BUFFER_BYTES = 256 << 10
@@ -117,8 +118,13 @@ class TcpRelay:
     """Listens on one address and relays its connections to the backends."""
 
     def __init__(
-        self, listener: ProxyListener, budget: ConnectionBudget | None = None, admission: Admission | None = None
+        self,
+        listener: ProxyListener,
+        budget: ConnectionBudget | None = None,
+        admission: Admission | None = None,
+        sockets: Sockets | None = None,
     ) -> None:
+        self._sockets = sockets or MachineSockets()
         self._choice = BackendChoice(listener)
         self._admission = admission or Admission()
         self._budget = budget or ConnectionBudget(1 << 20)
@@ -132,11 +138,11 @@ class TcpRelay:
 
     async def open(self, port: int) -> None:
         """Listen on the listener's address and this port; raises ``OSError``."""
-        address = self._choice.listener.place.address
-        made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        place = self._choice.listener.place
+        address = place.address
+        made = await self._sockets.open(socket.SOCK_STREAM, address, outside=place.outside)
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.setblocking(False)
             made.bind((address, port))
             loop = asyncio.get_running_loop()
             self._server = await loop.create_server(self._accept, sock=made, backlog=_BACKLOG)
@@ -186,7 +192,7 @@ class TcpRelay:
         for backend in self._choice.order(client, loop.time())[:_TRIES]:
             try:
                 async with asyncio.timeout(_CONNECT_S):
-                    _, upstream = await loop.create_connection(_Side, backend.address, backend.port)
+                    upstream = await self._connected(backend)
             except (OSError, TimeoutError):
                 continue
             self._remember(client, backend)
@@ -194,6 +200,17 @@ class TcpRelay:
             return
         self._budget.failed += 1
         side.end(abort=True)
+
+    async def _connected(self, backend: ProxyBackend) -> _Side:
+        loop = asyncio.get_running_loop()
+        made = await self._sockets.open(socket.SOCK_STREAM, backend.address, outside=backend.outside)
+        try:
+            await loop.sock_connect(made, (backend.address, backend.port))
+            _, upstream = await loop.create_connection(_Side, sock=made)
+        except BaseException:
+            made.close()
+            raise
+        return upstream
 
     def _remember(self, client: str, backend: ProxyBackend) -> None:
         self._choice.remember(client, backend, asyncio.get_running_loop().time())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import OrderedDict
 from typing import Any, cast
 
 from shoal.base.tasks import OwnedTasks
 from shoal.node.proxy.model import Admission, ProxyBackend, ProxyListener
 from shoal.node.proxy.plan import BackendChoice
+from shoal.node.proxy.sockets import MachineSockets, Sockets
 
 _IDLE_S = 60.0
 _CLIENTS = 1024
@@ -45,7 +47,10 @@ class _Upstream(asyncio.DatagramProtocol):
 class UdpRelay(asyncio.DatagramProtocol):
     """Listens on one address and relays its datagrams to the backends."""
 
-    def __init__(self, listener: ProxyListener, admission: Admission | None = None) -> None:
+    def __init__(
+        self, listener: ProxyListener, admission: Admission | None = None, sockets: Sockets | None = None
+    ) -> None:
+        self._sockets = sockets or MachineSockets()
         self._choice = BackendChoice(listener)
         self._admission = admission or Admission()
         self._transport: asyncio.DatagramTransport | None = None
@@ -58,9 +63,14 @@ class UdpRelay(asyncio.DatagramProtocol):
 
     async def open(self, port: int) -> None:
         loop = asyncio.get_running_loop()
-        address = self._choice.listener.place.address
-        transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(address, port))
-        self._transport = transport
+        place = self._choice.listener.place
+        made = await self._sockets.open(socket.SOCK_DGRAM, place.address, outside=place.outside)
+        try:
+            made.bind((place.address, port))
+            self._transport, _ = await loop.create_datagram_endpoint(lambda: self, sock=made)
+        except BaseException:
+            made.close()
+            raise
 
     def change(self, listener: ProxyListener) -> None:
         """Change the backends; clients of removed backends get another one."""
@@ -99,12 +109,21 @@ class UdpRelay(asyncio.DatagramProtocol):
 
     async def _connect(self, upstream: _Upstream) -> None:
         loop = asyncio.get_running_loop()
+        backend = upstream.backend
         try:
-            await loop.create_datagram_endpoint(
-                lambda: upstream, remote_addr=(upstream.backend.address, upstream.backend.port)
-            )
+            made = await self._sockets.open(socket.SOCK_DGRAM, backend.address, outside=backend.outside)
         except OSError:
             upstream.waiting.clear()
+            return
+        try:
+            await loop.sock_connect(made, (backend.address, backend.port))
+            await loop.create_datagram_endpoint(lambda: upstream, sock=made)
+        except OSError:
+            made.close()
+            upstream.waiting.clear()
+        except BaseException:
+            made.close()
+            raise
 
     def _expire(self, now: float) -> None:
         while self._clients:

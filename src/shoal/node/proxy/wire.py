@@ -2,6 +2,7 @@
 
     ["hello"]                 ──▶ {"version": 2}
     ["share", cidr, [client, …]] ──▶ {}       makes it local until the process ends; accepts only these clients there
+    ["inside", folder, [range, …]] ──▶ {}     listens in the network of sandboxes, by their helper in the folder
     ["open", listener]        ──▶ {"port": 80}, or {"errno": 98, "error": "…"}; one that is open gets its backends
     ["close", place]          ──▶ {}
     ["keep", [place, …]]      ──▶ {}          closes all others
@@ -17,7 +18,7 @@ from typing import Any
 
 from shoal.node.proxy.model import ListenAddress, ProxyBackend, ProxyListener
 
-VERSION = 2  # a running proxy of another version is replaced
+VERSION = 3  # a running proxy of another version is replaced
 SOCKET = "proxy.sock"
 LOCK = "proxy.lock"  # held by the running proxy, with its pid
 MAX_BYTES = 16 << 20  # of one message
@@ -32,7 +33,7 @@ def unpack_place(packed: list[Any]) -> ListenAddress:
 
 
 def pack(listener: ProxyListener) -> list[Any]:
-    backends = [[each.address, each.port] for each in listener.backends]
+    backends = [[each.address, each.port, each.outside] for each in listener.backends]
     return [pack_place(listener.place), backends, listener.affinity_s, listener.node_port]
 
 

@@ -72,6 +72,11 @@ class Network:
         return f"{self._prefix}.128.0/17"
 
     @property
+    def balancer_cidr(self) -> str:
+        """Addresses of this machine for Services of pods that have a network of their own."""
+        return f"{self._prefix}.128.0/17"
+
+    @property
     def api_address(self) -> str:
         """Where nodes and pods reach the API server."""
         return f"{self._prefix}.1.1" if self.reaches_containers else "127.0.0.1"

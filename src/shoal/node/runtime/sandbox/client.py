@@ -23,7 +23,7 @@ from shoal.node.runtime.sandbox.roots import programs
 
 log = get_logger("node.sandbox")
 
-SOCKET, LOCK, VERSION = "helper.sock", "helper.lock", "1"
+SOCKET, LOCK, VERSION = "helper.sock", "helper.lock", "2"
 _MARSHAL = 2
 _START_S, _ANSWER_S, _END_S, _POLL_S = 20.0, 30.0, 4.0, 0.02
 _ERRORS = "helper.err"

@@ -15,6 +15,8 @@ from shoal.base.files import create_private
 from shoal.node.runtime.model import CreateFailure, SandboxSpec
 
 POD_CIDR = "10.244.0.0/16"
+OWN_CIDR = "10.97.0.0/24"  # of the cluster itself
+API_ADDRESS = "10.97.0.1"  # where pods reach the API server
 _BLOCKS = range(256)
 
 

@@ -6,6 +6,7 @@ A request is a dict, framed like those to a shim; ``do`` is one of
     adopt    take over those of a running shim     drop     give up a pod's namespaces
     start    fork the shim of a container          socket   sockets in a pod's or the cluster's network
     remove   delete a folder with mapped owners    pods     the pods of a node
+    network  which network namespace is the cluster's (its inode)
     end      end; containers go on
 
 Answers are lines of text: ``ok …`` or ``failed WHY``; sockets come with their line.
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-VERSION = "1"
+VERSION = "2"
 SOCKET, LOCK, SHIMS = "helper.sock", "helper.lock", "shims"
 _LOOK_MS = 2000
 _UNATTENDED_LOOKS = 1800  # two seconds each, without pods and clients
@@ -162,6 +163,8 @@ class Helper:
             self._start(peer, request, opened[0])
         elif kind == "socket":
             self._open_sockets(peer, request)
+        elif kind == "network":
+            peer.answer(f"ok {os.fstat(self._cluster).st_ino}")
         elif kind == "remove":
             self._remove(peer, request["folder"])
         elif kind == "end":
@@ -237,7 +240,8 @@ class Helper:
             users.become_root_of(self._user)
             if network >= 0:
                 system.join(network)
-            made = [_socket.socket(wanted["family"], wanted["type"]) for _ in range(wanted["count"])]
+            each = (wanted["family"], wanted["type"], wanted.get("protocol", 0))
+            made = [_socket.socket(*each) for _ in range(wanted["count"])]
             return [each.detach() for each in made]
 
         pid, source = pods.start(work)
