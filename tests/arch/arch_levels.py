@@ -143,8 +143,9 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "node": (
         "runtime.process.shim",  # runs one container; imports nothing
         "forks",  # the process that shims, programs of ours and service proxies are forked from
-        # settings and errors; the service proxy; objects that pods refer to; why a node ended a pod
-        "config errors limits pod_failure proxy references",
+        # settings and errors; names and network policies; objects that pods refer to; why a node ended a pod; the proxy
+        "config dns errors limits pod_failure policy references",
+        "proxy",
         # what runs containers: the seam and its implementations
         "runtime",
         # the containers of a pod, and their probes
