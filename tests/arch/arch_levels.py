@@ -42,7 +42,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         "sandboxes",  # the runtime that isolates pods
         # parts of a running cluster: embedded components, credential reload, runtimes, simulated nodes
         "embedded reload runtimes simulated",
-        "container_network",  # the network of a cluster of containers
+        "container_network sandbox_network",  # the networks of clusters of containers and of sandboxes
         # the processes of the fleet; clusters that join it; nodes on this machine
         "fleet joining nodes",
         # the processes of the navigator and of sharding

@@ -103,6 +103,7 @@ class ClusterConfig:
     credentials: Path | None = None  # directory of another server of this cluster, to share its keys and tokens
     components: tuple[str, ...] = AVAILABLE_COMPONENTS
     service_cidr: str = SERVICE_CIDR
+    dns_upstream: bool = False
     event_ttl_s: float = 3600.0  # how long Events are kept after their last write
     extra_hosts: tuple[str, ...] = ()  # further names and addresses in the server's certificate
     nodes: int = 0
@@ -276,6 +277,9 @@ class ClusterOptions:
         "",
         doc=f"range of Service addresses; default {SERVICE_CIDR}, or one that nodes on this machine choose",
     )
+    dns_upstream: bool = setting(
+        False, doc="for runtime sandbox: ask this machine's DNS servers about names that the cluster does not have"
+    )
     event_ttl_s: float = setting(3600.0, doc="seconds that the API server keeps an Event after its last write")
     resync_s: float = setting(
         600.0, doc="seconds after which components compare their caches with the API server and reconcile; 0: never"
@@ -382,6 +386,7 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         node_lifecycle=options.node_lifecycle,
         profiles=profiles_of(options.scheduler_profiles),
         service_cidr=options.service_cidr or SERVICE_CIDR,
+        dns_upstream=options.dns_upstream,
         event_ttl_s=options.event_ttl_s,
         resync_s=options.resync_s,
         health_host=options.health_host,

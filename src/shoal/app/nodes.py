@@ -144,6 +144,7 @@ def _node(deps: ComponentDeps, shared: NodeDeps, name: str, address: str) -> Com
         config = NodeConfig(
             name=name, root=root, addresses=(address,), port=_PORT, labels=own.label_pairs(), taints=own.taint_list(),
             cpu=own.cpu, memory=own.memory, disk=own.disk, pods=own.pods,
+            dns_servers=(shared.inside.dns,) if shared.inside else (),
         )  # fmt: skip
         add_node(config, parts, tls)
 
@@ -152,15 +153,20 @@ def _node(deps: ComponentDeps, shared: NodeDeps, name: str, address: str) -> Com
 
 def _proxy(deps: ComponentDeps, shared: NodeDeps, addresses: Sequence[str]) -> Component:
     def wire(manager: Manager, events: EventRecorder) -> None:
+        relays, metrics = _relays(deps, shared), ReconcileMetrics(deps.metrics)
         proxy.add(
             manager, events, clock=deps.clock, random=deps.random.random, new_id=deps.ids.new_uid,
-            metrics=ReconcileMetrics(deps.metrics),
+            metrics=metrics, relays=relays,
             config=ProxyConfig(
                 node_addresses=("127.0.0.1", *addresses), fixed=shared.fixed,
                 balancers=shared.network.balancer_cidr if shared.inside else "",
             ),
-            relays=_relays(deps, shared),
         )  # fmt: skip
+        if shared.inside is not None:
+            proxy.add_inside(
+                manager, clock=deps.clock, random=deps.random.random, new_id=deps.ids.new_uid, metrics=metrics,
+                network=shared.inside, process=relays,
+            )  # fmt: skip
 
     return Component("kube-proxy", PROXY, deps, wire, elected=False)
 

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from shoal.base.clock import Clock
 from shoal.base.ids import Ids
+from shoal.node.policy.model import Rules
+from shoal.node.policy.packets import apply
+from shoal.node.proxy.sockets import InsideSockets
 from shoal.node.runtime.model import ContainerSpec, CreateFailure, RuntimeFailure, SandboxSpec, StartFailure
 from shoal.node.runtime.process.addresses import PodAddresses
 from shoal.node.runtime.process.config import ProcessConfig
@@ -97,12 +100,26 @@ async def try_sandboxes(clock: Clock) -> SandboxAnswer:
         try:
             async with asyncio.timeout(_TRIAL_S):
                 await _trial(runtime)
+                policies = await _policies(config.helper)
             users = choose(config.helper, config.ids).shown
-            return SandboxAnswer(True, f"{users}; limits: {find_groups().shown}")
+            return SandboxAnswer(True, f"{users}; limits: {find_groups().shown}; {policies}")
         except (RuntimeFailure, CreateFailure, StartFailure, OSError, TimeoutError) as failure:
             return SandboxAnswer(False, str(failure) or "starting a container took too long", _FIX)
         finally:
             await end_helper(config.helper, clock=clock)
+
+
+async def _policies(helper: Path) -> str:
+    """Whether the kernel enforces network policies between pods."""
+    sockets = InsideSockets(helper)
+    try:
+        with await sockets.packet_filter() as kernel:
+            await asyncio.to_thread(apply, kernel, Rules())
+    except OSError as error:
+        return f"network policies: for Services and DNS only, not between pods (nftables: {error.strerror})"
+    finally:
+        sockets.close()
+    return "network policies: enforced"
 
 
 async def _trial(runtime: ProcessRuntime) -> None:

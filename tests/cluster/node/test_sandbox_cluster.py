@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
+from contextlib import closing, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,9 @@ from shoal.node.runtime.process.records import main_of
 from shoal.testing.servers import ServerProcess, start_server_process
 from shoal.testing.waiting import eventually
 
+API = "https://kubernetes.default.svc.cluster.local/livez"
 POD: dict[str, Any] = {
-    "metadata": {"name": "web"},
+    "metadata": {"name": "web", "labels": {"app": "web"}},
     "spec": {
         "terminationGracePeriodSeconds": 1,
         "containers": [
@@ -56,6 +60,63 @@ def kubectl(cluster: ServerProcess, *words: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
 
 
+async def balancer(client: Client) -> str:
+    async def look() -> str:
+        service = await client.of(builtin("services")).get("web", "default")
+        found = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or [{}]
+        return str(found[0].get("ip") or "")
+
+    found: str = await eventually(look, timeout_s=30)
+    return found
+
+
+def fetch(address: str, port: int) -> bytes:
+    with closing(HTTPConnection(address, port, timeout=5)) as made:
+        made.request("GET", "/healthz")
+        return made.getresponse().read()
+
+
+async def reaches_services(cluster: ServerProcess, client: Client) -> str:
+    """The pod by a Service: from itself by its name, from the machine by the address of a balancer."""
+    spec = {"type": "LoadBalancer", "selector": {"app": "web"}, "ports": [{"port": 18080, "targetPort": 80}]}
+    await client.of(builtin("services")).create({"metadata": {"name": "web"}, "spec": spec}, "default")
+    address = await balancer(client)
+
+    async def served() -> bool:
+        with suppress(OSError):
+            return await asyncio.to_thread(fetch, address, 18080) == b"ok\n"
+        return False
+
+    await eventually(served, timeout_s=30)
+    inside = "http://web.default.svc.cluster.local:18080/healthz"
+    assert kubectl(cluster, "exec", "web", "--", "curl", "-sS", "-m5", inside) == "ok\n"
+    ca = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+    assert kubectl(cluster, "exec", "web", "--", "curl", "-sS", "-m5", "--cacert", ca, API) == "ok"
+    return address
+
+
+async def isolate(cluster: ServerProcess, client: Client) -> None:
+    """A policy that denies all of the pod's connections is enforced, also those to DNS, until it is deleted."""
+    policies = client.of(builtin("networkpolicies", "networking.k8s.io"))
+    spec = {"podSelector": {"matchLabels": {"app": "web"}}, "policyTypes": ["Egress"]}
+    await policies.create({"metadata": {"name": "deny"}, "spec": spec}, "default")
+    ask = (
+        "exec",
+        "web",
+        "--",
+        "sh",
+        "-c",
+        "RES_OPTIONS='timeout:1 attempts:1' getent ahostsv4 kubernetes.default.svc.cluster.local >&2 && echo yes || echo no",
+    )
+
+    async def answers(expected: str) -> bool:
+        return await asyncio.to_thread(kubectl, cluster, *ask) == expected
+
+    await eventually(lambda: answers("no\n"), timeout_s=30)
+    await policies.delete("deny", "default")
+    await eventually(lambda: answers("yes\n"), timeout_s=30)
+
+
 async def test_pods_of_a_cluster_with_sandboxes_work_outlive_it_and_leave_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "clusters" / "eu-1"
     folder.mkdir(parents=True)
@@ -70,8 +131,11 @@ async def test_pods_of_a_cluster_with_sandboxes_work_outlive_it_and_leave_nothin
             assert pod["status"]["containerStatuses"][0]["containerID"].startswith("sandbox://")
             assert kubectl(first, "exec", "web", "--", "sh", "-c", "echo kept > /memory/f; ls /proc | grep -c '^[0-9]'")
             assert "GET /healthz 200" in kubectl(first, "logs", "web")
+            outside = await reaches_services(first, client)
+            await isolate(first, client)
     finally:
         first.kill()
+    assert fetch(outside, 18080) == b"ok\n"  # also without the cluster's process
     (container,) = folder.glob("nodes/*/containers/*")
     main = main_of(container)
     assert main is not None and main.alive
@@ -79,6 +143,7 @@ async def test_pods_of_a_cluster_with_sandboxes_work_outlive_it_and_leave_nothin
     try:
         async with connect(load(second.kubeconfig), clock=RealClock()) as client:
             assert (await ready(client))["status"]["containerStatuses"][0]["restartCount"] == 0
+            assert await balancer(client) == outside
         assert kubectl(second, "exec", "web", "--", "cat", "/memory/f") == "kept\n"
     finally:
         second.kill()

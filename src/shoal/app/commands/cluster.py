@@ -140,6 +140,13 @@ def start(
         str | None,
         typer.Option(help="range of the addresses of Services, for simulated or no nodes; set it at the first start"),
     ] = None,
+    dns_upstream: Annotated[
+        bool | None,
+        typer.Option(
+            "--dns-upstream",
+            help="for runtime sandbox: pass names outside of the cluster on to this machine's DNS servers",
+        ),
+    ] = None,
     event_ttl: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="how long Events are kept after their last write; default 3600"),
@@ -206,7 +213,7 @@ def start(
         "election.renew_deadline_s": election_renew_deadline, "election.retry_s": election_retry,
         "node.labels": _list(node_label), "node.taints": _list(node_taint), "node.cpu": node_cpu,
         "node.memory": node_memory, "node.pods": node_pods, "node.network": node_network,
-        "scheduler_profiles": _list(scheduler_profile),
+        "scheduler_profiles": _list(scheduler_profile), "dns_upstream": dns_upstream,
         "node_lifecycle.grace_s": node_grace, "service_cidr": service_cidr, "event_ttl_s": event_ttl,
         "resync_s": resync, "health_host": health_host, "health_port": health_port,
         "tls_san": _list(tls_san), "anonymous_auth": anonymous_auth,

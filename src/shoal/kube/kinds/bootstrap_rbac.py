@@ -184,7 +184,8 @@ _ROLES: Final[dict[str, tuple[str, ...]]] = {
     "system:kube-dns": ("list,watch - endpoints,services",),
     "system:kube-scheduler": _SCHEDULER,
     "shoal:service-proxy": (  # what Kubernetes' proxy does not do: addresses of balancers, and the network of sandboxes
-        "patch - services,services/status",
+        "get,create,patch - services",
+        "patch - services/status",
         "list,watch - pods,namespaces",
         "list,watch networking.k8s.io networkpolicies",
     ),

@@ -9,6 +9,7 @@ import ipaddress
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 A, NS, CNAME, SOA, PTR, TXT, AAAA, SRV, OPT, ANY = 1, 2, 5, 6, 12, 16, 28, 33, 41, 255
 IN = 1
@@ -154,19 +155,19 @@ def _record(record: Record, asked: Name) -> bytes:
 
 
 def _data(record: Record) -> bytes:
-    value = record.data
-    if record.type in (A, AAAA):
-        return ipaddress.ip_address(str(value)).packed
-    if record.type == TXT:
-        text = str(value).encode()
+    if isinstance(record.data, str):
+        if record.type in (A, AAAA):
+            return ipaddress.ip_address(record.data).packed
+        text = record.data.encode()
         return bytes([len(text)]) + text
     if record.type == SRV:
-        priority, weight, port, target = value  # type: ignore[misc]
-        return struct.pack(">HHH", priority, weight, port) + packed_name(target)  # type: ignore[arg-type]
-    if record.type == SOA:
-        first, contact = packed_name(("ns", "dns", *value)), packed_name(("hostmaster", *value))  # type: ignore[misc]
-        return first + contact + struct.pack(">IIIII", 1, 7200, 1800, 86400, record.ttl_s)
-    return packed_name(value)  # type: ignore[arg-type]
+        priority, weight, port, target = cast(tuple[int, int, int, Name], record.data)
+        return struct.pack(">HHH", priority, weight, port) + packed_name(target)
+    labels = cast(Name, record.data)
+    if record.type != SOA:
+        return packed_name(labels)
+    first, contact = packed_name(("ns", "dns", *labels)), packed_name(("hostmaster", *labels))
+    return first + contact + struct.pack(">IIIII", 1, 7200, 1800, 86400, record.ttl_s)
 
 
 def packed_name(name: Name) -> bytes:

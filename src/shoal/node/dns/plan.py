@@ -15,8 +15,8 @@ def names_of(service: Obj, slices: Iterable[Obj]) -> ServiceNames:
         return ServiceNames(namespace=namespace, name=name, external=spec.get("externalName") or "")
     addresses = [each for each in spec.get("clusterIPs") or (spec.get("clusterIP"),) if each and each != "None"]
     if addresses:
-        ports = (_port(each) for each in spec.get("ports") or ())
-        return ServiceNames(namespace=namespace, name=name, addresses=tuple(addresses), ports=tuple(sorted(ports)))
+        own = tuple(sorted(_port(each) for each in spec.get("ports") or ()))
+        return ServiceNames(namespace=namespace, name=name, addresses=tuple(addresses), ports=own)
     everybody = bool(spec.get("publishNotReadyAddresses"))
     found: dict[tuple[str, str], set[NamedPort]] = {}
     for each in slices:

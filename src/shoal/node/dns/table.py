@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network
+from typing import cast
 
 from shoal.node.dns import codec
 from shoal.node.dns.codec import Answer, Name, Record
@@ -150,8 +151,8 @@ class NameTable:
 
     def _targets(self, found: list[Record]) -> tuple[Record, ...]:
         """The addresses of the targets of SRV records."""
-        targets = dict.fromkeys(each.data[3] for each in found if each.type == codec.SRV)  # type: ignore[misc]
-        more = [self._records(each) or [] for each in targets]  # type: ignore[arg-type]
+        targets = dict.fromkeys(each.data[3] for each in found if each.type == codec.SRV)
+        more = [self._records(cast(Name, each)) or [] for each in targets]
         return tuple(record for records in more for record in records if record.type == codec.A)
 
     def _rotated(self, addresses: list[str]) -> list[str]:

@@ -62,6 +62,11 @@ class InsideNetwork:
 
     helper: str  # folder of the process that opens sockets there
     local: tuple[str, ...]  # ranges that the namespace takes as its own, so that the proxy can listen there
+    api: str = ""  # the address of the API server in there
+    dns: str = ""  # where to answer questions about names
+    domain: str = "cluster.local"
+    reverse: tuple[str, ...] = ()  # ranges of addresses that only this cluster has names for
+    upstream: bool = False  # whether the machine's DNS servers are asked about other names
 
 
 class Admission:

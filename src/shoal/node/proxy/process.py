@@ -22,10 +22,15 @@ from shoal.base.files import holder_of, make_private_dirs
 from shoal.base.logs import get_logger
 from shoal.base.tasks import OwnedTasks, wait_first
 from shoal.errors import ShoalError
+from shoal.node.dns.model import ServiceNames
+from shoal.node.dns.model import pack as pack_names
 from shoal.node.forks.client import NO_FORKS, ForkClient, ForkRefused
+from shoal.node.policy.model import Rules
+from shoal.node.policy.model import pack as pack_rules
 from shoal.node.proxy import wire
 from shoal.node.proxy.metrics import ProxyMetrics
 from shoal.node.proxy.model import InsideNetwork, ListenAddress, ProxyListener, SharedNetwork
+from shoal.reconcile.keys import ObjectKey
 
 log = get_logger("node.proxy")
 
@@ -69,6 +74,8 @@ class ProxyProcess:
         self._clock = clock
         self._metrics = metrics
         self._forks = forks
+        self._names: dict[ObjectKey, ServiceNames] = {}
+        self._rules: Rules | None = None
         self._served: dict[ListenAddress, ProxyListener] = {}
         self._lock = asyncio.Lock()
         self._link: _Link | None = None
@@ -89,6 +96,21 @@ class ProxyProcess:
 
     async def keep(self, places: Collection[ListenAddress]) -> None:
         await self._ask("keep", [wire.pack_place(each) for each in places])
+
+    async def set_names(self, key: ObjectKey, names: ServiceNames | None) -> None:
+        if names is None:
+            self._names.pop(key, None)
+        else:
+            self._names[key] = names
+        await self._ask("name", [key.namespace, key.name], None if names is None else pack_names(names))
+
+    async def keep_names(self, keys: Collection[ObjectKey]) -> None:
+        await self._ask("keep_names", [[each.namespace, each.name] for each in keys])
+
+    async def set_rules(self, rules: Rules) -> str:
+        self._rules = rules
+        answer = await self._ask("rules", pack_rules(rules))
+        return str(answer.get("error", ""))
 
     async def run(self) -> None:
         backoff, failures = Backoff(base_s=0.1, cap_s=5.0), 0
@@ -152,9 +174,13 @@ class ProxyProcess:
             await self._ready()
         except ShoalError as error:
             raise ProxyAway(f"pods do not reach services: {error}") from error
-        answer = await link.ask("inside", self._inside.helper, list(self._inside.local))
+        answer = await link.ask("inside", wire.pack_inside(self._inside))
         if "error" in answer:
             raise ProxyAway(f"pods do not reach services: {answer['error']}")
+        for key, names in list(self._names.items()):
+            await link.ask("name", [key.namespace, key.name], pack_names(names))
+        if self._rules is not None:
+            await link.ask("rules", pack_rules(self._rules))
 
     async def _greeted(self) -> _Link:
         """A connection to a proxy of this version."""

@@ -113,9 +113,7 @@ class ServiceProxy:
             return
         patch = {"status": {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP"}] if address else None}}}
         try:
-            await self._resource.patch(
-                key.name, patch, key.namespace, type=PatchType.MERGE, subresource="status"
-            )
+            await self._resource.patch(key.name, patch, key.namespace, type=PatchType.MERGE, subresource="status")
         except NotFound:
             return  # it was deleted: the informer will report it
 

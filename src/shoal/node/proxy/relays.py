@@ -10,6 +10,7 @@ from typing import Protocol
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
+from shoal.node.proxy.gate import Gate
 from shoal.node.proxy.model import OFFSET, PRIVILEGED, Admission, ListenAddress, ProxyListener
 from shoal.node.proxy.sockets import MachineSockets, Sockets
 from shoal.node.proxy.tcp import ConnectionBudget, TcpRelay
@@ -54,6 +55,7 @@ class LocalRelays:
         self._budget = ConnectionBudget(connections)
         self._admission = Admission()
         self._sockets: Sockets = MachineSockets()
+        self.gate = Gate()
         self._open: dict[ListenAddress, _Open] = {}
         self._draining: set[TcpRelay | UdpRelay] = set()  # closed listeners with open connections
 
@@ -85,9 +87,9 @@ class LocalRelays:
             return found.port
         relay: TcpRelay | UdpRelay
         if place.protocol == "UDP":
-            relay = UdpRelay(listener, self._admission, self._sockets)
+            relay = UdpRelay(listener, self._admission, self._sockets, self.gate)
         else:
-            relay = TcpRelay(listener, self._budget, self._admission, self._sockets)
+            relay = TcpRelay(listener, self._budget, self._admission, self._sockets, self.gate)
         port = place.port
         try:
             await relay.open(port)

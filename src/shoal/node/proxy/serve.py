@@ -12,6 +12,7 @@ import fcntl
 import os
 import resource
 import signal
+import socket
 import sys
 from contextlib import suppress
 from ipaddress import IPv4Network
@@ -22,8 +23,15 @@ import orjson
 
 from shoal.base.clock import Clock, RealClock
 from shoal.base.local_routes import add_local, remove_local
+from shoal.node.dns.model import unpack as unpack_names
+from shoal.node.dns.server import PORT, DnsServer
+from shoal.node.dns.table import NameTable
+from shoal.node.policy.model import Rules
+from shoal.node.policy.model import unpack as unpack_rules
+from shoal.node.policy.packets import apply
 from shoal.node.proxy import wire
 from shoal.node.proxy.config import ProxyConfig
+from shoal.node.proxy.model import InsideNetwork
 from shoal.node.proxy.relays import LocalRelays
 from shoal.node.proxy.sockets import InsideSockets
 
@@ -42,6 +50,8 @@ class ProxyServer:
         self._ending = asyncio.Event()
         self._shared: IPv4Network | None = None  # local as long as this process runs
         self._inside: InsideSockets | None = None
+        self._dns: DnsServer | None = None
+        self._names = NameTable()
         self._network = ""  # the network namespace of sandboxes in which this process listens
 
     async def run(self, ready: int) -> None:
@@ -62,6 +72,8 @@ class ProxyServer:
                 break
         server.close()
         await self._relays.release()
+        if self._dns is not None:
+            await self._dns.close()
         if self._shared is not None:
             with suppress(OSError):
                 remove_local(self._shared)
@@ -73,20 +85,54 @@ class ProxyServer:
         try:
             add_local(network)
         except OSError as error:
-            return {"errno": error.errno or 0, "error": error.strerror or str(error)}
+            return _failure(error)
         self._shared = network
         return {}
 
-    async def _enter(self, helper: Path, ranges: list[str]) -> dict[str, Any]:
+    async def _enter(self, wanted: InsideNetwork) -> dict[str, Any]:
         """Work in the network of sandboxes from now on."""
-        sockets = InsideSockets(helper)
+        if self._inside is not None:
+            return {}
+        sockets = InsideSockets(Path(wanted.helper))
         try:
             self._network = await sockets.identity()
-            await sockets.add_local(ranges)
+            await sockets.add_local(wanted.local)
+            if wanted.dns:
+                await self._answer_names(wanted, sockets)
         except OSError as error:
-            return {"errno": error.errno or 0, "error": error.strerror or str(error)}
+            sockets.close()
+            return _failure(error)
         self._inside = sockets
+        self._relays.gate.outside = wanted.api
         self._relays.use(sockets)
+        return {}
+
+    async def _answer_names(self, wanted: InsideNetwork, sockets: InsideSockets) -> None:
+        gate = self._relays.gate
+        self._names = NameTable(wanted.domain, reverse=wanted.reverse)
+        dns = DnsServer(
+            self._names, upstream=wanted.upstream,
+            permit=lambda client, protocol: gate.rules.allow(client, wanted.dns, protocol, PORT),
+        )  # fmt: skip
+        datagrams = await sockets.open(socket.SOCK_DGRAM, wanted.dns)
+        listener = await sockets.open(socket.SOCK_STREAM, wanted.dns)
+        try:
+            await dns.open(datagrams, listener, wanted.dns)
+        except BaseException:
+            datagrams.close()
+            listener.close()
+            raise
+        self._dns = dns
+
+    async def _enforce(self, rules: Rules) -> dict[str, Any]:
+        self._relays.gate.rules = rules
+        if self._inside is None:
+            return {}
+        try:
+            with await self._inside.packet_filter() as kernel:
+                await asyncio.to_thread(apply, kernel, rules)
+        except OSError as error:
+            return _failure(error)
         return {}
 
     async def _has_lost_its_network(self) -> bool:
@@ -124,12 +170,21 @@ class ProxyServer:
             case "share":
                 return self._share(IPv4Network(said[0]), said[1])
             case "inside":
-                return await self._enter(Path(said[0]), said[1])
+                return await self._enter(wire.unpack_inside(said[0]))
+            case "name":
+                if said[1] is None:
+                    self._names.remove((said[0][0], said[0][1]))
+                else:
+                    self._names.set(unpack_names(said[1]))
+            case "keep_names":
+                self._names.keep((namespace, name) for namespace, name in said[0])
+            case "rules":
+                return await self._enforce(unpack_rules(said[0]))
             case "open":
                 try:
                     return {"port": await self._relays.open(wire.unpack(said[0]))}
                 except OSError as error:
-                    return {"errno": error.errno or 0, "error": error.strerror or str(error)}
+                    return _failure(error)
             case "close":
                 await self._relays.close(wire.unpack_place(said[0]))
             case "keep":
@@ -141,6 +196,10 @@ class ProxyServer:
             case _:
                 raise ValueError(f"unknown question {question!r}")
         return {}
+
+
+def _failure(error: OSError) -> dict[str, Any]:
+    return {"errno": error.errno or 0, "error": error.strerror or str(error)}
 
 
 def _is_there(inode: int) -> bool:

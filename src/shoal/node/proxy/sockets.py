@@ -1,7 +1,7 @@
 """Where the sockets of the proxy are: on this machine, or in the network namespace of a cluster's sandboxes.
 
 The helper of the sandboxes opens sockets in there, and sends them. They stay there, whoever uses them, so one process
-can listen on one side and connect on the other. A few are kept ready, because the helper takes a process for each request.
+can listen on one side and connect on the other. A few are kept ready: the helper takes a process for each request.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import marshal
 import os
 import socket
+from collections.abc import Iterable
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, Protocol
@@ -67,7 +68,7 @@ class InsideSockets:
             words, _ = await asyncio.to_thread(self._ask, {"do": "network"})
             return words
 
-    async def add_local(self, ranges: list[str]) -> None:
+    async def add_local(self, ranges: Iterable[str]) -> None:
         async with self._asking:
             (kernel,) = await asyncio.to_thread(
                 self._opened, socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE, 1

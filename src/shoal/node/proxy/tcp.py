@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import cast
 
 from shoal.base.tasks import OwnedTasks
+from shoal.node.proxy.gate import Gate
 from shoal.node.proxy.model import Admission, ProxyBackend, ProxyListener
 from shoal.node.proxy.plan import BackendChoice
 from shoal.node.proxy.sockets import MachineSockets, Sockets
@@ -123,7 +124,9 @@ class TcpRelay:
         budget: ConnectionBudget | None = None,
         admission: Admission | None = None,
         sockets: Sockets | None = None,
+        gate: Gate | None = None,
     ) -> None:
+        self._gate = gate or Gate()
         self._sockets = sockets or MachineSockets()
         self._choice = BackendChoice(listener)
         self._admission = admission or Admission()
@@ -189,7 +192,9 @@ class TcpRelay:
         peer = side.transport.get_extra_info("peername")
         client = peer[0] if peer else ""
         loop = asyncio.get_running_loop()
-        for backend in self._choice.order(client, loop.time())[:_TRIES]:
+        place = self._choice.listener.place
+        offered = self._choice.order(client, loop.time())
+        for backend in [each for each in offered if self._gate.allows(client, place, each)][:_TRIES]:
             try:
                 async with asyncio.timeout(_CONNECT_S):
                     upstream = await self._connected(backend)

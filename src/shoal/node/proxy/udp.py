@@ -8,6 +8,7 @@ from collections import OrderedDict
 from typing import Any, cast
 
 from shoal.base.tasks import OwnedTasks
+from shoal.node.proxy.gate import Gate
 from shoal.node.proxy.model import Admission, ProxyBackend, ProxyListener
 from shoal.node.proxy.plan import BackendChoice
 from shoal.node.proxy.sockets import MachineSockets, Sockets
@@ -48,8 +49,13 @@ class UdpRelay(asyncio.DatagramProtocol):
     """Listens on one address and relays its datagrams to the backends."""
 
     def __init__(
-        self, listener: ProxyListener, admission: Admission | None = None, sockets: Sockets | None = None
+        self,
+        listener: ProxyListener,
+        admission: Admission | None = None,
+        sockets: Sockets | None = None,
+        gate: Gate | None = None,
     ) -> None:
+        self._gate = gate or Gate()
         self._sockets = sockets or MachineSockets()
         self._choice = BackendChoice(listener)
         self._admission = admission or Admission()
@@ -96,10 +102,17 @@ class UdpRelay(asyncio.DatagramProtocol):
             if not self._admission.admits(addr[0], self._choice.listener.place):
                 return
             self._expire(now)
-            backend = self._choice.order(addr[0], now)[0]
+            place = self._choice.listener.place
+            offered = [each for each in self._choice.order(addr[0], now) if self._gate.allows(addr[0], place, each)]
+            if not offered:
+                return
+            backend = offered[0]
             self._choice.remember(addr[0], backend, now)
             upstream = self._clients[addr] = _Upstream(self, addr, backend)
             self._connecting.start(self._connect(upstream), name=f"proxy/{self._choice.listener.place}")
+        elif not self._gate.allows(addr[0], self._choice.listener.place, upstream.backend):
+            self.forget(addr)
+            return
         upstream.used_at = now
         self._clients.move_to_end(addr)
         if upstream.transport is not None:

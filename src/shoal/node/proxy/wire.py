@@ -2,7 +2,10 @@
 
     ["hello"]                 ──▶ {"version": 2}
     ["share", cidr, [client, …]] ──▶ {}       makes it local until the process ends; accepts only these clients there
-    ["inside", folder, [range, …]] ──▶ {}     listens in the network of sandboxes, by their helper in the folder
+    ["inside", network]       ──▶ {}          listens in the network of sandboxes, and answers DNS there
+    ["name", [namespace, name], names] ──▶ {} a Service has these names; null: it is gone
+    ["keep_names", [[namespace, name], …]] ──▶ {}   forgets all others
+    ["rules", rules]          ──▶ {}, or {"errno": 2, "error": "…"} if the kernel does not enforce them
     ["open", listener]        ──▶ {"port": 80}, or {"errno": 98, "error": "…"}; one that is open gets its backends
     ["close", place]          ──▶ {}
     ["keep", [place, …]]      ──▶ {}          closes all others
@@ -14,9 +17,10 @@ Answers come in the order of the questions.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
-from shoal.node.proxy.model import ListenAddress, ProxyBackend, ProxyListener
+from shoal.node.proxy.model import InsideNetwork, ListenAddress, ProxyBackend, ProxyListener
 
 VERSION = 3  # a running proxy of another version is replaced
 SOCKET = "proxy.sock"
@@ -45,3 +49,12 @@ def unpack(packed: list[Any]) -> ProxyListener:
         affinity_s=affinity_s,
         node_port=node_port,
     )
+
+
+def pack_inside(network: InsideNetwork) -> dict[str, Any]:
+    return asdict(network)
+
+
+def unpack_inside(packed: dict[str, Any]) -> InsideNetwork:
+    lists = {name: tuple(packed[name]) for name in ("local", "reverse")}
+    return InsideNetwork(**{**packed, **lists})

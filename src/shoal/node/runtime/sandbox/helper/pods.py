@@ -49,6 +49,7 @@ def make_cluster_network(user: int) -> int:
         links.set_up(loopback, "lo")
         links.add_address(loopback, GATEWAY)
         files.write("/proc/sys/net/ipv4/ip_forward", "1")
+        files.write("/proc/sys/net/ipv4/conf/all/rp_filter", "1")
         return [system.open_namespace("self", "net")]
 
     pid, source = start(work)
@@ -96,6 +97,7 @@ def _connect(cluster: int, wanted: dict[str, Any]) -> None:
     there.set_up(number, outer)
     there.add_route(number, address)
     files.write(f"/proc/sys/net/ipv4/conf/{outer}/proxy_arp", "1")
+    files.write(f"/proc/sys/net/ipv4/conf/{outer}/rp_filter", "1")  # no packet with the address of another pod
     system.join(own)
 
 
