@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from shoal.kube.objects import Obj
 from shoal.node.proxy.model import ListenAddress, ProxyBackend, ProxyListener
-from shoal.node.proxy.plan import BackendChoice, backends_of, listeners_of, moved_ports
+from shoal.node.proxy.plan import (
+    BackendChoice,
+    backends_of,
+    balancer_of,
+    free_balancer,
+    listeners_of,
+    moved_ports,
+    wants_balancer,
+)
 
 
 def service(**spec: Any) -> Obj:
@@ -117,3 +125,20 @@ def test_a_client_keeps_its_pod_until_the_affinity_expires_or_the_pod_is_removed
     asked.remember("a", rest[0], 20.0)
     others = {asked.order("a", 40.0)[0] for _ in range(2)}
     assert others == set(rest)
+
+
+def test_a_balancer_gets_the_first_free_address_and_keeps_one_of_the_range() -> None:
+    one = {**service(type="LoadBalancer"), "status": {"loadBalancer": {"ingress": [{"ip": "127.9.128.2"}]}}}
+    assert balancer_of(one, "127.9.128.0/17") == "127.9.128.2"
+    assert balancer_of(one, "127.8.128.0/17") == ""
+    assert balancer_of({**one, "status": {"loadBalancer": {"ingress": [{"hostname": "x"}]}}}, "127.9.128.0/17") == ""
+    assert free_balancer("127.9.128.0/30", {"127.9.128.1"}) == "127.9.128.2"
+    assert free_balancer("127.9.128.0/30", {"127.9.128.1", "127.9.128.2"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "wanted"),
+    [({"type": "LoadBalancer"}, True), ({"type": "LoadBalancer", "loadBalancerClass": "x"}, False), ({}, False)],
+)
+def test_services_of_another_class_get_no_address(spec: Obj, wanted: bool) -> None:
+    assert wants_balancer(service(**spec)) is wanted

@@ -358,3 +358,38 @@ async def test_a_client_with_affinity_keeps_its_pod(tmp_path: Path) -> None:
         pods = [await at.pods.start(n) for n in (1, 2, 3)]
         await at.behind(*({"addresses": [pod]} for pod in pods))
         assert len({await greeting(address_of(service), 18080) for _ in range(6)}) == 1
+
+
+async def test_a_service_of_type_load_balancer_has_an_address_of_its_own_and_keeps_it(tmp_path: Path) -> None:
+    async with a_proxy(tmp_path, balancers="127.77.128.0/29") as here:
+        await here.pods.start(1)
+
+        async def address(name: str) -> str:
+            await here.reconcile(name)
+            found = (await here.refresh(name))["status"]["loadBalancer"]
+            return str((found.get("ingress") or [{}])[0].get("ip", ""))
+
+        for name in ("web", "other"):
+            await here.service(name, type="LoadBalancer")
+            await here.behind({"addresses": [f"127.{here.network.number}.1.1"]}, name=name)
+        first, second = await address("web"), await address("other")
+        assert {first, second} == {"127.77.128.1", "127.77.128.2"}
+        assert (await greeting(first, 18080)) == (await greeting(second, 18080)) != b""
+        clock = RealClock()
+        relays = LocalRelays(clock=clock, connections=10, drain_s=0)
+        config = ProxyConfig(balancers="127.77.128.0/29")
+        client = Client(cast(Transport, here.server.transport), clock=clock)
+        later = ServiceProxy(client, here.services, here.slices, here.events, relays, config)
+        await here.proxy.close()
+        await later.begin()  # the next process of the cluster
+        here.proxy = later
+        assert [await address("other"), await address("web")] == [second, first]
+        assert (await greeting(second, 18080)) != b""
+        path = "/api/v1/namespaces/default/services/web"
+        await here.server.patch(path, {"spec": {"type": "ClusterIP"}})
+        await here.refresh()
+        assert await address("web") == ""
+        with pytest.raises(OSError):
+            await greeting(first, 18080)
+        await here.service("third", type="LoadBalancer")
+        assert await address("third") == first
