@@ -174,7 +174,8 @@ def _proxy(deps: ComponentDeps, shared: NodeDeps, addresses: Sequence[str]) -> C
 def _relays(deps: ComponentDeps, shared: NodeDeps) -> ProxyProcess:
     return ProxyProcess(
         shared.proxy_folder, clock=deps.clock, metrics=ProxyMetrics(deps.metrics), shared=shared.shared,
-        forks=ForkClient.of(os.environ), inside=shared.inside, ready=partial(start_helper, shared.folder, clock=deps.clock),
+        forks=ForkClient.of(os.environ), inside=shared.inside,
+        ready=partial(start_helper, shared.folder, clock=deps.clock),
     )  # fmt: skip
 
 
