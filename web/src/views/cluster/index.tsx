@@ -56,7 +56,7 @@ export default function Cluster(props: ViewProps) {
                   <div class="inside">
                     <Pairs of={[
                       ["Region", row().region], ["Kubernetes", row().version], ["Takes new apps", row().schedulable ? "yes" : "no"],
-                      ["Nodes", row().nodes === undefined ? undefined : `${row().nodesReady} of ${row().nodes} ready`], ["Pods", row().pods === undefined ? undefined : `${row().podsReady} of ${row().pods} ready`],
+                      ["Nodes", row().nodes === undefined ? undefined : `${row().nodesReady} of ${row().nodes} ready`], ["Pods", row().pods === undefined || row().podsReady === undefined ? row().pods?.toString() : `${row().podsReady} of ${row().pods} ready`],
                       ["CPU", row().cpu ? `${cores(row().cpuUsed)} of ${cores(row().cpu)} cores asked for` : undefined], ["Memory", row().memory ? `${memory(row().memoryUsed)} of ${memory(row().memory)} asked for` : undefined],
                       ["Navigator", row().freshness && <span class="row"><State of={row().freshness} /> {row().freshnessReason} <span class="soft">heard <Ago at={row().heardAt} /></span></span>],
                     ]} />

@@ -23,7 +23,7 @@ const COLUMNS: readonly Column<ClusterRow>[] = [
   { key: "freshness", title: "Navigator", wide: true, sort: (of) => urgency(of.freshness), cell: (of) => <State of={of.freshness} title={of.freshnessReason} /> },
   { key: "version", title: "Version", wide: true, sort: (of) => of.version, cell: (of) => of.version ?? "–" },
   { key: "nodes", title: "Nodes", align: "end", wide: true, sort: (of) => of.nodes, cell: (of) => (of.nodes === undefined ? "–" : `${of.nodesReady}/${of.nodes}`) },
-  { key: "pods", title: "Pods", align: "end", sort: (of) => of.pods, cell: (of) => (of.pods === undefined ? "–" : `${of.podsReady}/${of.pods}`) },
+  { key: "pods", title: "Pods", align: "end", sort: (of) => of.pods, cell: (of) => (of.pods === undefined ? "–" : of.podsReady === undefined ? of.pods : `${of.podsReady}/${of.pods}`) },
   { key: "cpu", title: "CPU asked for", align: "end", wide: true, sort: (of) => (of.cpu ? (of.cpuUsed ?? 0) / of.cpu : undefined), cell: (of) => (of.cpu ? `${cores(of.cpuUsed)} of ${cores(of.cpu)}` : "–") },
   { key: "memory", title: "Memory asked for", align: "end", wide: true, sort: (of) => (of.memory ? (of.memoryUsed ?? 0) / of.memory : undefined), cell: (of) => (of.memory ? `${memory(of.memoryUsed)} of ${memory(of.memory)}` : "–") },
   { key: "heard", title: "Heard", align: "end", wide: true, sort: (of) => of.heardAt, cell: (of) => <Ago at={of.heardAt} /> },

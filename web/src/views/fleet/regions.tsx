@@ -118,8 +118,8 @@ function Card(props: { cluster: ClusterRow; agents: readonly AgentRow[] }) {
         </div>
         <div>
           <dt>Pods</dt>
-          <dd class={(props.cluster.podsReady ?? 0) < (props.cluster.pods ?? 0) ? "warn" : ""}>
-            {props.cluster.pods === undefined ? "–" : `${props.cluster.podsReady ?? 0}/${props.cluster.pods}`}
+          <dd class={(props.cluster.podsReady ?? Infinity) < (props.cluster.pods ?? 0) ? "warn" : ""}>
+            {props.cluster.pods === undefined ? "–" : props.cluster.podsReady === undefined ? props.cluster.pods : `${props.cluster.podsReady}/${props.cluster.pods}`}
           </dd>
         </div>
       </dl>
