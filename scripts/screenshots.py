@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 WIDTH, HEIGHT = 1280, 800
 MOST_BYTES = 150_000
-_LINK = re.compile(r"(http://127\.0\.0\.1:\d+)/ui/#code=(\S+)")
+_LINK = re.compile(r"(\S+)/ui/#code=(\S+)")
 _BROWSER = "--no-sandbox --disable-gpu --hide-scrollbars --force-color-profile=srgb".split()
 _TRAFFIC = 40  # requests a second, before it is judged
 VIEWS = {

@@ -16,6 +16,7 @@ from shoal.control.domain import status as views
 from shoal.control.domain.access import authorize
 from shoal.control.domain.gateway_rollouts.shown import gateway_rollout_lines, gateway_rollouts_of
 from shoal.control.domain.gateway_status import explained, gateway_status
+from shoal.control.domain.instances import shown_instance
 from shoal.control.domain.model import Actor, ListPage, ListScope, ObjectRef
 from shoal.control.domain.objects import (
     IN_ENVIRONMENT,
@@ -32,12 +33,10 @@ from shoal.control.domain.objects import (
 )
 from shoal.control.domain.placement.facts import Infrastructure, read_infrastructure
 from shoal.control.domain.rollouts.records import active_rollouts, find_rollout
-from shoal.control.domain.silence import LOST, silence_of
 from shoal.control.domain.specs import kind_named
 from shoal.control.domain.timeline import in_order, read_steps
 from shoal.errors import BadRequest
 from shoal.kube import labels as selectors
-from shoal.sync.keys import Place
 
 T = TypeVar("T")
 
@@ -182,7 +181,7 @@ class Queries:
                 .where(tables.Deployment.app_id == row.id)
                 .order_by(tables.Deployment.revision.desc(), tables.Instance.region_id, tables.Instance.name)
             )
-            return [_instance(each.Instance, each.number, each.namespace, infrastructure, now) for each in found]
+            return [shown_instance(each.Instance, each.number, each.namespace, infrastructure, now) for each in found]
 
     async def events(
         self, who: Actor, ref: ObjectRef | None = None, *, after: int = 0, limit: int = 100
@@ -542,36 +541,6 @@ def _revision(deployment: tables.Deployment, app: tables.App, *, is_used: bool) 
         "template": deployment.template,
         "createdAt": time_text(deployment.created_at),
         "readyAt": time_text(deployment.ready_at),
-    }
-
-
-def _instance(
-    row: tables.Instance, revision: int, namespace: str, infrastructure: Infrastructure, now: int
-) -> dict[str, Any]:
-    agent = infrastructure.agents.get(Place(row.cluster_id, row.shard))
-    silence = silence_of(agent, now)
-    lost = silence is not None and silence.reason == LOST
-    return {
-        "name": row.name,
-        "namespace": namespace,
-        "revision": revision,
-        "deployment": row.deployment_id,
-        "region": infrastructure.region_name(row.region_id),
-        "cluster": infrastructure.cluster_name(row.cluster_id),
-        "shard": row.shard,
-        "address": row.address,
-        "node": row.node,
-        "zone": row.zone,
-        "status": "unknown" if lost else row.status,
-        "ready": row.ready and not lost,
-        "restarts": row.restarts,
-        "reason": silence.reason if silence is not None else row.reason,
-        "message": row.message,
-        "exitCode": row.exit_code,
-        "cpuMillicores": row.cpu_millicores,
-        "memoryMib": row.memory_mib,
-        "startedAt": time_text(row.started_at),
-        "age": views.age_s(row.reported_at, now),
     }
 
 

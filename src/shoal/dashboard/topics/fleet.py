@@ -68,8 +68,8 @@ class FleetTopics:
     async def _fleet(self, audience: Audience) -> AsyncGenerator[Look, None]:
         seen: dict[str, Row] = {}
         changed = asyncio.Event()
-        look = partial(self._look_at_fleet, audience, seen)
-        looks = looked(self._deps.ticks, self._deps.clock, look, changed, has_pace=True)
+        read = partial(self._look_at_fleet, audience, seen)
+        looks = looked(self._deps.ticks, self._deps.clock, read, changed, has_pace=True)
         follow = self._follow_navigator(audience, seen, changed)
         async with beside(follow, name="page/fleet-navigator"), aclosing(looks):
             async for look in looks:
