@@ -319,6 +319,13 @@ COMMANDS = (
         extra="cluster",
     ),
     Command(
+        name="image",
+        group=_STATE,
+        summary="load, list and remove the images of a cluster with sandboxes",
+        target="shoal.app.commands.image:app",
+        extra="cluster",
+    ),
+    Command(
         name="backup",
         group=_STATE,
         summary="back up and restore clusters, the control plane and the navigator",

@@ -11,7 +11,7 @@ from pathlib import Path
 from shoal.app.components import ComponentDeps
 from shoal.app.config import ClusterConfig
 from shoal.app.home import shoal_home
-from shoal.app.sandboxes import helper_folder, sandbox_runtime
+from shoal.app.sandboxes import helper_folder, real_images, sandbox_runtime
 from shoal.base.clock import Clock
 from shoal.node.forks.client import ForkClient
 from shoal.node.runtime.docker.config import DockerConfig
@@ -69,7 +69,8 @@ def _sandboxes(config: ClusterConfig) -> LocalRuntimes:
     def make(deps: ComponentDeps, name: str, address: str) -> Runtime:
         own = _process_config(config, deps, name)
         sandbox = SandboxConfig(helper=helper)
-        return sandbox_runtime(own, sandbox, table, node=name, address=address, clock=deps.clock, ids=deps.ids)
+        roots = real_images(config.dir, table, clock=deps.clock)
+        return sandbox_runtime(own, sandbox, roots, node=name, address=address, clock=deps.clock, ids=deps.ids)
 
     async def end(clock: Clock) -> None:
         await end_helper(helper, clock=clock)

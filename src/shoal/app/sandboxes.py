@@ -15,18 +15,24 @@ from shoal.base.ids import Ids
 from shoal.node.policy.model import Rules
 from shoal.node.policy.packets import apply
 from shoal.node.proxy.sockets import InsideSockets
+from shoal.node.runtime.images.adding import ImageAdder, this_platform
+from shoal.node.runtime.images.config import load_image_config
+from shoal.node.runtime.images.source import StoreImages
+from shoal.node.runtime.images.store import ImageStore
 from shoal.node.runtime.model import ContainerSpec, CreateFailure, RuntimeFailure, SandboxSpec, StartFailure
 from shoal.node.runtime.process.addresses import PodAddresses
 from shoal.node.runtime.process.config import ProcessConfig
 from shoal.node.runtime.process.images import ImageTable, load_table
+from shoal.node.runtime.process.records import load_container
 from shoal.node.runtime.process.runtime import ProcessRuntime, ProcessRuntimeDeps
+from shoal.node.runtime.process.table_images import TableImages
 from shoal.node.runtime.sandbox.client import HelperClient, HelperLink, end_helper, remove_as_helper
 from shoal.node.runtime.sandbox.config import SandboxConfig
 from shoal.node.runtime.sandbox.groups import find_groups
 from shoal.node.runtime.sandbox.ids import choose
 from shoal.node.runtime.sandbox.isolation import SandboxDeps, SandboxIsolation
 from shoal.node.runtime.sandbox.network import SandboxNetwork
-from shoal.node.runtime.sandbox.roots import MachineRoots
+from shoal.node.runtime.sandbox.roots import MachineRoots, RootSource
 
 _FIX = (
     "allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone=1, on Ubuntu "
@@ -40,11 +46,32 @@ def helper_folder(cluster: Path) -> Path:
     return (cluster / "sandbox").absolute()
 
 
+def image_store(cluster: Path, *, clock: Clock) -> ImageStore:
+    """The images of a cluster, which all its nodes share."""
+
+    def used() -> set[str]:
+        folders = cluster.glob("nodes/*/containers/*")
+        return {found.container.image_id for each in folders if (found := load_container(each)) is not None}
+
+    return ImageStore(
+        load_image_config(cluster), ids=lambda: choose(helper_folder(cluster), "auto"), clock=clock, in_use=used
+    )
+
+
+def image_adder(store: ImageStore, *, clock: Clock) -> ImageAdder:
+    return ImageAdder(store, clock, this_platform())
+
+
+def real_images(cluster: Path, table: ImageTable, *, clock: Clock) -> StoreImages:
+    """The images of a node of a cluster."""
+    store = image_store(cluster, clock=clock)
+    return StoreImages(TableImages(table), store, image_adder(store, clock=clock), clock=clock)
+
+
 def sandbox_runtime(
-    process: ProcessConfig, config: SandboxConfig, table: ImageTable, *, node: str, address: str, clock: Clock, ids: Ids
+    process: ProcessConfig, config: SandboxConfig, roots: RootSource, *, node: str, address: str, clock: Clock, ids: Ids
 ) -> ProcessRuntime:
     """The runtime of one node."""
-    roots = MachineRoots(table)
     isolation = SandboxIsolation(process, config, SandboxDeps(clock=clock, environ=dict(os.environ), roots=roots))
     deps = ProcessRuntimeDeps(clock=clock, new_id=ids.new_uid, host_address=address)
     return ProcessRuntime(process, roots, PodAddresses(SandboxNetwork(config.helper), node), isolation, deps)
@@ -95,7 +122,7 @@ async def try_sandboxes(clock: Clock) -> SandboxAnswer:
         process = ProcessConfig(root=Path(folder) / "node")
         config = SandboxConfig(helper=helper_folder(Path(folder)))
         runtime = sandbox_runtime(
-            process, config, load_table(), node="trial", address="127.0.0.1", clock=clock, ids=Ids()
+            process, config, MachineRoots(load_table()), node="trial", address="127.0.0.1", clock=clock, ids=Ids()
         )
         try:
             async with asyncio.timeout(_TRIAL_S):

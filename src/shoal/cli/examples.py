@@ -265,6 +265,13 @@ _PROCESSES: Mapping[str, Examples] = {
     "store copy": (("move a cluster to PostgreSQL", "shoal store copy ~/.shoal postgresql://shoal@db/cluster"),),
     "store thaw": (("let a store accept writes again", "shoal store thaw ~/.shoal"),),
     "store rotate-key": (("a new key for events", "shoal store rotate-key postgresql://shoal@db/cluster"),),
+    "image": (("an image that was built here", "shoal image load web.tar"),),
+    "image load": (
+        ("an archive of `docker save`", "shoal image load web.tar --dir ~/.shoal/clusters/eu-1"),
+        ("an OCI layout, under a name", "shoal image load ./layout --name shop/web:1"),
+    ),
+    "image list": (("the images of a cluster", "shoal image list"),),
+    "image prune": (("everything that no container uses", "shoal image prune --all"),),
     "backup": (("a backup of everything", "shoal backup create fleet.backup"),),
     "backup create": (("of the control plane alone", "shoal backup create control.backup --only control"),),
     "backup verify": (("whether a backup is complete", "shoal backup verify fleet.backup"),),

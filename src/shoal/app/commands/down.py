@@ -47,10 +47,11 @@ async def delete_state(state: Path, *, clock: Clock) -> None:
     if not any(lock.exists() for lock in locks_of(state)):
         raise ShoalError(f"{state} is not a state directory of Shoal: nothing was deleted")
     for cluster in clusters_of(state):
-        if (cluster / "nodes").is_dir():
-            from shoal.app.sandboxes import remove_files
+        for folder in (cluster / "nodes", cluster / "images"):
+            if folder.is_dir():
+                from shoal.app.sandboxes import remove_files
 
-            await remove_files(cluster, cluster / "nodes", clock=clock)
+                await remove_files(cluster, folder, clock=clock)
     shutil.rmtree(state)
 
 

@@ -76,6 +76,8 @@ class Image:
     env: tuple[tuple[str, str], ...] = ()
     working_dir: str = ""
     user: str = ""  # as the image has it: name or number, with or without a group
+    stop_signal: str = ""  # of its containers, unless the pod has one
+    volumes: tuple[str, ...] = ()  # folders that stay writable in a container with a read-only root
     port: int = 0  # the process runtime's $PORT for pods that declare none; 0: the setting default_port
 
 

@@ -14,6 +14,7 @@ from shoal.node.runtime.docker import pause
 from shoal.node.runtime.docker.engine import Engine, EngineError
 from shoal.node.runtime.docker.frames import BadFrame, JsonLines
 from shoal.node.runtime.docker.views import image_of
+from shoal.node.runtime.images.references import full_reference, matching
 from shoal.node.runtime.model import (
     Image,
     ImageFailure,
@@ -26,8 +27,6 @@ from shoal.node.runtime.process.images import ImageReference, parse_reference
 
 Progress = Callable[[PullProgress], None]
 
-_HUB = "docker.io"
-_HUB_NAMES = frozenset({_HUB, "index.docker.io", "registry-1.docker.io"})
 # Parts of engines' messages for an unreachable registry, as opposed to a refusal by the registry.
 _UNREACHABLE = (
     "connection refused", "no such host", "i/o timeout", "tls handshake timeout", "network is unreachable",
@@ -39,28 +38,6 @@ def pull_fault(message: str) -> ImageFault:
     """The fault that the engine's message means."""
     low = message.lower()
     return ImageFault.REGISTRY if any(words in low for words in _UNREACHABLE) else ImageFault.PULL
-
-
-def matching(
-    reference: ImageReference, credentials: tuple[RegistryCredentials, ...]
-) -> tuple[RegistryCredentials, ...]:
-    """The credentials for the registry of an image, most specific first."""
-    registry = _registry(reference.host)
-    found = []
-    for each in credentials:
-        server = each.server.removeprefix("https://").removeprefix("http://")
-        host, _, path = server.partition("/")
-        path = "" if path.rstrip("/") in ("v1", "v2") else path.strip("/")
-        if _registry(host) == registry and (
-            reference.path == path or f"{reference.path}/".startswith(f"{path}/" if path else "")
-        ):
-            found.append((len(path), each))
-    found.sort(key=lambda pair: -pair[0])
-    return tuple(each for _, each in found)
-
-
-def _registry(host: str) -> str:
-    return _HUB if not host or host in _HUB_NAMES else host
 
 
 def auth_header(credentials: RegistryCredentials) -> str:
@@ -146,7 +123,7 @@ class EngineImages:
         failure: ImageFailure | None = None
         for header in headers or [{}]:
             try:
-                await self._fetch(reference, parsed, header, watchers)
+                await self._fetch(reference, header, watchers)
                 failure = None
                 break
             except ImageFailure as error:
@@ -158,12 +135,9 @@ class EngineImages:
             raise ImageFailure(ImageFault.PULL, f"{reference} was pulled, but the engine does not list it")
         return found
 
-    async def _fetch(
-        self, reference: str, parsed: ImageReference, headers: dict[str, str], watchers: list[Progress]
-    ) -> None:
-        host = _registry(parsed.host)
-        path = parsed.path if "/" in parsed.path or host != _HUB else f"library/{parsed.path}"
-        query = {"fromImage": f"{host}/{path}", "tag": parsed.digest or parsed.tag}
+    async def _fetch(self, reference: str, headers: dict[str, str], watchers: list[Progress]) -> None:
+        full = full_reference(reference)
+        query = {"fromImage": f"{full.host}/{full.path}", "tag": full.digest or full.tag}
         lines, layers = JsonLines(), Layers(reference)
 
         def seen(line: dict[str, Any]) -> None:

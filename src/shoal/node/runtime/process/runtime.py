@@ -277,7 +277,9 @@ class ProcessRuntime:
         )  # fmt: skip
         folder = self._config.containers / made.id
         entry = _Entry(
-            records.KeptContainer(container=made, stop_signal=spec.stop_signal, tty=spec.tty, stdin=spec.stdin),
+            records.KeptContainer(
+                container=made, stop_signal=spec.stop_signal or spec.image.stop_signal, tty=spec.tty, stdin=spec.stdin
+            ),
             folder, made,
         )  # fmt: skip
         try:
@@ -518,7 +520,9 @@ def _kill_all(pids: list[int]) -> None:
 
 
 def _number(name: str) -> int:
-    """The number of a signal by its name, with or without ``SIG``; SIGTERM for an empty or unknown name."""
+    """The number of a signal by its name, with or without ``SIG``, or the number; SIGTERM for an empty one."""
+    if name.isdigit() and 0 < int(name) < signals.NSIG:
+        return int(name)
     full = name.upper() if name.upper().startswith("SIG") else f"SIG{name.upper()}"
     found = getattr(signals, full, signals.SIGTERM)
     return int(found) if isinstance(found, signals.Signals) else int(signals.SIGTERM)

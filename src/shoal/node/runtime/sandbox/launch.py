@@ -67,13 +67,14 @@ def prepare(
         "argv": list(argv),
         "env": _environment(spec, pod, container_id, place),
         "cwd": spec.working_dir or spec.image.working_dir or "/",
-        "make_cwd": bool(spec.working_dir or spec.image.working_dir) and not spec.security.read_only_root,
+        "make_cwd": bool(spec.working_dir or spec.image.working_dir),
         "tty": spec.tty, "stdin": spec.stdin, "stdin_once": spec.stdin_once,
         "outside": place.ids.root, "kinds": kinds_of(pod),
         "pid_of": _MACHINE_PROCESSES if pod.spec.host_pid else target,
         "layers": [str(path) for path in files.layers], "writable": str(writable),
         "system": bound, "programs": _programs(files, spec, place), "links": list(files.links),
         "etc": etc, "etc_writable": str(folder / "etc"), "files": _files(pod, files),
+        "overlay": place.sandbox.overlay == "auto", "image_volumes": _image_volumes(spec) if files.layers else [],
         "covered": covered, "sources": own, "foreign": foreign,
         "mounts": [(each.host_path, each.container_path, each.read_only, each.within) for each in mounts],
         "memory": memory,
@@ -184,6 +185,12 @@ def _sources(config: ProcessConfig, pod: Pod) -> list[str]:
 
 def _is_in(path: str, folders: list[str]) -> bool:
     return any(is_inside(os.path.realpath(path), folder) for folder in folders)
+
+
+def _image_volumes(spec: ContainerSpec) -> list[str]:
+    """The volumes of the image where the pod mounts nothing."""
+    mounted = {os.path.normpath(each.container_path) for each in spec.mounts}
+    return [path for each in spec.image.volumes if (path := os.path.normpath(each)) not in mounted]
 
 
 def _make_owned(folder: Path, ids: IdMap, mode: int) -> None:

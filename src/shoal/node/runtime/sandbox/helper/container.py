@@ -139,7 +139,7 @@ def _begin(
 
 def _enter_folder(config: dict[str, Any]) -> None:
     try:
-        if config["make_cwd"]:
+        if config["make_cwd"] and not config["read_only_root"]:
             os.makedirs(config["cwd"], exist_ok=True)
         os.chdir(config["cwd"])
     except OSError as error:

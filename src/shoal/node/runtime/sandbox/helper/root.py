@@ -10,7 +10,7 @@ import os
 
 from shoal.node.runtime.process.shim import mounts, system
 
-from . import files
+from . import copies, files
 from .sources import Sources, Taken
 
 TYPE_CHECKING = False
@@ -26,6 +26,9 @@ _LINKS = (
     ("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx"),
 )  # fmt: skip
 _OPEN_FOLDERS = (("tmp", 0o1777), ("run", 0o755), ("var", 0o755), ("var/tmp", 0o1777), ("root", 0o755))
+_NO_OVERLAY = (1, 19, 22, 38, 95)  # EPERM, ENODEV, EINVAL, ENOSYS, EOPNOTSUPP
+_MOST_OPTION = 255  # bytes of one option of a new mount
+_MS_NODEV = 4
 _READ_ONLY_FILE_SYSTEM = (30, 13, 1)  # EROFS, EACCES, EPERM
 
 
@@ -37,7 +40,7 @@ def build(config: dict[str, Any], found: Sources) -> None:
     terminals = system.new_mount("devpts", {"newinstance": "", "ptmxmode": "0666", "mode": "0620"}, 2 | 8)
     queues = _queues() if "ipc" in config["kinds"] else -1
     etc = _layered_etc(found) if found.etc >= 0 else -1
-    top = _layered(found) if found.layers else found.writable
+    top = _layered(config, found) if found.layers else found.writable
     system.place_mount(top, "/new")
     system.pivot_root("/new")
     for name, mode in _OPEN_FOLDERS:
@@ -59,9 +62,13 @@ def build(config: dict[str, Any], found: Sources) -> None:
         _mask()
     for path, text in config["files"]:
         _write(path, text)
+    for path in config["image_volumes"]:
+        _keep_writable(path)
     for each in sorted(found.volumes, key=lambda each: each.target.count("/") if each.target != "/" else 0):
         _place(each)
     if config["read_only_root"]:
+        if config["make_cwd"]:
+            os.makedirs(config["cwd"], exist_ok=True)
         root = os.open("/", os.O_PATH | os.O_CLOEXEC)
         system.change_mount(root, system.ATTR_RDONLY, whole=False)
         os.close(root)
@@ -83,8 +90,8 @@ def _queues() -> int:
         return -1
 
 
-def _layered(found: Sources) -> int:
-    """The layers of an image under what the container writes."""
+def _layered(config: dict[str, Any], found: Sources) -> int:
+    """The layers of an image under what the container writes, or copied into it where there is no overlay."""
     below = []
     for number, layer in enumerate(found.layers):
         place = f"/stage/{number}"
@@ -93,7 +100,14 @@ def _layered(found: Sources) -> int:
         below.append(place)
     os.makedirs("/stage/writable", exist_ok=True)
     system.place_mount(found.writable, "/stage/writable")
-    return _overlay(":".join(below), "/stage/writable")
+    if config["overlay"]:
+        try:
+            return _overlay(":".join(below), "/stage/writable")
+        except OSError as error:
+            if error.errno not in _NO_OVERLAY:
+                raise
+    copies.copy_layers(below, "/stage/writable/upper")
+    return mounts.taken(os.open("/stage/writable/upper", os.O_PATH | os.O_CLOEXEC))
 
 
 def _layered_etc(found: Sources) -> int:
@@ -120,6 +134,11 @@ def _imitated_etc() -> int:
 def _overlay(below: str, writable: str) -> int:
     for name in ("upper", "work"):
         os.makedirs(f"{writable}/{name}", exist_ok=True)
+    if len(below) > _MOST_OPTION:  # more layers than one option of a new mount can name
+        os.makedirs("/stage/stacked", exist_ok=True)
+        text = f"lowerdir={below},upperdir={writable}/upper,workdir={writable}/work,userxattr"
+        system.mount("overlay", "/stage/stacked", "overlay", _MS_NODEV, text)
+        return mounts.taken(os.open("/stage/stacked", os.O_PATH | os.O_CLOEXEC))
     options = {"lowerdir": below, "upperdir": f"{writable}/upper", "workdir": f"{writable}/work", "userxattr": ""}
     return system.new_mount("overlay", options, system.ATTR_NODEV)
 
@@ -203,7 +222,18 @@ def _again(source: str, path: str, attributes: int) -> None:
     system.place_mount(number, path)
 
 
+def _keep_writable(path: str) -> None:
+    """A volume of the image is a mount of its own, so that a read-only root leaves it writable."""
+    place = os.path.realpath(path)
+    os.makedirs(place, exist_ok=True)
+    system.place_mount(mounts.taken(os.open(place, os.O_PATH | os.O_CLOEXEC)), place)
+
+
 def _write(path: str, text: str) -> None:
+    """Write a file of the pod; an image may have a link in its place."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if os.path.islink(path):
+        os.unlink(path)
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     os.write(number, text.encode())
     os.close(number)
