@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
+import sys
 from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
@@ -17,6 +19,7 @@ from shoal.base.clock import RealClock
 from shoal.base.files import holder_of
 from shoal.client import Client, builtin, connect, load
 from shoal.node.runtime.process.records import main_of
+from shoal.testing.images import BuiltImage, digest, entry, folder, layer_of, link, saved
 from shoal.testing.servers import ServerProcess, start_server_process
 from shoal.testing.waiting import eventually
 
@@ -28,7 +31,8 @@ POD: dict[str, Any] = {
         "containers": [
             {
                 "name": "web",
-                "image": "nginx",
+                "image": "shoal/echo",
+                "env": [{"name": "PORT", "value": "80"}],
                 "ports": [{"containerPort": 80}],
                 "readinessProbe": {"httpGet": {"path": "/healthz", "port": 80}, "periodSeconds": 1},
                 "livenessProbe": {"exec": {"command": ["test", "-e", "/memory"]}},
@@ -45,9 +49,9 @@ def start(folder: Path) -> ServerProcess:
     return start_server_process(folder, "--port", "0", "--runtime", "sandbox", components="")
 
 
-async def ready(client: Client) -> dict[str, Any]:
+async def ready(client: Client, name: str = "web") -> dict[str, Any]:
     async def look() -> dict[str, Any] | None:
-        pod = await client.of(builtin("pods")).get("web", "default")
+        pod = await client.of(builtin("pods")).get(name, "default")
         conditions = (pod.get("status") or {}).get("conditions") or ()
         return pod if any(each["type"] == "Ready" and each["status"] == "True" for each in conditions) else None
 
@@ -154,3 +158,39 @@ async def test_pods_of_a_cluster_with_sandboxes_work_outlive_it_and_leave_nothin
     await delete_state(tmp_path, clock=RealClock())
     assert not tmp_path.exists()
     os.makedirs(tmp_path)  # pytest removes it itself
+
+
+def pod_of(name: str, image: str) -> dict[str, Any]:
+    container = {"name": "main", "image": image, "imagePullPolicy": "IfNotPresent"}
+    return {"metadata": {"name": name}, "spec": {"containers": [container], "terminationGracePeriodSeconds": 1}}
+
+
+async def test_pods_run_from_real_images_and_a_bad_image_is_an_event(tmp_path: Path) -> None:
+    busybox = Path(shutil.which("busybox") or "/bin/busybox")
+    layer = layer_of(
+        folder("bin"), entry("bin/busybox", busybox.read_bytes(), mode=0o755), link("bin/sh", "busybox"),
+        entry("etc/release", b"test image\n"),
+    )  # fmt: skip
+    image = BuiltImage((layer,), {"Env": ["PATH=/bin"], "Cmd": ["busybox", "sleep", "600"]})
+    cluster = start(tmp_path)
+    load_image = [sys.executable, "-m", "shoal", "image", "load", "--dir", str(tmp_path)]
+    try:
+        async with connect(load(cluster.kubeconfig), clock=RealClock()) as client:
+            await eventually(lambda: client.of(builtin("serviceaccounts")).get("default", "default"), timeout_s=60)
+            pods, archive = client.of(builtin("pods")), saved(image, tmp_path / "image.tar", "shop/web:1")
+            subprocess.run([*load_image, str(archive)], check=True, timeout=60)
+            await pods.create(pod_of("real", "shop/web:1"), "default")
+            await pods.create(pod_of("missing", "127.0.0.1:1/shop/web:1"), "default")
+            pod = await ready(client, "real")
+            assert pod["status"]["containerStatuses"][0]["imageID"].endswith(digest(image.settings)[7:])
+            assert kubectl(cluster, "exec", "real", "--", "busybox", "cat", "/etc/release").startswith("test image\n")
+            assert "home" not in kubectl(cluster, "exec", "real", "--", "busybox", "ls", "/")
+
+            async def failed() -> bool:
+                return "connection refused" in kubectl(cluster, "get", "events")
+
+            await eventually(failed, timeout_s=30)
+            assert 'Failed to pull image "127.0.0.1:1/shop/web:1"' in kubectl(cluster, "get", "events")
+    finally:
+        cluster.kill()
+        await stop_all(tmp_path, clock=RealClock())

@@ -22,6 +22,7 @@ from shoal.cli.fleet.import_app import check_adoption
 from shoal.cli.importing import ImportPlace, app_of
 from shoal.scheduler.explain import PodExplanation
 from shoal.scheduler.model import TAINTED, NodeExplanation
+from shoal.testing.images import ARCHITECTURE, BuiltImage, digest, entry, layer_of, saved
 
 # By the name of the golden file. Each runs as it is, with -o wide and with -o json.
 READ = {
@@ -239,6 +240,26 @@ def test_version_prints_what_it_printed(
     monkeypatch.setattr("sqlite3.sqlite_version", "3.40.1")
     monkeypatch.setattr("shoal.app.commands.version.__version__", "0.1.0")
     compare(GOLDEN / "outputs" / "version.txt", transcript("version", capsys), pytestconfig)
+
+
+def test_images_are_loaded_listed_and_pruned_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pytestconfig: pytest.Config
+) -> None:
+    image = BuiltImage((layer_of(entry("f", b"x" * 3000)),), {}, ARCHITECTURE)
+    archive = saved(image, tmp_path / "image.tar", "shop/web:1", "web")
+    cluster = tmp_path / "cluster"
+    cluster.mkdir()
+    shown = ""
+    monkeypatch.setattr(RealClock, "wall_s", lambda self: 1_800_000_000.0)
+    for line in ("image load image.tar", "image list", "image prune --all", "image list", "image prune"):
+        words = [str(archive) if each == "image.tar" else each for each in line.split()]
+        if line == "image list":
+            shown += transcript(line, capsys, "--dir", str(cluster))
+        else:
+            code = main([*words, "--dir", str(cluster)])
+            shown += f"$ shoal {line}\n{capsys.readouterr().out}" + (f"[exit code {code}]\n" if code else "") + "\n"
+    shown = re.sub(digest(image.settings)[7:19], "0" * 12, re.sub("sha256:[0-9a-f]{64}", f"sha256:{'0' * 64}", shown))
+    compare(GOLDEN / "outputs" / "image.txt", shown, pytestconfig)
 
 
 def test_why_pod_prints_what_it_printed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import importlib
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from shoal.errors import ShoalError
 from shoal.node.runtime.images.limits import LayerLimits
@@ -65,11 +65,10 @@ def _plain(counted: _Counted, packed: BinaryIO) -> BinaryIO:
     start = packed.read(4)
     packed.seek(0)
     if start.startswith(_GZIP):
-        found: BinaryIO = gzip.GzipFile(fileobj=counted)  # type: ignore[assignment, arg-type]
-        return found
+        return cast(BinaryIO, gzip.GzipFile(fileobj=cast(BinaryIO, counted), mode="rb"))
     if start == _ZSTD:
         return _zstd(counted)
-    return counted  # type: ignore[return-value]
+    return cast(BinaryIO, counted)
 
 
 def load_zstd() -> Any:

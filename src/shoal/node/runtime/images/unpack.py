@@ -61,7 +61,7 @@ def unpack(packed: BinaryIO, folder: int, limits: LayerLimits, *, owners: int) -
             ) as archive:  # fmt: skip
                 for entry in archive:
                     unpacker.add(entry, archive)
-                    archive.members = []  # it would keep all
+                    archive.members = []  # type: ignore[attr-defined]  # it would keep all
         except tarfile.ReadError as error:
             if str(error) != "empty file":
                 raise Refused(f"the layer is not a valid tar archive: {error}") from error
