@@ -149,7 +149,7 @@ async def test_a_registry_that_stalls_is_given_up_with_its_name(tmp_path: Path) 
         await pulled(adder(tmp_path, stall_s=0.2), served)  # once is not the end
 
 
-@pytest.mark.parametrize("name", [PACKED[0], CONFIG])
+@pytest.mark.parametrize("name", [PACKED[0], CONFIG], ids=["layer", "configuration"])
 async def test_content_with_another_digest_is_refused_and_not_kept(tmp_path: Path, name: str) -> None:
     images = adder(tmp_path)
     with registry() as served:
