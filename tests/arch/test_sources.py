@@ -137,6 +137,7 @@ RENAMES = {
     "shoal.krane.cache": "puts a file that cannot be used aside",
     "shoal.node.runtime.process.shim.log": "puts a full log aside",
     "shoal.node.runtime.process.shim.main": "imports nothing of ours, to start fast; its folder is its own",
+    "shoal.node.runtime.images.store": "moves whole folders of unpacked layers, which are synced before",
     "shoal.store.copy_sqlite": "renames a database that SQLite has written",
 }
 

@@ -121,14 +121,14 @@ async def test_owners_of_files_are_the_users_of_the_image(on_images: OnImages) -
 @pytest.mark.usefixtures("many_users")
 async def test_user_environment_folder_and_volumes_of_the_image_count(on_images: OnImages) -> None:
     image = an_image(
-        User="web", Env=["PATH=/bin", "A=image", "B=image"], WorkingDir="/work/here", Volumes={"/data": {}},
+        User="web", Env=["PATH=/bin", "A=image", "B=image"], WorkingDir="/srv/here", Volumes={"/data": {}},
         Entrypoint=["sh", "-c"], Cmd=["id -u; id -g; id -G; pwd; echo $A $B $HOME; touch /data/x; cat /data/given"],
     )  # fmt: skip
     async with on_images(image) as node:
         pod = await node.pod()
         more = {"env": (("A", "pod"),), "security": Security(read_only_root=True)}
         ended = await node.exited(await node.run(pod, **more))
-        assert await node.output(ended) == "1000\n1001\n1001 50\n/work/here\npod image /home/web\n1"
+        assert await node.output(ended) == "1000\n1001\n1001 50\n/srv/here\npod image /home/web\n1"
         said = await node.sh(
             pod, "touch /x 2>/dev/null || pwd", working_dir="/tmp", security=Security(user=0, read_only_root=True)
         )
@@ -159,10 +159,10 @@ async def test_an_image_of_many_layers_can_be_stacked(on_images: OnImages) -> No
         assert await node.sh(await node.pod(), "ls /layer | wc -l; cat /last") == "40\n3"
 
 
-@pytest.mark.parametrize("name", ["proc", "dev", "sys", "tmp", "etc", "run", "work"])
+@pytest.mark.parametrize("name", ["proc", "dev", "sys", "tmp", "etc", "run", "srv"])
 async def test_attacks_by_links_where_the_runtime_puts_its_files_reach_nothing(on_images: OnImages, name: str) -> None:
-    upper = layer_of(link(name, "/data" if name != "work" else "/proc/1/root/data"))
-    image = an_image(WorkingDir="/work")
+    upper = layer_of(link(name, "/data" if name != "srv" else "/proc/1/root/data"))
+    image = an_image(WorkingDir="/srv")
     async with on_images(replace(image, layers=(image.layers[0], upper))) as node:
         try:
             assert "1" in await node.sh(await node.pod(), "cat /data/given; echo 1; echo x > /data/mark")
