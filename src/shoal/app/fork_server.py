@@ -73,6 +73,7 @@ def serve(connection: socket.socket) -> ForkRequest | None:
             answer: dict[str, object] = {"error": "a module has started a thread"}
         else:
             gc.freeze()
+            sys._clear_type_cache()  # it holds names: to replace one, a child would write to the page of the old one
             child = _forked()
             if child == 0:
                 connection.close()

@@ -97,6 +97,7 @@ class ForkServer:
             if len(os.listdir("/proc/self/task")) > 1:
                 raise RuntimeError("a module has started a thread")
             gc.freeze()
+            sys._clear_type_cache()  # it holds names: to replace one, a child would write to the page of the old one
             child = os.fork()
         except (ValueError, TypeError, RuntimeError, OSError) as error:
             answer: dict[str, object] = {"error": str(error)}
