@@ -103,7 +103,7 @@ class RestApi(Generic[P, C]):
         pages: Sequence[RestPage] = (),
     ) -> None:
         self.operations = tuple(operations)
-        self.pages = (*pages, *described_by(document(operations, about)))
+        self.pages = (*pages, *described_by(lambda: document(self.operations, about)))
         self._deps = deps
         self._log = get_logger(f"{deps.owner}.api")
         self._routes: Routes[_Bound | RestPage] = Routes()

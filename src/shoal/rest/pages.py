@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,16 @@ from shoal.rest.request import RestRequest
 HTML = "text/html; charset=utf-8"
 
 
-def described_by(document: dict[str, Any]) -> list[RestPage]:
-    """``/openapi.json`` with this document, and ``/docs`` that shows it in a browser."""
-    described = json_answer(document)
+def described_by(document: Callable[[], dict[str, Any]]) -> list[RestPage]:
+    """``/openapi.json`` with this document, and ``/docs`` that shows it in a browser. The document is made when it is
+    asked for first, in a thread: it takes long, and memory that most servers never need."""
     shown = file_answer(Path(__file__).with_name("docs.html"))
+    described: list[RestAnswer] = []
 
     async def openapi(request: RestRequest) -> RestAnswer:
-        return described
+        if not described:
+            described.append(await asyncio.to_thread(lambda: json_answer(document())))
+        return described[0]
 
     async def docs(request: RestRequest) -> RestAnswer:
         return shown
