@@ -48,7 +48,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
         # the processes of the navigator and of sharding
         "navigator sharding",
         # whole systems: a cluster, and `shoal up`; backups of what they keep; what a support bundle holds
-        "backup cluster support up",
+        "backup cluster support up up_steps",
         # the command line
         "commands",
     ),

@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from shoal import __version__
 from shoal.app.fork_server import MODULES
-from shoal.app.forking import PROGRAM, ChildProcess, ForkedProcess, ForkServer
+from shoal.app.forking import PROGRAM, CallFailed, ChildProcess, ForkedProcess, ForkServer
 from shoal.testing.waiting import eventually
 
 VERSION = (*PROGRAM, "version")
@@ -122,3 +124,26 @@ async def test_only_children_of_the_fork_server_become_ours_when_their_parent_en
 
 def test_every_kind_of_child_that_up_starts_has_its_modules_listed() -> None:
     assert set(MODULES) == {"control", "navigator", "cluster"}
+
+
+STEPS = "shoal.testing.fork_steps"
+
+
+async def test_a_function_is_called_in_a_process_of_its_own_that_ends_with_it(tmp_path: Path) -> None:
+    async with fork_server() as server:
+        await server.call(f"{STEPS}:write_pid", str(tmp_path / "pid"), ["a", "b"])
+    pid, _, rest = (tmp_path / "pid").read_text().partition(" ")
+    assert rest == "a b"
+    assert int(pid) != os.getpid()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+async def test_a_function_that_fails_is_an_error(tmp_path: Path) -> None:
+    async with fork_server() as server:
+        with pytest.raises(CallFailed, match="exit code 1"):
+            await server.call(f"{STEPS}:write_pid", str(tmp_path / "missing" / "pid"), [])
+
+
+async def test_without_a_fork_server_a_function_is_called_in_this_process(tmp_path: Path) -> None:
+    await ForkServer().call(f"{STEPS}:write_pid", str(tmp_path / "pid"), [])
+    assert (tmp_path / "pid").read_text().split() == [str(os.getpid())]

@@ -5,6 +5,8 @@ never runs an event loop and never starts a thread: what a fork would copy half-
 a socket pair, one datagram per child, and ends when the other end is closed.
 
     {"arguments": ["control", "start"], "environ": {}}  with standard input, output and error  ->  {"pid": 17}
+
+With a ``function``, ``package.module:name``, the child calls that with the arguments in place of the shoal command.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 _GROUPS = ("apps", "autoscaling", "cluster", "extension", "hpa", "networking", "policy", "storage")
 MODULES: Mapping[str, tuple[str, ...]] = {
@@ -52,8 +55,9 @@ _RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 class ForkRequest:
     """What a child runs."""
 
-    arguments: Sequence[str]  # of the shoal command
+    arguments: Sequence[Any]  # of the shoal command: texts
     environ: Mapping[str, str]  # in addition
+    function: str = ""
 
 
 def serve(connection: socket.socket) -> ForkRequest | None:
@@ -68,7 +72,7 @@ def serve(connection: socket.socket) -> ForkRequest | None:
         if not message:
             return None
         request = ForkRequest(**json.loads(message))
-        warm(MODULES.get(request.arguments[0], ()))
+        warm([request.function.partition(":")[0]] if request.function else MODULES.get(request.arguments[0], ()))
         if len(os.listdir("/proc/self/task")) > 1:
             answer: dict[str, object] = {"error": "a module has started a thread"}
         else:
@@ -125,7 +129,7 @@ def become(request: ForkRequest) -> None:
     for number in _RESET:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     os.environ.update(request.environ)
-    sys.argv = ["shoal", *request.arguments]
+    sys.argv = ["shoal", *([request.function] if request.function else request.arguments)]
     show_command(sys.argv)
     gc.enable()
 
@@ -140,6 +144,20 @@ def show_command(words: Sequence[str]) -> None:
     ctypes.memmove(begin, text, len(text))
 
 
+def _run(request: ForkRequest) -> int:
+    if not request.function:
+        from shoal.app.main import main as run
+
+        return run(request.arguments)
+    module, _, name = request.function.partition(":")
+    try:
+        getattr(import_module(module), name)(*request.arguments)
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
+
+
 def main() -> int:
     """Returns in the fork server. A child ends here; taking down its modules would write to all shared pages."""
     os.setsid()  # Ctrl-C is not for this process
@@ -147,9 +165,7 @@ def main() -> int:
     if request is None:
         return 0
     become(request)
-    from shoal.app.main import main as run
-
-    code = run(request.arguments)
+    code = _run(request)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -11,6 +11,7 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import Any, BinaryIO, Protocol
 
 from shoal.app import fork_server
@@ -24,6 +25,7 @@ _THRIFTY = {"MALLOC_ARENA_MAX": "2"}
 _ROOM = " " * 400  # in the command line, for that of a child
 _TRIES = 2
 _END_S = 2.0
+_STANDARD_ERROR = 2
 
 
 class ChildProcess(Protocol):
@@ -91,6 +93,10 @@ class ForkFailed(Exception):
     """The fork server is away, or cannot fork."""
 
 
+class CallFailed(Exception):
+    """A function in a process of its own; its error is on standard error."""
+
+
 class ForkServer:
     """Starts Shoal's own commands by a fork server, and one anew when it has failed. Other commands are started as
     programs, and so are all where the system has no such thing."""
@@ -138,20 +144,42 @@ class ForkServer:
         async with self._lock:
             for _ in range(_TRIES):
                 try:
-                    return await self._forked(command[len(PROGRAM) :], log_file, more)
+                    request = {"arguments": list(command[len(PROGRAM) :]), "environ": more}
+                    return await self._forked(request, log_file.fileno())
                 except (ForkFailed, OSError) as error:
                     log.warning("the fork server has failed; starting another one", reason=str(error))
                     await self.end()
                     await self.start()
         return await spawn(command, log_file, environ)
 
-    async def _forked(self, arguments: Sequence[str], log_file: BinaryIO, more: Mapping[str, str]) -> ForkedProcess:
+    async def call(self, function: str, *arguments: object) -> None:
+        """Call ``package.module:name``, with arguments for JSON, in a process of its own; in a thread of this one where
+        none can be forked. The error of one that fails is on standard error."""
+        process: ForkedProcess | None = None
+        async with self._lock:
+            if self._connection is not None:
+                with suppress(ForkFailed, OSError):
+                    request = {"function": function, "arguments": arguments, "environ": {}}
+                    process = await self._forked(request, _STANDARD_ERROR)
+        if process is None:
+            module, _, name = function.partition(":")
+            await asyncio.to_thread(lambda: getattr(import_module(module), name)(*arguments))
+            return
+        try:
+            code = await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+        if code != 0:
+            raise CallFailed(f"{function} has failed with exit code {code}")
+
+    async def _forked(self, request: Mapping[str, Any], stderr: int) -> ForkedProcess:
         their_stdin, stdin = os.pipe()
         stdout, their_stdout = os.pipe()
-        theirs = (their_stdin, their_stdout, log_file.fileno())
+        theirs = (their_stdin, their_stdout, stderr)
         become_subreaper()  # the server's child is an orphan at once, and becomes ours
         try:
-            pid = (await self._ask({"arguments": list(arguments), "environ": dict(more)}, theirs))["pid"]
+            pid = (await self._ask(request, theirs))["pid"]
         except BaseException:
             os.close(stdin)
             os.close(stdout)

@@ -30,7 +30,7 @@ from shoal.app.config import LOOPBACK
 from shoal.app.examples import HELLO
 from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.forking import ForkServer
-from shoal.app.home import ENDPOINTS, NAVIGATOR, UP_LOCK
+from shoal.app.home import ENDPOINTS, UP_LOCK
 from shoal.app.introduction import introduce
 from shoal.app.kubectl import kubectl_word
 from shoal.app.pod_forks import PodForks
@@ -50,7 +50,8 @@ from shoal.node.forks.client import VARIABLE
 log = get_logger("up")
 
 CONTEXT = "local"
-WORKSPACE = "default"  # that of a control plane, whose modules need not be loaded for it
+_STEPS = "shoal.app.up_steps"  # of the start, in processes of their own
+_JOIN_NAVIGATOR, _APPLY_SAMPLES = f"{_STEPS}:join_navigator", f"{_STEPS}:apply_samples"
 _WELCOME_S, _TICK_S = 40.0, 0.2  # how long, and how often, to look for the demo's gateways
 
 
@@ -112,8 +113,7 @@ async def run_up(
             remember_regions(options)
             await fork_server.start()
             await pod_forks.start()
-            started = await _start_all(options, deps, children, display)
-            await fork_server.end()  # it would cost 30 MB for a child that may have to be started again
+            started = await _start_all(options, deps, children, fork_server, display)
             context = _with_navigator(_context(options, started.control.url), options, started.navigator)
             save_context(options.dir, context)
 
@@ -127,8 +127,10 @@ async def run_up(
             if deps.welcomes:
                 with shown(display, "the demo app"):
                     about_demo, _ = await asyncio.gather(
-                        asyncio.to_thread(_welcome, Rest(context), options, stop), _samples(options)
+                        asyncio.to_thread(_welcome, Rest(context), options, stop),
+                        fork_server.call(_APPLY_SAMPLES, str(options.dir), options.regions),
                     )
+            await fork_server.end()  # it would cost 30 MB for a child that may have to be started again
             display.close()
             for line in (*guide(options, started.control.url), *about_demo, *page_lines(Rest(context))):
                 say(line)
@@ -159,7 +161,9 @@ class StartedChildren:
     clusters: dict[str, Child]  # by region
 
 
-async def _start_all(options: UpOptions, deps: UpDeps, children: Children, display: StartDisplay) -> StartedChildren:
+async def _start_all(
+    options: UpOptions, deps: UpDeps, children: Children, forks: ForkServer, display: StartDisplay
+) -> StartedChildren:
     """Start control plane and navigator beside each other, then the clusters, which need the join files of both."""
     started: dict[str, Child] = {}
 
@@ -185,7 +189,7 @@ async def _start_all(options: UpOptions, deps: UpDeps, children: Children, displ
             found.append(None)
             return
         with shown(display, "the navigator"):
-            found.append(await _start_navigator(options, deps.navigator(options), children))
+            found.append(await _start_navigator(options, deps.navigator(options), children, forks))
 
     await _beside({"control plane": control(), "navigator": navigator()})
     await _beside({region: cluster(region) for region in options.regions})
@@ -218,22 +222,11 @@ def _trusting(options: UpOptions) -> Trusting:
     )  # fmt: skip
 
 
-async def _start_navigator(options: UpOptions, command: Sequence[str], children: Children) -> Child:
-    from shoal.app.navigator.joining import ensure_access, ensure_join_files
-
+async def _start_navigator(options: UpOptions, command: Sequence[str], children: Children, forks: ForkServer) -> Child:
     make_private_dir(options.navigator_dir)
     child = await children.start("navigator", command, options.navigator_dir / "manager.log")
-    edges = {cluster_of(region): (region, options.cluster_dir(region) / "edge.json") for region in options.regions}
-    await ensure_join_files(options.navigator_dir, child.url, edges)
-    await ensure_access(options.navigator_dir, child.url, options.control_dir / NAVIGATOR, WORKSPACE)
+    await forks.call(_JOIN_NAVIGATOR, str(options.dir), options.regions, child.url)
     return child
-
-
-async def _samples(options: UpOptions) -> None:
-    from shoal.app.demo.samples import ensure_samples
-
-    kubeconfigs = {region: options.cluster_dir(region) / "kubeconfig" for region in options.regions}
-    await ensure_samples(kubeconfigs, clock=RealClock())
 
 
 def _welcome(rest: Rest, options: UpOptions, stop: asyncio.Event) -> list[str]:
