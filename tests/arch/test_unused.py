@@ -41,6 +41,8 @@ CALLED_FROM_OUTSIDE = {
     f"{_VERSIONS}.r0018_gateway_rollouts.upgrade": "alembic",
     "shoal.app.pod_forks.MODULES": "the fork server of pods, which is told this module",
     "shoal.app.pod_forks.PACKAGES": "the fork server of pods, which is told this module",
+    "shoal.app.up_steps.apply_samples": "the fork server of `shoal up`, which is told its name",
+    "shoal.app.up_steps.join_navigator": "the fork server of `shoal up`, which is told its name",
     "shoal.node.runtime.sandbox.helper.boot.main": "the process of the helper of sandboxes",
     "shoal.base.clock.FakeClock": "stands beside the clock that it replaces; CONTRIBUTING gives it to all tests",
 }
