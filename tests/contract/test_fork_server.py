@@ -14,7 +14,7 @@ import pytest
 
 from shoal import __version__
 from shoal.app.fork_server import MODULES
-from shoal.app.forking import PROGRAM, CallFailed, ChildProcess, ForkedProcess, ForkServer
+from shoal.app.forking import PROGRAM, ChildProcess, ForkedProcess, ForkServer, StepFailed
 from shoal.testing.waiting import eventually
 
 VERSION = (*PROGRAM, "version")
@@ -140,7 +140,7 @@ async def test_a_function_is_called_in_a_process_of_its_own_that_ends_with_it(tm
 
 async def test_a_function_that_fails_is_an_error(tmp_path: Path) -> None:
     async with fork_server() as server:
-        with pytest.raises(CallFailed, match="exit code 1"):
+        with pytest.raises(StepFailed, match="exit code 1"):
             await server.call(f"{STEPS}:write_pid", str(tmp_path / "missing" / "pid"), [])
 
 

@@ -93,7 +93,7 @@ class ForkFailed(Exception):
     """The fork server is away, or cannot fork."""
 
 
-class CallFailed(Exception):
+class StepFailed(Exception):
     """A function in a process of its own; its error is on standard error."""
 
 
@@ -171,7 +171,7 @@ class ForkServer:
             if process.returncode is None:
                 process.kill()
         if code != 0:
-            raise CallFailed(f"{function} has failed with exit code {code}")
+            raise StepFailed(f"{function} has failed with exit code {code}")
 
     async def _forked(self, request: Mapping[str, Any], stderr: int) -> ForkedProcess:
         their_stdin, stdin = os.pipe()
