@@ -167,12 +167,16 @@ async def served_page(
     places: Places | None = None,
     files: Path | None = None,
     prepare: bool = True,
+    workspaces: dict[str, str] | None = None,
 ) -> AsyncIterator[PageWorld]:
     """On a free port, with the users and places of ``World.prepare``."""
     clock = clock or RealClock()
     if not urls:
         shutil.copy(empty_database(), folder / "fleet.db")
-    async with asyncio.timeout(120), a_world(urls or {"main": f"sqlite:///{folder}/fleet.db"}, clock) as world:
+    async with (
+        asyncio.timeout(120),
+        a_world(urls or {"main": f"sqlite:///{folder}/fleet.db"}, clock, workspaces) as world,
+    ):
         if prepare:
             await world.prepare()
         port = any_free("127.0.0.1")

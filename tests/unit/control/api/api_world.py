@@ -155,9 +155,11 @@ def fields_of(answer: httpx.Response) -> list[str]:
 
 
 @asynccontextmanager
-async def a_world(urls: dict[str, str], clock: Clock | None = None) -> AsyncIterator[World]:
+async def a_world(
+    urls: dict[str, str], clock: Clock | None = None, workspaces: dict[str, str] | None = None
+) -> AsyncIterator[World]:
     clock = clock or RealClock()
-    databases = await Databases.open(urls, clock=clock, ids=Ids())
+    databases = await Databases.open(urls, clock=clock, ids=Ids(), workspaces=workspaces)
     try:
         yield World(databases, clock)
     finally:
