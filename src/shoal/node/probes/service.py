@@ -1,9 +1,7 @@
 """Runs the probes of all containers of a node, one task per probe, and keeps their results.
 
-Other probes wait for the startup probe. When the first probe of a new container fails, it is asked again soon, so that
-one that starts in less than a period is not waited for longer; of these extra probes only a success counts. After a
-startup or liveness probe has failed for good it is not repeated, since the container will be killed. After a restart of
-the agent, ready containers stay ready until a probe fails.
+Other probes wait for the startup probe. After a startup or liveness probe has failed for good it is not repeated, since
+the container will be killed. After a restart of the agent, ready containers stay ready until a probe fails.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.supervision import supervise
@@ -24,8 +21,6 @@ from shoal.node.probes.model import Probe, ProbeAnswer, Probed, ProbeKind, Probe
 from shoal.node.runtime.model import Container
 
 log = get_logger("node.probes")
-
-_EARLY_S = 0.2  # after the first failed probe of a new container; then twice as long, and so on
 
 Warn = Callable[[Obj, str, str, str], None]  # pod, container, reason, message of a warning event
 
@@ -129,30 +124,14 @@ class Prober:
             await self._clock.sleep(delay_s)
         if probe.kind is not ProbeKind.STARTUP:
             await followed.begun.wait()
-        early = not followed.was_ready and probe.kind is not ProbeKind.LIVENESS
         while True:
-            answer = await self._handlers.ask(probe, target)
-            self._record(followed, probe, answer)
+            self._record(followed, probe, await self._handlers.ask(probe, target))
             verdict = followed.series[probe.kind].verdict
             if verdict is not None and (
                 probe.kind is ProbeKind.STARTUP or (probe.kind is ProbeKind.LIVENESS and not verdict)
             ):
                 return
-            if early and answer.result is ProbeResult.FAILURE:
-                await self._until_it_might_succeed(probe, target)
-            else:
-                await self._clock.sleep(probe.period_s)
-            early = False
-
-    async def _until_it_might_succeed(self, probe: Probe, target: Target) -> None:
-        """Return when the first period is over, or when it succeeds in it."""
-        waits = Backoff(base_s=_EARLY_S, cap_s=probe.period_s)
-        until, tries = self._clock.monotonic() + probe.period_s, 1
-        while (left_s := until - self._clock.monotonic()) > 0:
-            await self._clock.sleep(min(waits.bound_s(tries), left_s))
-            if (await self._handlers.ask(probe, target)).result is not ProbeResult.FAILURE:
-                return
-            tries += 1
+            await self._clock.sleep(probe.period_s)
 
     def _record(self, followed: _Followed, probe: Probe, answer: ProbeAnswer) -> None:
         title = probe.kind.value.capitalize()
