@@ -85,9 +85,10 @@ def test_logs_of_the_run_before_a_crash(kubectl: Kubectl) -> None:
 def test_the_error_for_an_unknown_image_names_the_fix(kubectl: Kubectl) -> None:
     kubectl("run", "p", "--image=example.com/nonesuch:1")
     text = eventually_blocking(
-        lambda: kubectl("describe", "pod", "p"), until=lambda text: "Failed to pull image" in text
+        lambda: kubectl("describe", "pod", "p"),
+        until=lambda text: "Failed to pull image" in text and "ErrImagePull" in text,
     )
-    assert "ErrImagePull" in text and "image table" in text
+    assert "image table" in text
     assert "trying and failing to pull image" in kubectl.fails("logs", "p")
 
 

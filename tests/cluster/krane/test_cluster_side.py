@@ -1389,6 +1389,6 @@ async def test_an_agent_without_the_right_to_run_jobs_says_so_and_runs_the_deplo
         )
         await w.ready()
         (found,) = w.report.check_jobs
-        assert found.state == pb.CheckJobState.BROKEN and "apply `shoal krane manifests` again" in found.message
+        assert found.state == pb.CheckJobState.BROKEN and "shoal krane manifests" in found.message
         await w.apply(deployment(2))
         assert not w.report.check_jobs

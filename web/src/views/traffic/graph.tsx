@@ -72,7 +72,7 @@ export default function Graph(props: { edges: readonly EdgeRow[] }) {
                 {(name) => (
                   <Show when={of().nodes[name]}>
                     {(at) => (
-                      <g class="node" classList={{ chosen: chosen() === name }} transform={`translate(${at().x} ${at().y})`} role="button" tabindex="0" aria-label={`Service ${name}`}
+                      <g class="node" classList={{ chosen: chosen() === name }} transform={`translate(${at().x} ${at().y})`} role="button" tabindex="0"
                         onClick={() => setChosen(chosen() === name ? undefined : name)}
                         onKeyDown={(event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), setChosen(chosen() === name ? undefined : name))}>
                         <rect x={-NODE_WIDTH / 2} y={-NODE_HEIGHT / 2} width={NODE_WIDTH} height={NODE_HEIGHT} rx="5" />
