@@ -95,7 +95,7 @@ READ = {
     "navigator-edges-get-one": "navigator edges get eu-1",
 }
 # Commands that ask no server, each with a test of its own here.
-LOCAL = ("doctor cluster", "doctor machine", "import", "navigator token list", "version", "why pod")
+LOCAL = ("doctor cluster", "doctor machine", "image list", "import", "navigator token list", "version", "why pod")
 FORMATS = ("", " -o wide", " -o json")
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -259,7 +259,7 @@ def test_images_are_loaded_listed_and_pruned_as_they_were(
             code = main([*words, "--dir", str(cluster)])
             shown += f"$ shoal {line}\n{capsys.readouterr().out}" + (f"[exit code {code}]\n" if code else "") + "\n"
     shown = re.sub(digest(image.settings)[7:19], "0" * 12, re.sub("sha256:[0-9a-f]{64}", f"sha256:{'0' * 64}", shown))
-    compare(GOLDEN / "outputs" / "image.txt", shown, pytestconfig)
+    compare(GOLDEN / "outputs" / "image-list.txt", shown, pytestconfig)
 
 
 def test_why_pod_prints_what_it_printed(
